@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from loadtests.bench import charts
@@ -12,9 +13,9 @@ from loadtests.bench.bench import COMPARISON, LETTERS, NAMES, Bench
 from loadtests.bench.candidate import RivalMissingError
 from loadtests.bench.cores import keep_off_the_workers_core
 from loadtests.bench.filling import QueueNotFilledError
-from loadtests.bench.machine import machine
-from loadtests.bench.run import InvalidRunError
+from loadtests.bench.report import machine
 from loadtests.bench.servers import Servers
+from loadtests.bench.waiting import InvalidRunError
 from loadtests.bench.worker import WorkerEndedError
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
@@ -40,10 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"This run is invalid: {bench.playing}: {error}", file=sys.stderr)
         return 1
     finally:
+        figures = json.dumps(bench.figures, indent=2, default=asdict) + "\n"
         if options.json:
-            options.json.write_text(json.dumps(bench.as_json(), indent=2) + "\n")
+            options.json.write_text(figures)
         if options.charts:
-            charts.draw(bench.as_json(), options.charts)
+            charts.draw(json.loads(figures), options.charts)
         if options.series:
             options.series.write_text(json.dumps(bench.series) + "\n")
     for fault in bench.faults:

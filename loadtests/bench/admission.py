@@ -3,18 +3,17 @@
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from random import Random
 from statistics import median
-from typing import Any
 
 from kombu import Connection
 
 from loadtests.bench import filling, orders
 from loadtests.bench.candidate import OURS
-from loadtests.bench.report import table
+from loadtests.bench.report import Verdict, section, table, verdicts
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import world
@@ -33,70 +32,37 @@ MERCHANTS, FEW, AT_A_TIME = 10_000, 100, 100
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """The time of one decision, in microseconds: the median of several rounds."""
+class AdmissionCost:
+    """Microseconds of a decision, and a worker's resident memory in mebibytes."""
 
-    merchants: int
-    waiting: int
-    decision: float
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """A worker's resident memory in mebibytes."""
-
+    #: The median of several rounds, by merchants known and orders waiting.
+    decisions: Sequence[tuple[int, int, float]]
+    #: Of a worker that knows few merchants, and of the same when it knows all of them.
     few: float
     all: float
-    merchants: int
-
-    @property
-    def added(self) -> float:
-        """What the merchants take."""
-        return self.all - self.few
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionCost:
-    """Both."""
-
-    costs: Sequence[Cost]
-    memory: Memory
-
-    def as_json(self) -> dict[str, Any]:
-        """The figures by name."""
-        return asdict(self)
-
-
-def measure(servers: Servers, *, quick: bool) -> AdmissionCost:
+def measure(servers: Servers, _rounds: int, *, quick: bool) -> AdmissionCost:
     """Time the pure core by itself, and weigh a real worker."""
     rounds = 3 if quick else 9
-    costs = [
-        Cost(merchants, waiting, median(_decision(merchants, waiting) for _ in range(rounds)))
-        for merchants, waiting in SIZES
-    ]
-    return AdmissionCost(costs, _weigh(servers))
+    decisions = [(*size, median(_decision(*size) for _ in range(rounds))) for size in SIZES]
+    return AdmissionCost(decisions, *_weigh(servers))
 
 
 def report(cost: AdmissionCost) -> str:
     """The tables."""
-    lines = [
-        [f"{each.merchants:,}", f"{each.waiting:,}", f"{each.decision:.1f}"] for each in cost.costs
+    lines = [[f"{known:,}", f"{waiting:,}", f"{us:.1f}"] for known, waiting, us in cost.decisions]
+    added = cost.all - cost.few
+    wanted = [
+        Verdict("a decision, us", [cost.decisions[-1][2]], at_most=MICROSECONDS, form=".1f"),
+        Verdict(f"{MERCHANTS:,} merchants, MiB", [added], at_most=MEBIBYTES, form=".1f"),
     ]
-    times = table(("merchants known", "orders waiting", "a decision, us"), lines)
-    last, memory = cost.costs[-1], cost.memory
-    verdicts = table(
-        ("", "figure", "target", ""),
-        [
-            _verdict("a decision, us", last.decision, MICROSECONDS),
-            _verdict(f"{memory.merchants:,} merchants, MiB", memory.added, MEBIBYTES),
-        ],
+    return section(
+        f"{NAME}: what it costs itself",
+        table(("merchants known", "orders waiting", "a decision, us"), lines),
+        verdicts(wanted),
+        f"The worker took {cost.few:.0f} MiB with {FEW}, and {cost.all:.0f} MiB after.",
     )
-    weight = f"The worker took {memory.few:.0f} MiB with {FEW}, and {memory.all:.0f} MiB after."
-    return f"## admission: what it costs itself\n\n{times}\n\n{verdicts}\n\n{weight}\n"
-
-
-def _verdict(what: str, figure: float, most: float) -> list[str]:
-    return [what, f"{figure:.1f}", f"<= {most:g}", "met" if figure <= most else "MISSED"]
 
 
 def _decision(merchants: int, waiting: int, rounds: int = 20_000) -> float:
@@ -144,7 +110,7 @@ def _fill(
     return calls
 
 
-def _weigh(servers: Servers) -> Memory:
+def _weigh(servers: Servers) -> list[float]:
     """A worker's memory when it has delivered ten thousand orders to a hundred merchants, and then
     as many to ten thousand: what orders for any merchants leave behind is in both."""
     known = [f"healthy-{place}" for place in range(MERCHANTS)]
@@ -166,8 +132,7 @@ def _weigh(servers: Servers) -> Memory:
                 place.merchants.wait_until(creates=creates, idle=True, timeout=60)
                 if creates % MERCHANTS == 0:
                     weights.append(_resident(worker.pid))
-            few, all_of_them = weights
-            return Memory(few, all_of_them, MERCHANTS)
+            return weights
 
 
 def _resident(pid: int) -> float:

@@ -5,20 +5,18 @@ time is the gateway's.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kombu import Connection
 
-from loadtests.bench.attacks.patience import wait_for_consumer, wait_until
 from loadtests.bench.candidate import WATCHED
 from loadtests.bench.filling import put
 from loadtests.bench.orders import place_many
-from loadtests.bench.report import table
-from loadtests.bench.run import InvalidRunError
+from loadtests.bench.report import Verdict, section, verdicts
 from loadtests.bench.servers import Servers
-from loadtests.bench.verdict import Verdict
+from loadtests.bench.waiting import InvalidRunError, wait_for_consumer, wait_until
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import world
 from pos_gateway.broker import topology
@@ -61,38 +59,29 @@ BURSTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Bursts:
-    """Seconds from the first publish to the last reply, by the burst's name, in each round."""
-
-    rounds: Sequence[dict[str, float]]
-
-    def as_json(self) -> list[dict[str, float]]:
-        """The figures by name."""
-        return list(self.rounds)
+#: Seconds from the first publish to the last reply, by the burst's name, in each round.
+Rounds = Sequence[Mapping[str, float]]
 
 
-def measure(servers: Servers, rounds: int, *, quick: bool) -> Bursts:
+def measure(servers: Servers, rounds: int, *, quick: bool) -> Rounds:
     """Play each burst on a worker of its own, which knows nothing of its merchant yet."""
     bursts = BURSTS[:1] if quick else BURSTS
-    played = []
-    for turn in range(rounds):
-        in_turn = bursts if turn % 2 == 0 else reversed(bursts)
-        played.append({burst.name: _play(servers, burst) for burst in in_turn})
-    return Bursts(played)
+    return [
+        {burst.name: _play(servers, burst) for burst in bursts[:: 1 if turn % 2 == 0 else -1]}
+        for turn in range(rounds)
+    ]
 
 
-def report(seen: Bursts) -> str:
+def report(rounds: Rounds) -> str:
     """The table."""
-    named = [burst for burst in BURSTS if burst.name in seen.rounds[0]]
-    header = ("seconds until the last order is made", "median", "rounds", "target", "")
-    lines = [judge(seen, burst).line() for burst in named]
-    return f"## {NAME}: all of a merchant's orders at once\n\n{table(header, lines)}\n"
+    judged = [judge(rounds, burst) for burst in BURSTS if burst.name in rounds[0]]
+    title = f"{NAME}: all of a merchant's orders at once"
+    return section(title, verdicts(judged, "seconds until the last order is made"))
 
 
-def judge(seen: Bursts, burst: Burst) -> Verdict:
+def judge(rounds: Rounds, burst: Burst) -> Verdict:
     """The target."""
-    values = [played[burst.name] for played in seen.rounds]
+    values = [played[burst.name] for played in rounds]
     return Verdict(burst.name, values, at_most=burst.wanted, form=".1f")
 
 

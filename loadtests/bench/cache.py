@@ -1,16 +1,20 @@
 """A cached value under thousands of readers as it is refreshed: who loads, and who waits."""
 
+import asyncio
 import json
+import resource
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from loadtests.bench.reading import CANDIDATES
-from loadtests.bench.report import table
-from loadtests.bench.slow_source import SlowSource
+from loadtests.bench import cache_readers
+from loadtests.bench.report import section, table
+from loadtests.bench.servers import Servers
 from loadtests.load.histogram import percentile
+from testkit.background import Background
 from testkit.servers.redis import Redis
 
 NAME = "cache"
@@ -22,6 +26,8 @@ LIFETIME, SECONDS = 16.0, 32.0
 #: What is wanted: microseconds of a read; p99 of a read during a refresh / outside; and the
 #: milliseconds after which a reader has waited.
 MOST_READ, MOST_RATIO, MOST_WAIT = 1.0, 2.0, 1000.0
+#: Seconds of a load that is alone, and how many at once take another so many: six thousand take 15 s.
+ALONE, CROWD = 3.0, 1500
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,40 +49,63 @@ class Reads:
         return self.later_loads / max(1, self.refreshes)
 
 
-@dataclass(frozen=True, slots=True)
-class CacheCost:
-    """Of each candidate."""
+class SlowSource(Background):
+    """A server on loopback, in a thread, that answers each line after some seconds."""
 
-    reads: Sequence[Reads]
+    def __init__(self) -> None:
+        super().__init__()
+        #: When each load began and ended, by the wall clock.
+        self.loads: list[tuple[float, float]] = []
+        self.port, self.listening = 0, threading.Event()
+        self._active = 0
 
-    def as_json(self) -> list[dict[str, Any]]:
-        """The figures by name."""
-        return [asdict(each) for each in self.reads]
+    def _run(self) -> None:
+        asyncio.run(self._listen())
+
+    async def _listen(self) -> None:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=8192)
+        self.port = server.sockets[0].getsockname()[1]
+        self.listening.set()
+        while not self._over.is_set():
+            await asyncio.sleep(0.1)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        began = time.time()
+        self._active += 1
+        await asyncio.sleep(ALONE * (1 + self._active / CROWD))
+        self._active -= 1
+        self.loads.append((began, time.time()))
+        writer.write(b"value\n")
+        writer.close()
 
 
-def measure() -> CacheCost:
-    """Play the candidates in turn."""
+def measure(_servers: Servers, _rounds: int, *, quick: bool) -> list[Reads]:
+    """Play the candidates in turn; a quick run is as long, to see two refreshes."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with Redis() as redis:
-        return CacheCost([_play(name, redis) for name in CANDIDATES])
+        return [_play(name, redis) for name in cache_readers.CANDIDATES]
 
 
 def _play(candidate: str, redis: Redis) -> Reads:
     redis.flush()
     with SlowSource() as source:
+        source.listening.wait()
         arguments = (redis.url, source.port, READERS // PROCESSES, SECONDS, LIFETIME)
-        command = [sys.executable, "-m", "gevent.monkey", "--module", "loadtests.bench.reading"]
+        command = [sys.executable, "-m", "gevent.monkey", "--module", cache_readers.__name__]
         processes = [
             subprocess.Popen([*command, candidate, *map(str, arguments)], stdout=subprocess.PIPE)
             for _ in range(PROCESSES)
         ]
         try:
-            told = [json.loads(process.communicate()[0]) for process in processes]
+            seen = [json.loads(process.communicate()[0]) for process in processes]
         finally:
             for process in processes:
                 process.kill()
         loads = sorted(source.loads)
-    reads = [read for each in told for read in each["reads"]]
-    return judge(candidate, loads, reads, max(each["cpu"] for each in told))
+    reads = [read for each in seen for read in each["reads"]]
+    return judge(candidate, loads, reads, max(each["cpu"] for each in seen))
 
 
 def judge(
@@ -86,20 +115,22 @@ def judge(
     cpu: float,
 ) -> Reads:
     """The figures from when loads began and ended, and reads began and how long they took."""
-    waves = _waves(loads)
-    (_, first_end), *later = waves
-    after = [(at, seconds) for at, seconds in reads if at > first_end]
-    during = [s for at, s in after if any(begin <= at <= end for begin, end in later)]
-    outside = [s for at, s in after if not any(begin <= at <= end for begin, end in later)]
+    (_, first_end), *later = _waves(loads)
+    during: list[float] = []
+    outside: list[float] = []
+    for at, seconds in reads:
+        if at > first_end:
+            refreshing = any(begin <= at <= end for begin, end in later)
+            (during if refreshing else outside).append(seconds)
     first_loads = sum(begin <= first_end for begin, _ in loads)
     return Reads(
         candidate,
         first_loads,
         len(later),
         len(loads) - first_loads,
-        longest=max((seconds for _, seconds in after), default=0.0),
-        p99_during=percentile(sorted(during), 0.99) if during else 0.0,
-        p99_outside=percentile(sorted(outside), 0.99) if outside else 0.0,
+        longest=max((*during, *outside), default=0.0),
+        p99_during=percentile(sorted(during) or [0.0], 0.99),
+        p99_outside=percentile(sorted(outside) or [0.0], 0.99),
         cpu=cpu,
     )
 
@@ -115,7 +146,7 @@ def _waves(loads: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return waves
 
 
-def report(cost: CacheCost) -> str:
+def report(reads: Sequence[Reads]) -> str:
     """The tables."""
     header = (
         *("", "first loads", "refreshes", "loads a refresh", "longest wait ms"),
@@ -132,41 +163,28 @@ def report(cost: CacheCost) -> str:
             f"{each.p99_during * 1e6:,.1f}",
             f"{each.cpu * 1e6:.2f}",
         ]
-        for each in cost.reads
+        for each in reads
     ]
-    ours = next(each for each in cost.reads if each.candidate == "gateway")
+    ours = next(each for each in reads if each.candidate == "gateway")
     ratio = ours.p99_during / ours.p99_outside if ours.p99_outside else float("inf")
+    wait, cpu = ours.longest * 1000, ours.cpu * 1e6
     wanted = [
         ("loads at first", f"{ours.first_loads}", "1", ours.first_loads == 1),
         ("loads a refresh", f"{ours.loads_a_refresh:.1f}", "1", ours.loads_a_refresh == 1),
         ("refreshes seen", f"{ours.refreshes}", ">= 2", ours.refreshes >= 2),
         (
             "longest wait after the first load, ms",
-            f"{ours.longest * 1000:,.1f}",
-            f"<= {MOST_WAIT:,.0f}",
-            ours.longest * 1000 <= MOST_WAIT,
+            *(f"{wait:,.1f}", f"<= {MOST_WAIT:,.0f}", wait <= MOST_WAIT),
         ),
         (
             "p99 of a read, during a refresh / outside",
-            f"{ratio:.2f}",
-            f"<= {MOST_RATIO:.2f}",
-            ratio <= MOST_RATIO,
+            *(f"{ratio:.2f}", f"<= {MOST_RATIO:.2f}", ratio <= MOST_RATIO),
         ),
-        (
-            "CPU of a read, us",
-            f"{ours.cpu * 1e6:.2f}",
-            f"<= {MOST_READ:.2f}",
-            ours.cpu * 1e6 <= MOST_READ,
-        ),
+        ("CPU of a read, us", f"{cpu:.2f}", f"<= {MOST_READ:.2f}", cpu <= MOST_READ),
     ]
-    verdicts = [[what, got, want, "met" if met else "MISSED"] for what, got, want, met in wanted]
-    return (
-        "\n\n".join(
-            (
-                f"## cache: {READERS:,} readers in {PROCESSES} processes, loads of 3 s",
-                table(header, lines),
-                table(("gateway", "", "target", ""), verdicts),
-            )
-        )
-        + "\n"
+    judged = [[what, got, want, "met" if met else "MISSED"] for what, got, want, met in wanted]
+    return section(
+        f"{NAME}: {READERS:,} readers in {PROCESSES} processes, loads of 3 s",
+        table(header, lines),
+        table(("gateway", "", "target", ""), judged),
     )

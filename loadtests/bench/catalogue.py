@@ -1,21 +1,16 @@
 """Healthy merchants beside all that the catalogue of hostile peers has: their latency, our memory."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from loadtests.bench.attacks.attack import Attack
-from loadtests.bench.attacks.bout import Pair
-from loadtests.bench.attacks.latency import Latency, latency
-from loadtests.bench.attacks.observation import Observation
-from loadtests.bench.attacks.population import Group, Population
-from loadtests.bench.attacks.report import MOST_LATENCY
-from loadtests.bench.attacks.steady import SteadySize, calibrated, steady_on_time
+from loadtests.bench.attacks.attack import Attack, Group, Population
+from loadtests.bench.attacks.bout import MOST_LATENCY, Pair, compare, p99_ratio
+from loadtests.bench.attacks.figures import Latency, latency
+from loadtests.bench.attacks.plays import SteadySize, calibrated, steady_on_time
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.candidate import OURS
-from loadtests.bench.report import accounted, table
+from loadtests.bench.report import Verdict, accounted, section, table, verdicts
 from loadtests.bench.servers import Servers
-from loadtests.bench.verdict import Verdict
 from testkit.hostile.catalogue import CATALOGUE
 
 NAME = "catalogue"
@@ -53,112 +48,71 @@ SHAM = Attack(f"{NAME}, its broker alone", "", "", POPULATION, troubled=(), mid_
 _SIZES = {False: SteadySize(4, 16, settle=3), True: SteadySize(2, 8, settle=3)}
 
 
-@dataclass(frozen=True, slots=True)
-class Bout:
-    """One round: undisturbed and attacked."""
+#: The runs of each round: undisturbed, attacked and, unless quick, with the sham.
+Rounds = Sequence[Mapping[str, Latency]]
 
-    latency: Pair[Latency]
-    #: The most memory that the worker held in each run, in MiB.
-    undisturbed_peak: float
-    attacked_peak: float
-    #: Undisturbed, but for a broker that has as much to delay as under attack.
-    sham: Latency | None = None
-
-    @property
-    def growth(self) -> float:
-        """MiB that the attackers took."""
-        return self.attacked_peak - self.undisturbed_peak
-
-    def as_json(self) -> dict[str, Any]:
-        """The figures by name."""
-        return asdict(self)
+_UNDISTURBED, _ATTACKED, _SHAM = "undisturbed", "attacked", "its broker alone"
 
 
-def play(servers: Servers, turn: int, *, quick: bool) -> Bout:
-    """One round; every other one begins with the attack."""
+def measure(servers: Servers, rounds: int, *, quick: bool) -> Rounds:
+    """Play the runs in turn, every other round backwards."""
+    return [_play(servers, turn, quick=quick) for turn in range(rounds)]
+
+
+def _play(servers: Servers, turn: int, *, quick: bool) -> dict[str, Latency]:
     size, load = _SIZES[quick], calibrated(servers, Trial(OURS, POPULATION))
     sham = replace(SHAM, delays=DELAYED * POPULATION.groups[0].share * load.rate)
-    attacks: list[Attack | None] = [None, ATTACK] if quick else [None, ATTACK, sham]
-    seen: dict[Attack | None, Observation] = {
-        attack: steady_on_time(servers, Trial(OURS, POPULATION, attack), size, load)
-        for attack in (attacks if turn % 2 == 0 else reversed(attacks))
-    }
-    figures = {attack: latency(each, ATTACK, size.warm_up) for attack, each in seen.items()}
-    return Bout(
-        Pair(figures[None], figures[ATTACK]),
-        seen[None].peak,
-        seen[ATTACK].peak,
-        figures.get(sham),
+    runs: dict[str, Attack | None] = {_UNDISTURBED: None, _ATTACKED: ATTACK}
+    if not quick:
+        runs[_SHAM] = sham
+    figures = {}
+    for name in runs if turn % 2 == 0 else reversed(runs):
+        seen = steady_on_time(servers, Trial(OURS, POPULATION, runs[name]), size, load)
+        figures[name] = latency(seen, ATTACK, size.warm_up)
+    return {name: figures[name] for name in runs}
+
+
+def report(rounds: Rounds) -> str:
+    """The figures and targets as Markdown."""
+    columns = ("orders/s", "p50 ms", "p99 ms", "worst ms", "worker", "worker MiB", "disturbed by")
+    return section(
+        f"{NAME}: {ATTACK.title}",
+        table(("60 % load, healthy merchants", *columns), list(_lines(rounds))),
+        verdicts(judge(rounds)),
+        accounted(each[_ATTACKED].accounting for each in rounds),
+        faults=faults(rounds),
     )
 
 
-def report(bouts: Sequence[Bout]) -> str:
-    """The figures and targets as Markdown."""
-    parts = [
-        f"## {NAME}: {ATTACK.title}",
-        table(
-            (
-                "60 % load, healthy merchants",
-                "orders/s",
-                "p50 ms",
-                "p99 ms",
-                "worst ms",
-                "worker",
-                "worker MiB",
-                "disturbed by",
-            ),
-            list(_lines(bouts)),
-        ),
-        table(("", "median", "rounds", "target", ""), [each.line() for each in judge(bouts)]),
-        *accounted([bout.latency.attacked.accounting for bout in bouts]),
-        *(f"Invalid: {bout.latency.fault}." for bout in bouts if bout.latency.fault),
-    ]
-    return "\n\n".join(parts) + "\n"
+def faults(rounds: Rounds) -> list[str]:
+    """Why rounds say nothing."""
+    return [fault for pair in _pairs(rounds, _ATTACKED) for fault in pair.faults]
 
 
-def judge(bouts: Sequence[Bout]) -> list[Verdict]:
-    """The targets."""
-    valid = [bout for bout in bouts if not bout.latency.fault]
-    pairs = [bout.latency for bout in valid]
-    faults = [bout.latency.fault for bout in bouts if bout.latency.fault]
-    words = [each.disturbed_by for pair in pairs for each in (pair.undisturbed, pair.attacked)]
-    return [
-        Verdict(
-            "p99, attacked / undisturbed",
-            [pair.attacked.p99 / pair.undisturbed.p99 for pair in pairs],
-            faults,
-            at_most=MOST_LATENCY,
-            doubtful=any(word.split(" ")[0].isupper() for word in words),
-        ),
-        *_sham(valid),
-        Verdict(
-            "growth of the worker, MiB",
-            [bout.growth for bout in valid],
-            faults,
-            at_most=MOST_GROWTH,
-            form=".0f",
-        ),
-    ]
+def judge(rounds: Rounds) -> list[Verdict]:
+    """The targets; of the broker's part of the first figure nothing is wanted."""
+    attacked, sham = _pairs(rounds, _ATTACKED), _pairs(rounds, _SHAM)
+    judged = [compare("p99, attacked / undisturbed", attacked, p99_ratio, at_most=MOST_LATENCY)]
+    if sham:
+        shown = compare("p99, its broker alone / undisturbed", sham, p99_ratio)
+        judged.append(replace(shown, doubtful=False))
+    growth = compare(
+        "growth of the worker, MiB",
+        attacked,
+        lambda undisturbed, attacked: attacked.peak - undisturbed.peak,
+        at_most=MOST_GROWTH,
+        form=".0f",
+    )
+    return [*judged, replace(growth, doubtful=False)]
 
 
-def _sham(bouts: Sequence[Bout]) -> Iterator[Verdict]:
-    """How much of the first figure is the broker's; nothing is wanted of it."""
-    rounds = [(bout.sham, bout.latency.undisturbed) for bout in bouts if bout.sham is not None]
-    if rounds:
-        faults = [sham.fault for sham, _ in rounds if sham.fault]
-        ratios = [sham.p99 / undisturbed.p99 for sham, undisturbed in rounds if not sham.fault]
-        yield Verdict("p99, its broker alone / undisturbed", ratios, faults)
+def _pairs(rounds: Rounds, name: str) -> list[Pair[Latency]]:
+    return [Pair(each[_UNDISTURBED], each[name]) for each in rounds if name in each]
 
 
-def _lines(bouts: Sequence[Bout]) -> Iterator[list[str]]:
-    for number, bout in enumerate(bouts, 1):
-        runs = [
-            ("undisturbed", bout.latency.undisturbed, f"{bout.undisturbed_peak:.0f}"),
-            ("attacked", bout.latency.attacked, f"{bout.attacked_peak:.0f}"),
-        ]
-        if bout.sham is not None:
-            runs.append(("its broker alone", bout.sham, ""))
-        for name, figures, peak in runs:
+def _lines(rounds: Rounds) -> Iterator[list[str]]:
+    for number, played in enumerate(rounds, 1):
+        for name, figures in played.items():
             late = f" ({figures.missing:,} had not come)" if figures.missing else ""
             milliseconds = [f"{1000 * at:.1f}" for at in (figures.p50, figures.p99, figures.worst)]
             yield [
@@ -166,6 +120,6 @@ def _lines(bouts: Sequence[Bout]) -> Iterator[list[str]]:
                 f"{figures.rate:,.0f}",
                 *milliseconds,
                 f"{figures.cost.worker:.0%}",
-                peak,
+                f"{figures.peak:.0f}",
                 figures.disturbed_by + late,
             ]

@@ -2,27 +2,24 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from kombu import Connection
 
 from loadtests.bench import filling, orders
-from loadtests.bench.attacks.patience import wait_until
 from loadtests.bench.candidate import OURS, PLAIN, WATCHED, Candidate
-from loadtests.bench.memory import held
-from loadtests.bench.report import table
-from loadtests.bench.run import InvalidRunError
+from loadtests.bench.observing import held
+from loadtests.bench.report import Verdict, section, table, verdicts
 from loadtests.bench.servers import Servers
-from loadtests.bench.verdict import Verdict
+from loadtests.bench.waiting import InvalidRunError, wait_until
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import world
 from pos_gateway.broker import topology
 
 NAME = "memory"
-#: MiB, at most, with so many orders under way and waiting at least.
-MOST, UNDER_WAY, WAITING = 120.0, 200, 2000
-#: A worker takes ten orders for each slot, those under way among them: so many slots for both.
+#: MiB, at most, with so many orders in flight and waiting at least.
+MOST, IN_FLIGHT, WAITING = 120.0, 200, 2000
+#: A worker takes ten orders for each slot, those in flight among them: so many slots for both.
 SLOTS = 225
 #: Seconds that merchants take over an order, which makes none of them slow; and for which is watched.
 _REPLY, _WATCHED = 2.5, 3.0
@@ -33,7 +30,7 @@ _PATIENCE = 30.0
 
 _CANDIDATES = (replace(WATCHED, slots=SLOTS, settings={"POS_GATEWAY_SLOTS": str(SLOTS)}), PLAIN)
 
-#: MiB, orders under way, and orders that are taken and not begun.
+#: MiB, orders in flight, and orders that are taken and not begun.
 Moment = tuple[float, int, int]
 
 
@@ -43,48 +40,37 @@ class Weight:
 
     candidate: str
     mib: float
-    under_way: int
+    in_flight: int
     #: Taken from the queue and not begun.
     waiting: int
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """Of each round."""
-
-    rounds: Sequence[Sequence[Weight]]
-
-    def as_json(self) -> list[list[dict[str, Any]]]:
-        """The figures by name."""
-        return [[asdict(each) for each in played] for played in self.rounds]
+#: What each worker held, of each round.
+Rounds = Sequence[Sequence[Weight]]
 
 
-def measure(servers: Servers, rounds: int, *, quick: bool) -> Holding:
+def measure(servers: Servers, rounds: int, *, quick: bool) -> Rounds:
     """Weigh the workers in turn; a quick run the gateway alone."""
     candidates = _CANDIDATES[:1] if quick else _CANDIDATES
-    return Holding(
-        [
-            [_weigh(servers, each) for each in candidates[:: 1 if turn % 2 == 0 else -1]]
-            for turn in range(rounds)
-        ]
-    )
+    return [
+        [_weigh(servers, each) for each in candidates[:: 1 if turn % 2 == 0 else -1]]
+        for turn in range(rounds)
+    ]
 
 
-def report(holding: Holding) -> str:
+def report(rounds: Rounds) -> str:
     """The table."""
-    weights = [each for played in holding.rounds for each in played]
+    weights = [each for played in rounds for each in played]
     lines = [
-        [each.candidate, f"{each.mib:.0f}", f"{each.under_way:,}", f"{each.waiting:,}"]
+        [each.candidate, f"{each.mib:.0f}", f"{each.in_flight:,}", f"{each.waiting:,}"]
         for each in weights
     ]
     ours = [each.mib for each in weights if each.candidate == OURS.name]
-    verdict = Verdict("gateway, MiB", ours, at_most=MOST, form=".0f")
-    parts = (
-        f"## {NAME}: a worker that holds all it may",
-        table(("each round", "MiB", "under way", "waiting"), lines),
-        table(("", "median", "rounds", "target", ""), [verdict.line()]),
+    return section(
+        f"{NAME}: a worker that holds all it may",
+        table(("each round", "MiB", "in flight", "waiting"), lines),
+        verdicts([Verdict("gateway, MiB", ours, at_most=MOST, form=".0f")]),
     )
-    return "\n\n".join(parts) + "\n"
 
 
 def _weigh(servers: Servers, candidate: Candidate) -> Weight:
@@ -99,7 +85,7 @@ def _weigh(servers: Servers, candidate: Candidate) -> Weight:
         ):
 
             def seen() -> tuple[int, int]:
-                """Orders under way, and those that are taken and not begun."""
+                """Orders in flight, and those that are taken and not begun."""
                 worker.check()
                 counts = place.merchants.summary()["profiles"].get("healthy", {})
                 ready = filling.depth(connection, topology.orders_queue)
@@ -107,10 +93,10 @@ def _weigh(servers: Servers, candidate: Candidate) -> Weight:
                 return counts.get("in_flight", 0), _ORDERS - ready - begun
 
             def is_full() -> bool:
-                return seen()[0] >= UNDER_WAY
+                return seen()[0] >= IN_FLIGHT
 
             if not wait_until(is_full, time.monotonic() + _PATIENCE):
-                raise InvalidRunError(f"{candidate.name}: {seen()[0]} orders were under way")
+                raise InvalidRunError(f"{candidate.name}: {seen()[0]} orders were in flight")
             moments: list[Moment] = []
             until = time.monotonic() + _WATCHED
             while time.monotonic() < until:
@@ -120,8 +106,8 @@ def _weigh(servers: Servers, candidate: Candidate) -> Weight:
 
 
 def heaviest(moments: Sequence[Moment]) -> Moment:
-    """The most that was held while enough were under way.
+    """The most that was held while enough were in flight.
 
     Orders end together and begin anew: other moments are between two of these waves.
     """
-    return max(each for each in moments if each[1] >= UNDER_WAY)
+    return max(each for each in moments if each[1] >= IN_FLIGHT)

@@ -1,65 +1,75 @@
-"""Medians, ratios and tables."""
+"""What all reports have: sections, Markdown tables, and figures with what is wanted of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
 from statistics import median
 
 from loadtests.bench.accounting import Accounting
-from loadtests.bench.run import Result
-from loadtests.bench.scenario import FIGURES, Case, Target
-from loadtests.bench.verdict import Verdict
 
-#: One round: the results of a case's entries by name.
-Round = Mapping[str, Result]
-
-_COLUMNS = (
-    "",
-    "orders/s",
-    "CPU ms/order",
-    "MiB",
-    "worker",
-    "had to wait",
-    "merchants",
-    "RabbitMQ",
-    "PostgreSQL",
-    "limited by",
-)
+_VERSIONS = ("celery", "gevent", "kombu", "amqp", "requests")
+#: Rounds that a table lists; of more it says the least and the most.
+_LISTED = 6
 
 
-def report(case: Case, rounds: Sequence[Round]) -> str:
-    """A case's figures and targets as Markdown, which a terminal shows as well."""
-    lines = [_line(entry.name, [each[entry.name] for each in rounds]) for entry in case.entries]
-    parts = [f"## {case.name}: {case.title}", table(_COLUMNS, lines)]
-    if case.targets:
-        parts.append(
-            table(
-                ("", "median", "rounds", "target", ""),
-                [judge(target, rounds).line() for target in case.targets],
-            )
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A figure of each round, and whether their median is as wanted."""
+
+    what: str
+    #: Of the valid rounds; infinite: what the run waited for did not happen.
+    values: Sequence[float]
+    #: Why other rounds are invalid.
+    faults: Sequence[str] = ()
+    at_least: float | None = None
+    at_most: float | None = None
+    #: Something else than the worker may have made the difference.
+    doubtful: bool = False
+    #: How a value is written.
+    form: str = ",.2f"
+
+    @property
+    def word(self) -> str:
+        """``met`` or ``MISSED``, unless nothing is wanted; ``INVALID`` without a valid round."""
+        if not self.values:
+            return "INVALID"
+        if self.at_least is None and self.at_most is None:
+            return "doubtful" if self.doubtful else ""
+        middle = median(self.values)
+        good = (self.at_least is None or middle >= self.at_least) and (
+            self.at_most is None or middle <= self.at_most
         )
-    parts += _accounts([result for each in rounds for result in each.values()])
-    return "\n\n".join(parts) + "\n"
+        return ("met" if good else "MISSED") + (" (doubtful)" if self.doubtful else "")
+
+    def line(self) -> list[str]:
+        """Its line of a table: what, median, rounds, target, word."""
+        wanted = ""
+        if self.at_least is not None:
+            wanted = f">= {self._show(self.at_least)}"
+        if self.at_most is not None:
+            wanted = f"<= {self._show(self.at_most)}"
+        middle = self._show(median(self.values)) if self.values else ""
+        rounds = " ".join(map(self._show, self.values))
+        if len(self.values) > _LISTED:
+            rounds = f"{self._show(min(self.values))} to {self._show(max(self.values))}"
+        return [self.what, middle, rounds, wanted, self.word]
+
+    def _show(self, value: float) -> str:
+        return "never" if math.isinf(value) else format(value, self.form)
 
 
-def judge(target: Target, rounds: Sequence[Round]) -> Verdict:
-    """A target's figure, or its ratio to another entry's within each round."""
-    what, form = FIGURES[target.figure]
-    note = f" ({target.note})" if target.note else ""
+def section(title: str, *parts: str, faults: Iterable[str] = ()) -> str:
+    """A heading, its tables and sentences, and why runs are invalid."""
+    invalid = (f"Invalid: {fault}." for fault in dict.fromkeys(filter(None, faults)))
+    return "\n\n".join([f"## {title}", *filter(None, parts), *invalid]) + "\n"
 
-    def figures(entry: str) -> list[float]:
-        return [float(getattr(each[entry], target.figure)) for each in rounds]
 
-    values, of = figures(target.entry), target.entry
-    if target.against is not None:
-        others, form = figures(target.against), ",.2f"
-        values = [ours / theirs for ours, theirs in zip(values, others, strict=True)]
-        of += f" / {target.against}"
-    return Verdict(
-        f"{of}: {what}{note}",
-        values,
-        at_least=target.at_least,
-        at_most=target.at_most,
-        form=form,
-    )
+def verdicts(judged: Iterable[Verdict], first: str = "") -> str:
+    """The table of what is wanted."""
+    return table((first, "median", "rounds", "target", ""), [each.line() for each in judged])
 
 
 def table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -77,47 +87,30 @@ def table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([row(columns), f"|{'|'.join(rule)}|", *map(row, lines)])
 
 
-def _line(name: str, results: Sequence[Result]) -> list[str]:
-    def share(part: str) -> str:
-        return f"{median(getattr(each, part) for each in results):.0%}"
-
-    stopped = "" if all(each.complete for each in results) else " (time was up)"
-    return [
-        name,
-        number(median(each.rate for each in results)),
-        f"{median(each.cpu_ms for each in results):.2f}",
-        number(median(each.memory for each in results)),
-        share("worker"),
-        share("waited"),
-        share("simulator"),
-        share("rabbitmq"),
-        share("postgresql"),
-        ", ".join(dict.fromkeys(each.limited_by for each in results)) + stopped,
-    ]
-
-
-def _accounts(results: Sequence[Result]) -> list[str]:
-    """That the gateway's orders add up, which ``run`` has checked, and where it could not."""
-    lines = accounted([each.accounting for each in results])
-    open_ = dict.fromkeys(each.entry for each in results if each.unfinished)
-    if open_:
-        lines.append(f"Not accounted for, since time was up before the last: {', '.join(open_)}.")
-    return lines
-
-
-def accounted(accounts: Iterable[Accounting | None]) -> list[str]:
-    """That these orders add up, if there are any."""
-    kept = [accounting for accounting in accounts if accounting is not None]
-    if not kept:
-        return []
-    again = sum(accounting.sent_again for accounting in kept)
-    return [
-        f"{sum(accounting.orders for accounting in kept):,} orders of the gateway's are "
+def accounted(accounts: Iterable[Accounting | None]) -> str:
+    """That these orders add up; empty if there are none."""
+    known = [accounting for accounting in accounts if accounting is not None]
+    if not known:
+        return ""
+    again = sum(accounting.sent_again for accounting in known)
+    return (
+        f"{sum(accounting.orders for accounting in known):,} orders of the gateway's are "
         "accounted for: one create and one event each"
         + (f"; {again:,} were sent more than once." if again else ".")
-    ]
+    )
 
 
 def number(figure: float) -> str:
     """Orders a second: whole ones, unless there are but a few."""
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.1f}"
+
+
+def in_capitals(words: Iterable[str]) -> bool:
+    """Whether something else than the worker limited or disturbed a run: its word is in capitals."""
+    return any(word.split(" ")[0].isupper() for word in words if word)
+
+
+def machine() -> str:
+    """Cores and versions in a line: figures say little without them."""
+    versions = ", ".join(f"{name} {version(name)}" for name in _VERSIONS)
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}, {versions}"

@@ -5,24 +5,19 @@ times the slots that there are, and together they hold what the healthy ones lea
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import ceil
 from statistics import fmean
-from typing import Any
 
-from loadtests.bench.attacks.attack import Attack
-from loadtests.bench.attacks.latency import Latency, latency
-from loadtests.bench.attacks.load import Load
-from loadtests.bench.attacks.observation import Observation
-from loadtests.bench.attacks.population import Group, Population
-from loadtests.bench.attacks.report import LATENCY, latency_line
+from loadtests.bench.attacks.attack import Attack, Group, Population
+from loadtests.bench.attacks.bout import LATENCY, Pair, compare, latency_line
+from loadtests.bench.attacks.figures import Latency, latency
+from loadtests.bench.attacks.plays import Load, Observation, SteadySize, steady_on_time
 from loadtests.bench.attacks.series import slots
-from loadtests.bench.attacks.steady import SteadySize, steady_on_time
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.candidate import WATCHED
-from loadtests.bench.report import table
+from loadtests.bench.report import Verdict, section, table, verdicts
 from loadtests.bench.servers import Servers
-from loadtests.bench.verdict import Verdict
 
 NAME = "slow-merchants"
 LOAD = Load(rate=100.0, latency=0.02)
@@ -61,31 +56,13 @@ class Beside:
     held: float
 
 
-@dataclass(frozen=True, slots=True)
-class SlowMerchants:
-    """The runs of each round by the slow merchants in it, or none."""
-
-    rounds: Sequence[Mapping[str, Beside]]
-
-    @property
-    def faults(self) -> Sequence[str]:
-        """Why runs say nothing."""
-        return [
-            each.latency.fault
-            for played in self.rounds
-            for each in played.values()
-            if each.latency.fault
-        ]
-
-    def as_json(self) -> list[dict[str, Any]]:
-        """The figures by name."""
-        return [{name: asdict(each) for name, each in played.items()} for played in self.rounds]
-
+#: The runs of each round by the slow merchants in it, or none.
+Rounds = Sequence[Mapping[str, Beside]]
 
 _UNDISTURBED = "undisturbed"
 
 
-def measure(servers: Servers, rounds: int, *, quick: bool) -> SlowMerchants:
+def measure(servers: Servers, rounds: int, *, quick: bool) -> Rounds:
     """Play undisturbed, then beside each crowd of slow merchants; every other round backwards."""
     size, rounds_played = _SIZES[quick], []
     attacks = [attack(*each, size) for each in (OTHERS[1:2] if quick else OTHERS)]
@@ -97,73 +74,62 @@ def measure(servers: Servers, rounds: int, *, quick: bool) -> SlowMerchants:
             seen = steady_on_time(servers, Trial(WATCHED, whom.population, upon), size, LOAD)
             played[name] = Beside(latency(seen, whom, size.warm_up), _held(seen, size.warm_up))
         rounds_played.append(played)
-    return SlowMerchants(rounds_played)
+    return rounds_played
 
 
 def _held(seen: Observation, warm_up: float) -> float:
-    assert seen.production is not None, "no orders came at a schedule"
-    last = max(seen.production.published.values())
-    levels = slots(seen.levels, ("slow",), seen.production.began + warm_up, last)["troubled"]
+    last = max(seen.scheduled.published.values())
+    levels = slots(seen.levels, ("slow",), seen.scheduled.began + warm_up, last)["troubled"]
     return fmean(levels) / WATCHED.slots
 
 
-def report(cost: SlowMerchants) -> str:
+def report(rounds: Rounds) -> str:
     """The table."""
-    names = list(cost.rounds[0])
     lines = [
         [
-            *latency_line(name, [played[name].latency for played in cost.rounds]),
-            " ".join(f"{played[name].held:.0%}" for played in cost.rounds),
+            *latency_line(name, [played[name].latency for played in rounds]),
+            " ".join(f"{played[name].held:.0%}" for played in rounds),
         ]
-        for name in names
+        for name in rounds[0]
     ]
-    parts = [
-        f"## {NAME}: {LOAD.rate:.0f} orders/s to 60 merchants at 20 ms, beside slow ones with a backlog",
+    crowds = [name for name in rounds[0] if name != _UNDISTURBED]
+    return section(
+        f"{NAME}: {LOAD.rate:.0f} orders/s to 60 merchants at 20 ms, beside slow ones with a backlog",
         table(("submit to POS, healthy merchants", *LATENCY, "slots of the others"), lines),
-        table(
-            ("", "median", "rounds", "target", ""),
-            [
-                verdict.line()
-                for name in names
-                if name != _UNDISTURBED
-                for verdict in judge(cost, name)
-            ],
-        ),
-        *(f"Invalid: {fault}." for fault in dict.fromkeys(cost.faults)),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def judge(cost: SlowMerchants, name: str) -> list[Verdict]:
-    """What these slow merchants add to the healthy ones' p99, who misses, and what they keep."""
-    pairs = [(played[_UNDISTURBED], played[name]) for played in cost.rounds]
-    said = [pair for pair in pairs if not (pair[0].latency.fault or pair[1].latency.fault)]
-    faults = [each.latency.fault for pair in pairs for each in pair if each.latency.fault]
-    doubtful = any(
-        each.latency.disturbed_by.split(" ")[0].isupper() for pair in pairs for each in pair
+        verdicts(verdict for name in crowds for verdict in judge(rounds, name)),
+        faults=faults(rounds),
     )
+
+
+def faults(rounds: Rounds) -> list[str]:
+    """Why runs say nothing."""
+    runs = (each.latency for played in rounds for each in played.values())
+    return [each.fault for each in runs if each.fault]
+
+
+def judge(rounds: Rounds, name: str) -> list[Verdict]:
+    """What these slow merchants add to the healthy ones' p99, who misses, and what they keep."""
+    pairs = [Pair(played[_UNDISTURBED].latency, played[name].latency) for played in rounds]
+    held = {id(played[name].latency): played[name].held for played in rounds}
     return [
-        Verdict(
+        compare(
             f"{name}: ms added to p99",
-            [1000 * (beside.latency.p99 - alone.latency.p99) for alone, beside in said],
-            faults,
+            pairs,
+            lambda alone, beside: 1000 * (beside.p99 - alone.p99),
             at_most=MOST_ADDED,
-            doubtful=doubtful,
             form=",.1f",
         ),
-        Verdict(
+        compare(
             f"{name}: healthy orders that had not come",
-            [beside.latency.missing for _, beside in said],
-            faults,
+            pairs,
+            lambda _, beside: beside.missing,
             at_most=0,
-            doubtful=doubtful,
             form=",.0f",
         ),
-        Verdict(
+        compare(
             f"{name}: part of the slots that they keep",
-            [beside.held for _, beside in said],
-            faults,
+            pairs,
+            lambda _, beside: held[id(beside)],
             at_least=LEAST_HELD,
-            doubtful=doubtful,
         ),
     ]

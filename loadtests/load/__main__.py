@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from loadtests.bench.cores import keep_off_the_workers_core
-from loadtests.bench.run import InvalidRunError
 from loadtests.bench.servers import Servers
+from loadtests.bench.waiting import InvalidRunError
 from loadtests.bench.worker import WorkerEndedError
 from loadtests.load.page import page
 from loadtests.load.run import ProducerEndedError, play

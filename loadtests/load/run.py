@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from kombu import Connection
 
-from loadtests.bench.attacks.patience import wait_for_consumer
 from loadtests.bench.candidate import OURS
 from loadtests.bench.gauge import PRODUCER, WORKER, Gauge, Reading
 from loadtests.bench.servers import Servers
+from loadtests.bench.waiting import wait_for_consumer
 from loadtests.bench.worker import ROOT, Worker
 from loadtests.bench.world import World, world
 from loadtests.load.record import Record

@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import isinf
 
 from loadtests.bench.gauge import BROKER, DATABASE, PRODUCER, SIMULATOR, WORKER
-from loadtests.bench.machine import machine
+from loadtests.bench.report import machine
 from loadtests.load import figures
 from loadtests.load.chart import Chart
 from loadtests.load.charts import charts

@@ -11,18 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from loadtests.bench.attacks.cost import Cost
-from loadtests.bench.attacks.load import load_at
-from loadtests.bench.attacks.population import Group, Population
-from loadtests.bench.attacks.steady import SteadySize, steady
+from loadtests.bench.attacks.figures import Cost
+from loadtests.bench.attacks.plays import Load, SteadySize, steady
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.candidate import WATCHED
+from loadtests.bench.cases import HEALTHY, Entry, run
 from loadtests.bench.cores import keep_off_the_workers_core
-from loadtests.bench.machine import machine
-from loadtests.bench.report import table
-from loadtests.bench.run import InvalidRunError, run
-from loadtests.bench.scenario import Entry, Scenario
+from loadtests.bench.report import machine, table
 from loadtests.bench.servers import Servers
+from loadtests.bench.waiting import InvalidRunError
 from loadtests.bench.worker import MakeWorker, WorkerEndedError
 from loadtests.profile.flame import flame_graph
 from loadtests.profile.parts import PARTS, shares
@@ -36,7 +33,6 @@ ORDERS, SECONDS = 15_000, 20.0
 #: Functions that are named.
 _HEAVIEST = 12
 
-_POPULATION = Population((Group("healthy", 200, 1.0),), orders=0, quick_orders=0)
 _PROFILED = replace(WATCHED, command=COMMAND)
 
 
@@ -121,14 +117,14 @@ def report(
 def _play(servers: Servers, rate: float | None, make: MakeWorker) -> tuple[float, float]:
     """Orders a second, and CPU milliseconds for each."""
     if rate is None:
-        entry = Entry("gateway", _PROFILED, Scenario(0.02), ORDERS, 120)
+        entry = Entry("gateway", _PROFILED, 0.02, ORDERS, 120)
         result = run(servers, entry, quick=False, make=make)
         return result.rate, result.cpu_ms
-    size, load = SteadySize(4, SECONDS), load_at(rate)
-    seen = steady(servers, Trial(_PROFILED, _POPULATION), size, load, make=make)
-    if seen.production is None or seen.fault:
+    size, load = SteadySize(4, SECONDS), Load.at(rate)
+    seen = steady(servers, Trial(_PROFILED, HEALTHY), size, load, make=make)
+    if seen.fault:
         raise InvalidRunError(seen.fault)
-    start = seen.production.began + size.warm_up
+    start = seen.scheduled.began + size.warm_up
     cost = Cost.between(seen.readings, start, start + size.measured)
     return rate, 1000 * cost.worker / rate
 

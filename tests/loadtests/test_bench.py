@@ -4,6 +4,7 @@ Nothing here asserts on how fast anything was: a figure of a busy machine says n
 """
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,54 +17,42 @@ import pytest
 from loadtests.bench import filling, orders
 from loadtests.bench.__main__ import main
 from loadtests.bench.accounting import account
+from loadtests.bench.attacks.attack import Group, Population
+from loadtests.bench.attacks.figures import LAST, Cost, Window, limited_by, window
 from loadtests.bench.candidate import OURS, PLAIN, PREFORK, THREADS, WATCHED
-from loadtests.bench.gauge import (
-    BROKER,
-    LEFT,
-    MACHINE,
-    SIMULATOR,
-    WAITED,
-    WORKER,
-    Gauge,
-    Reading,
-    used_between,
+from loadtests.bench.cases import (
+    CASES,
+    FIGURES,
+    FIRST,
+    Case,
+    Entry,
+    Result,
+    Target,
+    judge,
+    report,
+    run,
 )
-from loadtests.bench.report import judge, report, table
-from loadtests.bench.run import Result, limited_by, run
-from loadtests.bench.scenario import CASES, FIGURES, Case, Entry, Scenario, Target
+from loadtests.bench.gauge import LEFT, MACHINE, WAITED, Gauge, Reading, used_between
+from loadtests.bench.micro.cases import MICROS
+from loadtests.bench.report import table
 from loadtests.bench.servers import Servers
-from loadtests.bench.window import FIRST, LAST, Window, window
 from loadtests.bench.worker import Worker, WorkerEndedError
 from pos_gateway.domain.order import Order
 
 ROOT = Path(__file__).resolve().parents[2]
-FAST = Scenario(latency=0.02, healthy=20)
+FEW = Population((Group("healthy", 20, 1.0),), orders=0, quick_orders=0)
 
 
-def entry(candidate: Any = OURS, scenario: Scenario = FAST, number: int = 200) -> Entry:
-    return Entry("it", candidate, scenario, number, 25, number, 25)
+def entry(candidate: Any = OURS, number: int = 200) -> Entry:
+    return Entry("it", candidate, 0.02, number, 25, number, 25, FEW)
 
 
 def result(**figures: Any) -> Result:
     plain = Result(
+        *(100, 1.0, True, 100.0, 0.5, Cost(), "its CPU", 5000.0),
         entry="it",
-        candidate="gateway",
-        planned=100,
-        seconds=1.0,
-        complete=True,
-        rate=100.0,
         of_slots=0.5,
-        cpu_ms=0.5,
         memory=100.0,
-        worker=0.9,
-        simulator=0.2,
-        rabbitmq=0.3,
-        postgresql=0.1,
-        machine=1.4,
-        waited=0.01,
-        limited_by="its CPU",
-        filled_at=5000.0,
-        accounting=None,
         unfinished=False,
     )
     return replace(plain, **figures)
@@ -93,32 +82,32 @@ class TestTheWindow:
         slow_start = [0.0] * 9
         steady = [10 + number / 100 for number in range(81)]
         stragglers = [50.0 + number for number in range(10)]
-
-        measured = window(slow_start + steady + stragglers, planned=100, time_up=99.0)
-
-        assert measured == Window(start=10.0, end=10.8, orders=80, complete=True)
-        assert measured.rate == pytest.approx(100)
-
-    def test_the_order_of_the_arrivals_does_not_matter(self) -> None:
-        times = [float(number) for number in range(100)]
-        assert window(times[::-1], 100, 100.0) == window(times, 100, 100.0)
+        arrivals = slow_start + steady + stragglers
+        for times in (arrivals, arrivals[::-1]):
+            measured = window(times, planned=100, ended=99.0, first=FIRST)
+            assert measured == Window(start=10.0, end=10.8, orders=80, complete=True)
+            assert measured.rate == pytest.approx(100)
 
     def test_a_worker_that_stops_after_a_burst_is_measured_until_time_is_up(self) -> None:
         burst = [number / 1000 for number in range(200)]
-
-        measured = window(burst, planned=1000, time_up=20.099)
-
+        measured = window(burst, planned=1000, ended=20.099, first=FIRST)
         assert measured is not None
         assert not measured.complete
         assert measured.rate == pytest.approx(100 / 20)
 
     def test_without_even_a_tenth_it_begins_with_the_first_order(self) -> None:
-        measured = window([5.0, 6.0, 7.0], planned=1000, time_up=8.0)
+        measured = window([5.0, 6.0, 7.0], planned=1000, ended=8.0, first=FIRST)
         assert measured == Window(start=5.0, end=8.0, orders=2, complete=False)
+
+    def test_it_begins_with_the_trouble(self) -> None:
+        arrivals = [number / 10 for number in range(100)]
+        assert window(arrivals, 100, 20.0, struck=5.0) == Window(5.0, 8.9, 39, True)
+        assert window(arrivals, 100, 20.0) == Window(1.9, 8.9, 70, True)
+        assert window(arrivals[:50], 100, 20.0, struck=4.5) == Window(4.5, 20.0, 4, False)
 
     @pytest.mark.parametrize("arrivals", [[], [1.0], [1.0, 1.0]])
     def test_there_may_be_nothing_to_measure(self, arrivals: list[float]) -> None:
-        assert window(arrivals, planned=2, time_up=1.0) is None
+        assert window(arrivals, planned=2, ended=1.0) is None
 
 
 class TestTheGauge:
@@ -153,8 +142,7 @@ class TestTheGauge:
 class TestWhatLimitedARun:
     @staticmethod
     def limit(candidate: Any = OURS, rate: float = 500.0, **shares: float) -> str:
-        all_shares = {WORKER: 0.5, SIMULATOR: 0.3, BROKER: 0.3, MACHINE: 1.1, WAITED: 0.0, **shares}
-        return limited_by(candidate, 0.2, rate, all_shares)
+        return limited_by(candidate, 0.2, rate, replace(Cost(worker=0.5, simulator=0.3), **shares))
 
     def test_a_busy_simulator_is_named_before_all(self) -> None:
         assert self.limit(simulator=0.95, worker=0.99) == "SIMULATOR"
@@ -298,9 +286,7 @@ class TestForReal:
         assert measured.accounting is not None
         assert (measured.accounting.orders, measured.accounting.events) == (300, 300)
         assert measured.memory > 20
-        assert measured.worker > 0
-        assert measured.simulator > 0
-        assert measured.postgresql > 0
+        assert min(measured.cost.worker, measured.cost.simulator, measured.cost.postgresql) > 0
 
     @pytest.mark.parametrize("candidate", [PLAIN, THREADS, PREFORK], ids=lambda each: each.name)
     def test_plain_celery_takes_the_same_orders(self, servers: Servers, candidate: Any) -> None:
@@ -326,3 +312,22 @@ class TestForReal:
         with pytest.raises(SystemExit):
             main(["--only", "nonsense"])
         assert "hanging" in capsys.readouterr().err
+
+
+class TestMicroBenchmarks:
+    def test_figures_are_compared_within_each_round(self) -> None:
+        [exchange] = [each for each in MICROS if each.NAME == "exchange"]
+        rounds = [{"gateway": 0.1, "requests": 0.2}, {"gateway": 0.3, "requests": 0.6}]
+        shown = exchange.report(rounds)
+        assert re.search(r"gateway +\| +0\.200 \| +0\.100 0\.300 \| +<= 0\.200 \| +met \|", shown)
+        assert re.search(r"gateway / requests +\| +0\.50 \| +0\.50 0\.50 \|", shown)
+
+    @pytest.mark.parametrize("case", ["logging", "tracing"])
+    def test_a_case_plays_its_rounds_in_a_patched_process(
+        self, servers: Servers, case: str
+    ) -> None:
+        [micro] = [each for each in MICROS if case == each.NAME]
+        rounds = replace(micro, sizes={True: (20, 2)}).measure(servers, 1, quick=True)
+        assert len(rounds) == 2
+        assert all(figure >= 0 for figure in rounds[0].values())
+        assert set(micro.at_most) <= rounds[0].keys()

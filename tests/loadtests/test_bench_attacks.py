@@ -20,33 +20,46 @@ from kombu.transport.native_delayed_delivery import (
 
 from loadtests.bench import catalogue, filling
 from loadtests.bench.attacks import bout as bouts
-from loadtests.bench.attacks import steady as steadying
-from loadtests.bench.attacks.attack import ATTACKS, Attack
-from loadtests.bench.attacks.backlog import Backlog, BacklogSize, play_backlog
-from loadtests.bench.attacks.backlog_report import judge as judge_backlog
-from loadtests.bench.attacks.backlog_report import report as backlog_report
-from loadtests.bench.attacks.bout import Bout, Pair
-from loadtests.bench.attacks.cost import Cost
-from loadtests.bench.attacks.drain import Recovery, busiest, full_since, made_between
-from loadtests.bench.attacks.full_queue import QueueSize, full_queue
-from loadtests.bench.attacks.latency import Latency, disturbed_by, latency
-from loadtests.bench.attacks.load import PROBE, SHARE, Load, share_of
-from loadtests.bench.attacks.observation import Observation
-from loadtests.bench.attacks.patience import wait_until
-from loadtests.bench.attacks.population import THOUSAND, Group, Population, group_of
-from loadtests.bench.attacks.producer import Production
-from loadtests.bench.attacks.report import judge, report
-from loadtests.bench.attacks.schedule import Schedule, lateness
+from loadtests.bench.attacks import plays
+from loadtests.bench.attacks.attack import ATTACKS, THOUSAND, Attack, Group, Population, group_of
+from loadtests.bench.attacks.backlog import (
+    Backlog,
+    BacklogSize,
+    Recovery,
+    busiest,
+    full_since,
+    made_between,
+    play_backlog,
+)
+from loadtests.bench.attacks.backlog import judge as judge_backlog
+from loadtests.bench.attacks.backlog import report as backlog_report
+from loadtests.bench.attacks.bout import Bout, Pair, judge, report
+from loadtests.bench.attacks.figures import (
+    Cost,
+    Latency,
+    Throughput,
+    disturbed_by,
+    latency,
+    throughput,
+)
+from loadtests.bench.attacks.plays import (
+    PROBE,
+    SHARE,
+    Load,
+    Observation,
+    SteadySize,
+    full_queue,
+    steady,
+)
+from loadtests.bench.attacks.producer import Production, Schedule, lateness
 from loadtests.bench.attacks.series import series, slots, steps, summed
-from loadtests.bench.attacks.steady import SteadySize, steady
-from loadtests.bench.attacks.throughput import Throughput, measured_window, throughput
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.bench import LETTERS, NAMES
 from loadtests.bench.candidate import OURS, PLAIN
 from loadtests.bench.gauge import Reading
+from loadtests.bench.report import Verdict
 from loadtests.bench.servers import Servers
-from loadtests.bench.verdict import Verdict
-from loadtests.bench.window import Window
+from loadtests.bench.waiting import wait_until
 from pos_gateway.domain.merchant import Merchant
 from testkit.hostile.catalogue import CATALOGUE
 from testkit.hostile.client import HostilePeers
@@ -168,21 +181,7 @@ class TestTheSchedule:
 
 
 class TestThroughput:
-    def test_it_is_counted_from_the_moment_of_the_trouble(self) -> None:
-        arrivals = [number / 10 for number in range(100)]
-        assert measured_window(arrivals, 100, 5.0, 20.0) == Window(5.0, 8.9, 39, True)
-
-    def test_undisturbed_it_begins_with_the_order_at_which_trouble_would(self) -> None:
-        arrivals = [number / 10 for number in range(100)]
-        assert measured_window(arrivals, 100, None, 20.0) == Window(1.9, 8.9, 70, True)
-
-    def test_a_worker_that_stops_is_measured_until_time_is_up(self) -> None:
-        arrivals = [number / 10 for number in range(50)]
-        measured = measured_window(arrivals, 100, 4.5, 20.0)
-        assert measured == Window(4.5, 20.0, 4, False)
-
     def test_there_may_be_nothing_to_measure(self) -> None:
-        assert measured_window([], 100, None, 20.0) is None
         assert "0 of 1 orders came" in throughput(seen(("healthy-0", None)), ONE_ILL).fault
 
     def test_it_is_that_of_the_healthy_ones_also_without_merchants_in_trouble(self) -> None:
@@ -291,18 +290,18 @@ class TestARound:
         played, behind = [], iter([1.0] * late)
         loads = self.loads = []
 
-        def full_queue(_: Any, trial: Trial, *, size: QueueSize) -> Observation:
+        def full_queue(_: Any, trial: Trial, **__: Any) -> Observation:
             played.append(f"full queue: {trial}")
             return seen(("healthy-0", 1.0), ("healthy-1", 2.0), trial=trial)
 
-        def steady(_: Any, trial: Trial, __: Any, load: Load) -> Observation:
+        def steady(_: Any, trial: Trial, __: Any, load: Load, **___: Any) -> Observation:
             played.append(f"60 % load: {trial}")
             loads.append(load)
             production = Production(0.0, {"order-0": 50.0}, next(behind, 0.0))
             return seen(("healthy-0", 51.0), trial=trial, production=production)
 
         monkeypatch.setattr(bouts, "full_queue", full_queue)
-        monkeypatch.setattr(steadying, "steady", steady)
+        monkeypatch.setattr(plays, "steady", steady)
         monkeypatch.setattr(bouts, "calibrated", lambda *_: Load(120.0, 1.0))
         attacks = [ONE_ILL, self.ANOTHER]
         results = bouts.play_round(
@@ -355,12 +354,12 @@ class TestARound:
         assert set(self.loads) == {Load(120.0, 1.0)}
 
     def test_the_load_is_a_share_of_the_core_and_of_the_slots(self) -> None:
-        load = share_of(PROBE, cpu=0.8)
+        load = Load.share_of(PROBE, cpu=0.8)
         assert load.rate == pytest.approx(PROBE * SHARE / 0.8)
         assert load.rate * load.latency == pytest.approx(SHARE * OURS.slots)
 
     def test_however_little_an_order_costs_the_slots_are_the_limit(self) -> None:
-        assert share_of(PROBE, cpu=0.01) == Load(600.0, 0.2)
+        assert Load.share_of(PROBE, cpu=0.01) == Load(600.0, 0.2)
 
 
 class TestTheDrain:
@@ -425,7 +424,7 @@ class TestTheSeries:
 
 class TestForReal:
     def test_a_full_queue_is_delivered_past_a_merchant_that_hangs(self, servers: Servers) -> None:
-        run = full_queue(servers, Trial(OURS, FEW, ONE_ILL), QueueSize(quick=True, limit=25))
+        run = full_queue(servers, Trial(OURS, FEW, ONE_ILL), 300, 25)
         assert run.accounting is not None
         assert (run.accounting.orders, run.accounting.events) == (270, 270)
         assert throughput(run, ONE_ILL).fault == ""
@@ -475,17 +474,23 @@ class TestTheCatalogue:
             with urlopen(peers.urls[answering]) as reply:
                 assert reply.read() == b"{}"
 
+    @staticmethod
+    def round(*runs: Latency) -> dict[str, Latency]:
+        return dict(zip(("undisturbed", "attacked", "its broker alone"), runs, strict=False))
+
     def test_latency_and_memory_are_judged_by_the_median_of_the_rounds(self) -> None:
-        pair = Pair(PROMPT, replace(PROMPT, p99=0.021))
-        slow = Pair(PROMPT, replace(PROMPT, p99=0.1))
-        rounds = [catalogue.Bout(each, 100.0, peak) for each, peak in ((pair, 150), (pair, 190))]
-        rounds.append(catalogue.Bout(slow, 100.0, 200))
+        calm = replace(PROMPT, peak=100.0)
+        hits = [
+            replace(PROMPT, p99=p99, peak=peak)
+            for p99, peak in ((0.021, 150), (0.021, 190), (0.1, 200))
+        ]
+        rounds = [self.round(calm, hit) for hit in hits]
         assert [each.word for each in catalogue.judge(rounds)] == ["met", "MISSED"]
-        assert "62 ways" in catalogue.report(rounds).replace(str(len(CATALOGUE)), "62")
+        assert f"{len(CATALOGUE)} ways" in catalogue.report(rounds)
 
     def test_the_brokers_part_is_shown_and_not_judged(self) -> None:
-        pair, sham = Pair(PROMPT, PROMPT), replace(PROMPT, p99=1.4 * PROMPT.p99)
-        rounds = [catalogue.Bout(pair, 1.0, 2.0, sham), catalogue.Bout(pair, 1.0, 2.0)]
+        sham = replace(PROMPT, p99=1.4 * PROMPT.p99)
+        rounds = [self.round(PROMPT, PROMPT, sham), self.round(PROMPT, PROMPT)]
         assert [each.word for each in catalogue.judge(rounds)] == ["met", "", "met"]
         assert re.search(r"round 1, its broker alone +\|", catalogue.report(rounds))
         assert re.search(r"broker alone / undisturbed +\| +1\.40 \|", catalogue.report(rounds))
@@ -506,10 +511,7 @@ class TestTheCatalogue:
             assert wait_until(lambda: filling.depth(connection, back) > 50, time.monotonic() + 30)
 
     def test_a_round_that_says_nothing_is_left_out_and_named(self) -> None:
-        late = Pair(PROMPT, replace(PROMPT, fault="the producer fell behind"))
-        rounds = [
-            catalogue.Bout(late, 100.0, 900.0),
-            catalogue.Bout(Pair(PROMPT, PROMPT), 1.0, 2.0),
-        ]
+        late = replace(PROMPT, fault="the producer fell behind")
+        rounds = [self.round(PROMPT, late), self.round(PROMPT, PROMPT)]
         assert [each.word for each in catalogue.judge(rounds)] == ["met", "met"]
         assert "Invalid: the producer fell behind." in catalogue.report(rounds)

@@ -26,11 +26,10 @@ from loadtests.bench import (
     slow_merchants,
 )
 from loadtests.bench.__main__ import main
-from loadtests.bench.attacks.cost import Cost
-from loadtests.bench.attacks.latency import Latency
-from loadtests.bench.attacks.steady import SteadySize
+from loadtests.bench.attacks.figures import Cost, Latency
+from loadtests.bench.attacks.plays import SteadySize
 from loadtests.bench.bench import COMPARISON, Bench
-from loadtests.bench.bursts import Burst, Bursts
+from loadtests.bench.bursts import Burst
 from loadtests.bench.candidate import (
     ASYNCIO,
     BY_NAME,
@@ -40,14 +39,13 @@ from loadtests.bench.candidate import (
     WATCHED,
     RivalMissingError,
 )
-from loadtests.bench.holding import Holding, Weight
-from loadtests.bench.memory import held
-from loadtests.bench.one_hangs import ATTACK, LOAD, OneHangs
+from loadtests.bench.cases import CASES
+from loadtests.bench.holding import Weight
+from loadtests.bench.observing import PERIOD, Scraping, held
+from loadtests.bench.one_hangs import ATTACK, LOAD
 from loadtests.bench.overhead import Added, Overhead, added
-from loadtests.bench.scenario import CASES
-from loadtests.bench.scraping import PERIOD, Scraping
 from loadtests.bench.servers import Servers
-from loadtests.bench.slow_merchants import Beside, SlowMerchants
+from loadtests.bench.slow_merchants import Beside, Rounds
 from testkit.servers.process import free_port
 
 MIB = 2**20
@@ -179,7 +177,7 @@ class TestTheScraping:
 
 
 def latency(p99: float, **figures: Any) -> Latency:
-    nothing = Cost.of({})
+    nothing = Cost()
     plain = Latency(900, 100.0, 0, 0.005, p99, 2 * p99, 0.001, nothing, "nothing")
     return replace(plain, **figures)
 
@@ -197,14 +195,13 @@ class TestOneThatHangs:
 
     def test_a_round_that_says_nothing_is_left_out_and_named(self) -> None:
         rounds = [self.round(0.01, 0.01), self.round(0.01, 0.5, fault="the producer fell behind")]
-        seen = OneHangs(rounds)
-        assert seen.faults == ["the producer fell behind"]
+        assert one_hangs.faults(rounds) == ["the producer fell behind"]
         assert one_hangs.judge(rounds).values == [1.0]
-        assert "Invalid: the producer fell behind." in one_hangs.report(seen)
+        assert "Invalid: the producer fell behind." in one_hangs.report(rounds)
 
     def test_the_rivals_have_their_lines(self) -> None:
         played = {**self.round(0.01, 0.01), "plain Celery, one hangs": latency(21.0)}
-        shown = one_hangs.report(OneHangs([played, self.round(0.01, 0.01)]))
+        shown = one_hangs.report([played, self.round(0.01, 0.01)])
         assert "plain Celery, one hangs" in shown
         assert "21,000" in shown
 
@@ -217,9 +214,9 @@ class TestOneThatHangs:
 class TestMerchantsThatAreSlow:
     CROWD = "100 at 1 s"
 
-    def rounds(self, *hits: Latency) -> SlowMerchants:
+    def rounds(self, *hits: Latency) -> Rounds:
         calm = Beside(latency(0.01), 0.0)
-        return SlowMerchants([{"undisturbed": calm, self.CROWD: Beside(hit, 0.9)} for hit in hits])
+        return [{"undisturbed": calm, self.CROWD: Beside(hit, 0.9)} for hit in hits]
 
     def test_what_they_add_is_judged_in_milliseconds_and_no_order_may_be_missing(self) -> None:
         seen = self.rounds(latency(0.025), latency(0.035), latency(0.02, missing=3))
@@ -248,8 +245,8 @@ class TestBursts:
         burst = Burst(500, 0.2, 10)
         assert (burst.work, burst.wanted) == (10.0, 13.5)
         played = [{burst.name: seconds} for seconds in (13.0, 13.5, 99.0)]
-        assert bursts.judge(Bursts(played), burst).word == "met"
-        assert bursts.judge(Bursts(played[2:]), burst).word == "MISSED"
+        assert bursts.judge(played, burst).word == "met"
+        assert bursts.judge(played[2:], burst).word == "MISSED"
 
 
 class TestWhatTheGatewayAdds:
@@ -275,7 +272,7 @@ class TestWhatTheGatewayAdds:
 class TestWhatAWorkerHolds:
     def test_the_gateways_weight_is_judged(self) -> None:
         rounds = [[Weight("gateway", 119.0, 225, 2025), Weight("plain Celery", 300.0, 200, 600)]]
-        shown = holding.report(Holding(rounds))
+        shown = holding.report(rounds)
         assert "met" in shown
         assert "MISSED" not in shown
 
@@ -284,7 +281,7 @@ class TestWhatAWorkerHolds:
         assert holding.heaviest(moments) == (118.0, 225, 2025)
 
     def test_its_window_has_as_many_as_are_asked_for(self) -> None:
-        assert holding.SLOTS >= holding.UNDER_WAY
+        assert holding.SLOTS >= holding.IN_FLIGHT
         assert 9 * holding.SLOTS >= holding.WAITING
 
 
@@ -339,8 +336,8 @@ def test_the_comparison_is_what_is_played_unless_told_otherwise() -> None:
 
 
 def test_a_worker_that_holds_all_it_may_is_weighed(servers: Servers) -> None:
-    [[weight]] = holding.measure(servers, 1, quick=True).rounds
+    [[weight]] = holding.measure(servers, 1, quick=True)
     assert weight.candidate == WATCHED.name
-    assert weight.under_way >= holding.UNDER_WAY
+    assert weight.in_flight >= holding.IN_FLIGHT
     assert weight.waiting >= holding.WAITING
     assert weight.mib > 20

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from loadtests.bench.run import InvalidRunError
+from loadtests.bench.waiting import InvalidRunError
 from loadtests.bench.worker import WorkerEndedError
 from loadtests.load import __main__
 from loadtests.load.chart import Chart, Line

@@ -19,10 +19,10 @@ import psutil
 import pytest
 from kombu import Connection
 
-from loadtests.bench.attacks.patience import wait_for_consumer
 from loadtests.bench.candidate import OURS
 from loadtests.bench.gauge import LEFT
 from loadtests.bench.servers import Servers
+from loadtests.bench.waiting import wait_for_consumer
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import world
 from loadtests.load.arrivals import orders

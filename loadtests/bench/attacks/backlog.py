@@ -1,36 +1,41 @@
-"""A dead merchant with thousands of orders ahead of everyone: sifted, kept, and drained.
+"""A dead merchant with thousands of orders ahead of all others: sifted, parked, and drained.
 
-What is parked may be anywhere and in any form: this looks at the queue ``orders`` and at the
+Parked orders may be anywhere and in any form: this looks at the queue ``orders`` and at the
 merchants only.
 """
 
+import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kombu import Connection
 
 from loadtests.bench import filling, orders
 from loadtests.bench.accounting import Accounting
-from loadtests.bench.attacks.cost import Cost
-from loadtests.bench.attacks.drain import Recovery, full_since
-from loadtests.bench.attacks.load import QUICKEST
-from loadtests.bench.attacks.observation import unaccounted
-from loadtests.bench.attacks.patience import wait_for_consumer, wait_until
-from loadtests.bench.attacks.producer import Producer
-from loadtests.bench.attacks.schedule import Schedule
+from loadtests.bench.attacks.figures import Cost
+from loadtests.bench.attacks.plays import QUICKEST, account_for, unaccounted
+from loadtests.bench.attacks.producer import Producer, Schedule
 from loadtests.bench.attacks.series import slots
 from loadtests.bench.attacks.trial import TIMEOUT
 from loadtests.bench.candidate import OURS, PLAIN, Candidate
 from loadtests.bench.gauge import WORKER, Gauge
-from loadtests.bench.run import account_for
+from loadtests.bench.report import Verdict, number, section, table, verdicts
 from loadtests.bench.servers import Servers
+from loadtests.bench.waiting import wait_for_consumer, wait_until
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import World, world
 from loadtests.load.histogram import percentile
 from pos_gateway.broker import topology
 from testkit.merchants.levels import BUCKETS
+
+NAME, LETTER = "backlog", "d"
+#: Rounds, unless more are asked for: one takes minutes.
+ROUNDS = 1
+
+#: Pairs of a moment and the orders made then, from the merchants' records.
+Timeline = Sequence[tuple[float, int]]
 
 DEAD, HEALTHY = "dead", "healthy"
 _DEAD_ID = f"{DEAD}-0"
@@ -44,6 +49,10 @@ ITS_RATE = LIMIT / RECOVERED
 SHARE, WIDTH = 0.9, 10.0
 #: Orders a second for healthy merchants while its own are parked: far from what a worker can do.
 RATE = 300.0
+
+#: What is wanted of the gateway: orders of the dead merchant sifted a second, seconds to the first
+#: healthy order behind them, share of a core while all are parked, seconds from recovery to drain.
+LEAST_SIFTED, MOST_FIRST, MOST_IDLE, MOST_RECOVERY = 2500.0, 10.0, 0.10, 60.0
 
 #: Seconds for the last healthy orders of the flow; and between two looks at the drain.
 _SETTLE, _LOOK = 10.0, 0.5
@@ -105,6 +114,31 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovery:
+    """A backlog's drain, once its merchant replies again."""
+
+    #: Seconds until enough had come in a stretch of time; None: it was watched in vain.
+    seconds: float | None
+    #: Orders a second from then on, or (in vain) those of the best stretch.
+    rate: float
+    watched: float
+
+    @classmethod
+    def of(
+        cls, made: Timeline, moment: float, since: float | None, width: float, now: float
+    ) -> "Recovery":
+        """The drain of a merchant that recovered at ``moment`` and is at its rate ``since`` then."""
+        watched = now - moment
+        if since is None:
+            return cls(None, busiest(made, width) / width, watched)
+        # Not beyond the last order: a backlog that is drained has no rate.
+        end = min(now, made[-1][0])
+        if end <= since:
+            return cls(since - moment, busiest(made, width) / width, watched)
+        return cls(since - moment, made_between(made, since, end) / (end - since), watched)
+
+
+@dataclass(frozen=True, slots=True)
 class Backlog:
     """What a run showed."""
 
@@ -126,10 +160,6 @@ class Backlog:
     slots: Mapping[str, Sequence[int]]
     fault: str = ""
 
-    def as_json(self) -> dict[str, Any]:
-        """The figures by name."""
-        return {name: value for name, value in asdict(self).items() if name != "slots"}
-
     def series(self) -> dict[str, Any]:
         """Its slots over time, as those of an attack."""
         return {
@@ -139,6 +169,14 @@ class Backlog:
             "step": 1 / BUCKETS,
             "slots": self.slots,
         }
+
+
+def measure(servers: Servers, rounds: int, *, quick: bool) -> list[list[Backlog]]:
+    """Each candidate in turn; nothing is compared, so plain Celery plays in the first round only."""
+    return [
+        [play_backlog(servers, *each) for each in BACKLOGS[quick][: None if turn == 0 else 1]]
+        for turn in range(rounds)
+    ]
 
 
 def play_backlog(servers: Servers, candidate: Candidate, size: BacklogSize) -> Backlog:
@@ -260,3 +298,121 @@ def _recover(place: World, worker: Worker, size: BacklogSize) -> Recovery:
             break
         time.sleep(_LOOK)
     return Recovery.of(made, moment, since, WIDTH, time.time())
+
+
+def full_since(made: Timeline, start: float, width: float, wanted: float) -> float | None:
+    """When so many orders had been made within ``width`` seconds for the first time.
+
+    At the earliest after as many seconds from ``start``, since the stretch lies behind it. None:
+    never.
+    """
+    for end, in_stretch in _stretches(made, width):
+        if in_stretch >= wanted:
+            return max(end, start + width)
+    return None
+
+
+def busiest(made: Timeline, width: float) -> int:
+    """The most orders that were made within so many seconds."""
+    return max((number for _, number in _stretches(made, width)), default=0)
+
+
+def made_between(made: Timeline, start: float, end: float) -> int:
+    """Orders made after ``start``, up to ``end``."""
+    return sum(number for at, number in made if start < at <= end)
+
+
+def _stretches(made: Timeline, width: float) -> list[tuple[float, int]]:
+    """At each moment: how many orders were made in the ``width`` seconds up to it."""
+    stretches, first, total = [], 0, 0
+    for at, count in made:
+        total += count
+        while made[first][0] <= at - width:
+            total -= made[first][1]
+            first += 1
+        stretches.append((at, total))
+    return stretches
+
+
+def report(rounds: Sequence[Sequence[Backlog]]) -> str:
+    """What each candidate's runs showed, and the gateway's targets."""
+    played = [each for results in rounds for each in results]
+    orders = max(each.dead for each in played)
+    lines = [[name, *(show(each) or "-" for each in rounds[0])] for name, show in _ROWS]
+    return section(
+        f"{NAME} ({LETTER}): a dead merchant's {orders:,} orders are queued ahead of all others",
+        table(("first round", *(each.candidate for each in rounds[0])), lines),
+        verdicts(judge([each for each in played if each.candidate == OURS.name]), "gateway"),
+        faults=faults(rounds),
+    )
+
+
+def faults(rounds: Sequence[Sequence[Backlog]]) -> list[str]:
+    """Why runs say nothing."""
+    return [f"{each.candidate}: {each.fault}" for played in rounds for each in played if each.fault]
+
+
+def judge(results: Sequence[Backlog]) -> list[Verdict]:
+    """The gateway's targets. What a run did not come to is infinitely late."""
+    valid = [each for each in results if not each.fault]
+    return [
+        Verdict(
+            "sifted, orders/s",
+            [each.sift_rate for each in valid],
+            at_least=LEAST_SIFTED,
+            form=",.0f",
+        ),
+        Verdict(
+            "first healthy order, s",
+            [_or_never(each.first_healthy) for each in valid],
+            at_most=MOST_FIRST,
+            form=".1f",
+        ),
+        Verdict(
+            "CPU while parked, share of a core",
+            [each.idle.cost.worker if each.idle else math.inf for each in valid],
+            at_most=MOST_IDLE,
+            form=".1%",
+        ),
+        Verdict(
+            f"from recovery to {SHARE * ITS_RATE:.0f}/s over {WIDTH:.0f} s, s",
+            [_or_never(each.recovery.seconds if each.recovery else None) for each in valid],
+            at_most=MOST_RECOVERY,
+            form=".1f",
+        ),
+    ]
+
+
+def _or_never(seconds: float | None) -> float:
+    return math.inf if seconds is None else seconds
+
+
+def _seconds(seconds: float | None) -> str:
+    return "not in time" if seconds is None else f"{seconds:.1f}"
+
+
+#: What is shown of a run; a dash stands for what it did not come to.
+_ROWS: tuple[tuple[str, Callable[[Backlog], str | None]], ...] = (
+    ("sifted, orders/s", lambda run: number(run.sift_rate)),
+    ("first healthy order, s", lambda run: _seconds(run.first_healthy)),
+    ("last healthy order behind, s", lambda run: _seconds(run.last_healthy)),
+    ("parked: worker", lambda run: f"{run.idle.cost.worker:.1%}" if run.idle else None),
+    ("parked: RabbitMQ", lambda run: f"{run.idle.cost.rabbitmq:.1%}" if run.idle else None),
+    ("parked: PostgreSQL", lambda run: f"{run.idle.cost.postgresql:.1%}" if run.idle else None),
+    (
+        "parked: requests/s at the dead one",
+        lambda run: f"{run.idle.probes:.1f}" if run.idle else None,
+    ),
+    ("parked: left in queue orders", lambda run: f"{run.idle.waiting:,}" if run.idle else None),
+    (
+        f"parked: healthy at {RATE:.0f}/s, p50 ms",
+        lambda run: f"{run.flow.p50 * 1000:.1f}" if run.flow else None,
+    ),
+    (
+        f"parked: healthy at {RATE:.0f}/s, p99 ms",
+        lambda run: f"{run.flow.p99 * 1000:.1f}" if run.flow else None,
+    ),
+    ("parked: healthy that did not come", lambda run: f"{run.flow.missing}" if run.flow else None),
+    ("drain begins, s", lambda run: _seconds(run.recovery.seconds) if run.recovery else None),
+    ("drained then, orders/s", lambda run: number(run.recovery.rate) if run.recovery else None),
+)

@@ -18,7 +18,7 @@ from kombu.transport.native_delayed_delivery import (
     declare_native_delayed_delivery_exchanges_and_queues,
 )
 
-from loadtests.bench.run import InvalidRunError
+from loadtests.bench.waiting import InvalidRunError
 from pos_gateway.broker.message import Message
 from testkit.servers.process import end
 

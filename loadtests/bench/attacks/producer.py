@@ -1,10 +1,11 @@
-"""An open-model producer: publishes at a schedule, and never waits for what becomes of an order.
+"""An open-model producer: publishes at a schedule, and never waits for an outcome.
 
 A process of its own, so that neither the worker nor its observer delays an order.
 """
 
 import gc
 import json
+import math
 import subprocess
 import sys
 import time
@@ -17,16 +18,44 @@ from typing import Any, Self
 from kombu import Connection
 
 from loadtests.bench import orders
-from loadtests.bench.attacks.schedule import TOLERANCE, Schedule, lateness
 from loadtests.bench.candidate import BY_NAME, Candidate
 from loadtests.bench.filling import Confirms
-from loadtests.bench.run import InvalidRunError
+from loadtests.bench.waiting import InvalidRunError
+from loadtests.load.histogram import percentile
 from testkit.servers.process import end
 
 _ROOT = Path(__file__).resolve().parents[3]
 
 #: Seconds for the broker to confirm what is still open when the last order has been published.
 _PATIENCE = 30.0
+#: Seconds by which one order in a hundred may come late; a producer that is worse fell behind.
+TOLERANCE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A steady rate."""
+
+    #: Orders a second.
+    rate: float
+    seconds: float
+
+    @property
+    def orders(self) -> int:
+        """How many there are."""
+        return math.floor(self.rate * self.seconds + 1e-9)
+
+    def due(self, number: int) -> float:
+        """Seconds from the beginning to the order of that number; the first is number 0."""
+        return number / self.rate
+
+
+def lateness(schedule: Schedule, began: float, published: Sequence[float]) -> float:
+    """Seconds by which the latest hundredth of the orders came late, or more."""
+    late = sorted(
+        max(0.0, moment - began - schedule.due(number)) for number, moment in enumerate(published)
+    )
+    return percentile(late, 0.99) if late else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from math import ceil, floor
 from typing import Any
 
-from loadtests.bench.attacks.observation import Observation
+from loadtests.bench.attacks.plays import Observation
 from testkit.merchants.levels import BUCKETS
 
 

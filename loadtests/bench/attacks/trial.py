@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
-from loadtests.bench.attacks.attack import Attack
+from loadtests.bench.attacks.attack import Attack, Population
 from loadtests.bench.attacks.bystander import bystander
-from loadtests.bench.attacks.population import Population
 from loadtests.bench.candidate import Candidate
 from loadtests.bench.servers import Servers
 from loadtests.bench.world import World, world

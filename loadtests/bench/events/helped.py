@@ -13,8 +13,8 @@ from sqlalchemy import Engine, text
 
 from loadtests.bench.events import bulk
 from loadtests.bench.events.stream import Stream
-from loadtests.bench.run import InvalidRunError
 from loadtests.bench.servers import Servers
+from loadtests.bench.waiting import InvalidRunError
 from loadtests.bench.worker import ROOT
 from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database, upgrade

@@ -6,21 +6,19 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import quantiles
-from typing import Any
 
 from kombu import Connection
 
-from loadtests.bench.attacks.patience import wait_for_consumer
-from loadtests.bench.attacks.producer import Producer
-from loadtests.bench.attacks.schedule import Schedule
+from loadtests.bench.attacks.producer import Producer, Schedule
 from loadtests.bench.candidate import OURS
 from loadtests.bench.cores import on_the_workers_core
 from loadtests.bench.events import bulk
 from loadtests.bench.events.stream import Stream
 from loadtests.bench.orders import spread
 from loadtests.bench.servers import Servers
+from loadtests.bench.waiting import wait_for_consumer
 from loadtests.bench.worker import ROOT, Worker
 from loadtests.bench.world import World, world
 from pos_gateway.broker import topology
@@ -46,10 +44,6 @@ class Live:
     p95: float
     #: From its commit to 95 % of a bulk, and to all of it, by its size.
     bulks: Mapping[int, tuple[float, float]]
-
-    def as_json(self) -> dict[str, Any]:
-        """The figures by name."""
-        return asdict(self)
 
 
 def play(servers: Servers, pipeline: str, *, seconds: float, sizes: Sequence[int]) -> Live:

@@ -3,14 +3,12 @@
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from loadtests.bench.events import helped, live
 from loadtests.bench.events.helped import DYING, HELPED, SERIAL
 from loadtests.bench.events.live import CHUNKS, OURS_NAME, SINGLY, Live
-from loadtests.bench.report import table
+from loadtests.bench.report import Verdict, section, table, verdicts
 from loadtests.bench.servers import Servers
-from loadtests.bench.verdict import Verdict
 from testkit.servers.postgresql import PostgreSQL
 
 NAME = "events"
@@ -28,11 +26,6 @@ class EventCost:
 
     live: Sequence[Mapping[str, Live]]
     helped: Sequence[Mapping[str, float]]
-
-    def as_json(self) -> dict[str, Any]:
-        """The figures by name."""
-        rounds = [{name: each.as_json() for name, each in one.items()} for one in self.live]
-        return {"live": rounds, "helped": list(self.helped)}
 
 
 def measure(servers: Servers, rounds: int, *, quick: bool) -> EventCost:
@@ -67,15 +60,13 @@ def report(cost: EventCost) -> str:
         [f"round {number}", *(f"{one[way]:.1f}" for way in (SERIAL, HELPED, DYING))]
         for number, one in enumerate(cost.helped, 1)
     ]
-    return "\n\n".join(
-        (
-            "## events: from an outcome's commit until a consumer has received it",
-            f"A worker under {live.RATE:.0f} orders a second beside it.",
-            table(header, lines),
-            f"Seconds for a bulk whose hydration takes {1000 * helped.COST:.0f} ms an event:",
-            table(("", SERIAL, HELPED, DYING), helped_lines),
-            table(("", "median", "rounds", "target", ""), [each.line() for each in judge(cost)]),
-        )
+    return section(
+        f"{NAME}: from an outcome's commit until a consumer has received it",
+        f"A worker under {live.RATE:.0f} orders a second beside it.",
+        table(header, lines),
+        f"Seconds for a bulk whose hydration takes {1000 * helped.COST:.0f} ms an event:",
+        table(("", SERIAL, HELPED, DYING), helped_lines),
+        verdicts(judge(cost)),
     )
 
 

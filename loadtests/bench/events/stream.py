@@ -8,7 +8,7 @@ from typing import Any
 
 from kombu import Connection
 
-from loadtests.bench.run import InvalidRunError
+from loadtests.bench.waiting import InvalidRunError
 from pos_gateway.broker import topology
 from testkit.background import Background
 

@@ -1,22 +1,16 @@
-"""CPU time of logging attempts: the gateway's way, and structlog's by itself. Patched by gevent.
+"""Microseconds of CPU of an attempt's log line: the gateway, and structlog that writes at once."""
 
-    python -m gevent.monkey --module loadtests.bench.logging_attempts NUMBER ROUNDS
-
-Prints a JSON list with microseconds for each attempt, by candidate and thread, for each round.
-"""
-
-import json
 import logging
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-import gevent
 import structlog
 
+from loadtests.bench.micro.runner import PAUSE, Play, thread_cpu
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.ledger.states import AttemptHistory, Claim, Key
@@ -24,25 +18,17 @@ from pos_gateway.processing import call
 from pos_gateway.telemetry import log, stages
 
 STDERR = 2
-#: Attempts in a row, and seconds until the next ones: as a worker at work has them, not a flood.
-YIELD_EVERY, PAUSE = 20, 0.02
 
 MERCHANT = Merchant.parse(
     {"id": "merchant-0123456789", "base_url": "https://pos.example.com", "provider": "acme"}
 )
-CLAIM = Claim(
-    Key(MERCHANT.id, "6f1d4e5a-0000-4000-8000-000000000000"),
-    "worker",
-    1,
-    1,
-    AttemptHistory(),
-    sending=True,
-)
+KEY = Key(MERCHANT.id, "6f1d4e5a-0000-4000-8000-000000000000")
+CLAIM = Claim(KEY, "worker", 1, 1, AttemptHistory(), sending=True)
 ACCEPTED = Outcome(Kind.ACCEPTED, contact=CallResult.ANSWERED)
 
 
 def gateway() -> None:
-    """A line is handed to the thread that writes."""
+    """The gateway hands a line to its writing thread."""
     log.configure(logging.INFO)
 
 
@@ -67,13 +53,20 @@ def at_once() -> None:
     )
 
 
+CANDIDATES: dict[str, Callable[[], None]] = {
+    "gateway": gateway,
+    "gateway, a line that is not written": quiet,
+    "structlog, written at once": at_once,
+}
+
+
 def log_like(configure: Callable[[], None]) -> None:
     """From now on attempts are logged in this way."""
     configure()
     call.log = structlog.get_logger()  # the one before has its configuration for good
 
 
-def attempt() -> None:
+def attempt(_number: int = 0) -> None:
     """What an attempt has to do with logs: its stages, and its line."""
     stages.begin(time.perf_counter())
     passed = stages.call()
@@ -82,27 +75,9 @@ def attempt() -> None:
     call.log_attempt(MERCHANT, CLAIM, ACCEPTED, passed, passed.total)
 
 
-CANDIDATES: dict[str, Callable[[], None]] = {
-    "gateway": gateway,
-    "gateway, a line that is not written": quiet,
-    "structlog, written at once": at_once,
-}
-
-
-def main(number: int, rounds: int) -> None:
-    """Measure the candidates in turn, every other round backwards."""
-    results: list[dict[str, dict[str, float]]] = []
-    with a_reader():
-        for turn in range(rounds + 1):  # the first one warms up
-            names = list(CANDIDATES) if turn % 2 else list(reversed(CANDIDATES))
-            result = {name: _measured(CANDIDATES[name], number) for name in names}
-            results.append({name: result[name] for name in CANDIDATES})
-    print(json.dumps(results[1:]))
-
-
 @contextmanager
 def a_reader() -> Iterator[None]:
-    """What is written to standard error is read by another process, at once."""
+    """Another process reads standard error, at once."""
     before = os.dup(STDERR)
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as reader:
         assert reader.stdin is not None
@@ -111,20 +86,23 @@ def a_reader() -> Iterator[None]:
         os.dup2(before, STDERR)
 
 
-def _measured(configure: Callable[[], None], number: int) -> dict[str, float]:
-    log_like(configure)
-    logged, whole, process = 0.0, time.thread_time(), time.process_time()
-    for _ in range(number // YIELD_EVERY):
-        began = time.thread_time()
-        for _ in range(YIELD_EVERY):
-            attempt()
-        logged += time.thread_time() - began
-        gevent.sleep(PAUSE)
-    log.flush()
-    native = time.process_time() - process - (time.thread_time() - whole)
-    return {"green": logged / number * 1e6, "native": native / number * 1e6}
+@contextmanager
+def opened(number: int) -> Iterator[Play]:
+    """The candidates in turn, on the green thread and on the native one."""
 
+    def cpu(configure: Callable[[], None]) -> tuple[float, float]:
+        log_like(configure)
+        thread, process = time.thread_time(), time.process_time()
+        green = thread_cpu(number, attempt, pause=PAUSE)
+        log.flush()
+        native = time.process_time() - process - (time.thread_time() - thread)
+        return green * 1e6, native / number * 1e6
 
-if __name__ == "__main__":
-    with suppress(KeyboardInterrupt):
-        main(int(sys.argv[1]), int(sys.argv[2]))
+    def play(turn: int) -> dict[str, float]:
+        names = list(CANDIDATES)
+        seen = {name: cpu(CANDIDATES[name]) for name in (names if turn % 2 else reversed(names))}
+        green = {name: seen[name][0] for name in names}
+        return green | {f"{name}: its native thread": seen[name][1] for name in names}
+
+    with a_reader():
+        yield play

@@ -1,6 +1,6 @@
 """Thousands of readers of one cached value, in one of several processes. Patched by gevent.
 
-    python -m gevent.monkey --module loadtests.bench.reading CANDIDATE REDIS_URL PORT READERS SECONDS LIFETIME
+    python -m gevent.monkey --module loadtests.bench.cache_readers CANDIDATE REDIS_URL PORT READERS SECONDS LIFETIME
 
 Prints a JSON object: when each read began and how many seconds it took, and the seconds of CPU of a
 read of what is there.
@@ -29,7 +29,7 @@ _KEY = "k"
 
 
 def load(port: int) -> str:
-    """Ask the source."""
+    """Load the value from the source."""
     with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
         connection.sendall(b"value, please\n")
         return connection.makefile().readline().strip()
@@ -59,7 +59,7 @@ def refresh_ahead(redis_url: str, port: int, lifetime: float) -> Callable[[], ob
 
 
 def naive(_redis_url: str, port: int, lifetime: float) -> Callable[[], object]:
-    """Who finds it expired loads it; as often as the other refreshes it."""
+    """Each reader that finds the value expired loads it; as often as the other refreshes it."""
     kept: dict[str, tuple[str, float]] = {}
 
     def get() -> str:

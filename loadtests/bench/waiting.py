@@ -1,4 +1,4 @@
-"""Waiting for something that happens in another process, for so long and no longer."""
+"""Waiting for another process, for so long and no longer."""
 
 import time
 from collections.abc import Callable
@@ -6,13 +6,16 @@ from collections.abc import Callable
 from kombu import Connection
 
 from loadtests.bench.filling import consumers
-from loadtests.bench.run import InvalidRunError
 from loadtests.bench.worker import Worker
 from pos_gateway.broker import topology
 
 _LOOK = 0.1
 #: Seconds for a worker to begin to take orders.
 _START = 60.0
+
+
+class InvalidRunError(RuntimeError):
+    """Raised when a run says nothing about the worker."""
 
 
 def wait_until(reached: Callable[[], bool], deadline: float, *, look: float = _LOOK) -> bool:

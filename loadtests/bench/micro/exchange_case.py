@@ -1,21 +1,17 @@
-"""CPU time of exchanges with a POS: the gateway's way, and what else there is. Patched by gevent.
+"""Milliseconds of CPU of an exchange with a POS: the gateway, ``requests`` and urllib3."""
 
-    python -m gevent.monkey --module loadtests.bench.exchanging URL NUMBER ROUNDS
-
-Prints a JSON list with milliseconds for each exchange, by candidate, for each round.
-"""
-
-import json
-import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
 
 import requests
 import urllib3
 from gevent.pool import Pool
 
 from loadtests.bench import orders
+from loadtests.bench.micro.runner import Play, in_turn
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.auth.authenticator import Authenticator
 from pos_gateway.domain.merchant import Merchant
@@ -53,10 +49,9 @@ def gateway(url: str) -> Exchange:
 
 
 def session(url: str) -> Exchange:
-    """requests as its documentation has it."""
+    """``requests`` as its documentation has it."""
     made = requests.Session()
-    adapter = requests.adapters.HTTPAdapter(pool_maxsize=AT_ONCE)
-    made.mount("http://", adapter)
+    made.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=AT_ONCE))
 
     def exchange(order: Order) -> None:
         headers = {"Idempotency-Key": order.order_id, **_JSON}
@@ -78,35 +73,21 @@ def directly(url: str) -> Exchange:
     return exchange
 
 
-CANDIDATES = {"gateway": gateway, "requests": session, "urllib3": directly}
+@contextmanager
+def opened(number: int, url: str) -> Iterator[Play]:
+    """Each candidate makes as many exchanges, always with new orders."""
+    numbers = count()
 
+    def cpu(exchange: Exchange) -> float:
+        batch = [Order.parse(orders.place(f"o-{next(numbers)}", "fast-0")) for _ in range(number)]
+        for order in batch:
+            order.to_json()  # made once for the queue already
+        pool, began = Pool(AT_ONCE), time.process_time()
+        for order in batch:
+            pool.spawn(exchange, order)
+        pool.join(raise_error=True)
+        return (time.process_time() - began) / number * 1000
 
-def main(url: str, number: int, rounds: int) -> None:
-    """Measure the candidates in turn, every other round backwards."""
-    made = {name: make(url) for name, make in CANDIDATES.items()}
-    placed = 0
-    results: list[dict[str, float]] = []
-    for turn in range(rounds + 1):  # the first one warms up
-        names = list(made) if turn % 2 else list(reversed(made))
-        result = {}
-        for name in names:
-            batch = [
-                Order.parse(orders.place(f"{name}-{placed + each}", "fast-0"))
-                for each in range(number)
-            ]
-            for order in batch:
-                order.to_json()  # made once for the queue already
-            placed += number
-            pool = Pool(AT_ONCE)
-            began = time.process_time()
-            for order in batch:
-                pool.spawn(made[name], order)
-            pool.join(raise_error=True)
-            result[name] = (time.process_time() - began) / number * 1000
-        results.append(result)
-    print(json.dumps(results[1:]))
-
-
-if __name__ == "__main__":
-    with suppress(KeyboardInterrupt):
-        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    makers = {"gateway": gateway, "requests": session, "urllib3": directly}
+    candidates = {name: partial(cpu, make(url)) for name, make in makers.items()}
+    yield lambda turn: in_turn(candidates, turn)

@@ -1,24 +1,22 @@
-"""CPU time of tracing orders. Patched by gevent.
+"""Microseconds of CPU of tracing an order, encoding and sending its spans included.
 
-    python -m gevent.monkey --module loadtests.bench.tracing_orders NUMBER ROUNDS
-
-Prints a JSON list with microseconds of this process's CPU for each order, sending its spans included,
-by candidate, for each round. An order goes through all that is traced of its way, and meets no server
-there: no admission, ledger, POS or broker.
+An order goes through all traced code, and meets no server there: no admission, ledger, POS or broker.
+A process of its own takes the spans.
 """
 
-import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import gevent
 
+from loadtests.bench.micro.runner import PAUSE, YIELD_EVERY, Play, in_turn
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
@@ -36,9 +34,6 @@ from pos_gateway.transport.exchange import Reply, Request
 from pos_gateway.transport.traced import traced as traced_exchanges
 from pos_gateway.worker.gc_tuning import tune_gc
 from pos_gateway.worker.tasks import deliver
-
-#: Orders in a row, and seconds until the next ones: as a worker at work has them, not a flood.
-YIELD_EVERY, PAUSE = 20, 0.02
 
 RECORD: dict[str, Any] = {
     "order_id": "6f1d4e5a-0000-4000-8000-000000000000",
@@ -67,7 +62,7 @@ CANDIDATES = {
 
 
 class Orders:
-    """Takes orders through what is traced of their way."""
+    """Takes orders through all traced code."""
 
     def __init__(self, headers: dict[str, str], *, traced: bool) -> None:
         self._headers = headers
@@ -86,9 +81,9 @@ class Orders:
         self._send(REQUEST)
         return ATTEMPT
 
-    def some(self) -> None:
-        """So many orders, and the batch of their events."""
-        self._publish([self._event() for _ in range(YIELD_EVERY)], _nothing)
+    def batch(self) -> None:
+        """Orders in a row, and the batch of their events."""
+        self._publish([self._event() for _ in range(YIELD_EVERY)], lambda: None)
 
     def end(self) -> None:
         """Send what is left."""
@@ -115,42 +110,26 @@ def _store(messages: Sequence[Message], _on_sent: Callable[[], None]) -> int:
     return len(messages)
 
 
-def _nothing() -> None:
-    pass
-
-
-def main(number: int, rounds: int) -> None:
-    """Measure the candidates in turn, every other round backwards."""
-    results: list[dict[str, float]] = []
-    tune_gc()
-    with a_collector():
-        for turn in range(rounds + 1):  # the first one warms up
-            names = list(CANDIDATES) if turn % 2 else list(reversed(CANDIDATES))
-            result = {name: _measured(name, number) for name in names}
-            results.append({name: result[name] for name in CANDIDATES})
-    print(json.dumps(results[1:]))
-
-
-def _measured(name: str, number: int) -> float:
-    headers, traced = CANDIDATES[name]
-    orders = Orders(headers, traced=traced)
-    began = time.process_time()
-    for _ in range(number // YIELD_EVERY):
-        orders.some()
-        gevent.sleep(PAUSE)
-    orders.end()
-    return (time.process_time() - began) / number * 1e6
-
-
 @contextmanager
-def a_collector() -> Iterator[None]:
-    """What takes the spans, in a process of its own."""
-    command = [sys.executable, "-m", "loadtests.bench.tracing_orders"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = process.stdout.readline().strip()
-        yield
-        process.terminate()
+def opened(number: int) -> Iterator[Play]:
+    """The candidates in turn."""
+
+    def cpu(headers: dict[str, str], traced: bool) -> float:
+        orders, began = Orders(headers, traced=traced), time.process_time()
+        for _ in range(number // YIELD_EVERY):
+            orders.batch()
+            gevent.sleep(PAUSE)
+        orders.end()
+        return (time.process_time() - began) / number * 1e6
+
+    tune_gc()
+    candidates = {name: partial(cpu, *given) for name, given in CANDIDATES.items()}
+    command = [sys.executable, "-m", __name__]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as collector:
+        assert collector.stdout is not None
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = collector.stdout.readline().strip()
+        yield lambda turn: in_turn(candidates, turn)
+        collector.terminate()
 
 
 class Collector(BaseHTTPRequestHandler):
@@ -169,16 +148,7 @@ class Collector(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def collect() -> None:
-    """Say where, and take spans until the end."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
-    print(f"http://127.0.0.1:{server.server_port}", flush=True)
-    server.serve_forever()
-
-
 if __name__ == "__main__":
-    with suppress(KeyboardInterrupt):
-        if sys.argv[1:]:
-            main(int(sys.argv[1]), int(sys.argv[2]))
-        else:
-            collect()
+    with suppress(KeyboardInterrupt), ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        print(f"http://127.0.0.1:{server.server_port}", flush=True)
+        server.serve_forever()

@@ -1,17 +1,8 @@
-"""CPU time of what is counted of an order, and of a scrape. Patched by gevent.
+"""Milliseconds that it costs to count an order, and to scrape a worker with ten thousand merchants."""
 
-    python -m gevent.monkey --module loadtests.bench.counting NUMBER ROUNDS
-
-Prints a JSON list with milliseconds: for each order its metrics, these and its attempt's line, and
-the same as the libraries' documentation has it; for a scrape of a worker with ten thousand merchants
-in trouble, and for how long that scrape kept others from their turn at most.
-"""
-
-import json
-import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +10,8 @@ from typing import Any
 import gevent
 from prometheus_client import Counter, Gauge, Histogram
 
-from loadtests.bench import logging_attempts
+from loadtests.bench.micro import logging_case
+from loadtests.bench.micro.runner import Play, thread_cpu
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.domain.order import timestamp
@@ -66,9 +58,7 @@ class Counting:
         """Everything that the way of one order calls, in its order."""
         provider = f"provider-{number % PROVIDERS}"
         request: Any = SimpleNamespace(
-            placed_at=timestamp(PLACED_AT),
-            routing_key="orders",
-            attempts=0,
+            placed_at=timestamp(PLACED_AT), routing_key="orders", attempts=0
         )
         self._timing.taken(request)
         self._timing.started(request)
@@ -87,21 +77,28 @@ class Counting:
     def count_and_log(self, number: int) -> None:
         """And its attempt's line, as INFO has it."""
         self.count(number)
-        logging_attempts.attempt()
+        logging_case.attempt()
 
-    def count_and_log_naively(self, number: int) -> None:
-        """The same figures, each by its labels, and the line written at once."""
-        provider, kind, age = f"provider-{number % PROVIDERS}", Kind.ACCEPTED, 0.2
-        naive.queue_wait.observe(time.time() - (timestamp(PLACED_AT) or 0.0))
-        for phase in ("claim", "outcome"):
-            naive.commits.labels(phase).observe(0.004)
-        with naive.connections.labels("leased").track_inprogress():
-            naive.attempts.labels(kind.value, provider).inc()
-            naive.attempt_seconds.labels(provider).observe(age)
-        naive.orders.labels(kind.value, provider).inc()
-        naive.order_seconds.observe(time.time() - (timestamp(PLACED_AT) or 0.0))
-        naive.events.labels("picked_up").observe(0.02)
-        logging_attempts.attempt()
+
+def count_and_log_naively(number: int) -> None:
+    """The same figures, each by its labels, and the line written at once."""
+    provider, kind, age = f"provider-{number % PROVIDERS}", Kind.ACCEPTED, 0.2
+    naive.queue_wait.observe(time.time() - (timestamp(PLACED_AT) or 0.0))
+    for phase in ("claim", "outcome"):
+        naive.commits.labels(phase).observe(0.004)
+    with naive.connections.labels("leased").track_inprogress():
+        naive.attempts.labels(kind.value, provider).inc()
+        naive.attempt_seconds.labels(provider).observe(age)
+    naive.orders.labels(kind.value, provider).inc()
+    naive.order_seconds.observe(time.time() - (timestamp(PLACED_AT) or 0.0))
+    naive.events.labels("picked_up").observe(0.02)
+    logging_case.attempt()
+
+
+def stand_in(number: int) -> None:
+    """What the stand-in for a request costs by itself."""
+    f"provider-{number % PROVIDERS}"
+    SimpleNamespace(placed_at=0.0, routing_key="orders", attempts=0)
 
 
 def a_port_of_many() -> MetricsPort:
@@ -121,7 +118,7 @@ def a_port_of_many() -> MetricsPort:
     return port
 
 
-def longest_hold(port: MetricsPort) -> tuple[float, float]:
+def scraped(port: MetricsPort) -> tuple[float, float]:
     """A scrape's CPU time, and the longest time for which no other green thread ran."""
     turns: list[float] = []
 
@@ -141,45 +138,29 @@ def longest_hold(port: MetricsPort) -> tuple[float, float]:
     return used * 1000, held * 1000
 
 
-def main(number: int, rounds: int) -> None:
-    """Measure in rounds; the first one warms up."""
+@contextmanager
+def opened(number: int) -> Iterator[Play]:
+    """An order in each way, then a scrape."""
     counting, port = Counting(), a_port_of_many()
-    orders: dict[str, Callable[[int], None]] = {
-        "metrics": counting.count,
-        "full": counting.count_and_log,
-        "naive": counting.count_and_log_naively,
-    }
-    results = []
-    with logging_attempts.a_reader():
-        for _ in range(rounds + 1):
-            logging_attempts.log_like(logging_attempts.gateway)
-            loop = _each(number, _nothing_counted)
-            result = {}
-            for name, count in orders.items():
-                if name == "naive":
-                    logging_attempts.log_like(logging_attempts.at_once)
-                result[name] = _each(number, count) - loop
-            result["scrape"], result["held"] = longest_hold(port)
-            results.append(result)
-    print(json.dumps(results[1:]))
 
+    def play(_turn: int) -> dict[str, float]:
+        logging_case.log_like(logging_case.gateway)
+        loop = thread_cpu(number, stand_in)
+        figures = {
+            "an order's metrics, CPU": thread_cpu(number, counting.count),
+            "and its attempt's line, CPU of the green thread": thread_cpu(
+                number, counting.count_and_log
+            ),
+        }
+        logging_case.log_like(logging_case.at_once)
+        figures["naive: labels looked up for each, the line written at once"] = thread_cpu(
+            number, count_and_log_naively
+        )
+        used, held = scraped(port)
+        return {name: (cpu - loop) * 1000 for name, cpu in figures.items()} | {
+            "a scrape, CPU": used,
+            "the longest that a scrape blocks the loop": held,
+        }
 
-def _each(number: int, what: Callable[[int], None]) -> float:
-    """Milliseconds of this thread's CPU for each of so many."""
-    began = time.thread_time()
-    for start in range(0, number, logging_attempts.YIELD_EVERY):
-        for each in range(start, start + logging_attempts.YIELD_EVERY):
-            what(each)
-        gevent.sleep(0)
-    return (time.thread_time() - began) / number * 1000
-
-
-def _nothing_counted(number: int) -> None:
-    """What the loop, and the making of what stands in for a request, cost by themselves."""
-    f"provider-{number % PROVIDERS}"
-    SimpleNamespace(placed_at=0.0, routing_key="orders", attempts=0, expired=False)
-
-
-if __name__ == "__main__":
-    with suppress(KeyboardInterrupt):
-        main(int(sys.argv[1]), int(sys.argv[2]))
+    with logging_case.a_reader():
+        yield play
