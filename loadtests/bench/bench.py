@@ -5,25 +5,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from loadtests.bench import (
-    admission,
-    bursts,
-    cache,
-    catalogue,
-    holding,
-    one_hangs,
-    overhead,
-    slow_merchants,
-)
+from loadtests.bench import admission, bursts, cache, holding, one_hangs, overhead
 from loadtests.bench.attacks import backlog, bout
 from loadtests.bench.attacks.attack import ATTACKS
 from loadtests.bench.attacks.plays import Observation
 from loadtests.bench.attacks.series import series
 from loadtests.bench.cases import CASES, Case, Round, report, run
+from loadtests.bench.catalogue import HOSTILE
 from loadtests.bench.events import measure as events
 from loadtests.bench.micro.cases import MICROS
 from loadtests.bench.report import machine, number
 from loadtests.bench.servers import Servers
+from loadtests.bench.slow_merchants import SLOW_MERCHANTS
 
 
 class Measure(Protocol):
@@ -51,8 +44,14 @@ LETTERS = {
     backlog.LETTER: backlog.NAME,
 }
 #: Of the whole gateway, beside the cases; merchants in trouble; what a part of it costs.
-_WHOLE: Sequence[Measure] = (one_hangs, overhead, slow_merchants, bursts, holding)
-_ATTACKED: Sequence[Measure] = (backlog, catalogue)
+_WHOLE: Sequence[Measure] = (
+    one_hangs.ONE_HANGS,
+    overhead,
+    SLOW_MERCHANTS,
+    bursts,
+    holding,
+)
+_ATTACKED: Sequence[Measure] = (backlog, HOSTILE)
 _COSTS: Sequence[Measure] = (admission, cache, *MICROS, events)
 #: The gateway beside what a user would pick instead, and the figures that it is to reach.
 COMPARISON = [*(case.name for case in CASES), *(each.NAME for each in _WHOLE)]
@@ -88,7 +87,7 @@ class Bench:
     def check(self) -> None:
         """Raises RivalMissingError unless what is to be played is installed."""
         candidates = [entry.candidate for case in self._cases for entry in case.entries]
-        if one_hangs in self._measures and not self._quick:
+        if one_hangs.ONE_HANGS in self._measures and not self._quick:
             candidates += one_hangs.RIVALS
         for candidate in candidates:
             candidate.check()

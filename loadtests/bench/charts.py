@@ -15,7 +15,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from loadtests.bench import one_hangs
+from loadtests.bench.one_hangs import ONE_HANGS
 
 #: A figure of each round, by whose it is.
 Bars = Mapping[str, Sequence[float]]
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def draw(figures: Mapping[str, Any], folder: Path) -> None:
     """``cpu.svg``, ``slots.svg`` and ``one-hangs.svg``, of what was played."""
     folder.mkdir(parents=True, exist_ok=True)
-    cases, hung = figures["cases"], figures.get(one_hangs.NAME)
+    cases, hung = figures["cases"], figures.get(ONE_HANGS.NAME)
     if "20ms" in cases:
         rounds = cases["20ms"]
         panels = [("orders a second", "rate"), ("CPU, ms an order", "cpu_ms")]
@@ -98,7 +98,7 @@ def _panel(axes: Axes, title: str, bars: Bars, *, log: bool) -> None:
         names,
         middles,
         xerr=spread,
-        color=[_OURS if name.startswith("gateway") else _OTHERS for name in names],
+        color=[_OURS if name.startswith(("gateway", "undisturbed")) else _OTHERS for name in names],
         error_kw={"linewidth": 1},
     )
     axes.bar_label(drawn, [_short(middle) for middle in middles], padding=6)

@@ -3,80 +3,42 @@
 An exchange times out after 30 s, so that the merchant that hangs asks for 300 of 200 slots.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from loadtests.bench.attacks.attack import ATTACKS, Attack
-from loadtests.bench.attacks.bout import (
-    LATENCY,
-    MOST_LATENCY,
-    Pair,
-    compare,
-    latency_line,
-    p99_ratio,
-)
-from loadtests.bench.attacks.figures import Latency, latency
-from loadtests.bench.attacks.plays import QUICKEST, Load, SteadySize, steady_on_time
-from loadtests.bench.attacks.trial import Trial
+from loadtests.bench.attacks.bout import MOST_LATENCY, Pair, compare, p99_ratio
+from loadtests.bench.attacks.comparison import Comparison, Setting
+from loadtests.bench.attacks.figures import Latency
+from loadtests.bench.attacks.plays import QUICKEST, Load, SteadySize
 from loadtests.bench.candidate import ASYNCIO, DRAMATIQ, PLAIN, WATCHED, Candidate
-from loadtests.bench.report import Verdict, accounted, section, table, verdicts
-from loadtests.bench.servers import Servers
+from loadtests.bench.report import Verdict
 
-NAME = "one-hangs"
-LOAD = Load(rate=100.0, latency=QUICKEST)
 _HANGING = next(attack for attack in ATTACKS if attack.name == "hanging")
-ATTACK = replace(_HANGING, name=NAME, letter="", timeout=30.0)
-
-_SIZES = {False: SteadySize(5, 60), True: SteadySize(2, 8, settle=2)}
+ATTACK = replace(_HANGING, name="one-hangs", letter="", timeout=30.0)
+LOAD = Load(rate=100.0, latency=QUICKEST)
 #: They play the attack in the first round, if there is time: it is all the same in the others.
 RIVALS = (PLAIN, DRAMATIQ, ASYNCIO)
-_UNDISTURBED, _ATTACKED = WATCHED.name, f"{WATCHED.name}, one hangs"
-
-#: The healthy merchants' figures in each round, by the candidate's name.
-Rounds = Sequence[Mapping[str, Latency]]
+ATTACKED = "gateway, one hangs"
 
 
-def measure(servers: Servers, rounds: int, *, quick: bool) -> Rounds:
-    """Play undisturbed and attacked in turn, every other round backwards."""
-    size, played = _SIZES[quick], []
-    for turn in range(rounds):
-        runs: list[tuple[str, Candidate, Attack | None]] = [
-            (_UNDISTURBED, WATCHED, None),
-            (_ATTACKED, WATCHED, ATTACK),
-        ]
-        if turn == 0 and not quick:
-            runs += [(f"{rival.name}, one hangs", rival, ATTACK) for rival in RIVALS]
-        figures: dict[str, Latency] = {}
-        for name, candidate, attack in runs if turn % 2 == 0 else reversed(runs):
-            trial = Trial(candidate, ATTACK.population, attack)
-            seen = steady_on_time(servers, trial, size, LOAD)
-            figures[name] = latency(seen, ATTACK, size.warm_up)
-        played.append(figures)
-    return played
+def _runs(setting: Setting) -> Mapping[str, tuple[Candidate, Attack]]:
+    rivals = () if setting.turn or setting.quick else RIVALS
+    return {f"{each.name}, one hangs": (each, ATTACK) for each in (WATCHED, *rivals)}
 
 
-def report(rounds: Rounds) -> str:
-    """The table."""
-    names = dict.fromkeys(name for played in rounds for name in played)
-    lines = [
-        latency_line(name, [played[name] for played in rounds if name in played]) for name in names
-    ]
-    return section(
-        f"{NAME}: {LOAD.rate:.0f} orders/s, one in ten to a merchant that hangs for 30 s",
-        table(("submit to POS, healthy merchants", *LATENCY), lines),
-        verdicts([judge(rounds)]),
-        accounted(played[_ATTACKED].accounting for played in rounds),
-        faults=faults(rounds),
-    )
+def _judged(name: str, pairs: Sequence[Pair[Latency]]) -> Iterator[Verdict]:
+    if name == ATTACKED:
+        yield compare(f"{name} / undisturbed: p99", pairs, p99_ratio, at_most=MOST_LATENCY)
 
 
-def judge(rounds: Rounds) -> Verdict:
-    """The gateway's p99."""
-    pairs = [Pair(played[_UNDISTURBED], played[_ATTACKED]) for played in rounds]
-    what = "gateway: p99, one hangs / undisturbed"
-    return compare(what, pairs, p99_ratio, at_most=MOST_LATENCY)
-
-
-def faults(rounds: Rounds) -> Sequence[str]:
-    """Why rounds of the gateway's say nothing."""
-    return judge(rounds).faults
+ONE_HANGS = Comparison(
+    ATTACK.name,
+    f"{LOAD.rate:.0f} orders/s, one in ten to a merchant that hangs for 30 s",
+    ATTACK.population,
+    {False: SteadySize(5, 60), True: SteadySize(2, 8, settle=2)},
+    _runs,
+    _judged,
+    candidate=WATCHED,
+    load=LOAD,
+)

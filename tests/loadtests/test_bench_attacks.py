@@ -56,6 +56,7 @@ from loadtests.bench.attacks.series import series, slots, steps, summed
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.bench import LETTERS, NAMES
 from loadtests.bench.candidate import OURS, PLAIN
+from loadtests.bench.catalogue import HOSTILE
 from loadtests.bench.gauge import Reading
 from loadtests.bench.report import Verdict
 from loadtests.bench.servers import Servers
@@ -485,15 +486,17 @@ class TestTheCatalogue:
             for p99, peak in ((0.021, 150), (0.021, 190), (0.1, 200))
         ]
         rounds = [self.round(calm, hit) for hit in hits]
-        assert [each.word for each in catalogue.judge(rounds)] == ["met", "MISSED"]
-        assert f"{len(CATALOGUE)} ways" in catalogue.report(rounds)
+        assert [each.word for each in HOSTILE.judge(rounds)] == ["met", "MISSED"]
+        assert f"{len(CATALOGUE)} ways" in HOSTILE.report(rounds)
 
     def test_the_brokers_part_is_shown_and_not_judged(self) -> None:
         sham = replace(PROMPT, p99=1.4 * PROMPT.p99)
         rounds = [self.round(PROMPT, PROMPT, sham), self.round(PROMPT, PROMPT)]
-        assert [each.word for each in catalogue.judge(rounds)] == ["met", "", "met"]
-        assert re.search(r"round 1, its broker alone +\|", catalogue.report(rounds))
-        assert re.search(r"broker alone / undisturbed +\| +1\.40 \|", catalogue.report(rounds))
+        assert [each.word for each in HOSTILE.judge(rounds)] == ["met", "met", ""]
+        assert re.search(r"its broker alone +\|", HOSTILE.report(rounds))
+        assert re.search(
+            r"p99, its broker alone / undisturbed +\| +1\.40 \|", HOSTILE.report(rounds)
+        )
 
     def test_the_broker_has_something_to_delay_beside_merchants_that_are_well(
         self, servers: Servers
@@ -513,5 +516,5 @@ class TestTheCatalogue:
     def test_a_round_that_says_nothing_is_left_out_and_named(self) -> None:
         late = replace(PROMPT, fault="the producer fell behind")
         rounds = [self.round(PROMPT, late), self.round(PROMPT, PROMPT)]
-        assert [each.word for each in catalogue.judge(rounds)] == ["met", "met"]
-        assert "Invalid: the producer fell behind." in catalogue.report(rounds)
+        assert [each.word for each in HOSTILE.judge(rounds)] == ["met", "met"]
+        assert "Invalid: the producer fell behind." in HOSTILE.report(rounds)

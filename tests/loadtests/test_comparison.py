@@ -26,6 +26,7 @@ from loadtests.bench import (
     slow_merchants,
 )
 from loadtests.bench.__main__ import main
+from loadtests.bench.attacks.comparison import UNDISTURBED
 from loadtests.bench.attacks.figures import Cost, Latency
 from loadtests.bench.attacks.plays import SteadySize
 from loadtests.bench.bench import COMPARISON, Bench
@@ -42,10 +43,11 @@ from loadtests.bench.candidate import (
 from loadtests.bench.cases import CASES
 from loadtests.bench.holding import Weight
 from loadtests.bench.observing import PERIOD, Scraping, held
-from loadtests.bench.one_hangs import ATTACK, LOAD
+from loadtests.bench.one_hangs import ATTACK, ATTACKED, LOAD, ONE_HANGS
 from loadtests.bench.overhead import Added, Overhead, added
+from loadtests.bench.report import Verdict
 from loadtests.bench.servers import Servers
-from loadtests.bench.slow_merchants import Beside, Rounds
+from loadtests.bench.slow_merchants import SLOW_MERCHANTS
 from testkit.servers.process import free_port
 
 MIB = 2**20
@@ -92,14 +94,14 @@ class TestAPackageThatIsMissing:
         monkeypatch.setattr(one_hangs, "RIVALS", (self.MISSING,))
         affinity = os.sched_getaffinity(0)
         try:
-            assert main(["--only", one_hangs.NAME]) == 1
+            assert main(["--only", ONE_HANGS.NAME]) == 1
         finally:
             os.sched_setaffinity(0, affinity)
         assert "requirements-bench.txt" in capsys.readouterr().err
 
     def test_is_not_missed_where_it_does_not_play(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(one_hangs, "RIVALS", (self.MISSING,))
-        quick, whole = (Bench([one_hangs.NAME], None, quick=quick) for quick in (True, False))
+        quick, whole = (Bench([ONE_HANGS.NAME], None, quick=quick) for quick in (True, False))
         with pytest.raises(RivalMissingError):
             whole.check()
         quick.check()
@@ -185,23 +187,23 @@ def latency(p99: float, **figures: Any) -> Latency:
 class TestOneThatHangs:
     @staticmethod
     def round(calm: float, hit: float, **figures: Any) -> dict[str, Latency]:
-        return {"gateway": latency(calm), "gateway, one hangs": latency(hit, **figures)}
+        return {UNDISTURBED: latency(calm), ATTACKED: latency(hit, **figures)}
 
     def test_a_ratio_is_taken_within_each_round(self) -> None:
         rounds = [self.round(0.01, 0.0105), self.round(0.02, 0.021), self.round(0.01, 0.02)]
-        verdict = one_hangs.judge(rounds)
+        [verdict] = ONE_HANGS.judge(rounds)
         assert verdict.values == pytest.approx([1.05, 1.05, 2.0])
         assert verdict.word == "met"
 
     def test_a_round_that_says_nothing_is_left_out_and_named(self) -> None:
         rounds = [self.round(0.01, 0.01), self.round(0.01, 0.5, fault="the producer fell behind")]
-        assert one_hangs.faults(rounds) == ["the producer fell behind"]
-        assert one_hangs.judge(rounds).values == [1.0]
-        assert "Invalid: the producer fell behind." in one_hangs.report(rounds)
+        assert ONE_HANGS.faults(rounds) == ["the producer fell behind"]
+        assert ONE_HANGS.judge(rounds)[0].values == [1.0]
+        assert "Invalid: the producer fell behind." in ONE_HANGS.report(rounds)
 
     def test_the_rivals_have_their_lines(self) -> None:
         played = {**self.round(0.01, 0.01), "plain Celery, one hangs": latency(21.0)}
-        shown = one_hangs.report([played, self.round(0.01, 0.01)])
+        shown = ONE_HANGS.report([played, self.round(0.01, 0.01)])
         assert "plain Celery, one hangs" in shown
         assert "21,000" in shown
 
@@ -214,23 +216,16 @@ class TestOneThatHangs:
 class TestMerchantsThatAreSlow:
     CROWD = "100 at 1 s"
 
-    def rounds(self, *hits: Latency) -> Rounds:
-        calm = Beside(latency(0.01), 0.0)
-        return [{"undisturbed": calm, self.CROWD: Beside(hit, 0.9)} for hit in hits]
+    def judge(self, *hits: Latency) -> list[Verdict]:
+        return SLOW_MERCHANTS.judge([{UNDISTURBED: latency(0.01), self.CROWD: hit} for hit in hits])
 
     def test_what_they_add_is_judged_in_milliseconds_and_no_order_may_be_missing(self) -> None:
-        seen = self.rounds(latency(0.025), latency(0.035), latency(0.02, missing=3))
-        added, missing, held = slow_merchants.judge(seen, self.CROWD)
-        assert added.values == pytest.approx([15.0, 25.0, 10.0])
-        assert [each.word for each in (added, missing, held)] == ["met"] * 3
-        late = slow_merchants.judge(self.rounds(latency(0.031, missing=1)), self.CROWD)
+        hits = [latency(p99, held=0.9) for p99 in (0.025, 0.035, 0.02)]
+        judged = self.judge(*hits[:2], replace(hits[2], missing=3))
+        assert judged[0].values == pytest.approx([15.0, 25.0, 10.0])
+        assert [each.word for each in judged] == ["met"] * 3
+        late = self.judge(latency(0.031, missing=1, held=0.9))
         assert [each.word for each in late] == ["MISSED", "MISSED", "met"]
-        assert self.CROWD in slow_merchants.report(seen)
-
-    def test_a_round_that_says_nothing_is_left_out_and_named(self) -> None:
-        seen = self.rounds(latency(0.01), latency(9.0, fault="the producer fell behind"))
-        assert slow_merchants.judge(seen, self.CROWD)[0].values == [0.0]
-        assert "Invalid: the producer fell behind." in slow_merchants.report(seen)
 
     @pytest.mark.parametrize(("merchants", "seconds"), slow_merchants.OTHERS)
     def test_their_backlog_outlasts_a_run(self, merchants: int, seconds: float) -> None:
@@ -296,7 +291,7 @@ class TestTheCharts:
             {"gateway": {"p99": 0.01}, "plain Celery": {"p99": 20.0}},
             {"gateway": {"p99": 0.02}},
         ]
-        return {"cases": {"20ms": rounds, "200ms": rounds}, one_hangs.NAME: p99}
+        return {"cases": {"20ms": rounds, "200ms": rounds}, ONE_HANGS.NAME: p99}
 
     def test_there_is_one_for_each_case_that_was_played(self, tmp_path: Path) -> None:
         written = tmp_path / "bench.json"
@@ -322,7 +317,7 @@ class TestTheCharts:
             "gateway": [900.0, 901.0, 902.0],
             "plain": [700.0] * 3,
         }
-        assert charts.of_latencies(figures[one_hangs.NAME]) == {
+        assert charts.of_latencies(figures[ONE_HANGS.NAME]) == {
             "gateway": [0.01, 0.02],
             "plain Celery": [20.0],
         }
@@ -331,7 +326,7 @@ class TestTheCharts:
 def test_the_comparison_is_what_is_played_unless_told_otherwise() -> None:
     assert [
         *(case.name for case in CASES),
-        *(one_hangs.NAME, overhead.NAME, slow_merchants.NAME, bursts.NAME, holding.NAME),
+        *(ONE_HANGS.NAME, overhead.NAME, SLOW_MERCHANTS.NAME, bursts.NAME, holding.NAME),
     ] == COMPARISON
 
 

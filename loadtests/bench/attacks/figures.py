@@ -4,10 +4,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
+from statistics import fmean
 
 from loadtests.bench.accounting import Accounting
 from loadtests.bench.attacks.attack import Attack
 from loadtests.bench.attacks.plays import FIRST, LATENCY, Observation
+from loadtests.bench.attacks.series import slots
 from loadtests.bench.candidate import Candidate
 from loadtests.bench.gauge import (
     BROKER,
@@ -197,6 +199,8 @@ class Latency:
     fault: str = ""
     #: The most memory that the worker held, in MiB.
     peak: float = 0.0
+    #: The share of the slots that merchants in trouble held, on average.
+    held: float = 0.0
 
 
 def latency(seen: Observation, attack: Attack, warm_up: float) -> Latency:
@@ -211,6 +215,7 @@ def latency(seen: Observation, attack: Attack, warm_up: float) -> Latency:
     seconds = sorted(seen.arrived.get(each, seen.ended) - at for each, at in counted.items())
     last = max(production.published.values())
     cost = Cost.between(seen.readings, start, last)
+    troubled = slots(seen.levels, attack.troubled, start, last)["troubled"]
     return Latency(
         orders=len(counted),
         rate=len(production.published) / (last - production.began),
@@ -224,6 +229,7 @@ def latency(seen: Observation, attack: Attack, warm_up: float) -> Latency:
         accounting=seen.accounting,
         fault=seen.fault,
         peak=seen.peak,
+        held=fmean(troubled or [0.0]) / seen.trial.candidate.slots,
     )
 
 
