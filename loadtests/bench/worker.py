@@ -3,10 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from loadtests.bench.cores import on_the_workers_core
 from testkit.servers.process import end
@@ -77,13 +77,23 @@ class Worker:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
+
+
+@contextmanager
+def child(command: Sequence[object], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that outlives neither its block nor this process."""
+    process = subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)], cwd=ROOT, **options
+    )
+    try:
+        yield process
+    finally:
+        end(process)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 #: Makes a worker of a command, an environment and a folder.

@@ -13,14 +13,14 @@ from loadtests.bench.candidate import OURS
 from loadtests.bench.gauge import PRODUCER, WORKER, Gauge, Reading
 from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import wait_for_consumer
-from loadtests.bench.worker import ROOT, Worker
+from loadtests.bench.worker import ROOT, Worker, child
 from loadtests.bench.world import World, world
 from loadtests.load.record import Record
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.scraper import Sample, Scraper
 from pos_gateway.broker import topology
 from testkit.faults.adapters import install
-from testkit.servers.process import end, free_port
+from testkit.servers.process import free_port
 
 #: Seconds between two looks at whether locust and the worker still run.
 _LOOK = 0.5
@@ -84,26 +84,20 @@ def _have_locust_play(
         "--record": path,
     }
     command = [sys.executable, "-m", "locust", "--headless", "--only-summary", "--take-events"]
-    with log.open("wb") as output:
-        locust = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", *command, *_flat(options)],
-            cwd=ROOT,
+    with (
+        log.open("wb") as output,
+        child(
+            [*command, *(part for option in options.items() for part in option)],
             env={**os.environ, "POS_GATEWAY_BROKER_URL": place.broker_url},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-        )
-    try:
-        with Gauge({**place.parts(worker), PRODUCER: locust.pid}, waiting=WORKER) as gauge:
-            while locust.poll() is None:
-                worker.check()
-                time.sleep(_LOOK)
-    finally:
-        end(locust)
+        ) as locust,
+        Gauge({**place.parts(worker), PRODUCER: locust.pid}, waiting=WORKER) as gauge,
+    ):
+        while locust.poll() is None:
+            worker.check()
+            time.sleep(_LOOK)
     if not path.exists():
         raise ProducerEndedError(f"locust ended. Its output:\n{log.read_text()[-3000:]}")
     return Record.read(path), gauge.readings
-
-
-def _flat(options: Mapping[str, object]) -> list[str]:
-    return [str(part) for option in options.items() for part in option]

@@ -23,9 +23,10 @@ from loadtests.bench.attacks import bout as bouts
 from loadtests.bench.attacks import plays
 from loadtests.bench.attacks.attack import ATTACKS, THOUSAND, Attack, Group, Population, group_of
 from loadtests.bench.attacks.backlog import (
+    FIRST_ORDER,
+    RECOVERED_AFTER,
     Backlog,
     BacklogSize,
-    Recovery,
     busiest,
     full_since,
     made_between,
@@ -379,18 +380,8 @@ class TestTheDrain:
         assert made_between(self.MADE, 0.0, 2.0) == 200
 
     def test_targets_that_a_run_did_not_come_to_are_missed(self) -> None:
-        run = Backlog(
-            candidate=OURS.name,
-            dead=20_000,
-            sift_rate=100.0,
-            first_healthy=None,
-            last_healthy=None,
-            idle=None,
-            flow=None,
-            recovery=Recovery(None, 50.0, 90.0),
-            accounting=None,
-            slots={},
-        )
+        slow = {"sifted, orders/s": 100.0, FIRST_ORDER: math.inf}
+        run = Backlog(OURS.name, 20_000, slow)
         assert {verdict.word for verdict in judge_backlog([run])} == {"MISSED"}
         shown = backlog_report([[run, replace(run, candidate=PLAIN.name)]])
         assert "not in time" in shown
@@ -454,9 +445,9 @@ class TestForReal:
         assert run.accounting is not None
         assert run.accounting.orders == 20 + 60
         assert run.fault == ""
-        assert run.first_healthy is not None
-        assert run.idle is not None
-        assert run.recovery is not None
+        assert 0 < run.figures[FIRST_ORDER] < math.inf
+        assert "parked: worker" in run.figures
+        assert RECOVERED_AFTER in run.figures
 
 
 class TestTheCatalogue:

@@ -4,12 +4,10 @@ A retry waits in the broker. Beside merchants that are all well, the bystander s
 an attack does to healthy orders is the broker's work, where it shares a core with everything else.
 """
 
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 from kombu import Connection, Exchange, Queue
@@ -19,10 +17,9 @@ from kombu.transport.native_delayed_delivery import (
 )
 
 from loadtests.bench.waiting import InvalidRunError
+from loadtests.bench.worker import child
 from pos_gateway.broker.message import Message
-from testkit.servers.process import end
 
-_ROOT = Path(__file__).resolve().parents[3]
 _QUEUE = Queue(
     "bystander",
     Exchange("bystander", type="topic"),
@@ -40,14 +37,10 @@ def bystander(broker_url: str, rate: float) -> Iterator[None]:
     Raises:
         InvalidRunError: it ended before the block did.
     """
-    command = [sys.executable, "-m", __name__, broker_url, str(rate)]
-    process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "--", *command], cwd=_ROOT)
-    try:
+    with child([sys.executable, "-m", __name__, broker_url, rate]) as process:
         yield
         if process.poll() is not None:
             raise InvalidRunError("the bystander ended before the run")
-    finally:
-        end(process)
 
 
 def stand_by(broker_url: str, rate: float) -> None:

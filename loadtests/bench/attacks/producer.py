@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from kombu import Connection
@@ -21,10 +20,8 @@ from loadtests.bench import orders
 from loadtests.bench.candidate import BY_NAME, Candidate
 from loadtests.bench.filling import Confirms
 from loadtests.bench.waiting import InvalidRunError
+from loadtests.bench.worker import child
 from loadtests.load.histogram import percentile
-from testkit.servers.process import end
-
-_ROOT = Path(__file__).resolve().parents[3]
 
 #: Seconds for the broker to confirm what is still open when the last order has been published.
 _PATIENCE = 30.0
@@ -87,8 +84,7 @@ class Producer:
         *,
         first: int = 0,
     ) -> None:
-        self._schedule = schedule
-        self._first = first
+        self._schedule, self._first = schedule, first
         self._plan, self._done = folder / "plan.json", folder / "production.json"
         plan = {
             "broker_url": broker_url,
@@ -99,24 +95,25 @@ class Producer:
             "first": first,
         }
         self._plan.write_text(json.dumps(plan))
-        self._process: subprocess.Popen[bytes] | None = None
-        self.began = 0.0
-
-    @property
-    def pid(self) -> int:
-        """Its process, which stays until the block ends."""
-        return self._running().pid
-
-    def start(self) -> None:
-        """Have it prepare the orders; returns when the first one goes, at ``began``."""
-        command = [sys.executable, "-m", __name__, str(self._plan), str(self._done)]
-        self._process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", *command],
-            cwd=_ROOT,
+        self._child = child(
+            [sys.executable, "-m", __name__, self._plan, self._done],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        #: Its process, which stays until the block ends.
+        self.pid = 0
+        self.began = 0.0
+
+    def __enter__(self) -> Self:
+        """Have it prepare the orders; returns when the first one goes, at ``began``."""
+        process = self._child.__enter__()
+        assert process.stdout is not None
+        self.pid, self._said = process.pid, process.stdout
         self.began = float(self._line())
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._child.__exit__(*raised)
 
     def finish(self) -> Production:
         """Wait for the last order; it comes at its time, however busy the gateway is."""
@@ -129,33 +126,10 @@ class Producer:
         )
 
     def _line(self) -> bytes:
-        stdout = self._running().stdout
-        assert stdout is not None
-        line = stdout.readline()
+        line = self._said.readline()
         if not line:
             raise InvalidRunError("the producer ended before its last order")
         return line
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None, "not started"
-        return self._process
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            end(process)
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
 
 
 def main(plan: Path, done: Path) -> None:

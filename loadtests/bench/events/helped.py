@@ -4,21 +4,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from kombu import Connection
 from sqlalchemy import Engine, text
 
-from loadtests.bench.events import bulk
+from loadtests.bench.events import bulk, relaying
 from loadtests.bench.events.stream import Stream
 from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import InvalidRunError
-from loadtests.bench.worker import ROOT
+from loadtests.bench.worker import child
 from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database, upgrade
-from testkit.servers.process import end
 
 #: Seconds that an event's hydration takes, and events.
 COST, SIZES = 0.005, {False: 6000, True: 4000}
@@ -60,23 +59,16 @@ def _played(servers: Servers, way: str, size: int) -> float:
         return max(came) - committed
 
 
-@contextmanager
-def _relay(broker_url: str, database_url: str, environment: Mapping[str, str]) -> Iterator[None]:
-    command = [sys.executable, "-m", "loadtests.bench.events.relaying"]
-    process = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "KILL", "--", *command, broker_url, database_url, str(COST)],
-        cwd=ROOT,
+def _relay(
+    broker_url: str, database_url: str, environment: Mapping[str, str]
+) -> AbstractContextManager[object]:
+    return child(
+        [sys.executable, "-m", relaying.__name__, broker_url, database_url, COST],
         env={**os.environ, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    try:
-        yield
-    finally:
-        end(process)
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 def _wait(engine: Engine, query: str, number: int) -> None:

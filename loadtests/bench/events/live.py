@@ -1,11 +1,9 @@
 """Events of a worker under load, one by one and in bulks, by the way in which they are published."""
 
-import os
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from statistics import quantiles
 
@@ -19,11 +17,10 @@ from loadtests.bench.events.stream import Stream
 from loadtests.bench.orders import spread
 from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import wait_for_consumer
-from loadtests.bench.worker import ROOT, Worker
+from loadtests.bench.worker import Worker, child
 from loadtests.bench.world import World, world
 from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database
-from testkit.servers.process import end
 
 #: Orders a second beside it, of merchants that reply after so many seconds.
 RATE, REPLY = 200.0, 0.05
@@ -87,17 +84,10 @@ def play(servers: Servers, pipeline: str, *, seconds: float, sizes: Sequence[int
     return Live(pipeline, cuts[49], cuts[94], bulks)
 
 
-@contextmanager
-def _naive(place: World, pipeline: str) -> Iterator[None]:
+def _naive(place: World, pipeline: str) -> AbstractContextManager[object]:
     how = "singly" if pipeline == SINGLY else "chunks"
     command = [sys.executable, "-m", "loadtests.baselines.naive_events", how]
-    process = subprocess.Popen(
+    return child(
         on_the_workers_core([*command, place.broker_url, place.database_url]),
-        cwd=ROOT,
-        env=dict(os.environ),
         start_new_session=True,
     )
-    try:
-        yield
-    finally:
-        end(process)

@@ -69,7 +69,7 @@ class Stream(Background):
             self.received[event_id] = now
             if "-" in event_id and len(event_id) == 36:  # a worker's own
                 event = json.loads(message.body)
-                occurred = _moment(event["occurred_at"])
+                occurred = datetime.fromisoformat(event["occurred_at"]).timestamp()
                 self.latencies.append(now - occurred)
                 self.outcomes[event["order_id"]] = occurred, now
         found = _POSITION.search(str(message.body[:200]))
@@ -77,7 +77,3 @@ class Stream(Background):
             position = int(found[1])
             self._is_in_order &= position <= self._last + 1
             self._last = max(self._last, position)
-
-
-def _moment(text: str) -> float:
-    return datetime.fromisoformat(text).timestamp()
