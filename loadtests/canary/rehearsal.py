@@ -6,8 +6,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from loadtests.canary.crew import Crew
-from loadtests.canary.orders import Orders
-from loadtests.canary.report import Step, table
+from loadtests.canary.orders import Orders, Step, table
 from pos_gateway.broker.queue_state import queue_states
 from pos_gateway.canary.evidence import gather
 from pos_gateway.canary.verdict import Finding, judge

@@ -23,8 +23,15 @@ import gevent
 from gevent.event import Event
 from kombu import Connection, Queue
 
-from loadtests.demo.cast import DELIVER_WITHIN, PARTS, PROFILES, REQUEST_TIMEOUT, orders, part_of
-from loadtests.demo.score import Books
+from loadtests.demo.books import (
+    DELIVER_WITHIN,
+    PARTS,
+    PROFILES,
+    REQUEST_TIMEOUT,
+    Books,
+    orders,
+    part_of,
+)
 from loadtests.demo.screen import Screen
 from testkit.merchants.client import SimulatedMerchants
 
@@ -148,7 +155,7 @@ def _events(books: Books) -> Iterator[None]:
         queue = Queue("demo-events", topology.events_exchange, routing_key="#")
 
     def receive(message: Any) -> None:
-        books.told(json.loads(message.body), time.monotonic())
+        books.add(json.loads(message.body), time.monotonic())
 
     def read(connection: Connection) -> None:
         while True:
@@ -168,7 +175,7 @@ def _events(books: Books) -> Iterator[None]:
 
 
 def _stream(books: Books) -> None:
-    """Place orders at a steady rate, whatever becomes of them: customers do not wait in line."""
+    """Place orders at a steady rate: customers do not wait in line."""
     from pos_gateway.client import OrderClient  # noqa: PLC0415
 
     with OrderClient() as client:
@@ -179,10 +186,9 @@ def _stream(books: Books) -> None:
             if due > started + SECONDS:
                 return
             gevent.sleep(max(0.0, due - time.monotonic()))
-            now = time.monotonic()
-            books.about_to_submit(order, now)
+            books.about_to_submit(order, time.monotonic())
             client.submit(order)
-            books.submitted(order, now)
+            books.submitted(order)
 
 
 if __name__ == "__main__":

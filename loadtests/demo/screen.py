@@ -8,8 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from loadtests.demo.cast import PARTS, part_of
-from loadtests.demo.score import Books
+from loadtests.demo.books import PARTS, Books, Score, part_of
 
 #: Seconds between lines where there is no terminal.
 LINE_EVERY = 5.0
@@ -55,19 +54,14 @@ class Screen:
     def summary(self, problems: list[str]) -> None:
         """Every order's outcome, and whether they add up."""
         table = _table("orders", "accepted", "in doubt", "expired", "other", "p50", "p99")
+        shown = ("order.accepted", "order.in_doubt", "order.expired")
         for part in PARTS:
             score = self._books.scores[part.name]
-            shown = {"order.accepted", "order.in_doubt", "order.expired"}
-            other = sum(n for kind, n in score.ended.items() if kind not in shown)
+            counts = [score.ended[kind] for kind in shown]
             table.add_row(
                 f"{part.merchants} {part.name}",
-                str(score.submitted),
-                str(score.delivered),
-                str(score.ended["order.in_doubt"]),
-                str(score.ended["order.expired"]),
-                str(other),
-                _time(score.percentile(50)),
-                _time(score.percentile(99)),
+                *map(str, (score.submitted, *counts, score.ended.total() - sum(counts))),
+                *_times(score),
             )
         self.console.print(table)
         if problems:
@@ -89,15 +83,12 @@ class Screen:
         for part in PARTS:
             score = self._books.scores[part.name]
             in_flight, waiting = here[part.name]
+            elsewhere = max(0, score.open - in_flight - waiting)
+            shown = (score.submitted, score.delivered, in_flight, waiting, elsewhere)
             table.add_row(
                 f"{part.merchants} {part.name}",
-                str(score.submitted),
-                str(score.delivered),
-                str(in_flight),
-                str(waiting),
-                str(max(0, score.open - in_flight - waiting)),
-                _time(score.percentile(50)),
-                _time(score.percentile(99)),
+                *map(str, shown),
+                *_times(score),
                 style={"healthy": "green", "slow": "yellow", "hanging": "red"}[part.name],
             )
         return table
@@ -112,7 +103,10 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
+def _times(score: Score) -> list[str]:
+    seconds = (score.percentile(0.5), score.percentile(0.99))
+    return ["-" if each is None else _time(each) for each in seconds]
+
+
+def _time(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -22,9 +22,8 @@ from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import InvalidRunError
 from loadtests.bench.worker import MakeWorker, WorkerEndedError
 from loadtests.profile.flame import flame_graph
-from loadtests.profile.parts import PARTS, shares
+from loadtests.profile.parts import PARTS, Stack, read, shares
 from loadtests.profile.recording import COMMAND, PROFILER, Sampled
-from loadtests.profile.stacks import Stack, read
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
-from loadtests.profile.parts import PARTS, part_of
-from loadtests.profile.stacks import Frame, Stack
+from loadtests.profile.parts import PARTS, Frame, Stack, part_of
 
 _WIDTH, _ROW, _FONT = 1600, 17, 11
 #: Pixels of a letter, and of the narrowest box that is drawn.

@@ -20,7 +20,7 @@ import structlog
 
 from loadtests.soak import parts
 from loadtests.soak.parts import Result
-from loadtests.soak.progress import progress
+from loadtests.soak.progress import Steps
 from pos_gateway.runtime.failpoints import OF_ORDERS
 from testkit.faults.site import site
 from testkit.servers.postgresql import PostgreSQL
@@ -64,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _play(options: argparse.Namespace) -> Iterator[Result]:
     with RabbitMQ() as rabbitmq, PostgreSQL() as postgresql:
         for name, faults, orders, play in _plan(options):
-            with site(rabbitmq, postgresql, options.seed) as here, progress(name, faults) as steps:
+            with site(rabbitmq, postgresql, options.seed) as here:
+                steps = Steps(name, faults)
                 began = time.monotonic()
                 result = play(here, orders, seed=options.seed, steps=steps)
                 healthy = name != "kills"
@@ -119,7 +120,7 @@ def _table(results: Sequence[Result]) -> str:
     rows: list[tuple[str, Callable[[Result], object]]] = [
         ("faults", lambda r: r.faults),
         ("orders confirmed", lambda r: f"{r.orders:,}"),
-        ("orders in flight at a fault, median", lambda r: _median(r.under_way)),
+        ("orders in flight at a fault, median", lambda r: _median(r.in_flight)),
         ("lost", lambda r: len(r.verdict.lost)),
         ("made twice, POS with keys", lambda r: _doubled(r, "keyed")),
         ("made twice, POS that can be asked", lambda r: _doubled(r, "queryable")),

@@ -8,12 +8,12 @@ from typing import Self
 from loadtests.bench.orders import place
 from testkit.faults.backend import Backend
 
-#: Orders placed a second. Some forty are under way then; that workers start anew every few seconds
+#: Orders placed a second. Some forty are in flight then; that workers start anew every few seconds
 #: costs two cores as much again.
 RATE = 100.0
 #: Shares that the orders may be ahead of the faults: some workers are on their way to their faults.
 AHEAD = 6
-#: AttemptHistory that, and past the last order, so many are placed each second: a worker that is to die at
+#: Beyond that, and past the last order, so many are placed each second: a worker that is to die at
 #: its next acknowledgement needs one.
 TRICKLE = RATE / 4
 #: Seconds' worth of orders that nothing is known of yet, at most: what waits is not to outlive the

@@ -45,10 +45,10 @@ class Result:
     verdict: Verdict = field(default_factory=Verdict)
     #: The orders at blind POSes that may be in doubt.
     may_be_in_doubt: set[Name] = field(default_factory=set)
-    #: Set aside after so many of their workers were killed.
+    #: Dead-lettered after so many of their workers were killed.
     poison: set[Name] = field(default_factory=set)
     #: Orders that nothing was known of, at each fault.
-    under_way: list[int] = field(default_factory=list)
+    in_flight: list[int] = field(default_factory=list)
     #: Seconds: the longest exit, and the longest until orders went on.
     longest_exit: float | None = None
     longest_silence: float | None = None
@@ -98,7 +98,7 @@ def kills(site: Site, orders: int, *, at_random: int, each: int, seed: int, step
             for each_one in [one for one in doomed if one.is_dead(site)]:
                 doomed.remove(each_one)
                 dead.append(each_one)
-                result.under_way.append(site.backend.outstanding)
+                result.in_flight.append(site.backend.outstanding)
                 load.fault_done()
                 steps.done(site.backend.outstanding)
             for each_one in [one for one in dead if one.dead_for() >= WRITTEN]:
@@ -166,7 +166,7 @@ def sigterms(site: Site, orders: int, *, times: int, seed: int, steps: Steps) ->
             _until_at_work(site, workers, load, result)
             time.sleep(chance.uniform(0.0, 1.0))
             worker = workers.pop(0)
-            result.under_way.append(site.backend.outstanding)
+            result.in_flight.append(site.backend.outstanding)
             began = time.monotonic()
             worker.process.send_signal(signal.SIGTERM)
             try:
@@ -213,7 +213,7 @@ def broker(
         for number, fault in enumerate(plan):
             _until_at_work(site, workers, load, result)
             time.sleep(chance.uniform(0.0, 1.0))
-            result.under_way.append(site.backend.outstanding)
+            result.in_flight.append(site.backend.outstanding)
             fault()
             result.longest_silence = max(
                 result.longest_silence or 0.0, _round_trip(site, f"after-{number}", result)

@@ -8,8 +8,8 @@ import requests
 from rich.console import Console
 
 from loadtests.canary import __main__ as canary
+from loadtests.canary.orders import Step, table
 from loadtests.canary.rehearsal import open_merchants
-from loadtests.canary.report import Step, table
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.merchants.store import MerchantStore
 from testkit.faults.adapters import QueryableAdapter
@@ -28,8 +28,8 @@ def test_a_row_has_what_a_step_did_to_the_orders_of_both_sides() -> None:
     with console.capture() as capture:
         console.print(table(steps, seconds))
     rows = [line.split() for line in capture.get().splitlines()]
-    assert ["0", "%", "100", "0.51", "1.00", "12.3", "0", "-", "-", "-"] in rows
-    assert ["50", "%", "1", "0.10", "0.10", "5.0", "100", "0.51", "1.00", "4.0", "hold"] in rows
+    assert ["0", "%", "100", "0.50", "0.99", "12.3", "0", "-", "-", "-"] in rows
+    assert ["50", "%", "1", "0.10", "0.10", "5.0", "100", "0.50", "0.99", "4.0", "hold"] in rows
 
 
 def test_orders_of_some_merchants_are_made_twice_if_they_are_sent_twice(database_url: str) -> None:

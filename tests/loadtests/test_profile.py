@@ -24,11 +24,13 @@ from loadtests.profile.parts import (
     OTHER,
     PARTS,
     TELEMETRY,
+    Frame,
+    Stack,
     part_of,
+    read,
     shares,
 )
 from loadtests.profile.recording import Sampled
-from loadtests.profile.stacks import Frame, Stack, read
 
 DELIVERY = "apply_target (celery/concurrency/gevent.py);deliver (pos_gateway/worker/tasks.py)"
 SENDING = f"{DELIVERY};Transport.send (pos_gateway/transport/exchange.py)"
