@@ -32,7 +32,6 @@ from locust.exception import StopUser
 from locust.runners import MasterRunner
 
 from loadtests.bench.orders import place
-from loadtests.load.arrivals import orders
 from loadtests.load.outcomes import Outcomes
 from loadtests.load.record import EVENTS, FEED
 from loadtests.load.scenario import LoadScenario, class_of
@@ -123,7 +122,7 @@ class Backend:
     def orders(self) -> Iterator[tuple[float, str]]:
         """The orders of the next user: the wall-clock time at which each is due, and whose it is."""
         process = getattr(self._environment.runner, "worker_index", 0)
-        for second, merchant_id in orders(self._scenario, f"{process}/{next(self._users)}"):
+        for second, merchant_id in self._scenario.orders(f"{process}/{next(self._users)}"):
             yield self.outcomes.began + second, merchant_id
 
     def submit_soon(self, merchant_id: str, due: float) -> None:

@@ -19,8 +19,7 @@ from loadtests.bench.worker import WorkerEndedError
 from loadtests.load.page import page
 from loadtests.load.run import ProducerEndedError, play
 from loadtests.load.scenario import FOLDER, LoadScenario, names
-from loadtests.load.story import story
-from loadtests.load.terminal import summary
+from loadtests.load.story import story, summary
 from loadtests.load.verdict import Word, judge
 from testkit.faults.adapters import install
 from testkit.merchants.errors import ScenarioError

@@ -1,6 +1,5 @@
 """What order backends know of their orders: which were confirmed, and each one's outcome."""
 
-from array import array
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,20 +33,6 @@ class _Order:
     told: list[str] = field(default_factory=list)
 
 
-class _Series:
-    """Sixteen bytes for each time: a run of hours has many."""
-
-    def __init__(self) -> None:
-        self.at, self.seconds = array("d"), array("d")
-
-    def add(self, at: float, seconds: float) -> None:
-        self.at.append(at)
-        self.seconds.append(seconds)
-
-    def as_times(self) -> Times:
-        return Times(self.at.tolist(), self.seconds.tolist())
-
-
 @dataclass(slots=True)
 class Outcomes:
     """Orders of backends that share one view of them. Moments are of the wall clock.
@@ -68,10 +53,10 @@ class Outcomes:
     _orders: dict[str, _Order] = field(default_factory=dict)
     _concluded: deque[tuple[float, str]] = field(default_factory=deque)
     _counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    _times: dict[str, dict[str, _Series]] = field(
-        default_factory=lambda: {what: defaultdict(_Series) for what in (ENQUEUE, POS, EVENT)}
+    _times: dict[str, dict[str, Times]] = field(
+        default_factory=lambda: {what: defaultdict(Times) for what in (ENQUEUE, POS, EVENT)}
     )
-    _late: _Series = field(default_factory=_Series)
+    _late: Times = field(default_factory=Times)
     _last: float = 0.0
     _doubled: list[str] = field(default_factory=list)
     _phantom: list[str] = field(default_factory=list)
@@ -135,11 +120,8 @@ class Outcomes:
             began=self.began,
             last=self._last,
             ended=now,
-            times={
-                what: {name: series.as_times() for name, series in classes.items()}
-                for what, classes in self._times.items()
-            },
-            late=self._late.as_times(),
+            times=self._times,
+            late=self._late,
             outcomes={name: dict(counts) for name, counts in outcomes.items()},
             missing=missing,
             doubled=self._doubled,

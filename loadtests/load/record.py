@@ -1,7 +1,8 @@
 """What the order backends saw of a run, to be written down by one process and read by another."""
 
 import json
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -13,12 +14,23 @@ ENQUEUE, POS, EVENT = "enqueue", "pos", "event"
 EVENTS, FEED = "events", "feed"
 
 
-@dataclass(frozen=True, slots=True)
 class Times:
-    """Of one thing and one class: when each began (seconds from the first order), and how long."""
+    """Of one thing and one class: when each began (seconds from the first order), and how long.
 
-    at: Sequence[float]
-    seconds: Sequence[float]
+    Sixteen bytes for each: a run of hours has many.
+    """
+
+    def __init__(self, at: Iterable[float] = (), seconds: Iterable[float] = ()) -> None:
+        self.at, self.seconds = array("d", at), array("d", seconds)
+
+    def add(self, at: float, seconds: float) -> None:
+        self.at.append(at)
+        self.seconds.append(seconds)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Times) and (self.at, self.seconds) == (other.at, other.seconds)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +87,6 @@ class Record:
 
 
 def _fields(value: Record | Times) -> dict[str, object]:
+    if isinstance(value, Times):
+        return {"at": value.at.tolist(), "seconds": value.seconds.tolist()}
     return {name: getattr(value, name) for name in value.__slots__}

@@ -191,6 +191,16 @@ class LoadScenario(_Part):
         while True:
             yield chance.choice(chance.choices(members, weights)[0])
 
+    def orders(self, backend: str) -> Iterator[tuple[float, str]]:
+        """The orders of a backend: seconds from the beginning, and the merchant.
+
+        Backends are alike but for their chance, which hangs on the seed and their names alone.
+        """
+        chance = Random(f"{self.seed}/{backend}")
+        merchants = self.picks(chance)
+        for second in self.arrivals.arrivals(self.seconds, chance, share=1 / self.backends):
+            yield second, next(merchants)
+
     def _begun_too_late(self) -> Iterator[str]:
         outages = {f"merchants.{name}.outage": each.outage for name, each in self.merchants.items()}
         for where, part in {"arrivals": self.arrivals, **outages}.items():

@@ -1,6 +1,8 @@
 """How many orders a second come, over a run."""
 
 import math
+from collections.abc import Iterator
+from random import Random
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -34,6 +36,25 @@ class Shape(BaseModel):
         step = seconds / _STEPS
         return step * sum(self.rate_at((number + 0.5) * step, seconds) for number in range(_STEPS))
 
+    def arrivals(self, seconds: float, chance: Random, *, share: float = 1.0) -> Iterator[float]:
+        """Seconds from the beginning to each order of a backend that has this share of them.
+
+        A Poisson process: backends that know nothing of each other make one of all their orders. It
+        is drawn at the highest rate, and thinned to the one of the moment.
+        """
+        second = 0.0
+        while (second := second + chance.expovariate(share * self.highest)) < seconds:
+            if chance.random() * self.highest < self.rate_at(second, seconds):
+                yield second
+
+
+class _Peaked(Shape):
+    peak: Rate
+
+    @property
+    def highest(self) -> float:
+        return max(self.rate, self.peak)
+
 
 class Steady(Shape):
     """The same all the time."""
@@ -41,46 +62,31 @@ class Steady(Shape):
     shape: Literal["steady"]
 
 
-class LunchPeak(Shape):
+class LunchPeak(_Peaked):
     """From ``rate`` up to ``peak`` in the middle of the run, and down again, smoothly."""
 
     shape: Literal["lunch-peak"]
-    peak: Rate
-
-    @property
-    def highest(self) -> float:
-        return max(self.rate, self.peak)
 
     def rate_at(self, second: float, of: float) -> float:
         return _wave(self.rate, self.peak, second / of)
 
 
-class Soak(Shape):
+class Soak(_Peaked):
     """For hours: a lunch peak every so many seconds."""
 
     shape: Literal["soak"]
-    peak: Rate
     every: Annotated[float, Field(gt=0)]
-
-    @property
-    def highest(self) -> float:
-        return max(self.rate, self.peak)
 
     def rate_at(self, second: float, of: float) -> float:
         return _wave(self.rate, self.peak, second / self.every)
 
 
-class Spike(Shape):
+class Spike(_Peaked):
     """From ``rate`` to ``peak`` at once, and back: an advertisement, a goal."""
 
     shape: Literal["spike"]
-    peak: Rate
     begins: Seconds
     lasts: Seconds
-
-    @property
-    def highest(self) -> float:
-        return max(self.rate, self.peak)
 
     def rate_at(self, second: float, of: float) -> float:
         return self.peak if self.begins <= second < self.begins + self.lasts else self.rate

@@ -1,17 +1,17 @@
-"""What is told of a run, in which order: the terminal and the page say the same."""
+"""The report of a run, in order: the terminal and the page say the same."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import isinf
 
 from loadtests.bench.gauge import BROKER, DATABASE, PRODUCER, SIMULATOR, WORKER
-from loadtests.bench.report import machine
+from loadtests.bench.report import machine, table
 from loadtests.load import figures
 from loadtests.load.chart import Chart
 from loadtests.load.charts import charts
-from loadtests.load.histogram import percentile
+from loadtests.load.histogram import histogram, percentile
 from loadtests.load.record import ENQUEUE, EVENT, POS
 from loadtests.load.run import Run
 from loadtests.load.scenario import FOLDER
@@ -231,3 +231,19 @@ def _how_it_was_run(run: Run) -> Section:
         ],
         Table(("", "merchants", "of the orders"), rows),
     )
+
+
+def summary(sections: Sequence[Section]) -> str:
+    """The sections for a terminal, one below the other."""
+    return "\n\n".join(part for section in sections for part in _printed(section)) + "\n"
+
+
+def _printed(section: Section) -> Iterator[str]:
+    yield f"## {section.title}"
+    if section.says:
+        yield "\n".join(section.says)
+    if section.table is not None:
+        yield table(section.table.columns, section.table.rows)
+    # Of the first class; the page has the others.
+    for name, seconds in islice(section.histograms.items(), 2):
+        yield f"{name}\n{histogram(seconds)}"

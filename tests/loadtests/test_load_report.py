@@ -18,8 +18,7 @@ from loadtests.load.page import page
 from loadtests.load.record import Times
 from loadtests.load.run import ProducerEndedError
 from loadtests.load.slices import Slices
-from loadtests.load.story import story
-from loadtests.load.terminal import summary
+from loadtests.load.story import story, summary
 from loadtests.load.verdict import judge
 from testkit.servers.process import ServerFailedError, ServerMissingError
 from tests.loadtests.load_runs import ORDERS, SCENARIO, a_record, a_run, samples

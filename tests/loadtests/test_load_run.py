@@ -25,7 +25,6 @@ from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import wait_for_consumer
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import world
-from loadtests.load.arrivals import orders
 from loadtests.load.record import Record
 from loadtests.load.run import play
 from loadtests.load.scenario import LoadScenario
@@ -110,7 +109,7 @@ def test_a_whole_run_is_judged_and_told_on_one_page(tmp_path: Path) -> None:
     path, report = an_easy_one(tmp_path), tmp_path / "report.html"
     path.write_text(path.read_text() + KEYLESS)
     scenario = LoadScenario.read(str(path))
-    due = [order for backend in range(3) for order in orders(scenario, f"0/{backend}")]
+    due = [order for backend in range(3) for order in scenario.orders(f"0/{backend}")]
     done = subprocess.run(
         [sys.executable, "-m", "loadtests.load", path, "--report", report],
         cwd=ROOT,

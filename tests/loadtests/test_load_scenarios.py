@@ -15,7 +15,6 @@ from pydantic import TypeAdapter
 
 import loadtests.load.shapes
 from loadtests.load.__main__ import main
-from loadtests.load.arrivals import arrivals, orders
 from loadtests.load.scenario import LoadScenario, MerchantClass, names
 from loadtests.load.shapes import AnyShape, Shape
 from testkit.faults.adapters import QueryableAdapter
@@ -218,14 +217,14 @@ class TestShapes:
     def test_a_run_has_the_orders_of_its_curve(self, shape: Shape, number: float) -> None:
         assert shape.expected(60) == pytest.approx(number, rel=0.001)
 
-        drawn = list(arrivals(shape, 60, Random(1)))
+        drawn = list(shape.arrivals(60, Random(1)))
         assert abs(len(drawn) - number) < 4 * sqrt(number)
         assert drawn == sorted(drawn)
         assert 0 <= drawn[0] < drawn[-1] < 60
 
     @pytest.mark.parametrize("shape", [PEAK, SPIKE, RECOVERY, SOAK])
     def test_the_orders_come_when_the_curve_says(self, shape: Shape) -> None:
-        counts = Counter(int(second // 5) for second in arrivals(shape, 60, Random(2)))
+        counts = Counter(int(second // 5) for second in shape.arrivals(60, Random(2)))
         for stretch in range(12):
             wanted = sum(shape.rate_at(stretch * 5 + 0.05 * n, 60) for n in range(100)) / 20
             assert abs(counts[stretch] - wanted) <= 4.5 * sqrt(wanted)
@@ -238,7 +237,7 @@ class TestShapes:
         )
 
     def test_no_backend_submits_during_an_outage_and_all_come_back_at_once(self) -> None:
-        seconds = list(arrivals(RECOVERY, 60, Random(3)))
+        seconds = list(RECOVERY.arrivals(60, Random(3)))
         assert not [second for second in seconds if 30 <= second < 50]
         back = sum(50 <= second < 55 for second in seconds)
         assert abs(back - 500) < 4 * sqrt(500)
@@ -246,7 +245,7 @@ class TestShapes:
 
 class TestChance:
     def test_what_comes_says_nothing_about_when_the_next_one_does(self) -> None:
-        seconds = list(arrivals(shape(shape="steady", rate=100), 200, Random(1)))
+        seconds = list(shape(shape="steady", rate=100).arrivals(200, Random(1)))
         gaps = [b - a for a, b in pairwise(seconds)]
         mean = fmean(gaps)
         assert mean == pytest.approx(0.01, rel=0.03)
@@ -256,17 +255,17 @@ class TestChance:
 
     def test_backends_share_the_orders_and_each_has_a_chance_of_its_own(self) -> None:
         steady = shape(shape="steady", rate=100)
-        backends = [list(arrivals(steady, 60, Random(n), share=0.1)) for n in range(10)]
+        backends = [list(steady.arrivals(60, Random(n), share=0.1)) for n in range(10)]
         number = sum(map(len, backends))
         assert abs(number - 6000) < 4 * sqrt(6000)
         assert len({second for each in backends for second in each}) == number
 
     def test_a_seed_repeats_itself_and_no_backend_another(self, tmp_path: Path) -> None:
         found, other = scenario(tmp_path, GOOD), scenario(tmp_path, f"seed = 2{GOOD}")
-        first = list(orders(found, "0"))
-        assert first == list(orders(found, "0"))
-        assert first != list(orders(found, "1"))
-        assert first != list(orders(other, "0"))
+        first = list(found.orders("0"))
+        assert first == list(found.orders("0"))
+        assert first != list(found.orders("1"))
+        assert first != list(other.orders("0"))
 
     def test_merchants_are_picked_by_weight_and_in_no_pattern(self, tmp_path: Path) -> None:
         found = scenario(tmp_path, GOOD)

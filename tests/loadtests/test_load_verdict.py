@@ -41,7 +41,8 @@ class TestWhatLimitedIt:
             "This is no result: what was measured is the producer, not the gateway."
         )
         assert (
-            "submitted 80 ms or more after it was due; 50 ms would do" in verdict.limits[0].sentence
+            "submitted 80.0 ms or more after it was due; 50.0 ms would do"
+            in verdict.limits[0].sentence
         )
 
     def test_one_order_in_two_hundred_may_be_late(self) -> None:
