@@ -32,9 +32,9 @@ from locust.exception import StopUser
 from locust.runners import MasterRunner
 
 from loadtests.bench.orders import place
-from loadtests.load.outcomes import Outcomes
+from loadtests.load.outcomes import Outcomes, class_of
 from loadtests.load.record import EVENTS, FEED
-from loadtests.load.scenario import LoadScenario, class_of
+from loadtests.load.scenario import LoadScenario
 from pos_gateway.broker import topology
 from pos_gateway.client import OrderClient
 from pos_gateway.domain.errors import PosGatewayError

@@ -13,7 +13,6 @@ import os
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,16 +22,9 @@ import gevent
 from gevent.event import Event
 from kombu import Connection, Queue
 
-from loadtests.demo.books import (
-    DELIVER_WITHIN,
-    PARTS,
-    PROFILES,
-    REQUEST_TIMEOUT,
-    Books,
-    orders,
-    part_of,
-)
+from loadtests.demo.cast import DELIVER_WITHIN, PARTS, PROFILES, REQUEST_TIMEOUT, orders
 from loadtests.demo.screen import Screen
+from loadtests.load.outcomes import Outcomes
 from testkit.merchants.client import SimulatedMerchants
 
 #: Orders a second, and for how many seconds.
@@ -67,25 +59,34 @@ def main() -> int:
 
 def _play(merchants: SimulatedMerchants, broker: str) -> int:
     _open_merchants(merchants)
-    books = Books()
-    with Screen(books, broker=broker) as screen, _worker() as lanes, _events(books):
+    outcomes, seen = Outcomes(began=time.time()), 0
+    with Screen(outcomes, broker=broker) as screen, _worker() as lanes, _events(outcomes):
         started = time.monotonic()
-        stream = gevent.spawn(_stream, books)
-        while not (stream.ready() and books.all_ended):
+        stream = gevent.spawn(_stream, outcomes)
+        while not stream.ready() or outcomes.open:
             elapsed = time.monotonic() - started
             screen.show(elapsed, lanes())
+            seen = _look(merchants, outcomes, seen)
             if elapsed > SECONDS + LONGEST_END or (stream.ready() and stream.exception):
                 break
             gevent.sleep(FRAME)
         stream.kill()
-    created = Counter[str]()
-    for merchant_id, counts in merchants.merchants().items():
-        created[part_of(merchant_id).name] += counts["creates"]
-    problems = books.problems(len(merchants.doubled()), created)
+    _look(merchants, outcomes, seen)
+    record = outcomes.record(time.time())
+    problems = [f"{each.what}: {each.was}" for each in record.accounts() if not each.met]
     if stream.exception:
         problems.append(f"the stream of orders ended early: {stream.exception}")
-    screen.summary(problems)
+    screen.summary(record, problems)
     return 1 if problems else 0
+
+
+def _look(merchants: SimulatedMerchants, outcomes: Outcomes, seen: int) -> int:
+    """Hold the merchants' records from there on against the outcomes; where they end."""
+    while (page := merchants.feed(seen))["entries"]:
+        seen = page["next"]
+        for _, order_id, creates, at in page["entries"]:
+            outcomes.seen(order_id, creates, at)
+    return seen
 
 
 def _open_merchants(merchants: SimulatedMerchants) -> None:
@@ -145,8 +146,8 @@ def _worker() -> Iterator[Any]:
 
 
 @contextmanager
-def _events(books: Books) -> Iterator[None]:
-    """Read the status events into the books, by a queue of the demo's own."""
+def _events(outcomes: Outcomes) -> Iterator[None]:
+    """Read the status events, by a queue of the demo's own."""
     from pos_gateway.broker import topology  # noqa: PLC0415
 
     url = os.environ["POS_GATEWAY_BROKER_URL"]
@@ -155,7 +156,7 @@ def _events(books: Books) -> Iterator[None]:
         queue = Queue("demo-events", topology.events_exchange, routing_key="#")
 
     def receive(message: Any) -> None:
-        books.add(json.loads(message.body), time.monotonic())
+        outcomes.told(json.loads(message.body), time.time())
 
     def read(connection: Connection) -> None:
         while True:
@@ -174,7 +175,7 @@ def _events(books: Books) -> Iterator[None]:
         reader.kill()
 
 
-def _stream(books: Books) -> None:
+def _stream(outcomes: Outcomes) -> None:
     """Place orders at a steady rate: customers do not wait in line."""
     from pos_gateway.client import OrderClient  # noqa: PLC0415
 
@@ -186,9 +187,10 @@ def _stream(books: Books) -> None:
             if due > started + SECONDS:
                 return
             gevent.sleep(max(0.0, due - time.monotonic()))
-            books.about_to_submit(order, time.monotonic())
+            order_id, now = order["order_id"], time.time()
+            outcomes.placed(order_id, order["merchant_id"], now, now)
             client.submit(order)
-            books.submitted(order)
+            outcomes.confirmed(order_id, time.time())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What is shown: a live table on a terminal, a line now and then elsewhere, a summary at the end."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from rich import box
 from rich.console import Console, Group
@@ -8,18 +9,21 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from loadtests.demo.books import PARTS, Books, Score, part_of
+from loadtests.demo.cast import PARTS, Part
+from loadtests.load.histogram import percentile
+from loadtests.load.outcomes import Outcomes, class_of
+from loadtests.load.record import EVENT, Record
 
 #: Seconds between lines where there is no terminal.
 LINE_EVERY = 5.0
 
 
 class Screen:
-    """Shows the books and the worker's lanes."""
+    """Shows outcomes and the worker's lanes."""
 
-    def __init__(self, books: Books, *, broker: str) -> None:
+    def __init__(self, outcomes: Outcomes, *, broker: str) -> None:
         self.console = Console()
-        self._books = books
+        self._outcomes = outcomes
         self._broker = broker
         self._live: Live | None = None
         self._next_line = 0.0
@@ -45,53 +49,47 @@ class Screen:
         elif elapsed >= self._next_line:
             self._next_line = elapsed + LINE_EVERY
             parts = [
-                f"{part.name} {score.delivered}/{score.submitted}"
+                f"{part.name} {self._counts(part)['accepted']}/{self._outcomes.sent[part.prefix]}"
                 for part in PARTS
-                if (score := self._books.scores[part.name])
             ]
             self.console.print(f"{elapsed:4.0f} s  delivered: " + ", ".join(parts))
 
-    def summary(self, problems: list[str]) -> None:
+    def summary(self, record: Record, problems: Sequence[str]) -> None:
         """Every order's outcome, and whether they add up."""
+        shown = ("accepted", "in_doubt", "expired")
         table = _table("orders", "accepted", "in doubt", "expired", "other", "p50", "p99")
-        shown = ("order.accepted", "order.in_doubt", "order.expired")
         for part in PARTS:
-            score = self._books.scores[part.name]
-            counts = [score.ended[kind] for kind in shown]
-            table.add_row(
-                f"{part.merchants} {part.name}",
-                *map(str, (score.submitted, *counts, score.ended.total() - sum(counts))),
-                *_times(score),
-            )
+            sent, counts = self._outcomes.sent[part.prefix], self._counts(part)
+            other = counts.total() - sum(counts[kind] for kind in shown)
+            table.add_row(*self._row(part, sent, *(counts[kind] for kind in shown), other))
         self.console.print(table)
-        if problems:
-            for problem in problems:
-                self.console.print(f"[red]does not add up:[/red] {problem}")
-        else:
-            self.console.print(
-                f"All {self._books.submitted_in_all} orders are accounted for, none was made twice."
-            )
+        for problem in problems:
+            self.console.print(f"[red]does not add up:[/red] {problem}")
+        if not problems:
+            self.console.print(f"All {record.sent} orders are accounted for, none was made twice.")
 
     def _table(self, lanes: Iterable[tuple[str, int, int]]) -> Table:
-        here = {part.name: [0, 0] for part in PARTS}
-        for merchant_id, in_flight, waiting in lanes:
-            if merchant_id:
-                counts = here[part_of(merchant_id).name]
-                counts[0] += in_flight
-                counts[1] += waiting
+        in_flight, waiting = Counter[str](), Counter[str]()
+        for merchant_id, running, blocked in lanes:
+            in_flight[class_of(merchant_id)] += running
+            waiting[class_of(merchant_id)] += blocked
         table = _table("orders", "delivered", "in flight", "waiting", "in broker", "p50", "p99")
         for part in PARTS:
-            score = self._books.scores[part.name]
-            in_flight, waiting = here[part.name]
-            elsewhere = max(0, score.open - in_flight - waiting)
-            shown = (score.submitted, score.delivered, in_flight, waiting, elsewhere)
-            table.add_row(
-                f"{part.merchants} {part.name}",
-                *map(str, shown),
-                *_times(score),
-                style={"healthy": "green", "slow": "yellow", "hanging": "red"}[part.name],
-            )
+            sent, counts = self._outcomes.sent[part.prefix], self._counts(part)
+            here = in_flight[part.prefix], waiting[part.prefix]
+            elsewhere = max(0, sent - counts.total() - sum(here))
+            row = self._row(part, sent, counts["accepted"], *here, elsewhere)
+            table.add_row(*row, style=part.colour)
         return table
+
+    def _counts(self, part: Part) -> Counter[str]:
+        return self._outcomes.counts[part.prefix]
+
+    def _row(self, part: Part, *counts: int) -> list[str]:
+        """How many orders, and seconds until their outcomes."""
+        seconds = sorted(self._outcomes.times[EVENT][part.prefix].seconds)
+        times = [_time(percentile(seconds, share)) if seconds else "-" for share in (0.5, 0.99)]
+        return [f"{part.merchants} {part.name}", *map(str, counts), *times]
 
 
 def _table(*headings: str) -> Table:
@@ -101,11 +99,6 @@ def _table(*headings: str) -> Table:
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
-
-
-def _times(score: Score) -> list[str]:
-    seconds = (score.percentile(0.5), score.percentile(0.99))
-    return ["-" if each is None else _time(each) for each in seconds]
 
 
 def _time(seconds: float) -> str:

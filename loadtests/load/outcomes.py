@@ -6,20 +6,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadtests.load.record import ENQUEUE, EVENT, POS, Record, Times
-from loadtests.load.scenario import class_of
+from testkit.faults.backend import IN_DOUBT, TERMINAL
 
 #: Events after which the backend waits for nothing more. An order in doubt is an operator's.
-CONCLUDING = frozenset(
-    f"order.{word}"
-    for word in ("accepted", "rejected", "cancelled", "expired", "failed", "in_doubt")
-)
-#: The only one of them that another may follow: more has become known.
-_IN_DOUBT = "in_doubt"
+CONCLUDING = TERMINAL | {IN_DOUBT}
+#: The only outcome that another may follow: more has become known.
+_IN_DOUBT = IN_DOUBT.removeprefix("order.")
 #: Ends after which the merchant must not have the order.
 _NOT_MADE = frozenset({"rejected", "expired", "failed"})
 #: Seconds for which an order is remembered after its concluding event: an event may be repeated or
 #: contradicted, and what its merchant says of it comes some time after it happened.
 _LINGER = 30.0
+
+
+def class_of(merchant_id: str) -> str:
+    """``hang`` of ``hang-7``."""
+    return merchant_id.partition("-")[0]
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class _Order:
     confirmed: bool = False
     arrived: bool = False
     made: int = 0
-    #: What was told of it, each thing once.
+    #: Its outcomes, each once.
     told: list[str] = field(default_factory=list)
 
 
@@ -52,8 +54,10 @@ class Outcomes:
     open: int = 0
     _orders: dict[str, _Order] = field(default_factory=dict)
     _concluded: deque[tuple[float, str]] = field(default_factory=deque)
-    _counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    _times: dict[str, dict[str, Times]] = field(
+    #: Orders by class, and by class and outcome.
+    sent: Counter[str] = field(default_factory=Counter)
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    times: dict[str, dict[str, Times]] = field(
         default_factory=lambda: {what: defaultdict(Times) for what in (ENQUEUE, POS, EVENT)}
     )
     _late: Times = field(default_factory=Times)
@@ -65,7 +69,8 @@ class Outcomes:
 
     def placed(self, order_id: str, merchant_id: str, now: float, due: float) -> None:
         """The order is about to be submitted; it was due at that moment."""
-        self._orders[order_id] = _Order(class_of(merchant_id), now)
+        order = self._orders[order_id] = _Order(class_of(merchant_id), now)
+        self.sent[order.merchant_class] += 1
         self._late.add(due - self.began, max(0.0, now - due))
         self._last = max(self._last, now)
 
@@ -99,8 +104,11 @@ class Outcomes:
         if outcome in order.told:
             self.repeated += 1
             return None
+        counts = self.counts[order.merchant_class]
+        counts[outcome] += 1
         order.told.append(outcome)
         if len(order.told) > 1:
+            counts[order.told[-2]] -= 1
             if order.told[-2] != _IN_DOUBT:
                 self._contradicted.append(event["order_id"])
             return None
@@ -112,7 +120,7 @@ class Outcomes:
         """Everything, when there is nothing more to wait for."""
         self._forget(float("inf"))
         missing = [order_id for order_id, order in self._orders.items() if order.confirmed]
-        outcomes = {name: Counter(counts) for name, counts in self._counts.items()}
+        outcomes = {name: +counts for name, counts in self.counts.items()}
         for order in self._orders.values():
             what = "missing" if order.confirmed else "unconfirmed"
             outcomes.setdefault(order.merchant_class, Counter())[what] += 1
@@ -120,7 +128,7 @@ class Outcomes:
             began=self.began,
             last=self._last,
             ended=now,
-            times=self._times,
+            times=self.times,
             late=self._late,
             outcomes={name: dict(counts) for name, counts in outcomes.items()},
             missing=missing,
@@ -134,7 +142,7 @@ class Outcomes:
         )
 
     def _timed(self, what: str, order: _Order, now: float) -> tuple[str, float]:
-        self._times[what][order.merchant_class].add(order.at - self.began, now - order.at)
+        self.times[what][order.merchant_class].add(order.at - self.began, now - order.at)
         return order.merchant_class, now - order.at
 
     def _forget(self, now: float) -> None:
@@ -142,7 +150,6 @@ class Outcomes:
             _, order_id = self._concluded.popleft()
             order = self._orders.pop(order_id)
             outcome = order.told[-1]
-            self._counts[order.merchant_class][outcome] += 1
             if self.merchants_tell and outcome == "accepted" and not order.made:
                 self._phantom.append(order_id)
             if order.made and outcome in _NOT_MADE:

@@ -2,7 +2,7 @@
 
 import json
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -31,6 +31,16 @@ class Times:
         return isinstance(other, Times) and (self.at, self.seconds) == (other.at, other.seconds)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An objective, or an account that must be 0."""
+
+    what: str
+    wanted: str
+    was: str
+    met: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,24 @@ class Record:
     def sent(self) -> int:
         """Orders that backends tried to submit."""
         return sum(sum(counts.values()) for counts in self.outcomes.values())
+
+    def accounts(self) -> Iterator[Judged]:
+        """That no order was lost or made twice, and each outcome is true, as far as it is known."""
+        accounts = {
+            "orders made twice": self.doubled,
+            "orders with two ends": self.contradicted,
+            "orders made, and told to be rejected, expired or failed": self.denied,
+        }
+        # An order without an event, or a call, is missed only where all events, or calls, were read.
+        if EVENTS not in self.lost:
+            accounts["orders missing"] = self.missing
+        if FEED not in self.lost and not self.unseen:
+            accounts["orders accepted that no merchant has"] = self.phantom
+        for what, orders in accounts.items():
+            examples = (
+                f" ({', '.join(orders[:3])}{', …' if len(orders) > 3 else ''})" if orders else ""
+            )
+            yield Judged(what, "0", f"{len(orders):,}{examples}", met=not orders)
 
     def write(self, path: Path) -> None:
         """Write it down as JSON."""

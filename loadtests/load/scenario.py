@@ -213,11 +213,6 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
-def class_of(merchant_id: str) -> str:
-    """``hang`` of ``hang-7``."""
-    return merchant_id.partition("-")[0]
-
-
 def _long(behaviour: Any) -> dict[str, Any]:
     match behaviour:
         case str():

@@ -17,7 +17,7 @@ from loadtests.load.figures import (
     share_accepted,
 )
 from loadtests.load.histogram import percentile
-from loadtests.load.record import EVENTS, FEED
+from loadtests.load.record import EVENTS, Judged
 from loadtests.load.run import Run
 from loadtests.load.scraper import Sample
 
@@ -46,16 +46,6 @@ class Limit:
     sentence: str
     #: It is of the test's own making: the run says nothing about the gateway.
     spoils: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One objective."""
-
-    what: str
-    wanted: str
-    was: str
-    met: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,24 +91,7 @@ class Verdict:
 
 def judge(run: Run) -> Verdict:
     """The verdict on a run."""
-    return Verdict(list(_accounts(run)), list(_objectives(run)), limits(run))
-
-
-def _accounts(run: Run) -> Iterator[Judged]:
-    record = run.record
-    accounts = {
-        "orders made twice": record.doubled,
-        "orders with two ends": record.contradicted,
-        "orders made, and told to be rejected, expired or failed": record.denied,
-    }
-    # An order without an event, or a call, is missed only where all events, or calls, were read.
-    if EVENTS not in record.lost:
-        accounts["orders missing"] = record.missing
-    if FEED not in record.lost and not record.unseen:
-        accounts["orders accepted that no merchant has"] = record.phantom
-    for what, orders in accounts.items():
-        examples = f" ({', '.join(orders[:3])}{', …' if len(orders) > 3 else ''})" if orders else ""
-        yield Judged(what, "0", f"{len(orders):,}{examples}", met=not orders)
+    return Verdict(list(run.record.accounts()), list(_objectives(run)), limits(run))
 
 
 def _objectives(run: Run) -> Iterator[Judged]:

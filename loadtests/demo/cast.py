@@ -1,0 +1,51 @@
+"""Who plays in the demo: merchants of three classes, and how the orders fall on them."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from loadtests.bench.orders import place
+
+#: Seconds that an order may take; those of the hanging merchants run into it.
+DELIVER_WITHIN = 12.0
+#: Seconds for one exchange with a POS.
+REQUEST_TIMEOUT = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One class of merchants."""
+
+    name: str
+    #: What the simulated merchants call this behaviour: the ids' prefix.
+    prefix: str
+    merchants: int
+    #: Its share of the orders.
+    weight: int
+    says: str
+    colour: str
+
+    @property
+    def ids(self) -> list[str]:
+        return [f"{self.prefix}-{number}" for number in range(self.merchants)]
+
+
+PARTS = (
+    Part("healthy", "fast", 60, 75, "about 50 ms", "green"),
+    Part("slow", "slow", 6, 12, "about 2 s", "yellow"),
+    Part("hanging", "hang", 3, 13, "never", "red"),
+)
+
+#: How the slow ones answer here: slow enough to see, quick enough for a demo.
+PROFILES = {"slow-*": {"kind": "accept", "latency": {"lognormal": [2.0, 0.3]}}}
+
+
+def orders(seed: int) -> Iterator[dict[str, Any]]:
+    """Orders without end, each placed at the moment it is taken."""
+    chance, number = random.Random(seed), 0
+    while True:
+        number += 1
+        [part] = chance.choices(PARTS, [part.weight for part in PARTS])
+        merchant = chance.choice(part.ids)
+        yield place(f"demo-{number}", merchant, deliver_within=DELIVER_WITHIN)
