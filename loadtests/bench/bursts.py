@@ -9,17 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kombu import Connection
-
 from loadtests.bench.candidate import WATCHED
-from loadtests.bench.filling import put
+from loadtests.bench.filling import declare, put
 from loadtests.bench.orders import place_many
 from loadtests.bench.report import Verdict, section, verdicts
 from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import InvalidRunError, wait_for_consumer, wait_until
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import world
-from pos_gateway.broker import topology
 
 NAME = "bursts"
 #: Seconds of a request, at most.
@@ -90,8 +87,7 @@ def _play(servers: Servers, burst: Burst) -> float:
     terms = {"m": {"max_concurrency": burst.limit}}
     messages = [WATCHED.message(order) for order in place_many(["m-0"] * burst.orders)]
     with world(servers, ["m-0"], {"m": profile}, terms) as place:
-        with Connection(place.broker_url) as connection:
-            topology.declare(connection)
+        declare(place.broker_url)
         with Worker(WATCHED.command, WATCHED.environment(place, _TIMEOUT), place.folder) as worker:
             wait_for_consumer(place.broker_url, worker)
             began = time.time()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from loadtests.bench import cache_readers
-from loadtests.bench.report import section, table
+from loadtests.bench.report import Verdict, section, table, verdicts
 from loadtests.bench.servers import Servers
 from loadtests.load.histogram import percentile
 from testkit.background import Background
@@ -167,24 +167,21 @@ def report(reads: Sequence[Reads]) -> str:
     ]
     ours = next(each for each in reads if each.candidate == "gateway")
     ratio = ours.p99_during / ours.p99_outside if ours.p99_outside else float("inf")
-    wait, cpu = ours.longest * 1000, ours.cpu * 1e6
     wanted = [
-        ("loads at first", f"{ours.first_loads}", "1", ours.first_loads == 1),
-        ("loads a refresh", f"{ours.loads_a_refresh:.1f}", "1", ours.loads_a_refresh == 1),
-        ("refreshes seen", f"{ours.refreshes}", ">= 2", ours.refreshes >= 2),
-        (
+        Verdict("loads at first", [ours.first_loads], at_most=1, form=".0f"),
+        Verdict("loads a refresh", [ours.loads_a_refresh], at_most=1, form=".1f"),
+        Verdict("refreshes seen", [ours.refreshes], at_least=2, form=".0f"),
+        Verdict(
             "longest wait after the first load, ms",
-            *(f"{wait:,.1f}", f"<= {MOST_WAIT:,.0f}", wait <= MOST_WAIT),
+            [ours.longest * 1000],
+            at_most=MOST_WAIT,
+            form=",.1f",
         ),
-        (
-            "p99 of a read, during a refresh / outside",
-            *(f"{ratio:.2f}", f"<= {MOST_RATIO:.2f}", ratio <= MOST_RATIO),
-        ),
-        ("CPU of a read, us", f"{cpu:.2f}", f"<= {MOST_READ:.2f}", cpu <= MOST_READ),
+        Verdict("p99 of a read, during a refresh / outside", [ratio], at_most=MOST_RATIO),
+        Verdict("CPU of a read, us", [ours.cpu * 1e6], at_most=MOST_READ),
     ]
-    judged = [[what, got, want, "met" if met else "MISSED"] for what, got, want, met in wanted]
     return section(
         f"{NAME}: {READERS:,} readers in {PROCESSES} processes, loads of 3 s",
         table(header, lines),
-        table(("gateway", "", "target", ""), judged),
+        verdicts(wanted, "gateway"),
     )

@@ -67,6 +67,12 @@ class Confirms:
         self._confirmed = max(self._confirmed, tag)  # one queue confirms in the order of arrival
 
 
+def declare(broker_url: str) -> None:
+    """Declare the gateway's queues."""
+    with Connection(broker_url) as connection:
+        topology.declare(connection)
+
+
 def put(broker_url: str, messages: Sequence[Message]) -> float:
     """Declare the gateway's queues and put the messages into them; the seconds until all are stored.
 

@@ -7,9 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kombu import Connection
-
 from loadtests.bench.candidate import OURS
+from loadtests.bench.filling import declare
 from loadtests.bench.gauge import PRODUCER, WORKER, Gauge, Reading
 from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import wait_for_consumer
@@ -18,7 +17,6 @@ from loadtests.bench.world import World, world
 from loadtests.load.record import Record
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.scraper import Sample, Scraper
-from pos_gateway.broker import topology
 from testkit.faults.adapters import install
 from testkit.servers.process import free_port
 
@@ -61,8 +59,7 @@ def play(servers: Servers, scenario: LoadScenario) -> Run:
             "POS_GATEWAY_METRICS_PORT": str(port),
             "PYTHONPATH": install(place.folder),
         }
-        with Connection(place.broker_url) as connection:
-            topology.declare(connection)
+        declare(place.broker_url)
         with Worker(OURS.command, environment, place.folder) as worker:
             wait_for_consumer(place.broker_url, worker)
             with Scraper(port, place.broker_url) as scraper:

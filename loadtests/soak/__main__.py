@@ -18,6 +18,7 @@ from types import FrameType
 
 import structlog
 
+from loadtests.bench.report import table
 from loadtests.soak import parts
 from loadtests.soak.parts import Result
 from loadtests.soak.progress import Steps
@@ -139,15 +140,8 @@ def _table(results: Sequence[Result]) -> str:
         ("longest until orders went on, s", lambda r: _seconds(r.longest_silence)),
         ("took, s", lambda r: f"{r.seconds:.0f}"),
     ]
-    lines = [
-        "| | " + " | ".join(result.name for result in results) + " |",
-        "|---|" + "---:|" * len(results),
-    ]
-    lines += [
-        f"| {name} | " + " | ".join(str(value(result)) for result in results) + " |"
-        for name, value in rows
-    ]
-    return "\n".join(lines)
+    lines = [[name, *(str(value(result)) for result in results)] for name, value in rows]
+    return table(("", *(result.name for result in results)), lines)
 
 
 def _doubled(result: Result, guarantee: str) -> int:

@@ -209,8 +209,7 @@ def steady(
     healthy = [order_id for order_id, each in merchant_of.items() if trial.is_healthy(each)]
     struck, backlog = None, 0 if attack is None else attack.backlog
     with trial.world(servers, load.latency) as place:
-        with Connection(place.broker_url) as connection:
-            topology.declare(connection)
+        filling.declare(place.broker_url)
         stream = Stream(place.broker_url)
         worker = make(trial.candidate.command, trial.environment(place), place.folder)
         producer = Producer(place.broker_url, trial.candidate, schedule, whose, place.folder)

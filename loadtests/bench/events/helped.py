@@ -8,15 +8,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from kombu import Connection
 from sqlalchemy import Engine, text
 
 from loadtests.bench.events import bulk, relaying
 from loadtests.bench.events.stream import Stream
+from loadtests.bench.filling import declare
 from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import InvalidRunError
 from loadtests.bench.worker import child
-from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database, upgrade
 
 #: Seconds that an event's hydration takes, and events.
@@ -44,8 +43,7 @@ def _played(servers: Servers, way: str, size: int) -> float:
         engine = open_database(database_url)
         stack.callback(engine.dispose)
         upgrade(engine)
-        with Connection(broker_url) as connection:
-            topology.declare(connection)
+        declare(broker_url)
         stream = stack.enter_context(Stream(broker_url))
         stack.enter_context(_relay(broker_url, database_url, {}))
         _wait(engine, "select count(*) from pipeline where leader is not null", 1)

@@ -7,19 +7,17 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from statistics import quantiles
 
-from kombu import Connection
-
 from loadtests.bench.attacks.producer import Producer, Schedule
 from loadtests.bench.candidate import OURS
 from loadtests.bench.cores import on_the_workers_core
 from loadtests.bench.events import bulk
 from loadtests.bench.events.stream import Stream
+from loadtests.bench.filling import declare
 from loadtests.bench.orders import spread
 from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import wait_for_consumer
 from loadtests.bench.worker import Worker, child
 from loadtests.bench.world import World, world
-from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database
 
 #: Orders a second beside it, of merchants that reply after so many seconds.
@@ -51,8 +49,7 @@ def play(servers: Servers, pipeline: str, *, seconds: float, sizes: Sequence[int
     """
     profiles = {"healthy": {"kind": "accept", "latency": REPLY}}
     with world(servers, _MERCHANTS, profiles) as place:
-        with Connection(place.broker_url) as connection:
-            topology.declare(connection)
+        declare(place.broker_url)
         engine = open_database(place.database_url)
         ours = pipeline == OURS_NAME
         environment = {
