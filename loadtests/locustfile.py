@@ -120,7 +120,7 @@ class Backend:
         gc.freeze()  # a collection would walk all that was imported, and an order would be late
 
     def orders(self) -> Iterator[tuple[float, str]]:
-        """The orders of the next user: the wall-clock time at which each is due, and whose it is."""
+        """The orders of the next user: the wall-clock time at which each is due, and its merchant."""
         process = getattr(self._environment.runner, "worker_index", 0)
         for second, merchant_id in self._scenario.orders(f"{process}/{next(self._users)}"):
             yield self.outcomes.began + second, merchant_id

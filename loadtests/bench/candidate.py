@@ -53,7 +53,7 @@ class Candidate:
     name: str
     #: What follows ``python``.
     command: tuple[str, ...]
-    #: Orders that it can have under way at once.
+    #: Orders that it can have in flight at once.
     slots: int
     #: The message that asks it to deliver an order.
     message: Callable[[PlacedOrder], Message]

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from loadtests.bench.one_hangs import ONE_HANGS
 
-#: A figure of each round, by whose it is.
+#: A figure of each round, by the candidate's name.
 Bars = Mapping[str, Sequence[float]]
 
 _OURS, _OTHERS = "#2a9d8f", "#8d99ae"

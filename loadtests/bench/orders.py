@@ -59,8 +59,8 @@ def place_many(merchant_ids: Iterable[str], *, first: int = 0) -> Iterator[Place
 
 
 def shuffled(merchant_ids: Iterable[str]) -> list[str]:
-    """Whose each order is, in no order, since orders that come in a pattern meet the worker's
-    batches in a pattern too; by a fixed seed, so that everybody gets the same.
+    """The merchants of orders in a random sequence: a pattern would meet the worker's batches in a
+    pattern too. By a fixed seed, so that every candidate gets the same.
     """
     ids = list(merchant_ids)
     Random(4).shuffle(ids)
@@ -68,5 +68,5 @@ def shuffled(merchant_ids: Iterable[str]) -> list[str]:
 
 
 def spread(orders: int, merchant_ids: Sequence[str]) -> list[str]:
-    """Whose each order is: the merchants' in turn, shuffled."""
+    """The merchant of each order: as many of each, shuffled."""
     return shuffled(islice(cycle(merchant_ids), orders))

@@ -18,7 +18,7 @@ _THREADS = {
     "pos_gateway/broker/": EVENTS,
     "pos_gateway/telemetry/": TELEMETRY,
 }
-#: Anywhere else the innermost file that is one of these says whose it is. The standard library and
+#: Anywhere else the innermost file that is one of these decides the part. The standard library and
 #: what all parts use (pydantic, sockets) work for their callers.
 _FILES = {
     "pos_gateway/runtime/sockets.py": None,

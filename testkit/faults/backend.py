@@ -79,12 +79,12 @@ class Backend:
 
     @property
     def split(self) -> Split:
-        """Whose orders it sends to the canary at present."""
+        """The merchants whose orders it sends to the canary at present."""
         return self._client.split
 
     @property
     def outstanding(self) -> int:
-        """How many orders nothing is known of yet."""
+        """How many orders have no outcome yet."""
         return len(self._open)
 
     def is_settled(self, name: Name) -> bool:

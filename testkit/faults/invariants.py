@@ -79,7 +79,7 @@ def judge(
     """Hold the evidence against every invariant.
 
     Args:
-        evidence: collected when nothing is under way any more.
+        evidence: collected when no order is in flight any more.
         healthy: whether nothing was wrong with this merchant (5), nor its orders cancelled.
     """
     verdict = Verdict()

@@ -36,7 +36,7 @@ REQUEST_TIMEOUT = 2.0
 #: Merchants of each guarantee, healthy ones and ones in trouble. Those that are blind are healthy:
 #: what is in doubt there is to come of the faults alone.
 HEALTHY, FLAKY = 8, 2
-#: How long a healthy POS takes: long enough that a worker is killed with some orders under way, and
+#: How long a healthy POS takes: long enough that a worker is killed with some orders in flight, and
 #: never so long that one times out: what is in doubt is to come of the faults alone.
 LATENCY = {"lognormal": [0.3, 0.25]}
 #: What the ones in trouble do: everything after which the order is there, and the reply is lost.
@@ -144,7 +144,7 @@ class Site:
         return done.stdout
 
     def poison(self) -> set[Name]:
-        """The orders that were set aside after too many of their workers had died."""
+        """The orders that were dead-lettered after too many of their workers had died."""
         row = orders.c
         query = select(row.merchant_id, row.order_id).where(row.reason_code == "poison")
         with self.database.connect() as connection:

@@ -53,7 +53,7 @@ class Alternation:
         return self.at(time.time()).pick(chance)
 
     def at(self, moment: float) -> Picks:
-        """Whose turn it is."""
+        """The behaviour whose turn it is."""
         return self.second if (moment - self.since) // self.every % 2 else self.first
 
 

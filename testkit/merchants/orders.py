@@ -28,7 +28,7 @@ class Order:
     last_monotonic: float = 0.0
     requests: int = 0
     creates: int = 0
-    #: Calls about it that are under way and hold it.
+    #: Calls in flight that hold it.
     open: int = 0
     external_id: int = 0
     cancelled: bool = False

@@ -70,7 +70,7 @@ class Records:
         self.reset()
 
     def reset(self) -> None:
-        """Forget everything; what is still under way ends uncounted."""
+        """Forget everything; requests still in flight end uncounted."""
         self.orders.close()
         self.orders = Orders(self._near)
         self.merchants: dict[str, Merchant] = {}

@@ -61,7 +61,7 @@ class Watches:
         return None
 
     def end(self) -> None:
-        """Tell everybody that what they wait for does not come."""
+        """Tell every waiting caller that its condition will not come true."""
         for watch in list(self._open):
             self._give_up(watch)
 

@@ -68,7 +68,7 @@ class Link:
                 raise
 
     def lose(self, side: Side, *, reset: bool = False) -> None:
-        """Close one side at once; what is under way to it is lost."""
+        """Close one side at once; bytes on their way to it are lost."""
         if side not in self.ends:
             return
         _, writer = self.ends[side]

@@ -391,6 +391,7 @@ class TestTheDrain:
 class TestTheSeries:
     def test_a_level_lasts_until_it_changes(self) -> None:
         assert steps([(10.1, 3), (10.3, 1)], 10.0, 10.5) == [0, 3, 3, 1, 1]
+        assert steps([(9.0, 4), (9.5, 3)], 10.0, 10.2) == [3, 3]
 
     def test_groups_of_a_class_are_taken_together(self) -> None:
         assert summed([[1, 2], [3, 4]]) == [4, 6]

@@ -60,7 +60,7 @@ class Production:
     """What was published when."""
 
     began: float
-    #: The wall-clock time at which each order was handed to the broker, by its id.
+    #: The wall-clock time at which each order was published, by its id.
     published: Mapping[str, float]
     #: Seconds by which the latest hundredth of the orders came late, or more.
     late: float

@@ -44,8 +44,10 @@ def slots(
 def steps(points: Sequence[tuple[float, int]], began: float, ended: float) -> list[int]:
     """The level in each tenth of a second; where nothing changed, that of the one before."""
     known = {round(at * BUCKETS): level for at, level in points}
-    levels, level = [], 0
-    for bucket in range(floor(began * BUCKETS), ceil(ended * BUCKETS)):
+    first = floor(began * BUCKETS)
+    before = [bucket for bucket in known if bucket < first]
+    levels, level = [], known[max(before)] if before else 0
+    for bucket in range(first, ceil(ended * BUCKETS)):
         level = known.get(bucket, level)
         levels.append(level)
     return levels
