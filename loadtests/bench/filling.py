@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from amqp.basic_message import Message as AmqpMessage
 from kombu import Connection, Queue
@@ -17,19 +16,6 @@ _UNCONFIRMED = 1000
 
 class QueueNotFilledError(RuntimeError):
     """Raised when the queue does not hold what was put into it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """What was put into a queue, and how fast."""
-
-    messages: int
-    seconds: float
-
-    @property
-    def rate(self) -> float:
-        """Messages a second."""
-        return self.messages / self.seconds
 
 
 class Confirms:
@@ -88,8 +74,8 @@ def put(broker_url: str, messages: Sequence[Message]) -> float:
         return time.perf_counter() - began
 
 
-def fill(broker_url: str, messages: Sequence[Message], *, patience: float = 30.0) -> Filling:
-    """Declare the gateway's queues and put the messages into them; returns once all are stored.
+def fill(broker_url: str, messages: Sequence[Message], *, patience: float = 30.0) -> float:
+    """Put the messages into the gateway's queues; messages a second, once all are stored.
 
     ``patience`` is the longest, in seconds, that the broker may take to count them.
 
@@ -100,7 +86,7 @@ def fill(broker_url: str, messages: Sequence[Message], *, patience: float = 30.0
     held = _settled_depth(broker_url, topology.orders_queue, len(messages), patience)
     if held != len(messages):
         raise QueueNotFilledError(f"{len(messages)} orders were published; the queue holds {held}")
-    return Filling(len(messages), seconds)
+    return len(messages) / seconds
 
 
 def depth(connection: Connection, queue: Queue) -> int:

@@ -184,7 +184,7 @@ def full_queue(
         struck,
         levels,
         accounting=accounting,
-        filled_at=filled.rate,
+        filled_at=filled,
         peak=peak,
         fault=fault or unaccounted(accounting),
     )
