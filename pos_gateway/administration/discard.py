@@ -9,7 +9,7 @@ from pos_gateway.broker.dead_letter import DeadLetter, NotReplayable
 from pos_gateway.domain.order import CancelRequest
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.order_admin import OrderAdmin
-from pos_gateway.ledger.states import FINAL, Action, Key, State
+from pos_gateway.ledger.states import Action, Key, State
 
 _RESOLVE = (
     "ask the merchant, then pos-gateway orders resolve; or discard it all the same with --open"
@@ -42,22 +42,47 @@ def _why_needed(letter: DeadLetter, key: Key, ledger: OrderAdmin) -> str | None:
     """Why the letter may still be needed: its order has not ended."""
     try:
         content = letter.content()
-    except NotReplayable:  # it can never end an order
+    except NotReplayable:  # it can never end an order, and the ledger's order goes on without it
         return None
     if isinstance(content, Bundle):
         return f"it has {content.orders} parked orders that have not ended; {_REPLAY}"
-    is_cancel = isinstance(content, CancelRequest)
-    if is_cancel and content.deliver_by <= datetime.now(UTC):
-        return None  # replay refuses it, too: pos-gateway cancel ends it
-    what = "cancel request" if is_cancel else "order"
-    row = ledger.one(Key(key.merchant_id, key.order_id, Action.CANCEL) if is_cancel else key)
+    if not isinstance(content, CancelRequest):
+        return _why_open(letter, key, "order", ledger)
+    of_request = Key(key.merchant_id, key.order_id, Action.CANCEL)
+    if content.deliver_by <= datetime.now(UTC):
+        return _why_expired_is_needed(of_request, ledger)
+    return _why_open(letter, of_request, "cancel request", ledger)
+
+
+def _why_open(letter: DeadLetter, key: Key, what: str, ledger: OrderAdmin) -> str | None:
+    row = ledger.one(key)
     if row is None:
         # With a reason a worker has ended it, and its row is pruned by now.
         unknown = f"the ledger does not know this {what}, which has had no event; {_REPLAY}"
         return None if letter.has_event else unknown
-    has_open_cancel = not is_cancel and row.cancellation not in (None, *FINAL)
-    if row.state.is_final or (row.state is State.NEW and has_open_cancel):
+    if row.state.is_final or (row.state is State.NEW and _is_being_cancelled(key, ledger)):
         return None  # the latter ends with its cancel request
     is_for_operator = row.is_in_doubt and row.told == Kind.IN_DOUBT
     remedy = _RESOLVE if is_for_operator else _REPLAY
     return f"this {what} has not ended: it is {row.state.value}; {remedy}"
+
+
+def _why_expired_is_needed(key: Key, ledger: OrderAdmin) -> str | None:
+    """Why a cancel request past its deadline, which replay refuses, may still be needed."""
+    request = ledger.one(key)
+    if request is None or request.state.is_final:
+        return None
+    return (
+        f"this cancel request has not ended: it is {request.state.value}; pos-gateway cancel ends it, "
+        "or discard it all the same with --open"
+    )
+
+
+def _is_being_cancelled(key: Key, ledger: OrderAdmin) -> bool:
+    """Whether this is an order, and a cancel request for it is open and still to be tried."""
+    if key.action is Action.CANCEL:
+        return False
+    request = ledger.one(Key(key.merchant_id, key.order_id, Action.CANCEL))
+    if request is None or request.state.is_final:
+        return False
+    return (request.deliver_by or 0.0) > datetime.now(UTC).timestamp()

@@ -13,6 +13,7 @@ from math import inf
 from typing import NamedTuple
 
 import structlog
+from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
@@ -56,6 +57,8 @@ class Publisher:
         self._declare = declare
         self._closed = threading.Event()
         self._link: Link | None = None
+        #: A delayed message was not stored: the delay queues may be missing.
+        self._may_lack_delays = False
         self._pid = os.getpid()
         self._lock = threading.RLock()
 
@@ -142,7 +145,7 @@ class Publisher:
         """Publish, retrying without limit; ``on_trouble`` gets the error of every failed try.
 
         For messages without which an order would be lost: while the broker is unreachable, blocked
-        by an alarm or missing a queue (it is declared again), the caller waits.
+        by an alarm or missing a queue (it is declared again, delay queues too), the caller waits.
 
         Raises:
             BrokerUnavailable: the publisher was closed meanwhile, or ``timeout`` seconds are over.
@@ -160,6 +163,7 @@ class Publisher:
                 if time.monotonic() >= until:
                     raise BrokerUnavailable(f"not stored within {timeout:g} s") from error
                 on_trouble(error)
+                self._may_lack_delays |= message.delay > 0
                 if isinstance(error, Unroutable):
                     self._drop_link()  # the next try declares the topology again
             self._closed.wait(pause)
@@ -277,6 +281,7 @@ class Publisher:
                 trouble = topology.declare(connection)
                 if trouble is not None:
                     log.warning("canary.split_away", error=trouble)
+                self._declare_delays(connection)
             if connection.transport.driver_type == "amqp":
                 link = AmqpLink(connection, self._lock)
             else:
@@ -288,6 +293,12 @@ class Publisher:
             ) from error
         self._link = link
         return link, True
+
+    def _declare_delays(self, connection: Connection) -> None:
+        """Declare the delay queues, if they may be missing: that is a hundred requests."""
+        if self._may_lack_delays and connection.transport.driver_type == "amqp":
+            topology.declare_delays(connection)
+            self._may_lack_delays = False
 
 
 class _Sent(NamedTuple):

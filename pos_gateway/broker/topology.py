@@ -10,6 +10,10 @@ from typing import Any
 
 from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
 from kombu import Connection, Exchange, Queue
+from kombu.transport.native_delayed_delivery import (
+    bind_queue_to_native_delayed_delivery_exchange,
+    declare_native_delayed_delivery_exchanges_and_queues,
+)
 
 from pos_gateway.domain.errors import PublishRefused
 
@@ -88,6 +92,13 @@ def declare(connection: Connection) -> str | None:
     except NotFound as error:
         return str(error.reply_text)
     return None
+
+
+def declare_delays(connection: Connection) -> None:
+    """Declare the delay queues (native delayed delivery), and bind the orders' to them. Idempotent."""
+    declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
+    for queue in (orders_queue, canary_queue):
+        bind_queue_to_native_delayed_delivery_exchange(connection, queue)
 
 
 def _declare(connection: Connection, queue: Queue) -> None:

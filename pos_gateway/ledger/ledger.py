@@ -16,7 +16,7 @@ from math import inf
 from typing import Any
 
 import structlog
-from sqlalchemy import Engine, Select, select
+from sqlalchemy import Engine, Select, and_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.database.schema import orders
@@ -278,6 +278,15 @@ class Ledger:
         history = AttemptHistory(row.attempts, last_event=row.told, reopened=row.reopened)
         return Ended(State(row.state), row.updated_at, reason, row.external_id, history)
 
+    def knows(self, key: Key) -> bool:
+        """Whether it has a row. Raises LedgerUnavailable."""
+        of_it = and_(
+            orders.c.merchant_id == key.merchant_id,
+            orders.c.order_id == key.order_id,
+            orders.c.action == key.action,
+        )
+        return bool(self._rows(select(orders.c.state).where(of_it)))
+
     def order(self, key: Key) -> bytes | None:
         """The order's JSON; None if it is not kept.
 
@@ -398,6 +407,11 @@ class Ledger:
             if not isinstance(error, LedgerUnreachable):
                 self._unknown.update(_tickets(operations))
             raise
+        except EventIdTaken as error:
+            if self._caught_up == self._writer.connects:
+                raise
+            # Of the journal's: another worker has replayed the same event at this moment.
+            raise LedgerUnreachable(f"the journal could not be replayed: {error}") from error
         if beat is not None:
             self.lease.beaten(beat)
         self._journal.add(operations, results)

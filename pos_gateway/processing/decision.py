@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from pydantic_core import to_json
 
@@ -164,9 +164,9 @@ FOLLOWS: Mapping[Kind, tuple[Follows, Follows]] = {
 def on_submission(order: Order, attempt: Attempt, context: MessageContext) -> Decision:
     """Decide what follows from an attempt to deliver an order."""
     if attempt.newer is not None and attempt.claim is not None:
-        submission = _Submission(attempt.newer, replace(context, came=None))
+        submission = _Submission.of(attempt.newer, replace(context, came=None))
         return submission.renewed(attempt.outcome, attempt.claim)
-    submission = _Submission(order, context)
+    submission = _Submission.of(order, context)
     if attempt.ended is not None:
         return submission.over(attempt.ended)
     if attempt.claim is None:
@@ -177,12 +177,18 @@ def on_submission(order: Order, attempt: Attempt, context: MessageContext) -> De
 class _Submission:
     """The decisions about an order's submission."""
 
-    def __init__(self, order: Order, context: MessageContext) -> None:
-        self._order = order
+    def __init__(self, key: Key, text: bytes, left: float, context: MessageContext) -> None:
+        self._key = key
+        self._text = text
         self._context = context
-        self._key = Key(order.merchant_id, order.order_id)
         self._at = context.now.timestamp()
-        self._left = (order.deliver_by - context.now).total_seconds()
+        self._left = left
+
+    @classmethod
+    def of(cls, order: Order, context: MessageContext) -> Self:
+        """Of this order."""
+        left = (order.deliver_by - context.now).total_seconds()
+        return cls(Key(order.merchant_id, order.order_id), order.source, left, context)
 
     def over(self, ended: Ended) -> Decision:
         """It was terminal before, by a worker that may have died before dead-lettering it."""
@@ -280,15 +286,13 @@ class _Submission:
     def _again(self, delay: float, *, resolve: bool) -> Message:
         metrics.retries.inc()
         headers = {wire.ATTEMPTS: self._context.tries + 1, wire.RESOLVE: resolve}
-        message = self._context.message(
-            wire.SUBMIT_ORDER, self._order.order_id, self._order.source, headers
-        )
+        message = self._context.message(wire.SUBMIT_ORDER, self._key.order_id, self._text, headers)
         left = self._left if self._left > delay else self._left + RESOLVE_FOR
         return message.delayed(delay, before=_latest(delay, left))
 
     def _dead_letter(self, outcome: Outcome) -> Message:
         reason = outcome.reason or Reason(outcome.kind, "")
-        return _dead_letter(self._order.order_id, self._order.source, self._context, reason)
+        return _dead_letter(self._key.order_id, self._text, self._context, reason)
 
 
 def _rarely(tries: int, left: float) -> float:
@@ -504,14 +508,41 @@ class _Cancelling:
         return [(submission, entry)]
 
 
-def on_no_order(record: Any, reason: Reason, context: MessageContext) -> Decision:
+def on_unreadable(claim: Claim, reason: Reason, context: MessageContext) -> Decision:
+    """End an order of which neither message nor ledger can be read, or leave it to an operator."""
+    until = claim.history.deliver_by
+    left = 0.0 if until is None else until - context.now.timestamp()
+    outcome = Outcome(Kind.FAILED, reason, for_operator=True)
+    return _Submission(claim.key, b"", left, context).done(outcome, claim, called=False)
+
+
+def on_released(
+    claim: Claim, outcome: Outcome, messages: Sequence[Message], context: MessageContext
+) -> Decision:
+    """Leave an order as it was before the claim, and publish these."""
+    entry = _unchanged(claim, context.now.timestamp())
+    return Decision(outcome, [(claim, entry)], messages=messages)
+
+
+def on_no_order(record: Any, dead: Message, reason: Reason, context: MessageContext) -> Decision:
     """Dead-letter an invalid order; record an event if it names order and merchant."""
-    source = context.source
-    body = source if source is not None and is_finite(source) else _written(record)
-    named = record if isinstance(record, dict) else {}
-    dead = _dead_letter(identifier(named.get("order_id")) or "unknown", body, context, reason)
-    event_records = _failed(named, body, reason, context)
+    event_records = _failed(_named(record), _text_of(record, context), reason, context)
     return Decision(Outcome(Kind.FAILED, reason), event_records=event_records, messages=[dead])
+
+
+def invalid_letter(record: Any, reason: Reason, context: MessageContext) -> Message:
+    """The dead letter of an invalid order."""
+    order_id = identifier(_named(record).get("order_id")) or "unknown"
+    return _dead_letter(order_id, _text_of(record, context), context, reason)
+
+
+def _named(record: Any) -> Mapping[str, Any]:
+    return record if isinstance(record, dict) else {}
+
+
+def _text_of(record: Any, context: MessageContext) -> bytes:
+    source = context.source
+    return source if source is not None and is_finite(source) else _written(record)
 
 
 def on_unread(

@@ -20,7 +20,7 @@ from pos_gateway.broker.properties import (
 from pos_gateway.domain.errors import LedgerUnavailable, PublishError
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.domain.trace_context import TRACEPARENT, TRACESTATE, TraceContext
-from pos_gateway.processing import decision, gateway
+from pos_gateway.processing import gateway
 from pos_gateway.processing.decision import MessageContext
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import bundles
@@ -35,6 +35,7 @@ from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.standings import Standings
 from pos_gateway.worker.strategy import JSON, KNOWN_HEADERS, why_undecodable
+from pos_gateway.worker.tasks import unread
 
 log = structlog.get_logger(__name__)
 
@@ -279,9 +280,10 @@ class OrderConsumer(Consumer):
         is_order = code == "too_large" and message.headers.get("task") == wire.SUBMIT_ORDER
         named = wire.named_in(original.body) if is_order else {}
         trace = TraceContext.of(message.headers)
-        context = MessageContext(topology.DEAD_KEY, 0, self._gateway.clock.now(), trace, trace)
+        home = wire.home_key((message.delivery_info or {}).get("routing_key"))
+        context = MessageContext(home, 0, self._gateway.clock.now(), trace, trace)
         try:
-            self._gateway.commit_outcome(decision.on_unread(dead, named, why, context))
+            self._gateway.commit_outcome(unread(self._gateway, original, dead, named, why, context))
         except (PublishError, LedgerUnavailable):
             return  # this process is stopping; the unacknowledged message is redelivered
         metrics.dead_lettered(code)

@@ -7,11 +7,8 @@ that is down: meanwhile the worker takes no orders from the others.
 from typing import Any, ClassVar
 
 from celery.bootsteps import StartStopStep
-from kombu.transport.native_delayed_delivery import (
-    bind_queue_to_native_delayed_delivery_exchange,
-    declare_native_delayed_delivery_exchanges_and_queues,
-)
 
+from pos_gateway.broker import topology
 from pos_gateway.worker.celery_internals import Consumer, steps_without
 
 _CELERYS = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
@@ -27,9 +24,7 @@ class Delays(StartStopStep):
         connection = consumer.connection
         if connection.transport.driver_type != "amqp":
             return  # the in-memory broker has timers
-        declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
-        for queue in consumer.app.amqp.queues.values():
-            bind_queue_to_native_delayed_delivery_exchange(connection, queue)
+        topology.declare_delays(connection)
 
 
 class Blueprint(Consumer.Blueprint):

@@ -51,9 +51,16 @@ class EventsProcess:
                 return
             log.warning("events.companion_ended", status=status, again_in=AGAIN_AFTER)
             _terminate(self._process)
-            if self._stopping.wait(AGAIN_AFTER):
-                return
-            self._process = _started()
+            self._process = self._restarted()
+
+    def _restarted(self) -> subprocess.Popen[bytes] | None:
+        """A new child, as soon as one can be started; None: this process stops."""
+        while not self._stopping.wait(AGAIN_AFTER):
+            try:
+                return _started()
+            except (OSError, MemoryError) as error:  # no room for a fork, or too many processes
+                log.warning("events.companion_not_started", error=str(error), again_in=AGAIN_AFTER)
+        return None
 
 
 def _started() -> subprocess.Popen[bytes]:

@@ -16,6 +16,7 @@ from celery.exceptions import Reject
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.broker import wire
+from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
     InvalidOrder,
@@ -32,7 +33,7 @@ from pos_gateway.ledger.states import Action, Claim, Key
 from pos_gateway.processing import decision, gateway
 from pos_gateway.processing.cancellation import CancelAttempt
 from pos_gateway.processing.decision import Decision, MessageContext
-from pos_gateway.processing.delivery import Attempt
+from pos_gateway.processing.delivery import LOOK_AGAIN_AFTER, Attempt
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.telemetry import stages
 from pos_gateway.telemetry.stages import Stages
@@ -182,12 +183,7 @@ def _submit(
         order = Order.parse(record, context.source)
     except InvalidOrder as error:
         reason = Reason.of("invalid_order", _without_values(error))
-        decided = decision.on_no_order(record, reason, context)
-        with suppress(SQLAlchemyError):  # republishing the event is not worth waiting for
-            for each in decided.event_records:
-                if each.entry.event is not None:
-                    decided = decided.repeating(gate.repeating.event(each.entry.event))
-        return decided
+        return _invalid(gate, record, reason, context)
     attempt = None
     try:
         attempt = gate.delivery.submit(order, cancel_token, expired=expired)
@@ -204,6 +200,69 @@ def _submit(
         attempt = Attempt(outcome, claim, called=claim is not None and claim.sent)
     with _given_up(gate, attempt.claim):
         return decision.on_submission(order, attempt, context.at(gate.clock.now()))
+
+
+def _invalid(gate: Gateway, record: Any, reason: Reason, context: MessageContext) -> Decision:
+    """Decide about an invalid order; what the ledger knows of its id counts."""
+    dead = decision.invalid_letter(record, reason, context)
+    came = context.message(wire.SUBMIT_ORDER, dead.message_id, b"", dead.headers)
+    known = _by_ledger(gate, record, reason, came, dead, context)
+    if known is not None:
+        return known
+    decided = decision.on_no_order(record, dead, reason, context)
+    with suppress(SQLAlchemyError):  # republishing the event is not worth waiting for
+        for each in decided.event_records:
+            if each.entry.event is not None:
+                decided = decided.repeating(gate.repeating.event(each.entry.event))
+    return decided
+
+
+def unread(
+    gate: Gateway,
+    came: Message,
+    dead: Message,
+    named: Mapping[str, str],
+    reason: Reason,
+    context: MessageContext,
+) -> Decision:
+    """Decide about a message that was not parsed; what the ledger knows of its id counts.
+
+    Args:
+        came: the message.
+        dead: its dead letter.
+        named: what is known of its order.
+        reason: why it was not parsed.
+        context: what it says besides its body.
+    """
+    came = replace(came, routing_key=context.routing_key)
+    known = _by_ledger(gate, named, reason, came, dead, context)
+    return decision.on_unread(dead, named, reason, context) if known is None else known
+
+
+def _by_ledger(
+    gate: Gateway,
+    record: Any,
+    reason: Reason,
+    came: Message,
+    dead: Message,
+    context: MessageContext,
+) -> Decision | None:
+    """What follows if the ledger knows the order, or cannot say; None: it does not know it."""
+    key = _key_in(record)
+    if key is None:
+        return None
+    try:
+        return gate.unreadable.decide(key, reason, came, dead, context)
+    except (SQLAlchemyError, LedgerUnavailable) as error:
+        again = came.delayed(LOOK_AGAIN_AFTER)
+        return Decision(Outcome(Kind.RETRY, Reason.of("database", error)), messages=[again])
+
+
+def _key_in(record: Any) -> Key | None:
+    """The order that an invalid record names; None: it names none."""
+    named = record if isinstance(record, dict) else {}
+    merchant_id, order_id = (identifier(named.get(each)) for each in ("merchant_id", "order_id"))
+    return Key(merchant_id, order_id) if merchant_id and order_id else None
 
 
 def _cancel(

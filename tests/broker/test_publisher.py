@@ -406,3 +406,22 @@ def test_a_batch_whose_connection_is_lost_is_told(
     assert caught.value.confirmed == 0
     rabbitmq.start()
     assert publisher.publish_batch(a_batch(5), on_trouble=lambda _: None) == 5
+
+
+@pytest.mark.parametrize("lost", ["queue", "exchange"])
+def test_a_delay_queue_that_is_gone_is_declared_again(broker_url: str, lost: str) -> None:
+    """Else a retry's green thread would wait for it for ever."""
+    publisher = Publisher(broker_url)
+    publisher.connect()
+    with Connection(broker_url) as connection:
+        topology.declare_delays(connection)
+        if lost == "queue":
+            connection.default_channel.queue_delete("celery_delayed_1")
+        else:
+            connection.default_channel.exchange_delete("celery_delayed_1")
+    troubles: list[PublishError] = []
+    delayed = a_message(1).delayed(3)
+    publisher.publish_persistently(delayed, on_trouble=troubles.append, timeout=30)
+    assert troubles
+    assert count(broker_url, "celery_delayed_1") == 1
+    publisher.close()

@@ -769,13 +769,28 @@ def test_what_the_broker_set_aside_and_the_ledger_does_not_know_is_kept(
     letters.raw(bundle.body, dict(bundle.headers), "parked")
     letters.raw(b"?", TASK, "junk")
     a_wish(letters, "o-4", datetime.now(UTC) - timedelta(hours=1))
-    books.cancellation(books.order("o-5", State.NEW), State.NEW)
+    ahead = time.time() + 3600
+    books.cancellation(books.order("o-5", State.NEW), State.NEW, deliver_by=ahead)
     letters.order(order("o-5"))
     done = connected.invoke("dead", "discard", "--all", "--yes")
     assert (done.exit_code, done.stdout) == (1, "3 discarded, 3 refused\n")
     assert letters.numbers() == ["o-1", "o-2", "parked"]
     done = connected.invoke("dead", "discard", "--all", "--yes", "--open")
     assert (done.exit_code, done.stdout) == (0, "3 discarded\n")
+
+
+def test_the_letters_of_an_order_and_of_its_open_cancel_request_are_not_both_discarded(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    """Neither has an end then: the request's time is over, and its message was the last."""
+    key = books.order("o-1", State.NEW)
+    over = datetime.now(UTC) - timedelta(hours=1)
+    books.cancellation(key, State.NEW, deliver_by=over.timestamp())
+    a_wish(letters, "o-1", over)
+    letters.order(order("o-1"))
+    done = connected.invoke("dlq", "discard", "--all", "--yes")
+    assert (done.exit_code, done.stdout) == (1, "0 discarded, 2 refused\n")
+    assert "pos-gateway cancel ends it" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, insert, select
 
 from pos_gateway.database.schema import events, orders, workers
+from pos_gateway.domain.errors import EventIdTaken
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.journal import REMEMBERED
@@ -255,3 +256,26 @@ def test_commits_are_remembered_for_as_long_as_a_standby_may_lag(worker: Workers
         one.clock.advance(REMEMBERED / 2)
     remembered: Any = list(one._journal.batches())
     assert [each.claim.key.order_id for batch in remembered for each in batch] == ["o2", "o3", "o4"]
+
+
+def test_an_event_that_another_worker_replays_at_the_same_moment_blames_no_order(
+    worker: Workers, standby: Standbys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both remember it, and the second insert meets the first: the claim is only tried again."""
+    one = worker()
+    before = standby()
+    one.record_event(KEY, an_entry(), None)
+    before.promote(one)
+    statements, tries = one._writer.say, []
+    write = statements.write
+
+    def taken_at_first(cursor: Any, values: Any) -> Any:
+        tries.append(values)
+        if len(tries) == 1:
+            raise EventIdTaken("the event_id is another event's")
+        return write(cursor, values)
+
+    monkeypatch.setattr(statements, "write", taken_at_first)
+    claim = claimed(one.claim(Key("m", "another"), send=True))
+    assert one.finish(claim, an_entry(key=claim.key))
+    assert len(tries) > 2

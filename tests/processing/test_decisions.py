@@ -30,6 +30,7 @@ from pos_gateway.processing.decision import (
     LAST_ATTEMPT,
     Decision,
     MessageContext,
+    invalid_letter,
     on_cancellation,
     on_no_order,
     on_no_request,
@@ -433,15 +434,19 @@ def test_an_orders_messages_and_events_have_its_trace() -> None:
     first = CancelAttempt(Outcome(Kind.CANCELLED), cancel, claim)  # than the order
     [(_, ended)] = on_cancellation(wish, first, context).entries
     assert ended.event is not None and ended.event.trace == attempt
-    for nothing in (on_no_order, on_no_request):
-        decision = nothing({"order_id": "o1", "merchant_id": "m"}, REASON, context)
+    record = {"order_id": "o1", "merchant_id": "m"}
+    dead = invalid_letter(record, REASON, context)
+    for decision in (
+        on_no_order(record, dead, REASON, context),
+        on_no_request(record, REASON, context),
+    ):
         assert [TraceContext.of(message.headers) for message in decision.messages] == [cause]
         told = decision.event_records[0].entry.event if decision.event_records else None
         assert told is None or told.trace == attempt
 
 
-def test_the_reason_names_invalid_fields_without_their_values() -> None:
-    gate = Gateway(Settings(database_url="sqlite://"))
+def test_the_reason_names_invalid_fields_without_their_values(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: (500, {}))
     record = an_order("o1", "m", customer={"phone": 4915550142857}, total=float("nan"))
     decision = deliver(gate, record, headers={}, routing_key="orders")
     [dead] = decision.messages

@@ -12,7 +12,7 @@ from typing import Any
 from greenlet import GreenletExit, getcurrent, greenlet
 
 #: Switches after which a run counts as endless.
-STEPS = 60_000
+STEPS = 120_000
 _EPOCH = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 

@@ -77,3 +77,27 @@ def test_a_forked_child_of_the_worker_does_not_stop_it(
     os.waitpid(child, 0)
     one.stop()
     assert [each.returncode for each in started] == [0]  # neither killed nor restarted
+
+
+def test_a_process_that_cannot_be_started_is_started_later(
+    started: list["subprocess.Popen[bytes]"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No memory for a fork: that is when such a process is killed, too."""
+    again = companion.threading.Event()
+    start, refusals = companion._started, [BlockingIOError(11, "try again"), MemoryError()]
+
+    def start_if_there_is_room() -> "subprocess.Popen[bytes]":
+        if started and refusals:
+            raise refusals.pop()
+        try:
+            return start()
+        finally:
+            if len(started) > 1:
+                again.set()
+
+    monkeypatch.setattr(companion, "_started", start_if_there_is_room)
+    one = EventsProcess()
+    one.start()
+    started[0].kill()
+    assert again.wait(SOON)
+    one.stop()

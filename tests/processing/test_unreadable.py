@@ -1,0 +1,164 @@
+"""A message that cannot be read, of an order that the ledger knows: one end, by the ledger's order."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pos_gateway.broker import wire
+from pos_gateway.broker.message import Message
+from pos_gateway.domain import order as orders
+from pos_gateway.domain.outcome import Reason
+from pos_gateway.ledger.order_admin import OrderAdmin
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Key
+from pos_gateway.processing.decision import Decision, MessageContext
+from pos_gateway.runtime.vault import Vault
+from pos_gateway.transport.errors import NotSent, NoValidReply
+from pos_gateway.worker.tasks import unread
+from tests.gate import Gate
+
+ENDS = {"accepted", "rejected", "cancelled", "expired", "failed"}
+MANY = [
+    {
+        "sku": "a",
+        "name": "A",
+        "quantity": 1,
+        "unit_price": 1700,
+        "modifiers": [{"name": "x"} for _ in range(200)],
+    }
+]
+
+
+class Pos:
+    """Keeps one order; may be deaf, so that its replies are lost, or not there."""
+
+    def __init__(self, state: str) -> None:
+        self.status: str | None = None
+        self.state = state
+
+    def __call__(self, request: Any) -> Any:
+        if self.state == "new":
+            return NotSent("refused", "no connection")
+        if request.method == "POST":
+            self.status = self.status or "pending"
+        if self.state == "in_doubt":
+            return NoValidReply("timeout", "no reply")
+        if self.status is None:
+            return 404, {}
+        made = request.method == "POST" and self.status == "pending"
+        return (202 if made else 200), {"id": "p1", "status": self.status}
+
+    def recover(self) -> None:
+        self.state, self.status = "well", "accepted"
+
+
+def too_large(gate: Gate, order: Any) -> Decision:
+    """A worker takes the message, and finds it too long to parse."""
+    text = json.dumps(order).encode()
+    came = wire.submit_message("o1", text, routing_key="orders")
+    why = Reason.of("too_large", "the message has 1 byte too many")
+    dead = wire.dead_letter(came, code="too_large", reason=why.message)
+    context = MessageContext("orders", 0, gate.clock.now())
+    decided = unread(gate, came, dead, wire.named_in(came.body), why, context)
+    assert gate.commit_outcome(decided)
+    return decided
+
+
+def ended(gate: Gate) -> list[str]:
+    return [kind for kind, _ in gate.recorded() if kind in ENDS]
+
+
+@pytest.mark.parametrize("state", ["new", "pending", "in_doubt"])
+def test_an_invalid_second_request_ends_no_order(tmp_path: Path, state: str) -> None:
+    gate = Gate(tmp_path, pos := Pos(state))
+    order = gate.an_order()
+    gate.take(order)
+    assert gate.row_state() == state
+    invalid = gate.take({**order, "items": []})
+    assert invalid.again is None
+    assert gate.dead() == ["invalid_order"]
+    assert (gate.row_state(), ended(gate)) == (state, [])
+    pos.recover()
+    gate.wait(60)
+    gate.take(order)
+    assert ended(gate) == ["accepted"]
+
+
+@pytest.mark.parametrize("state", ["new", "pending", "in_doubt"])
+def test_an_order_whose_message_has_become_too_large_goes_on_from_the_ledger(
+    tmp_path: Path, state: str
+) -> None:
+    """It came again, to a worker with another POS_GATEWAY_MAX_ORDER_BYTES."""
+    gate = Gate(tmp_path, pos := Pos(state))
+    order = gate.an_order()
+    gate.take(order)
+    again = too_large(gate, order).again
+    assert again is not None
+    assert gate.dead() == []
+    assert again.headers[wire.ATTEMPTS] > 0, "a worker takes it whatever its size"
+    pos.recover()
+    gate.wait(60)
+    record, _ = wire.read(again.body)
+    gate.take(record, **again.headers)
+    assert ended(gate) == ["accepted"]
+
+
+def test_another_message_that_is_too_large_does_not_multiply_the_order(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, Pos("pending"))
+    order = gate.an_order()
+    gate.take(order)
+    decided = too_large(gate, {**order, "notes": "another"})
+    assert decided.again is None
+    assert gate.dead() == ["too_large"]
+    assert ended(gate) == []
+
+
+def test_an_order_that_no_worker_can_read_any_more_is_for_an_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later release refuses what this one took, and the POS has the order."""
+    gate = Gate(tmp_path, Pos("pending"))
+    order = gate.an_order(items=MANY)
+    gate.take(order)
+    monkeypatch.setattr(orders, "MODIFIERS", 100)
+    gate.take(order)
+    assert gate.recorded()[-1] == ("in_doubt", "invalid_order")
+    [listed] = OrderAdmin(gate.database, Payloads(Vault())).orders()
+    assert listed.is_in_doubt
+    assert gate.dead() == ["invalid_order"]
+    gate.take(order)
+    assert [kind for kind, _ in gate.recorded()] == ["pending", "in_doubt"], "told once"
+
+
+def test_an_order_that_was_never_sent_and_cannot_be_read_any_more_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(tmp_path, Pos("new"))
+    order = gate.an_order(items=MANY)
+    gate.take(order)
+    monkeypatch.setattr(orders, "MODIFIERS", 100)
+    gate.take(order)
+    gate.take(order)
+    assert (gate.row_state(), ended(gate)) == ("failed", ["failed"])
+
+
+def test_an_invalid_request_after_the_end_changes_nothing(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, pos := Pos("well"))
+    pos.status = "accepted"
+    order = gate.an_order()
+    gate.take(order)
+    gate.take({**order, "items": []})
+    assert ended(gate) == ["accepted"]
+    assert gate.dead() == ["invalid_order"]
+
+
+def test_an_order_that_is_leased_elsewhere_is_looked_at_again(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, Pos("pending"))
+    order = gate.an_order()
+    claim = gate.ledger.claim(Key("m", "o1"), send=False)
+    again = gate.take({**order, "items": []}).again
+    assert isinstance(again, Message)
+    assert gate.dead() == []
+    gate.ledger.abandon(claim, sent=False)  # type: ignore[arg-type]
