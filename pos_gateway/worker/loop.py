@@ -17,7 +17,7 @@ from pos_gateway.worker.celery_internals import RUN, maybe_shutdown
 #: messages take hundreds of times as long as an order.
 YIELD_EVERY, BUSY = 30, 0.002
 #: Seconds between checks for a stop while no message arrives.
-IDLE = 1.0
+IDLE = 0.2
 
 
 def green_loop(

@@ -110,3 +110,30 @@ def test_a_missed_heartbeat_ends_the_loop_with_its_error(monitored: bool) -> Non
     with pytest.raises(ConnectionError, match=r"missed at 2\.0"):
         green_loop(consumer, *arguments, None, None)
     assert [seconds for seconds, _ in ticks] == [7.5, 7.5]
+
+
+def test_a_stop_is_noticed_at_once_while_no_message_arrives() -> None:
+    """The waits of the idle loop together, up to the one during which the signal comes."""
+    blueprint, waits = SimpleNamespace(state=RUN), list[float]()
+
+    def wait(timeout: float) -> None:
+        waits.append(timeout)
+        blueprint.state = CLOSE
+        raise TimeoutError
+
+    consumer = SimpleNamespace(
+        timer=Mock(),
+        event_dispatcher=None,
+        connection=True,
+        create_task_handler=Mock(),
+        on_ready=lambda: None,
+        perform_pending_operations=lambda: None,
+    )
+    connection = SimpleNamespace(
+        get_heartbeat_interval=lambda: 0,
+        acknowledge_together=lambda _: None,
+        drain_events=wait,
+    )
+    qos = SimpleNamespace(prev=1, value=1)
+    green_loop(consumer, connection, Mock(), blueprint, None, qos, None, None)
+    assert sum(waits) <= 0.25
