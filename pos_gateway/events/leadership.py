@@ -23,6 +23,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between reads of the leader's row.
 LOOK = 1.0
+#: Seconds to the next read while the lease's first beat is not durable: at a worker's start.
+UNLEASED = 0.05
 #: Reads that a leader skips after it has stepped down.
 _LEFT_OUT = 3
 
@@ -44,6 +46,8 @@ class Leadership:
         self._peers = PeerLeases(clock)
         self._term: Term | None = None
         self._look_at = -inf
+        #: Seconds between two reads of the row, while this worker does not lead.
+        self.read_every = LOOK
         self._away_since: float | None = None
         self._said: str | None = None
         #: The highest position that this worker has seen assigned, by any leader.
@@ -52,7 +56,7 @@ class Leadership:
     def term(self) -> Term | None:
         """This worker's term as leader; None: it does not lead, or cannot be sure.
 
-        Reads the row at most every ``LOOK`` seconds.
+        Reads the row at most every ``LOOK`` seconds, and sooner while it waits for its lease.
 
         Raises:
             LedgerUnavailable: the database is away.
@@ -61,7 +65,7 @@ class Leadership:
             return self._term
         self._term, now = None, self._clock.monotonic()
         if now >= self._look_at:
-            self._look_at = now + LOOK
+            self._look_at, self.read_every = now + LOOK, LOOK
             self._term = self._looked(now)
         return self._term
 
@@ -100,6 +104,9 @@ class Leadership:
         self._peers.look(leases, asked=now)
         lease = self._lease()
         if not lease.holds(lease.id):  # other workers would not see its end
+            if lease.is_pending:
+                self.read_every = UNLEASED
+                self._look_at = now + UNLEASED
             return None
         term = None
         # Also if this worker took it before and the answer was lost: a read may not be durable.

@@ -129,6 +129,7 @@ class Pipeline:
         term = self._leadership.term()
         if term is None:
             self.lag.nothing_left()
+            self.rest = self._leadership.read_every
             return 0
         if term.assigned < (known := max(self._sent, self._leadership.seen)):
             term = self._skipped(term, known)

@@ -102,6 +102,11 @@ class Lease:
         return owner == self.id and not self._is_over()
 
     @property
+    def is_pending(self) -> bool:
+        """Whether no beat for the present id is durable yet."""
+        return self._until == -inf
+
+    @property
     def is_due(self) -> bool:
         """Whether a beat is due."""
         return self._clock.monotonic() >= self._beaten.at + BEAT or self._is_over()

@@ -40,6 +40,18 @@ def test_a_pod_without_a_lease_does_not_lead(pod: Pods) -> None:
     assert one.leads
 
 
+def test_a_starting_pod_leads_as_soon_as_it_has_its_lease(pod: Pods, clock: Clock) -> None:
+    """Its first beat is written while its pipeline starts, and its first event waits for both."""
+    one, started = pod(), clock.monotonic()
+    one.pipeline.step()
+    assert not one.leads
+    one.beat()
+    clock.advance(one.pipeline.rest)
+    one.pipeline.step()
+    assert one.leads
+    assert clock.monotonic() - started < LOOK / 4
+
+
 def test_an_expired_leader_is_replaced(pod: Pods, clock: Clock) -> None:
     one, two = pod(), pod()
     one.step()
