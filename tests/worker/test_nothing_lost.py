@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
 from kombu import Connection
 from kombu.transport.native_delayed_delivery import (
     declare_native_delayed_delivery_exchanges_and_queues,
@@ -187,35 +186,47 @@ def test_an_outcome_during_shutdown_is_stored_and_its_message_acknowledged(
     assert told == {"order.accepted": ["accepted"], "order.failed": ["failed"]}
 
 
-def test_a_killed_worker_loses_no_order(lab: Lab) -> None:
+def test_a_killed_worker_loses_no_order(lab: Lab, rabbitmq: RabbitMQ) -> None:
+    """In flight, between its merchant's answer and its event, or waiting for its retry.
+
+    No event can be published while the alarm is raised. A retry waits in the worker; its message
+    stays unacknowledged until there is an outcome.
+    """
+    failing = [f"failing-{n}" for n in range(10)]
+    lab.open_merchants("fast-1", *failing)
     lab.open_merchants("m", max_concurrency=50)
-    lab.merchants.profile("m", {"kind": "accept", "latency": 0.5})
-    orders = [f"o{n}" for n in range(100)]
-    lab.submit("m", *orders)
-    with lab.worker() as worker:
+    lab.merchants.profile("m", {"kind": "hang"})
+    lab.merchants.profile("failing-*", {"kind": "fail", "status": 503})
+    in_flight, answered = [f"o{n}" for n in range(100)], [f"answered-{n}" for n in range(20)]
+    lab.submit("m", *in_flight)
+    lab.submit("fast-1", *answered)
+    for merchant in failing:
+        lab.submit(merchant, merchant)
+    with rabbitmq.memory_alarm(), lab.worker() as worker:
         lab.merchants.wait_until(merchant_id="m", in_flight=50, timeout=30)
+        lab.merchants.wait_until(merchant_id="fast-1", creates=20, idle=True, timeout=30)
+        for merchant in failing:
+            lab.merchants.wait_until(merchant_id=merchant, requests=1, idle=True, timeout=30)
         worker.send(signal.SIGKILL)
         worker.wait()
+    lab.merchants.profile("m", {"kind": "accept"}, release=True)
+    lab.merchants.profile("failing-*", {"kind": "accept"})
     with lab.worker():
-        everything_ended_once(lab, orders)
+        everything_ended_once(lab, [*in_flight, *answered, *failing])
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda each: each.name)
-def test_a_worker_that_ends_loses_no_waiting_retry(lab: Lab, number: signal.Signals) -> None:
-    """The retry waits in the worker; its message stays unacknowledged until there is an outcome."""
+def test_a_stopped_worker_loses_no_waiting_retry(lab: Lab) -> None:
     merchants = [f"m{n}" for n in range(10)]
-    orders = [f"o{n}" for n in range(10)]
     lab.open_merchants(*merchants)
     lab.merchants.profile("m*", {"kind": "fail", "status": 503})
-    for merchant, order_id in zip(merchants, orders, strict=True):
-        lab.submit(merchant, order_id)
+    for merchant in merchants:
+        lab.submit(merchant, merchant)
     with lab.worker() as worker:
         lab.merchants.wait_until(requests=10, idle=True, timeout=30)
-        worker.send(number)
-        worker.wait()
+        assert worker.stop() == 0
     lab.merchants.profile("m*", {"kind": "accept"})
     with lab.worker():
-        everything_ended_once(lab, orders)
+        everything_ended_once(lab, merchants)
 
 
 def test_a_retry_that_is_due_soon_is_not_published(lab: Lab) -> None:
@@ -228,21 +239,6 @@ def test_a_retry_that_is_due_soon_is_not_published(lab: Lab) -> None:
         lab.merchants.profile("m", {"kind": "accept"})
         everything_ended_once(lab, ["o1"])
         assert delays() == 0
-
-
-def test_an_order_is_acknowledged_only_after_its_event_is_stored(
-    lab: Lab, rabbitmq: RabbitMQ
-) -> None:
-    """Killed between the merchant's answer and the event: the order must be redelivered."""
-    lab.open_merchants("fast-1")
-    orders = [f"o{n}" for n in range(20)]
-    lab.submit("fast-1", *orders)
-    with rabbitmq.memory_alarm(), lab.worker() as worker:
-        lab.merchants.wait_until(merchant_id="fast-1", creates=20, idle=True, timeout=30)
-        worker.send(signal.SIGKILL)
-        worker.wait()
-    with lab.worker():
-        everything_ended_once(lab, orders)
 
 
 def test_a_memory_alarm_delays_orders_and_loses_none(lab: Lab, rabbitmq: RabbitMQ) -> None:
