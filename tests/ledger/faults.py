@@ -697,6 +697,20 @@ FAULTS = [
         "claims::an_orders_endpoint_stays_in_its_row_until_it_is_sent_to_another",
     ),
     Fault(
+        "a lost claim keeps the endpoint that its order was sent to",
+        "ledger/ledger",
+        "claimed.endpoint = endpoint if claimed.sending else claimed.history.endpoint",
+        "claimed.endpoint = endpoint",
+        "failover::keeps_the_endpoint_that_the_order_was_sent_to",
+    ),
+    Fault(
+        "a worker releases none of another's claims",
+        "ledger/batch",
+        "return row.ticket == ticket and is_ours and row.state.is_leased",
+        "return row.ticket == ticket and row.state.is_leased",
+        "claims::another_workers_claim_with_the_same_ticket_is_not_released",
+    ),
+    Fault(
         "a forked process writes through a new connection",
         "ledger/writer",
         "if self._pid != os.getpid():",

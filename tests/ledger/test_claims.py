@@ -887,6 +887,18 @@ def test_a_claim_with_a_write_in_flight_is_not_released(
     assert (rows.order().state, one.abandoned) == ("accepted", {})
 
 
+def test_another_workers_claim_with_the_same_ticket_is_not_released(worker: Workers) -> None:
+    """Every worker's tickets begin at one."""
+    one, two = worker(), worker()
+    never_written = one.ticket()
+    one.abandoned[never_written] = Abandoned(KEY, False, one.clock.monotonic())
+    claim = claimed(two.claim(KEY, send=True))
+    assert claim.ticket == never_written
+    one.clock.advance(BEAT)
+    one.beat()
+    assert two.finish(claim, an_entry())
+
+
 def test_a_claim_that_was_never_written_is_forgotten(worker: Workers) -> None:
     one = worker()
     one.abandoned[one.ticket()] = Abandoned(KEY, False, one.clock.monotonic())

@@ -92,6 +92,19 @@ def test_an_outcome_whose_claim_was_lost_is_written_with_its_endpoint(
     assert (rows.order().state, rows.order().endpoint) == ("in_doubt", "here")
 
 
+def test_an_outcome_whose_claim_was_lost_keeps_the_endpoint_that_the_order_was_sent_to(
+    worker: Workers, rows: Rows, standby: Standbys
+) -> None:
+    """The merchant has moved since, and nothing was sent to its new POS."""
+    one, in_doubt = worker(), without_event(State.IN_DOUBT, doubt_since=5.0)
+    assert one.finish(claimed(one.claim(KEY, send=True, endpoint="here")), in_doubt)
+    before = standby()
+    claim = claimed(one.claim(KEY, send=True, endpoint="there"))
+    before.promote(one)
+    assert one.finish(claim, in_doubt)
+    assert (rows.order().state, rows.order().endpoint) == ("in_doubt", "here")
+
+
 def test_a_lost_claim_of_a_sent_order_is_rewritten_as_sending(
     worker: Workers, standby: Standbys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
