@@ -12,13 +12,15 @@ from pos_gateway.broker import wire
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.ledger.states import RESOLVE_FOR, Action, Key
+from pos_gateway.ledger.ledger import LEASE_IN_FORK, Ledger
+from pos_gateway.ledger.states import RESOLVE_FOR, Action, Key, State
 from pos_gateway.merchants.directory import LOOK
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.processing.decision import LAST_ATTEMPT
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply
 from tests.gate import Gate
+from tests.ledger.lab import claimed, without_event
 
 ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
 CANCELLED = (200, {"status": "cancelled", "id": "pos-1"})
@@ -193,6 +195,42 @@ def test_a_cancellation_has_its_settling_time_before_a_look_up_counts(
     gate.wait(5)
     gate.take(request, Action.CANCEL)
     assert reasons(gate) == ["cancel_expired"]
+
+
+def test_a_request_that_expires_while_its_order_is_claimed_is_not_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database may be away for seconds."""
+    gate = accepted(tmp_path)
+    claim, said = gate.ledger.claim, len(gate.said)
+
+    def slow(key: Key, **named: Any) -> Any:
+        gate.wait(8 if key.action is Action.SUBMIT else 0)
+        return claim(key, **named)
+
+    monkeypatch.setattr(gate.ledger, "claim", slow)
+    gate.take_cancel(seconds=7)
+    assert (reasons(gate), len(gate.said)) == (["cancel_expired"], said)
+
+
+def test_a_request_whose_order_was_taken_over_meanwhile_is_attempted_again(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: AWAY)
+    gate.take(gate.an_order(seconds=7200))
+    request, other = gate.a_request(seconds=3600), Ledger(gate.database, clock=gate.hand)
+    other.catch_up()  # it reads the leases
+
+    def paused(_: Any) -> Any:
+        gate.wait(LEASE_IN_FORK)
+        claim = claimed(other.claim(Key("m", "o1"), send=False))
+        since = claim.history.doubt_since
+        assert other.finish(claim, without_event(State.IN_DOUBT, doubt_since=since))
+        return AWAY
+
+    gate.pos = paused
+    gate.take(request, Action.CANCEL, settled=False)
+    gate.pos = lambda _: CANCELLED
+    gate.take(request, Action.CANCEL)
+    assert gate.recorded() == [("cancelled", None)]
 
 
 def test_a_cancellation_stays_in_doubt_for_an_hour_and_then_ends_so(tmp_path: Path) -> None:

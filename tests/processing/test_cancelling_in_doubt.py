@@ -245,6 +245,16 @@ def test_a_second_refusal_of_a_pos_without_look_up_decides_nothing(
     assert message.startswith("cancel_in_doubt")
 
 
+def test_a_request_without_a_reply_is_sent_again_to_a_pos_without_look_up(
+    gate: Gate, pos: KeyedPos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the POS's reply to a second one can say that the order is cancelled."""
+    request = accepted_without_a_reply(gate, pos)
+    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.BLIND)
+    gate.take(request, Action.CANCEL)
+    assert gate.recorded()[1:] == [("cancelled", None)]
+
+
 def test_a_poison_request_in_doubt_leaves_its_order_in_doubt(
     gate: Gate, pos: KeyedPos, monkeypatch: pytest.MonkeyPatch
 ) -> None:

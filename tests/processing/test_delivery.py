@@ -11,17 +11,20 @@ import trustme
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
-from pos_gateway.adapters.protocol import Adapter
+from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
-from pos_gateway.ledger.states import AttemptHistory, Claim, Key
+from pos_gateway.ledger.batch import Finishing
+from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Key
 from pos_gateway.processing.call import Caller
 from pos_gateway.processing.delivery import Delivery, unsettled_for
+from pos_gateway.processing.poison import SUSPECT
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import Misconfigured, NotBegun, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Send
+from pos_gateway.worker.tasks import deliver
 from testkit.faults.adapters import BlindAdapter, QueryableAdapter
 from tests.gate import Gate
 from tests.orders import an_order
@@ -345,6 +348,49 @@ def test_an_order_is_not_sent_if_the_ledger_left_no_time_for_the_reply(
     slow(gate, monkeypatch, "sending", 3.9)
     gate.take(order)
     assert len(gate.said) == said + 1
+
+
+@pytest.mark.parametrize("action", Action)
+def test_a_suspect_is_called_once_the_release_of_the_one_before_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Action
+) -> None:
+    """Else both would have been in flight at the next death."""
+    gate = Gate(tmp_path, lambda _: (503, {}))
+    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.QUERYABLE)
+    first, second = gate.an_order("o1"), gate.an_order("o2")
+    gate.take(first)
+    if action is Action.CANCEL:
+        gate.pos = lambda _: (200, {"status": "accepted", "id": "pos-1"})
+        gate.take(second)
+        gate.pos, second = lambda _: (503, {}), gate.a_request("o2")
+    gate.take(second, action)
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql(f"update orders set deaths = {SUSPECT}")
+    before = deliver(gate, first, headers={}, routing_key="orders")
+    claim, queued = gate.ledger.claim, list[Any]()
+
+    def claim_as_the_first_ends(key: Key, **named: Any) -> Any:
+        claimed = claim(key, **named)
+        if key.action is Action.SUBMIT:  # the last claim, of a cancel request too
+            queued.extend(Finishing(*each) for each in before.entries)
+        return claimed
+
+    def commit(operation: Any, **_: Any) -> Any:
+        """In order: what is queued is written first."""
+        written = gate.ledger._write([*queued, operation])
+        queued.clear()
+        return written[-1]
+
+    def pos(_: Any) -> Any:
+        states.append(gate.row_state("o1"))
+        return 503, {}
+
+    states: list[str | None] = []
+    gate.pos = pos
+    monkeypatch.setattr(gate.ledger, "claim", claim_as_the_first_ends)
+    monkeypatch.setattr(gate.ledger, "_commit", commit)
+    deliver(gate, second, action, headers={}, routing_key="orders")
+    assert states == ["in_doubt"]
 
 
 def test_a_merchant_with_a_short_time_limit_has_at_least_half_of_it() -> None:

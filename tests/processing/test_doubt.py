@@ -418,6 +418,24 @@ def test_an_order_that_its_pos_had_and_lost_gets_the_settling_time(lab: Lab, is_
     assert len(pos.creates) == 1
 
 
+def test_a_failed_look_up_does_not_start_a_pending_orders_settling_time(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The POS has the order until it says that it does not."""
+    lab.merchant()
+    pos = Queueing(lab.truth)
+    pos.loses_replies = False
+    gate, order = lab.worker(pos), lab.order()
+    lab.deliver(gate, order)
+    with monkeypatch.context() as patch:
+        patch.setattr(pos, "handle", lambda _: _reply(500, {}))
+        lab.deliver(gate, order)
+    lab.pass_time(LONGEST + BEAT)
+    pos.creates.clear()  # it loses the order
+    assert code(lab.deliver(gate, order)) == "unsettled"
+    assert pos.creates == []
+
+
 def test_a_lost_order_is_not_taken_for_cancelled_before_the_settling_time(lab: Lab) -> None:
     lab.merchant()
     pos = Queueing(lab.truth, makes_after=10 + LONGEST - 0.1)
