@@ -156,6 +156,20 @@ def test_a_refused_order_is_looked_up() -> None:
     assert submitted(PRICES, taken, *TOAST.unknown).kind is Kind.IN_DOUBT
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"<html>",
+        TOAST.accepted(ORDER.order_id),
+        {**TOAST.accepted("another"), "voided": True},
+    ],
+    ids=["an ingress's", "not voided", "another order's"],
+)
+def test_a_200_that_shows_no_voided_order_leaves_it_in_doubt(answer: Any) -> None:
+    send = Scripted(reply(200, TOAST.accepted(ORDER.order_id)), reply(200, answer))
+    assert TOAST.adapter.cancel(ORDER, TOAST.merchant, send).kind is Kind.IN_DOUBT
+
+
 def test_a_refusal_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parsing does not yield to other orders."""
     read: list[int] = []
