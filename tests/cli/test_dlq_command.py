@@ -533,6 +533,21 @@ def test_what_is_no_order_is_never_replayed(
     assert letters.numbers() == [f"n-{number}" for number in range(len(bad))]
 
 
+def test_a_retry_that_was_too_large_for_a_worker_is_replayed(
+    connected: Program, books: Books, letters: Letters, order: Make
+) -> None:
+    """Its order was small enough when it came, and may have no other message."""
+    connected.settings["POS_GATEWAY_MAX_ORDER_BYTES"] = "1024"
+    too_large = {**TASK, **UNREAD, "x-reason-code": "too_large"}
+    for order_id, headers in (("new", {}), ("retry", {wire.ATTEMPTS: 1})):
+        body = wire.body_of(json.dumps(order(order_id, notes="x" * 1024)).encode())
+        letters.raw(body, {**too_large, **headers}, order_id)
+    done = connected.invoke("dlq", "replay", "--all")
+    assert done.stdout == "1 replayed, 1 refused\n"
+    assert "1024 are allowed" in done.stderr
+    assert (letters.numbers("orders"), letters.numbers()) == (["retry"], ["new"])
+
+
 def test_parked_orders_and_wishes_to_cancel_are_put_back_as_they_are(
     connected: Program, books: Books, letters: Letters, order: Make, broker_url: str
 ) -> None:
@@ -754,6 +769,19 @@ def test_the_letter_of_an_order_that_has_not_ended_is_kept(
     assert (letters.numbers(), any_books.audit(key)) == (["o-1"], [])
     assert connected.invoke("dead", "discard", "o-1", "--open").exit_code == 0
     assert (letters.numbers(), any_books.audit(key)) == ([], [("kim", "dead.discard")])
+
+
+@pytest.mark.parametrize("state", [State.PENDING, State.IN_DOUBT])
+def test_the_letter_of_an_order_that_its_pos_may_have_is_kept_beside_a_cancel_request(
+    connected: Program, books: Books, letters: Letters, order: Make, state: State
+) -> None:
+    """The request may be refused; then nothing but this message has the order looked up."""
+    key = books.order("o-1", state, history=AttemptHistory(pending=state is State.PENDING))
+    books.cancellation(key, State.NEW, deliver_by=time.time() + 3600)
+    letters.order(order("o-1"))
+    done = connected.invoke("dlq", "discard", "o-1")
+    assert (done.exit_code, letters.numbers()) == (1, ["o-1"])
+    assert f"has not ended: it is {state.value}" in done.stderr
 
 
 def test_what_the_broker_set_aside_and_the_ledger_does_not_know_is_kept(

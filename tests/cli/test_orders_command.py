@@ -364,12 +364,17 @@ def test_an_order_that_no_key_opens_cannot_be_sent_and_that_is_a_sentence(
     books.close()
 
 
-@pytest.mark.parametrize("decision", ["--accepted", "--not-sent"])
+@pytest.mark.parametrize(
+    ("decision", "is_unwanted"),
+    [("--accepted", False), ("--not-sent", False), ("--not-sent", True)],
+)
 def test_a_decision_is_about_the_order_as_it_was_when_the_merchant_was_asked(
-    connected: Program, any_books: Books, decision: str
+    connected: Program, any_books: Books, decision: str, is_unwanted: bool
 ) -> None:
     """Sent again after that by a replay or an earlier decision, it may be there now."""
     key = any_books.in_doubt("o-1")
+    if is_unwanted:
+        any_books.cancellation(key, State.EXPIRED)
     [seen] = map(json.loads, connected.invoke("orders", "list", "--json").stdout.splitlines())
     since = seen["updated_at"]
     earlier = "2026-01-01T12:00:00Z"
