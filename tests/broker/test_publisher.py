@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from pos_gateway.broker import connection as answers
 from pos_gateway.broker import publisher as publishing
 from pos_gateway.broker import topology
-from pos_gateway.broker.link import Confirm
+from pos_gateway.broker.link import AmqpLink, Confirm
 from pos_gateway.broker.message import FINE, MAX_DELAY, Message, undelayed
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.domain.errors import (
@@ -89,6 +89,26 @@ def test_a_connection_that_dies_under_a_message_is_replaced_and_the_message_sent
     monkeypatch.setattr(publisher._link, "send", die)
     publisher.publish(a_message(2))
     assert count(broker_url) == 2
+
+
+@pytest.mark.parametrize("is_connected", [False, True])
+def test_a_connection_that_was_made_for_a_message_is_not_replaced(
+    broker_url: str, monkeypatch: pytest.MonkeyPatch, is_connected: bool
+) -> None:
+    """Each write may leave a copy, and a caller that retries waits before that."""
+    publisher, written = Publisher(broker_url), list[Confirm]()
+    if is_connected:
+        publisher.connect()
+
+    def die(_link: AmqpLink, confirm: Confirm) -> None:
+        written.append(confirm)
+        raise ConnectionResetError("while writing")
+
+    monkeypatch.setattr(AmqpLink, "send", die)
+    with pytest.raises(BrokerUnavailable, match="while writing"):
+        publisher.publish(a_message())
+    assert len(written) == 1 + is_connected
+    publisher.close()
 
 
 def test_orders_do_not_wait_for_a_stream_without_a_leader(
