@@ -112,26 +112,24 @@ def _worker() -> Iterator[Any]:
 
     Customers order from a gateway that runs: what they see is not how long a worker takes to start.
     """
-    from celery.signals import worker_ready  # noqa: PLC0415
     from celery.worker import state  # noqa: PLC0415
 
     from pos_gateway.gcelery import app  # noqa: PLC0415
 
+    is_ready = Event()
     controller = app.WorkController(
         app=app,
         hostname="demo@localhost",
         pool_cls=app.conf.worker_pool,
         concurrency=app.conf.worker_concurrency,
         loglevel="ERROR",
+        # The signal worker_ready is sent by Celery's command only.
+        ready_callback=lambda _: is_ready.set(),
     )
-    is_ready = Event()
-
-    def ready(**_: object) -> None:
-        is_ready.set()
-
-    worker_ready.connect(ready)
     running = gevent.spawn(controller.start)
     gevent.wait([is_ready, running], timeout=LONGEST_START, count=1)
+    if not is_ready.is_set():
+        raise RuntimeError("the worker did not start")
 
     def lanes() -> list[tuple[str, int, int]]:
         dispatcher = getattr(getattr(controller, "consumer", None), "dispatcher", None)
