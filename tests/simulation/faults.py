@@ -101,7 +101,7 @@ FAULTS = [
         "ledger.ledger",
         "        if kind is not None:\n            self._ledger.abandon",
         "        if False:\n            self._ledger.abandon",
-        seed=22,
+        seed=150,
     ),
     Fault(
         "a claim stays abandoned until its takeover is committed",
@@ -270,7 +270,7 @@ FAULTS = [
         "processing.cancellation",
         "if wait > 0:",
         "if False:",
-        seed=35,
+        seed=183,
     ),
     Fault(
         "an outcome is committed before its messages are published",

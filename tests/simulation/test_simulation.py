@@ -10,12 +10,12 @@ from tests.simulation.faults import FAULTS, Fault, planted
 from tests.simulation.world import run
 
 #: Runs of one test, and the runs after a fault's own in which it must show itself.
-RUNS, WINDOW = 25, 40
+RUNS, WINDOW = 15, 40
 #: Seeds after which a fault counts as not shown by any run.
 MOST = 800
 
 
-@pytest.mark.parametrize("first", range(0, 100, RUNS))
+@pytest.mark.parametrize("first", range(0, 60, RUNS))
 def test_a_run_keeps_every_promise(first: int) -> None:
     for seed in range(first, first + RUNS):
         violations = run(seed).violations
