@@ -53,7 +53,6 @@ _APART = (
     "worker/test_fleet_limits.py",
     "worker/test_green_worker.py",
     "worker/test_nothing_lost.py",
-    "worker/test_orders.py",
     "worker/test_parking.py",
 )
 
