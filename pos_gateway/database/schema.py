@@ -90,6 +90,8 @@ orders = Table(
     Column("updated_at", Double, nullable=False),
     # The order's JSON, sealed if there is a key: it contains personal data.
     Column("payload", Text),
+    # Its last attempts, as JSON.
+    Column("attempt_history", Text),
     Index("orders_by_state", "state", "updated_at"),
     Index("orders_by_order", "order_id"),
 )
@@ -164,4 +166,31 @@ audit = Table(
     Column("order_id", String(128), nullable=False),
     Column("details", String(512), nullable=False),
     sqlite_autoincrement=True,
+)
+
+#: Access tokens of the HTTP server, hashed: see ``tokens/store.py``.
+tokens = Table(
+    "tokens",
+    metadata,
+    # SHA-256 of the token, in hexadecimal digits.
+    Column("digest", String(64), primary_key=True),
+    Column("name", String(128), nullable=False, unique=True),
+    Column("role", String(16), nullable=False),
+    # Requests a second; None: the server's default.
+    Column("rate", Integer),
+    Column("created_at", Double, nullable=False),
+    Column("used_at", Double),
+    Column("revoked_at", Double),
+)
+
+#: Orders that came by HTTP, before and after they are in the ledger: see ``ledger/submissions.py``.
+submissions = Table(
+    "submissions",
+    metadata,
+    Column("merchant_id", String(128), primary_key=True),
+    Column("order_id", String(128), primary_key=True),
+    # SHA-256 of the order, in hexadecimal digits: whether a second one is the same.
+    Column("digest", String(64), nullable=False),
+    # Rows are pruned by it.
+    Column("submitted_at", Double, nullable=False, index=True),
 )
