@@ -8,6 +8,7 @@ PosGatewayError
 ├── InvalidSplit            the canary's share or its pilots are wrong; names the field
 ├── InvalidBundle           a message with parked orders is invalid; none of it is used
 ├── UnknownMerchant         no merchant has this id
+├── UnknownToken            no token has this name
 ├── PendingMigration        the database's schema is older than the one this version needs
 ├── SchemaTooNew            the database's schema is a later version's, without what this one needs
 ├── Unfinished              an attempt failed after its claim; raised from the cause, has the claims
@@ -109,6 +110,14 @@ class UnknownMerchant(PosGatewayError):
     def __init__(self, merchant_id: str) -> None:
         self.merchant_id = merchant_id
         super().__init__(f"merchant_id: no merchant has the id {merchant_id!r}")
+
+
+class UnknownToken(PosGatewayError):
+    """Raised when no token has this name."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"no token has the name {name!r}")
 
 
 class InvalidBundle(PosGatewayError):

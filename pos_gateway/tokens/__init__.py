@@ -1,0 +1,1 @@
+"""Access tokens of the HTTP server: who may do what, and how often."""
