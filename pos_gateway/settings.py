@@ -183,6 +183,17 @@ class Settings(BaseModel):
         description="Send OpenTelemetry traces of orders, to OTEL_EXPORTER_OTLP_ENDPOINT. Needs the "
         "extra `tracing`.",
     )
+    http_in_flight: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        1000, description="Requests that the HTTP server takes at once; more get a 429."
+    )
+    http_connections: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        4096, description="Connections to the HTTP server at once, streams of events included."
+    )
+    http_rate: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = Field(
+        0.0,
+        description="Requests a second of a token that has no rate of its own, in each HTTP server; an"
+        " order of a batch counts as one. 0: no limit.",
+    )
     remote_control: bool = Field(
         False, description="Let `celery inspect` and `celery control` reach this worker."
     )

@@ -6,6 +6,7 @@ A link never recovers: its end fails every waiting caller, and the publisher mak
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from amqp import Message as AmqpMessage
@@ -43,6 +44,24 @@ class Confirm:
     def wait(self, seconds: float) -> bool:
         """Whether it was settled within ``seconds``."""
         return self._latch.acquire(timeout=max(0.0, seconds))
+
+
+class ToldConfirm(Confirm):
+    """A confirm without a waiting caller: it calls, on the thread that settles it."""
+
+    __slots__ = ("_call",)
+
+    def __init__(
+        self, message: Message, call: Callable[[Message, PublishError | None], None]
+    ) -> None:
+        super().__init__(message)
+        self._call = call
+
+    def settle(self, error: PublishError | None = None) -> None:
+        is_first = not self._settled
+        super().settle(error)
+        if is_first:
+            self._call(self.message, self.error)
 
 
 class Link(Protocol):

@@ -17,7 +17,7 @@ from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.link import AmqpLink, Confirm, Link, MemoryLink
+from pos_gateway.broker.link import AmqpLink, Confirm, Link, MemoryLink, ToldConfirm
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.domain.errors import (
@@ -169,6 +169,41 @@ class Publisher:
             self._closed.wait(pause)
             pause = min(longest, pause * 2)
 
+    def start(
+        self,
+        messages: Sequence[Message],
+        told: Callable[[Message, PublishError | None], None],
+    ) -> None:
+        """Write messages, and wait for no confirm: ``told`` gets each message once, with its error.
+
+        None: it is stored. ``told`` is called on the thread that reads confirms, or on this one for
+        those that could not be written; it must neither block nor raise. A message may be stored
+        although its error is BrokerUnavailable. After another error call ``renew`` before the next.
+
+        Raises:
+            BrokerUnavailable: there is no connection. ``told`` was not called.
+        """
+        self._mind_forks()
+        with self._lock:
+            link, _ = self._connected()
+            confirms = [ToldConfirm(message, told) for message in messages]
+            try:
+                with link.together():
+                    for confirm in confirms:
+                        self._write(link, confirm)
+            except BaseException as error:
+                link.fail(error)  # as in ``_write``
+                if not isinstance(error, CONNECTION_ERRORS):
+                    raise
+            finally:
+                if not link.alive:
+                    for confirm in confirms:
+                        confirm.settle(BrokerUnavailable("the connection to the broker was lost"))
+
+    def renew(self) -> None:
+        """Drop the connection: the next message makes one, and declares the topology again."""
+        self._drop_link()
+
     def connect(self) -> None:
         """Connect and declare now rather than at the first message. Raises as ``publish``."""
         self._mind_forks()
@@ -202,7 +237,7 @@ class Publisher:
             try:
                 with link.together():
                     for message in cooperatively(messages, YIELD_EVERY):  # keeps the lock
-                        confirms.append(self._write(link, message))
+                        confirms.append(self._write(link, Confirm(message)))
                         if confirms[-1].error is not None:
                             break  # a later one could be stored before it
             except CONNECTION_ERRORS as error:
@@ -216,16 +251,15 @@ class Publisher:
         self._mind_forks()
         with self._lock:
             link, is_first = self._connected()
-            return _Sent(link, self._write(link, message), is_first)
+            return _Sent(link, self._write(link, Confirm(message)), is_first)
 
     def _mind_forks(self) -> None:
         if self._pid != os.getpid():
             # Forked: the parent's socket and lock are not this process's to use.
             self._pid, self._lock, self._link = os.getpid(), threading.RLock(), None
 
-    def _write(self, link: Link, message: Message) -> Confirm:
+    def _write(self, link: Link, confirm: Confirm) -> Confirm:
         """Write under the lock; a message that cannot be written is settled with the error."""
-        confirm = Confirm(message)
         try:
             link.send(confirm)
         except CONNECTION_ERRORS as error:

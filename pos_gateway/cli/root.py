@@ -15,6 +15,7 @@ COMMANDS = {
     "merchants": Lazy("pos_gateway.cli.merchants:merchants", "Import, list and show merchants."),
     "secrets": Lazy("pos_gateway.cli.secrets:secrets", "Keys for the merchants' secrets."),
     "worker": Lazy("pos_gateway.cli.worker:worker", "Send orders to merchants: run a worker."),
+    "serve": Lazy("pos_gateway.cli.serve:serve", "Take orders over HTTP, and serve events."),
     "enqueue": Lazy("pos_gateway.cli.enqueue:enqueue", "Put orders on the broker."),
     "cancel": Lazy("pos_gateway.cli.enqueue:cancel", "Ask for an order to be cancelled."),
     "orders": Lazy("pos_gateway.cli.orders:orders", "Look orders up; decide on those in doubt."),

@@ -1,14 +1,21 @@
 """Reads past events: those that have a position and are still kept."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import ColumnElement, Engine, bindparam, func, select, text
 
 from pos_gateway.broker.message import Message
 from pos_gateway.database.schema import events, pipeline
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import ROWS, Row
+from pos_gateway.ledger.states import Action, Key
+
+#: Generations of an order whose events are looked for, beside the present one.
+_REOPENED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,34 @@ class Archive:
                 yield rows
             first = found[-1].position + 1
 
+    def after(self, position: int, most: int) -> list[tuple[int, Message]]:
+        """The kept published events behind this position, each with its own, in order."""
+        behind = (events.c.position > position) & (events.c.position <= _published())
+        query = select(events.c.id).where(behind).order_by(events.c.position).limit(most)
+        with self._engine.connect() as connection:
+            ids = connection.scalars(query).all()
+        return self._hydrated(ids) if ids else []
+
+    def of_order(self, key: Key, reopened: int, requests_reopened: int) -> list[Message]:
+        """The kept published events of an order and of its cancel request, in order.
+
+        They are found by their ids, which follow from the order: there is no index by order, since
+        every event would pay for it. One whose id was taken is missing.
+
+        Args:
+            reopened, requests_reopened: how often the order, and its cancel request, were reopened.
+        """
+        ids = [
+            dehydrated(each, kind, reopened=number).id
+            for each, last in (
+                (key, reopened),
+                (replace(key, action=Action.CANCEL), requests_reopened),
+            )
+            for number in range(max(0, last - _REOPENED), last + 1)
+            for kind in Kind
+        ]
+        return self.by_ids(ids)[1]
+
     def by_ids(self, event_ids: Collection[str]) -> tuple[set[str], list[Message]]:
         """Which of these events are kept, and those of them that are published, in order."""
         columns = select(events.c.event_id, events.c.id, events.c.position)
@@ -105,6 +140,11 @@ class Archive:
         with self._engine.connect() as connection:
             rows = [Row(*each) for each in connection.execute(_BY_ID, {"ids": ids})]
         return [(row.position or 0, self._hydration.message(row)) for row in rows]
+
+
+def _published() -> Any:
+    """The highest position that the broker has confirmed, with all before it; 0: none."""
+    return func.coalesce(select(pipeline.c.published).scalar_subquery(), 0)
 
 
 _BY_ID = text(ROWS + "events where id in :ids order by position").bindparams(

@@ -28,6 +28,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.database.schema import events, orders, pipeline
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.states import FINAL, State
+from pos_gateway.ledger.submissions import prune_submissions
 
 #: Rows per transaction: workers wait for no more than that.
 BATCH = 500
@@ -101,7 +102,9 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
     """Empty orders that ended before this moment (Unix time), and remove those long empty.
 
     An order has ended once its ``deliver_by`` has passed too, and its cancel request is terminal,
-    or was never answered and its ``deliver_by`` was before this moment: its message is lost. Each batch reads a bounded number of rows; yields how many it has emptied and removed.
+    or was never answered and its ``deliver_by`` was before this moment: its message is lost. Each batch
+    reads a bounded number of rows; yields how many it has emptied and removed. What the HTTP server
+    wrote of older orders goes, too, uncounted.
 
     Raises:
         LedgerUnavailable: the database is away.
@@ -117,6 +120,8 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
             yield emptied.rowcount, removed.rowcount
     except SQLAlchemyError as error:
         raise LedgerUnavailable(str(error)) from error
+    for _ in prune_submissions(engine, before, batch):
+        yield 0, 0
 
 
 def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequence[Any]]:

@@ -35,11 +35,13 @@ class Writer:
     Args:
         engine: the database.
         session: further PostgreSQL session settings.
+        durable: a commit waits for the disk. Without, a crash may lose the last ones.
     """
 
-    def __init__(self, engine: Engine, *, session: str = "") -> None:
+    def __init__(self, engine: Engine, *, session: str = "", durable: bool = True) -> None:
         self._engine = engine
         self._session = session
+        self._durable = durable
         self._is_sqlite = engine.dialect.name == "sqlite"
         self.say: Statements = SQLite() if self._is_sqlite else PostgreSQL()
         self._connection: Any = None
@@ -115,12 +117,14 @@ class Writer:
             driver: Any = connection.driver_connection
             if self._is_sqlite:
                 driver.isolation_level = None
-                driver.execute("pragma synchronous = full")
+                driver.execute(f"pragma synchronous = {'full' if self._durable else 'normal'}")
             else:
                 _bound_waits(driver)
                 driver.autocommit = True
-                timeout = f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; "
-                driver.execute(timeout + _SESSION + self._session)
+                settings = f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; {_SESSION}"
+                if not self._durable:
+                    settings += "set synchronous_commit = off; "
+                driver.execute(settings + self._session)
             self._cursor_of_it = driver.cursor()
         return self._cursor_of_it
 

@@ -299,6 +299,29 @@ fleet_permits = Gauge(
 )
 fleet_pods = Gauge("pos_gateway_fleet_pods", "Workers that share limits with this one, and it.")
 
+# The HTTP server
+
+_http_requests = Counter(
+    "pos_gateway_http_requests_total",
+    "Requests by route and status; 499: the client went away first.",
+    ("route", "status"),
+)
+_http_seconds = Histogram(
+    "pos_gateway_http_request_seconds",
+    "Time of a request, from the end of its headers to its reply; a long poll's and a stream's are as"
+    " long as their clients wish.",
+    ("route",),
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 30),
+)
+http_in_flight = Gauge("pos_gateway_http_in_flight", "Requests that are being taken.")
+http_streams = Gauge("pos_gateway_http_streams", "Open streams of events.")
+http_uncompared = Counter(
+    "pos_gateway_http_uncompared_total",
+    "Orders that were taken without a look at earlier ones with their id, since the database did not"
+    " answer. Workers compare them.",
+)
+http_requests, http_seconds = Kept(_http_requests), Kept(_http_seconds)
+
 # Caches
 
 cache_reads = Counted(

@@ -87,6 +87,11 @@ class Tokens:
             log.warning("tokens.unavailable", error=str(error))
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it is known that no token is valid."""
+        return self._known is not None and not self._known[0]
+
+    @property
     def problem(self) -> str | None:
         """Why no token is valid, if they could not be read; for readiness."""
         known = self._known

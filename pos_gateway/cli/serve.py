@@ -1,0 +1,62 @@
+"""``pos-gateway serve``: the HTTP server."""
+
+from pathlib import Path
+
+import click
+
+from pos_gateway.cli.failure import Failure
+
+_PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: a free one."
+)
+@click.option("--certificate", type=_PEM, help="PEM file with its certificate, for TLS.")
+@click.option("--key", type=_PEM, help="PEM file with the certificate's key.")
+def serve(host: str, port: int, certificate: Path | None, key: Path | None) -> None:
+    """Take orders over HTTP, and serve their events, until SIGTERM or Ctrl-C.
+
+    For backends without AMQP. Any number may run beside the workers; none keeps anything but in
+    broker and database. Every request needs a token: pos-gateway tokens create.
+
+    \b
+    Examples:
+      pos-gateway tokens create backend --role backend > token
+      pos-gateway serve
+      curl -H "Authorization: Bearer $(cat token)" --json @order.json http://127.0.0.1:8080/v1/orders
+      curl -H "Authorization: Bearer $(cat token)" http://127.0.0.1:8080/v1/events
+
+    Exit code: 0. Requests in flight are finished first, for ten seconds at most; a second SIGTERM or
+    Ctrl-C ends it at once.
+    """
+    if (certificate is None) != (key is None):
+        raise click.UsageError("--certificate and --key go together")
+    try:
+        from pos_gateway.server.serving import serve as run
+    except ModuleNotFoundError as error:
+        raise Failure(
+            f"it needs the package {error.name}: pip install 'pos-gateway[worker]'"
+        ) from None
+    import structlog
+
+    from pos_gateway.cli.database import database
+    from pos_gateway.server.site import Site
+    from pos_gateway.settings import Settings
+    from pos_gateway.telemetry import log
+
+    settings = Settings.from_environment()
+    with database():
+        pass  # says what is missing
+    log.configure(lines=settings.log_buffer)
+    log.tell_of_crashes()
+
+    def ready(address: str, bound: int) -> None:
+        structlog.get_logger(__name__).info("server.listening", address=address, port=bound)
+
+    try:
+        run(Site(settings), host, port, certificate=certificate, key=key, on_ready=ready)
+    except OSError as error:
+        raise Failure(f"cannot listen at {host} port {port}: {error.strerror or error}") from None

@@ -1,0 +1,217 @@
+"""Orders that came by HTTP: written before they are published, so that a second one is compared.
+
+A row has an order's digest and no content. It is written without waiting for the disk: what a crash
+loses is a comparison, and no order. The order itself is in the broker, and then in the ledger.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Engine, delete, select, tuple_
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.database.schema import submissions
+from pos_gateway.domain.errors import InvalidOrder, LedgerUnavailable
+from pos_gateway.domain.order import Order
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Key, State
+from pos_gateway.ledger.writer import Writer
+from pos_gateway.runtime.vault import CannotOpen
+
+
+def digest(order: Order) -> str:
+    """What two orders have in common if they are the same, whatever their JSON's order and blanks."""
+    return sha256(order.encoded).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Submitting:
+    """An order that is about to be published."""
+
+    merchant_id: str
+    order_id: str
+    digest: str
+    #: Its ``deliver_by`` has passed: nothing is written, since it is only taken if it is known.
+    is_late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was known of an order when it came."""
+
+    #: It came before, by HTTP or AMQP.
+    is_known: bool
+    #: With other content.
+    is_different: bool
+    #: Its state in the ledger; None: no worker has seen it yet.
+    state: State | None
+
+
+class Submissions:
+    """Writes and reads submissions on one connection. For one caller at a time.
+
+    Every call raises LedgerUnavailable when the database is away, or busy for a second.
+    """
+
+    def __init__(self, engine: Engine, payloads: Payloads) -> None:
+        self._writer = Writer(engine, session=_SESSION, durable=False)
+        self._payloads = payloads
+        self._find = _by_row if engine.dialect.name == "sqlite" else _at_once
+
+    def write(self, orders: Sequence[Submitting], now: float) -> list[Known]:
+        """Write those that are new; what was known of each, in order.
+
+        Of two with one key in ``orders`` the first counts, and the second is compared with it.
+
+        Args:
+            orders: what is about to be published.
+            now: Unix time.
+        """
+        firsts: dict[tuple[str, str], Submitting] = {}
+        for order in orders:
+            firsts.setdefault((order.merchant_id, order.order_id), order)
+        rows = [
+            {
+                "n": number,
+                "merchant_id": each.merchant_id,
+                "order_id": each.order_id,
+                "digest": each.digest,
+                "late": each.is_late,
+                "now": now,
+            }
+            for number, each in enumerate(firsts.values())
+        ]
+        found: list[Found] = self._writer.write(lambda cursor: self._find(cursor, rows))
+        by_key = dict(zip(firsts, sorted(found), strict=True))
+        seen: set[tuple[str, str]] = set()
+        answers = []
+        for order in orders:
+            key = (order.merchant_id, order.order_id)
+            before = self._before(Key(*key), by_key[key])
+            if before is None and key in seen and not firsts[key].is_late:
+                before = firsts[key].digest, None
+            seen.add(key)
+            answers.append(_known(order, before))
+        return answers
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        self._writer.close()
+
+    def _before(self, key: Key, found: "Found") -> tuple[str | None, str | None] | None:
+        """The digest, if it can be told, and the state of what was there; None: nothing was."""
+        _, stored, state, payload = found
+        if stored is None and state is None:
+            return None
+        if stored is None and payload is not None:
+            stored = self._digest_of(key, payload)
+        return stored, state
+
+    def _digest_of(self, key: Key, payload: str) -> str | None:
+        """The digest of an order that came by AMQP; None if it cannot be read here."""
+        try:
+            return digest(Order.parse_json(self._payloads.open(key, payload)))
+        except (CannotOpen, InvalidOrder):
+            return None
+
+
+def _known(order: Submitting, before: tuple[str | None, str | None] | None) -> Known:
+    if before is None:
+        return Known(is_known=False, is_different=False, state=None)
+    stored, state = before
+    is_different = stored is not None and stored != order.digest
+    return Known(True, is_different, None if state is None else State(state))
+
+
+def submitted_at(engine: Engine, key: Key) -> float | None:
+    """When an order came by HTTP (Unix time); None: it did not, or long ago."""
+    query = select(submissions.c.submitted_at).where(
+        submissions.c.merchant_id == key.merchant_id, submissions.c.order_id == key.order_id
+    )
+    with engine.connect() as connection:
+        found: float | None = connection.scalar(query)
+    return found
+
+
+def prune_submissions(engine: Engine, before: float, batch: int) -> Iterator[int]:
+    """Remove the rows that are older (Unix time), ``batch`` at a time; yields how many.
+
+    Raises:
+        LedgerUnavailable: the database is away.
+    """
+    key = (submissions.c.merchant_id, submissions.c.order_id)
+    old = submissions.c.submitted_at < before
+    try:
+        while True:
+            with engine.begin() as connection:
+                query = select(*key).where(old).order_by(submissions.c.submitted_at).limit(batch)
+                rows = [tuple(row) for row in connection.execute(query)]
+                if rows:
+                    connection.execute(delete(submissions).where(tuple_(*key).in_(rows), old))
+            if not rows:
+                return
+            yield len(rows)
+    except SQLAlchemyError as error:
+        raise LedgerUnavailable(str(error)) from error
+
+
+#: Its number, its digest if it came by HTTP, its state, and its payload if it came by AMQP.
+Found = tuple[int, str | None, str | None, str | None]
+
+# A backend waits for the answer: a database that takes a second counts as away.
+_SESSION = "set statement_timeout = '1s'"
+
+_OF_LEDGER = """orders.merchant_id = {merchant_id} and orders.order_id = {order_id}
+  and orders.action = 'submit'"""
+
+_PUT = f"""
+insert into submissions (merchant_id, order_id, digest, submitted_at)
+select {{merchant_id}}, {{order_id}}, {{digest}}, {{now}} {{from_rows}}
+where not {{late}} and not exists (select 1 from orders where {_OF_LEDGER})
+on conflict (merchant_id, order_id) do nothing"""
+
+_ROW = {
+    "n": "integer",
+    "merchant_id": "text",
+    "order_id": "text",
+    "digest": "text",
+    "late": "boolean",
+    "now": "double precision",
+}
+_ROWS = f"json_to_recordset(%s) as r({', '.join(f'{n} {t}' for n, t in _ROW.items())})"
+
+# A statement sees the table as it was before its own writes, so a row that is new here has no digest.
+_AT_ONCE = f"""
+with r as materialized (select * from {_ROWS}),
+put as ({_PUT.format(**{name: f"r.{name}" for name in _ROW}, from_rows="from r")})
+select r.n, submissions.digest, orders.state,
+       case when submissions.digest is null then orders.payload end
+from r
+left join submissions
+  on submissions.merchant_id = r.merchant_id and submissions.order_id = r.order_id
+left join orders on {_OF_LEDGER.format(merchant_id="r.merchant_id", order_id="r.order_id")}"""
+
+
+def _at_once(cursor: Any, rows: Sequence[dict[str, Any]]) -> list[Found]:
+    found: list[Found] = cursor.execute(_AT_ONCE, (json.dumps(rows),)).fetchall()
+    return found
+
+
+_PUT_ONE = _PUT.format(**{name: f":{name}" for name in _ROW}, from_rows="")
+_FIND_ONE = f"""
+select :n, submissions.digest, orders.state,
+       case when submissions.digest is null then orders.payload end
+from (select 1) one
+left join submissions
+  on submissions.merchant_id = :merchant_id and submissions.order_id = :order_id
+left join orders on {_OF_LEDGER.format(merchant_id=":merchant_id", order_id=":order_id")}"""
+
+
+def _by_row(cursor: Any, rows: Sequence[dict[str, Any]]) -> list[Found]:
+    """In one transaction. What was there is read before anything is written."""
+    found = [cursor.execute(_FIND_ONE, row).fetchone() for row in rows]
+    cursor.executemany(_PUT_ONE, rows)
+    return found

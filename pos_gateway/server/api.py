@@ -1,0 +1,177 @@
+"""FastAPI's routes: those that read, and the documents of all."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+from urllib.parse import unquote
+
+from fastapi import FastAPI, Header, Path, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response, StreamingResponse
+from pydantic import AfterValidator
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+
+from pos_gateway import __version__
+from pos_gateway.domain.errors import FieldError
+from pos_gateway.domain.record import identifier
+from pos_gateway.server.access import Access
+from pos_gateway.server.asgi import internal
+from pos_gateway.server.following import PAGE, Following, stream
+from pos_gateway.server.orders import Orders, masked_event
+from pos_gateway.server.problems import Problem
+from pos_gateway.server.reading import Reading
+from pos_gateway.server.submitting import Submission
+from pos_gateway.tokens.token import Capability, Token
+
+#: Most seconds of a long poll, and between two comments of a stream.
+LONGEST_WAIT, HEARTBEAT = 60.0, 15.0
+
+
+def _unquoted(text: str) -> str:
+    found = identifier(unquote(text))
+    if found is None:
+        raise ValueError("should be 1 to 128 visible ASCII characters, in a URL percent-encoded")
+    return found
+
+
+#: Of a path that is not decoded yet (see ``asgi.py``): an id may have slashes in it.
+MerchantId = Annotated[str, Path(), AfterValidator(_unquoted)]
+OrderId = Annotated[str, Path(), AfterValidator(_unquoted)]
+Position = Annotated[int, Query(ge=0, le=2**63 - 1, description="The last position that you have.")]
+
+
+def application(
+    access: Access,
+    submission: Submission,
+    orders: Orders,
+    following: Following,
+    reading: Reading,
+    *,
+    problem: Callable[[], str | None],
+) -> FastAPI:
+    """The routes.
+
+    Args:
+        problem: why this process is not ready; None: it is.
+    """
+    app = FastAPI(
+        title="POS Gateway",
+        version=__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    _report_problems(app)
+
+    def token_of(request: Request, needed: Capability) -> Token:
+        return access.require(request.headers.raw, needed)
+
+    @app.get("/v1/merchants/{merchant_id}/orders/{order_id}", tags=["orders"])
+    async def show_order(request: Request, merchant_id: MerchantId, order_id: OrderId) -> Response:
+        """An order's state, attempts and events."""
+        token = token_of(request, Capability.READ)
+        reveal = token.role.allows(Capability.REVEAL)
+        return _json(await reading(lambda: orders.show(merchant_id, order_id, reveal=reveal)))
+
+    @app.post("/v1/merchants/{merchant_id}/orders/{order_id}/cancel", tags=["orders"])
+    async def cancel_order(
+        request: Request, merchant_id: MerchantId, order_id: OrderId
+    ) -> Response:
+        """Ask for an order to be cancelled."""
+        reply = await submission.cancel(dict(request.scope), request.receive, merchant_id, order_id)
+        return Response(reply.body, reply.status, media_type="application/json")
+
+    @app.get("/v1/events", tags=["events"])
+    async def events(
+        request: Request,
+        after: Position = 0,
+        limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
+        wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT, allow_inf_nan=False)] = 0.0,
+    ) -> Response:
+        """The events behind a position, in order; ``wait`` seconds for one if there is none."""
+        shown = _shown(token_of(request, Capability.READ))
+        found = await following.page(after, limit, wait)
+        last = found[-1].position if found else after
+        bodies = b",".join(shown(event.body) for event in found)
+        body = b'{"events":[' + bodies + b'],"next":%d}' % last
+        return Response(body, media_type="application/json")
+
+    @app.get("/v1/events/stream", tags=["events"])
+    async def event_stream(
+        request: Request,
+        after: Position | None = None,
+        last_event_id: Annotated[int | None, Header(ge=0, le=2**63 - 1)] = None,
+    ) -> Response:
+        """The events behind a position, as server-sent events; without one, from now on."""
+        shown = _shown(token_of(request, Capability.READ))
+        begin = last_event_id if last_event_id is not None else after
+        if begin is None:
+            begin = await following.last()
+        return StreamingResponse(
+            stream(following, begin, heartbeat=HEARTBEAT, shown=shown),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        )
+
+    @app.get("/healthz", tags=["health"])
+    async def healthz() -> Response:
+        """200 while the process runs."""
+        return _json({"healthy": True})
+
+    @app.get("/readyz", tags=["health"])
+    async def readyz() -> Response:
+        """200, or 503 while it cannot take orders; the metrics port's page says why."""
+        is_ready = problem() is None
+        return _json({"ready": is_ready}, 200 if is_ready else 503)
+
+    return app
+
+
+def _shown(token: Token) -> Callable[[bytes], bytes]:
+    """What a token's holder may see of an event."""
+    if token.role.allows(Capability.REVEAL):
+        return lambda body: body
+    return lambda body: to_json(masked_event(body))
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(
+        to_json(content),
+        status,
+        media_type="application/json",
+        headers={"cache-control": "no-store"},
+    )
+
+
+def _report_problems(app: FastAPI) -> None:
+    """Every error is a problem detail."""
+
+    async def of_problem(_request: Request, error: Exception) -> Response:
+        assert isinstance(error, Problem)  # noqa: S101
+        headers = {name.decode(): value.decode() for name, value in error.headers()}
+        return Response(error.body(), error.status, headers=headers)
+
+    async def of_request(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101
+        errors = [
+            FieldError(str(each["loc"][-1]), each["msg"][:1].lower() + each["msg"][1:])
+            for each in error.errors()
+        ]
+        detail = "; ".join(map(str, errors))
+        return await of_problem(request, Problem(422, "invalid_request", detail, errors=errors))
+
+    async def of_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101
+        code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+        detail = f"there is no {request.method} {request.url.path[:200]}; see /openapi.json"
+        problem = Problem(error.status_code, code, detail, headers=error.headers)
+        return await of_problem(request, problem)
+
+    async def of_mistake(request: Request, error: Exception) -> Response:
+        return await of_problem(request, internal())
+
+    app.add_exception_handler(Problem, of_problem)
+    app.add_exception_handler(RequestValidationError, of_request)
+    app.add_exception_handler(HTTPException, of_http)
+    app.add_exception_handler(Exception, of_mistake)

@@ -1,0 +1,80 @@
+"""Reads a request's body: all of it, or a problem. ``uvicorn_internals.py`` bounds its time."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from pos_gateway.server.problems import Problem
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+
+class Disconnected(Exception):
+    """The client went away before its request was read: no reply can be sent."""
+
+
+def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    """A header's value; None: absent. Raises Problem if it comes twice.
+
+    Of two, a proxy may have checked the one that we do not read.
+    """
+    found: bytes | None = None
+    for each, value in headers:
+        if each == name:
+            if found is not None:
+                raise Problem(400, "repeated_header", f"the header {name.decode()} comes twice")
+            found = value
+    return found
+
+
+async def read_body(
+    scope: Scope, receive: Receive, limit: int, *, content_types: tuple[bytes, ...]
+) -> bytes:
+    """The request's whole body.
+
+    Args:
+        limit: most bytes.
+        content_types: those that are taken, without parameters.
+
+    Raises:
+        Problem: 400, 413 or 415.
+        Disconnected: the client is gone.
+    """
+    headers = scope["headers"]
+    _require_type(headers, content_types)
+    length = header(headers, b"content-length")
+    if length is not None and int(length) > limit:  # the parser has refused what is no number
+        raise _too_large(limit)
+    message = await _next(receive)
+    body: bytes = message["body"]
+    while message["more_body"] and len(body) <= limit:
+        message = await _next(receive)
+        body += message["body"]
+    if len(body) > limit:
+        raise _too_large(limit)
+    return body
+
+
+async def _next(receive: Receive) -> Any:
+    message = await receive()
+    if message["type"] != "http.request":
+        raise Disconnected
+    return message
+
+
+def _require_type(headers: Iterable[tuple[bytes, bytes]], content_types: tuple[bytes, ...]) -> None:
+    content_type = header(headers, b"content-type")
+    if content_type is None or content_type.split(b";")[0].strip().lower() not in content_types:
+        wanted = " or ".join(each.decode() for each in content_types)
+        detail = f"the request's Content-Type should be {wanted}"
+        raise Problem(415, "unsupported_media_type", detail, close=True)
+    coding = header(headers, b"content-encoding")
+    if coding is not None and coding.strip().lower() not in (b"", b"identity"):
+        detail = "a compressed body is not taken: send it without Content-Encoding"
+        raise Problem(415, "unsupported_encoding", detail, close=True)
+
+
+def _too_large(limit: int) -> Problem:
+    detail = f"the request's body has more than {limit} bytes (POS_GATEWAY_MAX_ORDER_BYTES)"
+    return Problem(413, "too_large", detail, close=True)

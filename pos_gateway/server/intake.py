@@ -1,0 +1,283 @@
+"""Takes orders in groups: what comes while one group is at the database is the next group.
+
+One thread writes: it compares a group's orders with those that are known, in one transaction, and
+publishes the others together. Each request waits for its own orders' confirms, and no longer than
+``TIMEOUT``. So orders share a commit and a round trip, and none waits for a stalled server.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from queue import SimpleQueue
+
+import structlog
+
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.domain.errors import BrokerUnavailable, LedgerUnavailable, PublishError
+from pos_gateway.ledger.submissions import Known, Submissions, Submitting
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.telemetry import metrics
+
+log = structlog.get_logger(__name__)
+
+#: Seconds that a request waits for the broker's confirm.
+TIMEOUT = 1.5
+#: Seconds that a group waits for the database. Orders are taken without it: workers compare them.
+LOOK_UP_TIMEOUT = 0.5
+#: Most messages of a group: the thread lets others run between two.
+GROUP = 500
+#: Seconds between two attempts to connect to a broker that is away.
+RECONNECT_AFTER = 0.5
+#: How often a message is written at most: again if its connection was lost before its confirm.
+_WRITES = 2
+
+
+class Verdict(StrEnum):
+    """A message's result."""
+
+    #: The broker has stored it in a queue.
+    STORED = "stored"
+    #: Its order has ended; nothing was published.
+    ENDED = "ended"
+    #: Its order is known with other content; nothing was published.
+    DIFFERENT = "different"
+    #: Its order's ``deliver_by`` has passed, and it was never submitted; nothing was published.
+    LATE = "late"
+    #: It may or may not be stored.
+    UNKNOWN = "unknown"
+
+
+@dataclass(slots=True, eq=False)
+class Posted:
+    """A message to publish, and its result."""
+
+    message: Message
+    #: The order to compare; None: a cancel request.
+    order: Submitting | None = None
+    is_compared: bool = False
+    verdict: Verdict = Verdict.UNKNOWN
+    #: The order's state, if it was known before; or why it is not stored.
+    state: str | None = None
+    error: str | None = None
+    request: "_Request | None" = None
+    writes: int = 0
+
+
+class _Request:
+    """The messages that one HTTP request waits for."""
+
+    __slots__ = ("done", "left")
+
+    def __init__(self, count: int, done: "asyncio.Future[None]") -> None:
+        self.left = count
+        self.done = done
+
+
+class Intake:
+    """Publishes what requests post. ``post`` is for the event loop, the rest for any thread.
+
+    Args:
+        publisher: of its own.
+        submissions: likewise; None: nothing is compared.
+    """
+
+    def __init__(
+        self, publisher: Publisher, submissions: Submissions, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._publisher = publisher
+        self._submissions = submissions
+        self._clock = clock
+        self._queue: SimpleQueue[Sequence[Posted] | None] = SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._database = ThreadPoolExecutor(1, "submissions")
+        #: The look-up that the database has not answered in time.
+        self._late: Future[list[Known]] | None = None
+        self._settled: deque[Posted] = deque()
+        self._is_woken = False
+        #: Messages that are written and not confirmed, by the message.
+        self._written: dict[int, Posted] = {}
+        self._is_refused = False
+        self._connect_at = 0.0
+        #: Why the broker takes nothing; None: it does.
+        self.problem: str | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Connect, and publish from now on."""
+        self._loop = loop
+        self._thread = threading.Thread(target=self._run, name="intake", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Publish what is posted, and end."""
+        self._queue.put(None)
+        if self._thread is not None:
+            self._thread.join(TIMEOUT)
+        self._publisher.close()
+        self._database.shutdown(wait=False, cancel_futures=True)
+        self._submissions.close()
+
+    async def post(self, posted: Sequence[Posted]) -> None:
+        """Return once each has its verdict, ``TIMEOUT`` seconds later at the latest."""
+        loop = asyncio.get_running_loop()
+        request = _Request(len(posted), loop.create_future())
+        for each in posted:
+            each.request = request
+        timer = loop.call_later(TIMEOUT, _give_up, request)
+        self._queue.put(posted)
+        try:
+            await request.done
+        finally:
+            timer.cancel()
+
+    # The intake's thread.
+
+    def _run(self) -> None:
+        self._connect()
+        stopping = False
+        while not stopping:
+            group, stopping = self._next_group()
+            try:
+                self._publish(self._to_publish(group))
+            except Exception as error:
+                # Any error: requests would wait for a thread that has ended.
+                log.exception("intake.failed")
+                for each in group:
+                    self._settle(each, Verdict.UNKNOWN, error=repr(error))
+
+    def _next_group(self) -> tuple[list[Posted], bool]:
+        group: list[Posted] = []
+        posted = self._queue.get()
+        while posted is not None:
+            group += [each for each in posted if not _is_given_up(each)]
+            if len(group) >= GROUP or self._queue.empty():
+                return group, False
+            posted = self._queue.get()
+        return group, True
+
+    def _to_publish(self, group: Sequence[Posted]) -> list[Posted]:
+        """Those of a group that are to be published; the others are settled."""
+        comparable = [each for each in group if each.order is not None and not each.is_compared]
+        known = self._look_up([each.order for each in comparable if each.order is not None])
+        if known is None:
+            metrics.http_uncompared.inc(len(comparable))
+            return list(group)
+        for each, answer in zip(comparable, known, strict=True):
+            each.is_compared = True
+            each.state = None if answer.state is None else answer.state.value
+            verdict = _verdict(each, answer)
+            if verdict is not None:
+                self._settle(each, verdict)
+        return [each for each in group if each.verdict is Verdict.UNKNOWN]
+
+    def _look_up(self, orders: list[Submitting]) -> list[Known] | None:
+        """What is known of these; None: the database does not say in time."""
+        if not orders:
+            return []
+        late = self._late
+        if late is not None and not late.done():
+            return None
+        self._late = None
+        now = self._clock.now().timestamp()
+        looking = self._database.submit(self._submissions.write, orders, now)
+        try:
+            return looking.result(LOOK_UP_TIMEOUT)
+        except TimeoutError:
+            self._late = looking
+            log.warning("submissions.unavailable", error=f"no answer in {LOOK_UP_TIMEOUT:g} s")
+        except LedgerUnavailable as error:
+            log.warning("submissions.unavailable", error=str(error))
+        return None
+
+    def _publish(self, posted: Sequence[Posted]) -> None:
+        if not posted:
+            return
+        if self._is_refused:  # a refusal may be the topology's: it is declared again
+            self._is_refused = False
+            self._publisher.renew()
+        if self.problem is not None and time.monotonic() < self._connect_at:
+            self._fail(posted, self.problem)
+            return
+        for each in posted:
+            each.writes += 1
+            self._written[id(each.message)] = each
+        try:
+            self._publisher.start([each.message for each in posted], self._on_told)
+        except PublishError as error:
+            for each in posted:
+                self._written.pop(id(each.message), None)
+            self._connect_at = time.monotonic() + RECONNECT_AFTER
+            self._fail(posted, str(error))
+        else:
+            self.problem = None
+
+    def _fail(self, posted: Sequence[Posted], problem: str) -> None:
+        self.problem = problem
+        for each in posted:
+            self._settle(each, Verdict.UNKNOWN, error=problem)
+
+    def _connect(self) -> None:
+        try:
+            self._publisher.connect()
+        except PublishError as error:
+            self.problem = str(error)
+            log.warning("broker.unavailable", error=self.problem)
+
+    # The thread that reads confirms, and the intake's.
+
+    def _on_told(self, message: Message, error: PublishError | None) -> None:
+        each = self._written.pop(id(message), None)
+        if each is None:
+            return
+        if error is None:
+            self._settle(each, Verdict.STORED)
+        elif isinstance(error, BrokerUnavailable) and each.writes < _WRITES:
+            self._queue.put([each])  # on a connection that turned out to be dead
+        else:
+            self._is_refused |= not isinstance(error, BrokerUnavailable)
+            self._settle(each, Verdict.UNKNOWN, error=str(error))
+
+    def _settle(self, each: Posted, verdict: Verdict, *, error: str | None = None) -> None:
+        each.verdict, each.error = verdict, error
+        self._settled.append(each)
+        if not self._is_woken and self._loop is not None:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self._tell)
+
+    # The event loop.
+
+    def _tell(self) -> None:
+        self._is_woken = False  # before the first is taken: a later one wakes again
+        while self._settled:
+            request = self._settled.popleft().request
+            if request is None:
+                continue
+            request.left -= 1
+            if request.left == 0 and not request.done.done():
+                request.done.set_result(None)
+
+
+def _verdict(posted: Posted, known: Known) -> Verdict | None:
+    """What becomes of an order without being published; None: it is published."""
+    if known.is_different:
+        return Verdict.DIFFERENT
+    if known.state is not None and known.state.is_final:
+        return Verdict.ENDED
+    if posted.order is not None and posted.order.is_late and not known.is_known:
+        return Verdict.LATE
+    return None
+
+
+def _give_up(request: _Request) -> None:
+    if not request.done.done():
+        request.done.set_result(None)
+
+
+def _is_given_up(each: Posted) -> bool:
+    return each.request is not None and each.request.done.done()

@@ -1,0 +1,114 @@
+"""One order, as the HTTP API shows it."""
+
+from typing import Any
+
+from pydantic_core import from_json
+from sqlalchemy import Engine
+
+from pos_gateway.broker.message import Message
+from pos_gateway.domain.errors import InvalidOrder
+from pos_gateway.domain.masking import MASK, masked
+from pos_gateway.domain.order import Order
+from pos_gateway.events.archive import Archive
+from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
+from pos_gateway.ledger.states import Action, Key
+from pos_gateway.ledger.submissions import submitted_at
+from pos_gateway.runtime.clock import shown
+from pos_gateway.server.problems import Problem
+from pos_gateway.server.submitting import SUBMITTED
+
+
+class Orders:
+    """Reads orders. Safe from threads. Raises SQLAlchemyError when the database is away."""
+
+    def __init__(self, engine: Engine, admin: OrderAdmin, archive: Archive) -> None:
+        self._engine = engine
+        self._admin = admin
+        self._archive = archive
+
+    def show(self, merchant_id: str, order_id: str, *, reveal: bool) -> dict[str, Any]:
+        """The order's state, attempts and events.
+
+        Args:
+            reveal: show what may quote a customer; else it is masked.
+
+        Raises:
+            Problem: 404.
+        """
+        key = Key(merchant_id, order_id)
+        standing = self._admin.one(key)
+        cancellation = self._admin.one(Key(merchant_id, order_id, Action.CANCEL))
+        came_at = submitted_at(self._engine, key)
+        if standing is None and came_at is None and cancellation is None:
+            detail = f"no order {order_id!r} of merchant {merchant_id!r} is known"
+            raise Problem(404, "unknown_order", detail)
+        told = self._archive.of_order(
+            key,
+            standing.reopened if standing else 0,
+            cancellation.reopened if cancellation else 0,
+        )
+        return {
+            "order_id": order_id,
+            "merchant_id": merchant_id,
+            "state": standing.state.value if standing else SUBMITTED,
+            "submitted_at": shown(came_at),
+            **_standing(standing, reveal=reveal),
+            "cancellation": _cancellation(cancellation, reveal=reveal),
+            "events": [_event(message, reveal=reveal) for message in told],
+        }
+
+
+def masked_event(body: bytes) -> dict[str, Any]:
+    """An event with all masked that may be personal."""
+    event: dict[str, Any] = from_json(body)
+    if event.get("reason"):
+        event["reason"]["message"] = MASK
+    try:
+        order = event.get("order")
+        event["order"] = None if order is None else masked(Order.parse(order))
+    except InvalidOrder:
+        event["order"] = MASK
+    return event
+
+
+def _standing(order: OrderStanding | None, *, reveal: bool) -> dict[str, Any]:
+    if order is None:
+        return {"external_id": None, "reason": None, "attempt_count": 0}
+    return {
+        "external_id": order.external_id,
+        "reason": _reason(order, reveal=reveal),
+        "attempt_count": order.attempts,
+        "deliver_by": shown(order.deliver_by),
+        "in_doubt_since": shown(order.doubt_since),
+        "created_at": shown(order.created_at),
+        "updated_at": shown(order.updated_at),
+    }
+
+
+def _reason(order: OrderStanding, *, reveal: bool) -> dict[str, str] | None:
+    if not order.reason_code:
+        return None
+    return {
+        "code": order.reason_code,
+        "message": (order.reason_message or "") if reveal else MASK,
+    }
+
+
+def _cancellation(request: OrderStanding | None, *, reveal: bool) -> dict[str, Any] | None:
+    if request is None:
+        return None
+    return {
+        "state": request.state.value,
+        "reason": _reason(request, reveal=reveal),
+        "attempt_count": request.attempts,
+        "updated_at": shown(request.updated_at),
+    }
+
+
+def _event(message: Message, *, reveal: bool) -> dict[str, Any]:
+    """An event without the order, which this is about."""
+    event = from_json(message.body) if reveal else masked_event(message.body)
+    return {name: value for name, value in event.items() if name not in _OF_ORDER}
+
+
+_OF_ORDER = ("order", "order_id", "merchant_id", "merchant")

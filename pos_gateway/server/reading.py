@@ -1,0 +1,59 @@
+"""Database reads for requests: on a few threads, within a time, and not too many at once."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.server.problems import Problem
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+#: Reads at once, most that may wait for their turn, and seconds for each, waiting included.
+THREADS, WAITING, TIMEOUT = 8, 256, 5.0
+
+
+class Reading:
+    """Runs reads. For the event loop."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, "reads")
+        self._count = 0
+
+    async def __call__(self, read: Callable[[], T]) -> T:
+        """The result of ``read``.
+
+        Raises:
+            Problem: 503: the database is away or slow, or too many read at once.
+        """
+        if self._count >= WAITING:
+            detail = f"{self._count} requests wait for the database"
+            raise Problem(503, "database_busy", detail, retry_after=1)
+        self._count += 1
+        reading = asyncio.get_running_loop().run_in_executor(self._threads, read)
+        reading.add_done_callback(self._done)
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                return await asyncio.shield(reading)
+        except TimeoutError:
+            detail = f"the database did not answer within {TIMEOUT:g} s"
+            raise Problem(503, "database_unavailable", detail, retry_after=1) from None
+        except (SQLAlchemyError, LedgerUnavailable) as error:
+            log.warning("database.unavailable", error=str(error))
+            detail = "the database does not answer"
+            raise Problem(503, "database_unavailable", detail, retry_after=1) from None
+
+    def close(self) -> None:
+        """End. Reads that have begun go on."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _done(self, reading: "asyncio.Future[T]") -> None:
+        self._count -= 1
+        if not reading.cancelled():
+            reading.exception()  # its request may have given up

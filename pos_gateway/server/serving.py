@@ -1,0 +1,79 @@
+"""Runs the server until it is told to stop."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from pos_gateway.server.site import Site
+from pos_gateway.server.uvicorn_internals import Protocol, Server
+
+#: Seconds for requests in flight when it stops.
+GRACE = 10
+#: Seconds without a request after which a connection is closed: longer than a proxy's own limit
+#: (60 s, mostly), which would else send a request at the moment of closing.
+KEEP_ALIVE = 75
+
+
+def serve(
+    site: Site,
+    host: str,
+    port: int,
+    *,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    on_ready: Callable[[str, int], None],
+) -> None:
+    """Serve until SIGTERM or SIGINT; a second one ends the process at once.
+
+    Args:
+        host, port: where; port 0 is a free one.
+        certificate, key: PEM files, for TLS.
+        on_ready: called with address and port once it listens.
+
+    Raises:
+        OSError: it cannot listen there.
+    """
+    with _listening(host, port) as listener:
+        config = _config(site, certificate, key)
+        server = Server(config, on_stop=site.following.stop)
+        address, bound = listener.getsockname()[:2]
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(site, server, listener, lambda: on_ready(address, bound)))
+
+
+async def _serve(
+    site: Site, server: Server, listener: socket.socket, on_ready: Callable[[], None]
+) -> None:
+    site.start()
+    try:
+        on_ready()
+        await server.serve(sockets=[listener])
+    finally:
+        site.stop()
+
+
+def _config(site: Site, certificate: Path | None, key: Path | None) -> uvicorn.Config:
+    limits = {"max_connections": site.settings.http_connections}
+    return uvicorn.Config(
+        site.app,
+        http=type("Protocol", (Protocol,), limits),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=GRACE,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+    )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=2048)

@@ -1,0 +1,118 @@
+"""The server's composition root: Settings -> Site. What is started here is stopped here."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from math import inf
+
+import structlog
+
+from pos_gateway.broker.publisher import Publisher
+from pos_gateway.database.engine import open_database, require_current
+from pos_gateway.domain.split import Split
+from pos_gateway.events.archive import Archive
+from pos_gateway.events.hydration import Hydration
+from pos_gateway.ledger.order_admin import OrderAdmin
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.submissions import Submissions
+from pos_gateway.routing.splits import SplitWatch
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.vault import Vault
+from pos_gateway.server.access import Access
+from pos_gateway.server.api import application
+from pos_gateway.server.asgi import Application
+from pos_gateway.server.following import Event, Following
+from pos_gateway.server.intake import Intake
+from pos_gateway.server.load import Load
+from pos_gateway.server.orders import Orders
+from pos_gateway.server.reading import Reading
+from pos_gateway.server.submitting import Submission
+from pos_gateway.settings import Settings
+from pos_gateway.telemetry.port import MetricsPort
+from pos_gateway.tokens.rate import RateLimits
+from pos_gateway.tokens.store import TokenStore
+from pos_gateway.tokens.tokens import REFRESH_EVERY, Tokens
+
+log = structlog.get_logger(__name__)
+
+
+class Site:
+    """All components of a server, put together. The constructor does no I/O."""
+
+    def __init__(self, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.settings = settings
+        self.database = open_database(settings.database_url)
+        payloads = Payloads(Vault(settings.secret_keys))
+        self.tokens = Tokens(TokenStore(self.database, clock), clock)
+        limits = RateLimits(settings.http_rate or inf)
+        self.intake = Intake(
+            Publisher(settings.broker_url), Submissions(self.database, payloads), clock
+        )
+        self._own_split = Split(percent=settings.canary_percent)
+        self._splits = SplitWatch(settings.broker_url)
+        self.reading = Reading()
+        self._archive = Archive(self.database, Hydration(payloads))
+        self.following = Following(self._read_events, self._last_position)
+        access = Access(self.tokens, limits)
+        submission = Submission(
+            access,
+            Load(settings.http_in_flight),
+            self.intake,
+            split=self._split,
+            largest=settings.max_order_bytes,
+            clock=clock,
+        )
+        orders = Orders(self.database, OrderAdmin(self.database, payloads), self._archive)
+        api = application(
+            access, submission, orders, self.following, self.reading, problem=self.problem
+        )
+        #: The ASGI application.
+        self.app = Application(
+            {"/v1/orders": submission.submit, "/v1/orders/batch": submission.submit_batch}, api
+        )
+        self.metrics_port = MetricsPort(settings.metrics_port, settings.metrics_host)
+        self.metrics_port.readiness.require("broker", lambda: self.intake.problem)
+        self.metrics_port.readiness.require("tokens", lambda: self.tokens.problem)
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        """Check the database, and start what runs beside requests. Call it in the event loop.
+
+        Raises:
+            PendingMigration, SchemaTooNew, SQLAlchemyError: the database cannot be used.
+        """
+        require_current(self.database)
+        self.tokens.refresh()
+        threading.Thread(target=self._refresh, name="tokens", daemon=True).start()
+        self.metrics_port.start()
+        self.intake.start(asyncio.get_running_loop())
+
+    def stop(self) -> None:
+        """Stop what ``start`` started. Idempotent."""
+        self._stopping.set()
+        self.following.stop()
+        self.intake.stop()
+        self._splits.close()
+        self.reading.close()
+        self.tokens.flush()
+        self.metrics_port.stop()
+        self.database.dispose()
+
+    def problem(self) -> str | None:
+        """Why it takes no orders; None: it does."""
+        problems = self.metrics_port.readiness.problems()
+        return next(iter(problems.values()), None)
+
+    def _split(self) -> Split:
+        return self._splits.split() or self._own_split
+
+    def _refresh(self) -> None:
+        while not self._stopping.wait(REFRESH_EVERY):
+            self.tokens.refresh()
+
+    async def _read_events(self, after: int, most: int) -> Sequence[Event]:
+        found = await self.reading(lambda: self._archive.after(after, most))
+        return [Event(position, each.routing_key, each.body) for position, each in found]
+
+    async def _last_position(self) -> int:
+        return (await self.reading(self._archive.extent)).published

@@ -1,0 +1,263 @@
+"""Orders and cancel requests, in: every order takes these routes, so they are plain ASGI.
+
+A body's bytes are parsed once, by ``Order``, and published as they came.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from pos_gateway.broker import wire
+from pos_gateway.client import CANCEL_FOR, home_of, require_readable
+from pos_gateway.domain.errors import InvalidOrder
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.split import Split
+from pos_gateway.domain.trace_context import TraceContext
+from pos_gateway.ledger.submissions import Submitting, digest
+from pos_gateway.runtime.clock import Clock
+from pos_gateway.server.access import Access
+from pos_gateway.server.body import Receive, Scope, header, read_body
+from pos_gateway.server.intake import Intake, Posted, Verdict
+from pos_gateway.server.load import Load
+from pos_gateway.server.problems import Problem, invalid
+from pos_gateway.tokens.token import Capability, Token
+
+#: Most orders of a batch, and most bytes.
+BATCH, BATCH_BYTES = 1000, 16 * 1024 * 1024
+#: Orders of a batch that are parsed before other requests get their turn: two milliseconds' worth.
+_YIELD_EVERY = 40
+#: Lists and objects of an order up to which it cannot be nested too deeply for a worker.
+_FLAT = 100
+#: Most bytes of a cancel request.
+_CANCEL_BYTES = 4096
+#: Bytes that a message has beside its order.
+_AROUND = len(wire.body_of(b""))
+
+_JSON = (b"application/json",)
+_BATCH_TYPES = (b"application/json", b"application/x-ndjson")
+
+#: The state of an order that no worker has seen yet.
+SUBMITTED = "submitted"
+
+
+class Reply(NamedTuple):
+    """A reply in JSON."""
+
+    status: int
+    body: bytes
+
+
+Handler = Callable[[Scope, Receive], Awaitable[Reply]]
+
+
+class Submission:
+    """The routes. For the event loop. Each raises Problem.
+
+    Args:
+        split: the canary split in force.
+        largest: most bytes of an order's message.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        load: Load,
+        intake: Intake,
+        *,
+        split: Callable[[], Split],
+        largest: int,
+        clock: Clock,
+    ) -> None:
+        self._access = access
+        self._load = load
+        self._intake = intake
+        self._split = split
+        self._largest = largest - _AROUND
+        self._clock = clock
+
+    async def submit(self, scope: Scope, receive: Receive) -> Reply:
+        """``POST /v1/orders``: 202 once the broker has stored it; 200 if it has ended."""
+        self._access.require(scope["headers"], Capability.SUBMIT)
+        with self._load.taking(_size(scope, self._largest)):
+            body = await read_body(scope, receive, self._largest, content_types=_JSON)
+            posted = self._posted(self._parsed(body), _trace(scope))
+            await self._intake.post((posted,))
+        return _reply(posted)
+
+    async def submit_batch(self, scope: Scope, receive: Receive) -> Reply:
+        """``POST /v1/orders/batch``: 207, and a result for each order, in order."""
+        token = self._access.require(scope["headers"], Capability.SUBMIT, cost=0)
+        with self._load.taking(_size(scope, BATCH_BYTES)):
+            body = await read_body(scope, receive, BATCH_BYTES, content_types=_BATCH_TYPES)
+            results = await self._batch(body, token, _trace(scope))
+        if results and all(each.status == 503 for each in results):
+            detail = "none of the orders is known to be stored; send them all again"
+            raise Problem(503, "broker_unavailable", detail, retry_after=1)
+        return Reply(207, b"[" + b",".join(each.body for each in results) + b"]")
+
+    async def cancel(
+        self, scope: Scope, receive: Receive, merchant_id: str, order_id: str
+    ) -> Reply:
+        """``POST …/cancel``: 202 once the broker has stored the request."""
+        self._access.require(scope["headers"], Capability.SUBMIT)
+        with self._load.taking(_CANCEL_BYTES):
+            request = await self._cancel_request(scope, receive, merchant_id, order_id)
+            key = home_of(merchant_id, self._split())
+            message = wire.cancel_message(order_id, request.to_json(), routing_key=key)
+            posted = Posted(message.following(_trace(scope)))
+            await self._intake.post((posted,))
+        if posted.verdict is not Verdict.STORED:
+            raise _unavailable(posted)
+        return Reply(202, to_json({"order_id": order_id, "merchant_id": merchant_id}))
+
+    async def _cancel_request(
+        self, scope: Scope, receive: Receive, merchant_id: str, order_id: str
+    ) -> CancelRequest:
+        record: dict[str, Any] = {"deliver_by": (self._clock.now() + CANCEL_FOR).isoformat()}
+        if header(scope["headers"], b"content-type") is not None:
+            body = await read_body(scope, receive, _CANCEL_BYTES, content_types=_JSON)
+            if body.strip():
+                given = _json(body)
+                if not isinstance(given, dict):
+                    raise Problem(400, "not_an_object", "a cancel request is a JSON object")
+                record |= given
+        try:
+            return CancelRequest.parse({**record, "merchant_id": merchant_id, "order_id": order_id})
+        except InvalidOrder as error:
+            raise invalid(error, "cancel request") from None
+
+    async def _batch(
+        self, body: bytes, token: Token, trace: TraceContext | None
+    ) -> Sequence[Reply]:
+        orders = _orders_in(body)
+        self._access.charge(token, len(orders))
+        results: list[Reply | Posted] = []
+        for number, order in enumerate(orders, 1):
+            try:
+                results.append(self._posted(self._parsed(order), trace))
+            except Problem as problem:
+                results.append(Reply(problem.status, problem.body()))
+            if number % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+        posted = [each for each in results if isinstance(each, Posted)]
+        if posted:
+            await self._intake.post(posted)
+        return [_result(each) if isinstance(each, Posted) else each for each in results]
+
+    def _parsed(self, order: Any) -> Order:
+        """The order, if a worker can read it. Raises Problem.
+
+        Args:
+            order: its bytes, or a part of a batch in one JSON list.
+        """
+        try:
+            if isinstance(order, bytes):
+                self._require_small(order)
+                parsed = Order.parse_json(order)
+            else:
+                parsed = Order.parse(order)
+                self._require_small(parsed.source)
+            if parsed.source.count(b"[") + parsed.source.count(b"{") > _FLAT:
+                require_readable(parsed.source, self._largest + _AROUND)
+        except InvalidOrder as error:
+            raise invalid(error, "order") from None
+        return parsed
+
+    def _require_small(self, order: bytes) -> None:
+        """Before it is parsed. Raises Problem."""
+        try:
+            wire.require_small(order, self._largest)
+        except wire.Malformed as problem:
+            raise Problem(413, "too_large", problem.reason) from None
+
+    def _posted(self, order: Order, trace: TraceContext | None) -> Posted:
+        merchant_id, order_id = order.merchant_id, order.order_id
+        key = home_of(merchant_id, self._split())
+        message = wire.submit_message(order_id, order.source, routing_key=key)
+        is_late = order.expired(self._clock.now())
+        order_known_as = Submitting(merchant_id, order_id, digest(order), is_late)
+        return Posted(message.following(trace), order_known_as)
+
+
+def _reply(posted: Posted) -> Reply:
+    """The reply about one order. Raises Problem."""
+    order = posted.order
+    assert order is not None  # noqa: S101
+    if posted.verdict in (Verdict.STORED, Verdict.ENDED):
+        content = {
+            "order_id": order.order_id,
+            "merchant_id": order.merchant_id,
+            "state": posted.state or SUBMITTED,
+        }
+        return Reply(202 if posted.verdict is Verdict.STORED else 200, to_json(content))
+    if posted.verdict is Verdict.DIFFERENT:
+        raise Problem(
+            409,
+            "order_differs",
+            f"order {order.order_id!r} of merchant {order.merchant_id!r} was submitted with other "
+            "content; an order that has changed needs another order_id",
+        )
+    if posted.verdict is Verdict.LATE:
+        raise Problem(
+            422, "invalid_order", "deliver_by: is in the past, and the order was never submitted"
+        )
+    raise _unavailable(posted)
+
+
+def _result(posted: Posted) -> Reply:
+    """One order's part in a batch's reply."""
+    try:
+        reply = _reply(posted)
+    except Problem as problem:
+        return Reply(problem.status, problem.body())
+    return Reply(reply.status, b'{"status":%d,' % reply.status + reply.body[1:])
+
+
+def _unavailable(posted: Posted) -> Problem:
+    why = posted.error or "no confirm came in time"
+    detail = f"the broker has not confirmed it ({why}); send the same again"
+    return Problem(503, "broker_unavailable", detail, retry_after=1)
+
+
+def _size(scope: Scope, largest: int) -> int:
+    """How many bytes the body has, as announced; without a length it may be the largest."""
+    length = header(scope["headers"], b"content-length")
+    return largest if length is None else min(int(length), largest)
+
+
+def _trace(scope: Scope) -> TraceContext | None:
+    headers = scope["headers"]
+    parent = next((value for name, value in headers if name == b"traceparent"), None)
+    if parent is None:
+        return None
+    said = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    return TraceContext.of(said)
+
+
+def _orders_in(body: bytes) -> Sequence[Any]:
+    """A batch's orders: the lines' bytes, or the list's elements. Raises Problem."""
+    if body.lstrip()[:1] == b"[":
+        if body.count(b"{") > wire.PARTS * 4:
+            raise _batch_too_large()
+        orders = _json(body)
+    else:
+        orders = [line for line in body.split(b"\n", BATCH * 2) if line.strip()]
+    if not orders:
+        raise Problem(400, "empty_batch", "the batch has no order")
+    if len(orders) > BATCH:
+        raise _batch_too_large()
+    found: Sequence[Any] = orders
+    return found
+
+
+def _batch_too_large() -> Problem:
+    return Problem(413, "too_many_orders", f"a batch has {BATCH} orders at most")
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise Problem(400, "not_json", f"the request's body is not JSON: {error}") from None

@@ -1,0 +1,132 @@
+"""What is known of an order that comes by HTTP, on both databases."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import Engine, insert, select
+
+from pos_gateway.database.schema import orders, submissions
+from pos_gateway.domain.order import Order
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Key, State
+from pos_gateway.ledger.submissions import (
+    Known,
+    Submissions,
+    Submitting,
+    digest,
+    prune_submissions,
+)
+from pos_gateway.runtime.vault import Vault, new_key
+
+NEW = Known(is_known=False, is_different=False, state=None)
+SAME = Known(is_known=True, is_different=False, state=None)
+OTHER = Known(is_known=True, is_different=True, state=None)
+ONE = Submitting("m1", "o1", "a" * 64)
+
+
+@pytest.fixture
+def payloads() -> Payloads:
+    return Payloads(Vault(new_key()))
+
+
+@pytest.fixture
+def known(engine: Engine, payloads: Payloads) -> Iterator[Submissions]:
+    submissions = Submissions(engine, payloads)
+    yield submissions
+    submissions.close()
+
+
+def test_the_second_of_an_order_is_compared_with_the_first(known: Submissions) -> None:
+    assert known.write([ONE], 1.0) == [NEW]
+    other = replace(ONE, digest="b" * 64)
+    of_another_merchant = replace(other, merchant_id="m2")
+    assert known.write([ONE, other, of_another_merchant], 2.0) == [SAME, OTHER, NEW]
+    assert known.write([ONE], 3.0) == [SAME], "the first one counts, whatever came since"
+
+
+def test_two_of_one_group_are_compared(known: Submissions) -> None:
+    other = replace(ONE, digest="b" * 64)
+    assert known.write([ONE, other, ONE], 1.0) == [NEW, OTHER, SAME]
+    assert known.write([other], 2.0) == [OTHER]
+
+
+def test_a_late_order_is_not_written(known: Submissions) -> None:
+    late = replace(ONE, is_late=True)
+    assert known.write([late, late], 1.0) == [NEW, NEW]
+    assert known.write([replace(late, digest="b" * 64)], 2.0) == [NEW]
+    known.write([ONE], 3.0)
+    assert known.write([late], 4.0) == [SAME], "it came in time before"
+
+
+def an_order(**others: object) -> Order:
+    record = {
+        "order_id": "o1",
+        "merchant_id": "m1",
+        "placed_at": "2026-01-31T12:00:00Z",
+        "deliver_by": "2026-01-31T12:15:00Z",
+        "currency": "EUR",
+        "items": [{"sku": "s1", "name": "Soup", "quantity": 1, "unit_price": 500}],
+        "total": 500,
+        **others,
+    }
+    return Order.parse_json(json.dumps(record))
+
+
+def row_of(payloads: Payloads, order: Order, key: str = "m1 o1") -> dict[str, object]:
+    merchant_id, order_id = key.split()
+    return {
+        "merchant_id": merchant_id,
+        "order_id": order_id,
+        "action": "submit",
+        "state": "accepted",
+        "ticket": 1,
+        "epoch": 1,
+        "attempts": 1,
+        "deaths": 0,
+        "pending": False,
+        "reopened": 0,
+        "created_at": 1.0,
+        "updated_at": 1.0,
+        "payload": payloads.seal(Key(merchant_id, order_id), order.source),
+    }
+
+
+def test_an_order_that_came_by_amqp_is_compared_with_its_content(
+    engine: Engine, known: Submissions, payloads: Payloads
+) -> None:
+    order = an_order()
+    with engine.begin() as connection:
+        connection.execute(insert(orders).values(row_of(payloads, order)))
+    same = Submitting("m1", "o1", digest(order))
+    other = replace(same, digest=digest(an_order(total=501)))
+    ended = Known(is_known=True, is_different=False, state=State.ACCEPTED)
+    assert known.write([same, other], 2.0) == [ended, replace(ended, is_different=True)]
+    with engine.connect() as connection:
+        assert not connection.execute(select(submissions)).all(), "the ledger knows it already"
+
+
+def test_an_order_whose_content_is_pruned_counts_as_the_same(
+    engine: Engine, known: Submissions, payloads: Payloads
+) -> None:
+    with engine.begin() as connection:
+        row = {**row_of(payloads, an_order()), "payload": None}
+        connection.execute(insert(orders).values(row))
+    assert known.write([ONE], 2.0) == [Known(True, False, State.ACCEPTED)]
+
+
+def test_layout_and_defaults_are_no_content() -> None:
+    order = an_order()
+    relaid = Order.parse_json(json.dumps(json.loads(order.source), indent=2, sort_keys=True))
+    assert digest(relaid) == digest(order)
+    assert digest(an_order(notes=None)) == digest(order)
+    assert digest(an_order(placed_at="2026-01-31T13:00:00+01:00")) != digest(an_order(total=1))
+    assert digest(an_order(extra=1)) != digest(order)
+
+
+def test_old_rows_are_pruned_in_batches(engine: Engine, known: Submissions) -> None:
+    known.write([replace(ONE, order_id=f"o{n}") for n in range(5)], 1.0)
+    known.write([replace(ONE, order_id="young")], 9.0)
+    assert list(prune_submissions(engine, 9.0, batch=2)) == [2, 2, 1]
+    assert known.write([ONE, replace(ONE, order_id="young")], 10.0) == [NEW, SAME]

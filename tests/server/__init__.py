@@ -1,0 +1,1 @@
+"""The HTTP server, as a process on a real socket."""

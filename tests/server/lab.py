@@ -1,0 +1,132 @@
+"""A server process of our own, and a client that says what it sends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.tokens.store import TokenStore
+from pos_gateway.tokens.token import Role
+
+#: Seconds for anything that should happen at once.
+SOON = 20.0
+
+
+def order(order_id: str = "o1", merchant_id: str = "m1", **others: Any) -> dict[str, Any]:
+    """A valid order."""
+    now = datetime.now(UTC)
+    return {
+        "order_id": order_id,
+        "merchant_id": merchant_id,
+        "placed_at": now.isoformat(),
+        "deliver_by": (now + timedelta(minutes=15)).isoformat(),
+        "currency": "EUR",
+        "items": [{"sku": "s1", "name": "Soup", "quantity": 1, "unit_price": 500}],
+        "total": 500,
+        **others,
+    }
+
+
+def token_for(database_url: str, role: Role) -> str:
+    """A new token."""
+    engine = open_database(database_url)
+    try:
+        name = f"{role.value}-{os.urandom(4).hex()}"
+        return TokenStore(engine).create(name, role, operator="test")
+    finally:
+        engine.dispose()
+
+
+def migrated(database_url: str) -> str:
+    """The same, with the schema."""
+    engine = open_database(database_url)
+    upgrade(engine)
+    engine.dispose()
+    return database_url
+
+
+class Server:
+    """``pos-gateway serve`` in a process, and a session that has a backend's token."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", url: str, token: str) -> None:
+        self.process = process
+        self.url = url
+        self.token = token
+        self.session = requests.Session()
+        self.session.trust_env = False
+        self.session.headers["Authorization"] = f"Bearer {token}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, _, port = self.url.removeprefix("http://").partition(":")
+        return host, int(port)
+
+    def post(self, path: str, content: Any = None, **others: Any) -> requests.Response:
+        """Post JSON, or ``data=`` as it is."""
+        if content is not None:
+            others["json"] = content
+        return self.session.post(self.url + path, timeout=SOON, **others)
+
+    def get(self, path: str, **others: Any) -> requests.Response:
+        return self.session.get(self.url + path, timeout=SOON, **others)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Its exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(SOON)
+
+
+@contextmanager
+def serving(
+    broker_url: str,
+    database_url: str,
+    log: Path,
+    settings: Mapping[str, str] | None = None,
+    *arguments: str,
+) -> Iterator[Server]:
+    """A server on a free port."""
+    token = token_for(database_url, Role.BACKEND)
+    environment = os.environ | {
+        "POS_GATEWAY_BROKER_URL": broker_url,
+        "POS_GATEWAY_DATABASE_URL": database_url,
+        "POS_GATEWAY_METRICS_PORT": "0",
+        **(settings or {}),
+    }
+    command = [sys.executable, "-P", "-m", "pos_gateway", "serve", "--port", "0", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+    try:
+        url = _url_of(process, log)
+        assert url is not None, f"it ended with {process.wait()}: {log.read_text()}"
+        yield Server(process, url, token)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _url_of(process: "subprocess.Popen[bytes]", log: Path) -> str | None:
+    """Its URL, once it listens. What it logs goes into the file."""
+    assert process.stderr is not None
+    output = log.open("wb", buffering=0)
+    for line in process.stderr:
+        output.write(line)
+        if b"server.listening" in line:
+            threading.Thread(target=_copy, args=(process.stderr, output), daemon=True).start()
+            where = json.loads(line)
+            return f"http://{where['address']}:{where['port']}"
+    return None
+
+
+def _copy(lines: Any, output: Any) -> None:
+    for line in lines:
+        output.write(line)
+    output.close()
