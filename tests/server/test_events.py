@@ -1,0 +1,134 @@
+"""Events over HTTP, from an order that a worker delivers to the client that waits for it."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from pos_gateway.tokens.token import Role
+from testkit.merchants.client import SimulatedMerchants
+from tests.server.lab import SOON, Server, order, serving, token_for
+from tests.worker.lab import Lab
+
+#: Enough for several pages and for two batches of the pipeline.
+COUNT = 30
+
+
+@pytest.fixture
+def lab(
+    broker_url: str, database_url: str, simulated_merchants: SimulatedMerchants, tmp_path: Path
+) -> Iterator[Lab]:
+    simulated_merchants.reset()
+    lab = Lab(broker_url, database_url, simulated_merchants, tmp_path)
+    yield lab
+    lab.close()
+
+
+def streamed(reply: requests.Response, count: int) -> list[tuple[int, dict[str, Any]]]:
+    """This many events of a stream, with their ids."""
+    found: list[tuple[int, dict[str, Any]]] = []
+    position = None
+    for line in reply.iter_lines():
+        name, _, value = line.decode().partition(": ")
+        if name == "id":
+            position = int(value)
+        elif name == "data" and position is not None:
+            found.append((position, json.loads(value)))
+            if len(found) == count:
+                break
+    return found
+
+
+def test_events_reach_pollers_and_streams_in_order_without_a_gap(lab: Lab, tmp_path: Path) -> None:
+    lab.open_merchants("m1", "m2")
+    ids = [f"o{n}" for n in range(COUNT)]
+    with serving(lab.broker_url, lab.database_url, tmp_path / "server.log") as server:
+        viewer = token_for(lab.database_url, Role.VIEWER)
+        polled: list[dict[str, Any]] = []
+        polling = threading.Thread(target=poll, args=(server, polled))
+        polling.start()
+        stream = server.get("/v1/events/stream", stream=True)
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        with lab.worker():
+            for number, order_id in enumerate(ids):
+                laid_out = json.dumps(
+                    order(order_id, f"m{number % 2 + 1}", customer={"name": "Zoë"}), indent=1
+                )
+                json_type = {"content-type": "application/json"}
+                reply = server.post("/v1/orders", data=laid_out, headers=json_type)
+                assert reply.status_code == 202, reply.text
+            seen = streamed(stream, COUNT)
+            stream.close()
+            polling.join(SOON)
+        assert [position for position, _ in seen] == list(range(1, COUNT + 1))
+        assert [event["position"] for event in polled] == list(range(1, COUNT + 1))
+        assert [event for _, event in seen] == polled
+        assert {event["type"] for event in polled} == {"order.accepted"}
+        assert sorted(event["order_id"] for event in polled) == sorted(ids)
+        assert all(event["order"]["customer"]["name"] == "Zoë" for event in polled)
+
+        resumed = server.get(
+            "/v1/events/stream", stream=True, headers={"Last-Event-ID": str(COUNT - 3)}
+        )
+        assert [position for position, _ in streamed(resumed, 3)] == [COUNT - 2, COUNT - 1, COUNT]
+        resumed.close()
+
+        shown = server.get("/v1/merchants/m1/orders/o0").json()
+        assert shown["state"] == "accepted"
+        assert [event["type"] for event in shown["events"]] == ["order.accepted"]
+        assert shown["external_id"] == shown["events"][0]["external_id"] is not None
+        assert server.post("/v1/orders", order("o0", "m1", total=9)).status_code == 409
+
+        headers = {"Authorization": f"Bearer {viewer}"}
+        masked = requests.get(server.url + "/v1/events", headers=headers, timeout=SOON)
+        assert masked.status_code == 200
+        assert "Zoë" not in json.dumps(masked.json(), ensure_ascii=False)
+        assert masked.json()["events"][0]["order"]["total"] == 500
+
+
+def poll(server: Server, into: list[dict[str, Any]]) -> None:
+    session = requests.Session()
+    session.headers["Authorization"] = f"Bearer {server.token}"
+    after = 0
+    while len(into) < COUNT:
+        reply = session.get(
+            f"{server.url}/v1/events?after={after}&limit=7&wait=20", timeout=2 * SOON
+        )
+        assert reply.status_code == 200, reply.text
+        page = reply.json()
+        into += page["events"]
+        assert page["next"] == (into[-1]["position"] if into else 0)
+        after = page["next"]
+
+
+def test_a_long_poll_without_news_ends_empty(server: Server) -> None:
+    reply = server.get("/v1/events?after=1000000&wait=0.2")
+    assert reply.json() == {"events": [], "next": 1000000}
+
+
+def test_a_stop_ends_streams_and_polls(
+    module_url: str, module_database: str, tmp_path: Path
+) -> None:
+    with serving(module_url, module_database, tmp_path / "server.log") as server:
+        stream = server.get("/v1/events/stream", stream=True)
+        lines = stream.iter_lines()
+        assert next(lines) == b"retry: 1000"
+        replies: list[requests.Response] = []
+        waiting = threading.Thread(
+            target=lambda: replies.append(
+                requests.get(
+                    server.url + "/v1/events?wait=50",
+                    headers={"Authorization": f"Bearer {server.token}"},
+                    timeout=2 * SOON,
+                )
+            )
+        )
+        waiting.start()
+        assert server.stop() == 0
+        assert b": this server stops; reconnect" in list(lines)
+        waiting.join(SOON)
+        assert not replies or replies[0].json()["events"] == []
