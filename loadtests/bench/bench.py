@@ -13,6 +13,7 @@ from loadtests.bench.attacks.series import series
 from loadtests.bench.cases import CASES, Case, Round, report, run
 from loadtests.bench.catalogue import HOSTILE
 from loadtests.bench.events import measure as events
+from loadtests.bench.http import measure as http
 from loadtests.bench.micro.cases import MICROS
 from loadtests.bench.report import machine, number
 from loadtests.bench.servers import Servers
@@ -50,6 +51,7 @@ _WHOLE: Sequence[Measure] = (
     SLOW_MERCHANTS,
     bursts,
     holding,
+    http,
 )
 _ATTACKED: Sequence[Measure] = (backlog, HOSTILE)
 _COSTS: Sequence[Measure] = (admission, cache, *MICROS, events)

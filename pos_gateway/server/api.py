@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Annotated, Any
 from urllib.parse import unquote
 
-from fastapi import FastAPI, Header, Path, Query, Request
+from fastapi import FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from pydantic import AfterValidator
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
@@ -16,15 +16,15 @@ from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.record import identifier
 from pos_gateway.server.access import Access
 from pos_gateway.server.asgi import internal
-from pos_gateway.server.following import PAGE, Following, stream
-from pos_gateway.server.orders import Orders, masked_event
+from pos_gateway.server.following import PAGE, Following
+from pos_gateway.server.orders import Orders, shown_to
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.submitting import Submission
 from pos_gateway.tokens.token import Capability, Token
 
-#: Most seconds of a long poll, and between two comments of a stream.
-LONGEST_WAIT, HEARTBEAT = 60.0, 15.0
+#: Most seconds of a long poll.
+LONGEST_WAIT = 60.0
 
 
 def _unquoted(text: str) -> str:
@@ -90,29 +90,12 @@ def application(
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT, allow_inf_nan=False)] = 0.0,
     ) -> Response:
         """The events behind a position, in order; ``wait`` seconds for one if there is none."""
-        shown = _shown(token_of(request, Capability.READ))
+        shown = shown_to(token_of(request, Capability.READ))
         found = await following.page(after, limit, wait)
         last = found[-1].position if found else after
         bodies = b",".join(shown(event.body) for event in found)
         body = b'{"events":[' + bodies + b'],"next":%d}' % last
         return Response(body, media_type="application/json")
-
-    @app.get("/v1/events/stream", tags=["events"])
-    async def event_stream(
-        request: Request,
-        after: Position | None = None,
-        last_event_id: Annotated[int | None, Header(ge=0, le=2**63 - 1)] = None,
-    ) -> Response:
-        """The events behind a position, as server-sent events; without one, from now on."""
-        shown = _shown(token_of(request, Capability.READ))
-        begin = last_event_id if last_event_id is not None else after
-        if begin is None:
-            begin = await following.last()
-        return StreamingResponse(
-            stream(following, begin, heartbeat=HEARTBEAT, shown=shown),
-            media_type="text/event-stream",
-            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
-        )
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> Response:
@@ -126,13 +109,6 @@ def application(
         return _json({"ready": is_ready}, 200 if is_ready else 503)
 
     return app
-
-
-def _shown(token: Token) -> Callable[[bytes], bytes]:
-    """What a token's holder may see of an event."""
-    if token.role.allows(Capability.REVEAL):
-        return lambda body: body
-    return lambda body: to_json(masked_event(body))
 
 
 def _json(content: Any, status: int = 200) -> Response:

@@ -8,7 +8,7 @@ import structlog
 
 from pos_gateway.server.body import Disconnected, Receive, Scope, Send
 from pos_gateway.server.problems import Problem
-from pos_gateway.server.submitting import Handler, Reply
+from pos_gateway.server.submitting import Handler
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
@@ -21,11 +21,15 @@ class Application:
 
     Args:
         posts: handlers of ``POST`` by path.
+        streams: applications of ``GET`` by path; what they raise before they reply is told.
         rest: the application for other paths.
     """
 
-    def __init__(self, posts: Mapping[str, Handler], rest: ASGI) -> None:
+    def __init__(
+        self, posts: Mapping[str, Handler], streams: Mapping[str, ASGI], rest: ASGI
+    ) -> None:
         self._posts = posts
+        self._streams = streams
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,9 +39,10 @@ class Application:
         began = time.perf_counter()
         # Not decoded: an id may have a slash in it, as %2F.
         scope["path"] = path = scope["raw_path"].decode("ascii")
-        handler = self._posts.get(path)
-        if handler is not None:
-            status = await answered(handler, scope, receive, send)
+        if path in self._posts:
+            status = await _answered(self._posts[path], scope, receive, send)
+        elif path in self._streams:
+            status = await _streamed(self._streams[path], scope, receive, send)
         else:
             status = await self._answered_by_rest(scope, receive, send)
             route = scope.get("route")
@@ -61,26 +66,59 @@ class Application:
         return status
 
 
-async def answered(handler: Handler, scope: Scope, receive: Receive, send: Send) -> int:
+async def _answered(handler: Handler, scope: Scope, receive: Receive, send: Send) -> int:
     """Send the handler's reply, or its problem; returns the status, 499 if the client is gone."""
     try:
-        if scope["method"] != "POST":
-            detail = f"{scope['path']} takes POST only"
-            raise Problem(405, "method_not_allowed", detail, headers={"allow": "POST"}, close=True)
+        _require_method(scope, "POST")
         reply = await handler(scope, receive)
-        headers = [(b"content-type", b"application/json")]
-    except Problem as problem:
-        reply, headers = Reply(problem.status, problem.body()), problem.headers()
     except Disconnected:
         return 499
-    except Exception:
-        log.exception("http.failed", path=scope["path"])
-        failure = internal()
-        reply, headers = Reply(failure.status, failure.body()), failure.headers()
-    headers.append((b"content-length", b"%d" % len(reply.body)))
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": reply.body})
-    return reply.status
+    except Exception as error:  # noqa: BLE001
+        return await _tell(_problem(error, scope), send)
+    headers = [(b"content-type", b"application/json")]
+    return await _reply(reply.status, reply.body, headers, send)
+
+
+async def _streamed(application: ASGI, scope: Scope, receive: Receive, send: Send) -> int:
+    has_begun = False
+
+    async def noting(message: Any) -> None:
+        nonlocal has_begun
+        has_begun = True
+        await send(message)
+
+    try:
+        _require_method(scope, "GET")
+        await application(scope, receive, noting)
+    except Exception as error:
+        if has_begun:
+            raise
+        return await _tell(_problem(error, scope), send)
+    return 200
+
+
+def _require_method(scope: Scope, method: str) -> None:
+    if scope["method"] != method:
+        detail = f"{scope['path']} takes {method} only"
+        raise Problem(405, "method_not_allowed", detail, headers={"allow": method}, close=True)
+
+
+def _problem(error: Exception, scope: Scope) -> Problem:
+    if isinstance(error, Problem):
+        return error
+    log.error("http.failed", path=scope["path"], exc_info=error)
+    return internal()
+
+
+async def _tell(problem: Problem, send: Send) -> int:
+    return await _reply(problem.status, problem.body(), problem.headers(), send)
+
+
+async def _reply(status: int, body: bytes, headers: list[tuple[bytes, bytes]], send: Send) -> int:
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+    return status
 
 
 def internal() -> Problem:

@@ -6,18 +6,16 @@ position of its own: it gets what is kept from memory, and what is older from th
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
-import structlog
-
 from pos_gateway.server.problems import Problem
-from pos_gateway.telemetry import metrics
-
-log = structlog.get_logger(__name__)
 
 #: Seconds between two reads while a client listens, and after one that failed.
 POLL, AGAIN = 0.05, 1.0
+#: Seconds between two times at which all clients that wait are woken.
+HEARTBEAT = 15.0
 #: Most events of a page.
 PAGE = 1000
 #: Most events that are kept, and most bytes of them.
@@ -36,19 +34,21 @@ class Event(NamedTuple):
 
 #: Published events behind a position, at most so many, in order.
 Read = Callable[[int, int], Awaitable[Sequence[Event]]]
+#: A client's wait, which any cause may end.
+Waiter = asyncio.Future[None]
 
 
 class Following:
     """Follows the events. For the event loop.
 
     Args:
-        read: reads a page.
-        last: the last published position.
+        read: reads a page. Raises Problem.
+        last: reads the last published position. Raises Problem.
     """
 
     def __init__(self, read: Read, last: Callable[[], Awaitable[int]]) -> None:
         self._read = read
-        self._last = last
+        self.last = last
         #: The events behind position ``_from``, up to ``_seen``, without gap.
         self._kept: deque[Event] = deque()
         self._bytes = 0
@@ -56,13 +56,38 @@ class Following:
         self._seen = 0
         self._listeners = 0
         self._task: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
-        self._is_stopping = False
+        self._waiters: set[Waiter] = set()
+        self._beat_at = 0.0
+        #: How often all clients were woken for a sign of life.
+        self.beats = 0
+        #: Whether this process stops: streams end, so that their clients go elsewhere.
+        self.is_stopping = False
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether this process stops: streams end, so that their clients go elsewhere."""
-        return self._is_stopping
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Follow while entered."""
+        self._listeners += 1
+        if (self._task is None or self._task.done()) and not self.is_stopping:
+            self._task = asyncio.create_task(self._follow())
+        try:
+            yield
+        finally:
+            self._listeners -= 1
+
+    @contextmanager
+    def waiter(self) -> Iterator[Waiter]:
+        """A future that is done at the next news. Take it before you look for them."""
+        waiter: Waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            yield waiter
+        finally:
+            self._waiters.discard(waiter)
+
+    async def behind(self, position: int, most: int) -> Sequence[Event]:
+        """The events behind this position that there are, in order. Raises Problem."""
+        found = self._remembered(position, most)
+        return await self._read(position, most) if found is None else found
 
     async def page(self, after: int, most: int, wait: float) -> Sequence[Event]:
         """The next events behind this position, in order; none if none came within ``wait`` s.
@@ -70,40 +95,24 @@ class Following:
         Raises:
             Problem: 503: the database is away.
         """
-        until = asyncio.get_running_loop().time() + wait
-        self._listen()
-        try:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait
+        with self.listening():
             while True:
-                news = self._news
-                found = self._remembered(after, most)
-                if found is None:
-                    found = await self._read(after, most)
-                left = until - asyncio.get_running_loop().time()
-                if found or left <= 0 or self._is_stopping:
-                    return found
-                try:
-                    async with asyncio.timeout(left):
-                        await news.wait()
-                except TimeoutError:
-                    return ()
-        finally:
-            self._listeners -= 1
-
-    async def last(self) -> int:
-        """The last published position. Raises Problem."""
-        return await self._last()
+                with self.waiter() as waiter:
+                    found = await self.behind(after, most)
+                    if found or self.is_stopping or loop.time() >= until:
+                        return found
+                    timer = loop.call_at(until, end, waiter)
+                    await waiter
+                    timer.cancel()
 
     def stop(self) -> None:
         """Wake all who wait. Idempotent."""
-        self._is_stopping = True
+        self.is_stopping = True
         self._tell()
         if self._task is not None:
             self._task.cancel()
-
-    def _listen(self) -> None:
-        self._listeners += 1
-        if (self._task is None or self._task.done()) and not self._is_stopping:
-            self._task = asyncio.create_task(self._follow())
 
     def _remembered(self, after: int, most: int) -> Sequence[Event] | None:
         """What is kept behind this position; None: it is older."""
@@ -120,11 +129,11 @@ class Following:
         return found[:most]
 
     async def _follow(self) -> None:
+        self._beat_at = asyncio.get_running_loop().time() + HEARTBEAT
         try:
             while self._listeners:
-                pause = await self._step()
-                if pause:
-                    await asyncio.sleep(pause)
+                await asyncio.sleep(await self._step())
+                self._beat()
         finally:
             # What is published from here on is not seen.
             self._kept.clear()
@@ -134,7 +143,7 @@ class Following:
         """Read what is new; returns the seconds until the next time."""
         try:
             if self._from is None:
-                self._from = self._seen = await self._last()
+                self._from = self._seen = await self.last()
                 self._tell()  # who has waited meanwhile reads once more
             events = await self._read(self._seen, PAGE)
         except Problem:
@@ -144,6 +153,13 @@ class Following:
         if events:
             self._tell()
         return 0.0 if len(events) == PAGE else POLL
+
+    def _beat(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._beat_at:
+            self._beat_at = now + HEARTBEAT
+            self.beats += 1
+            self._tell()
 
     def _keep(self, event: Event) -> None:
         self._kept.append(event)
@@ -155,41 +171,12 @@ class Following:
             self._from = dropped.position
 
     def _tell(self) -> None:
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            end(waiter)
 
 
-async def stream(
-    following: Following, after: int, *, heartbeat: float, shown: Callable[[bytes], bytes]
-) -> AsyncIterator[bytes]:
-    """The events behind a position as server-sent events, until this process stops.
-
-    A slow client delays no other: the next events are read for it when it has taken what came before.
-
-    Args:
-        heartbeat: seconds without an event after which a comment is sent.
-        shown: what this client may see of an event's body.
-    """
-    metrics.http_streams.inc()
-    try:
-        yield b"retry: 1000\n\n"
-        while not following.is_stopping:
-            try:
-                events = await following.page(after, PAGE, heartbeat)
-            except Problem:
-                await asyncio.sleep(AGAIN)
-                events = ()
-            if events:
-                after = events[-1].position
-                yield b"".join(_written(event, shown(event.body)) for event in events)
-            else:
-                yield b": still here\n\n"
-        yield b": this server stops; reconnect\n\n"
-    finally:
-        metrics.http_streams.dec()
-
-
-def _written(event: Event, body: bytes) -> bytes:
-    # JSON has line breaks between its parts only: a backend's order may be laid out on many lines.
-    line = body.replace(b"\r", b" ").replace(b"\n", b" ")
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.position, event.type.encode(), line)
+def end(waiter: Waiter) -> None:
+    """End a wait. Idempotent."""
+    if not waiter.done():
+        waiter.set_result(None)

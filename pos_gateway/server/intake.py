@@ -106,7 +106,7 @@ class Intake:
         self._is_refused = False
         self._connect_at = 0.0
         #: Why the broker takes nothing; None: it does.
-        self.problem: str | None = None
+        self.problem: str | None = "this server has not connected to the broker yet"
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Connect, and publish from now on."""
@@ -225,6 +225,7 @@ class Intake:
     def _connect(self) -> None:
         try:
             self._publisher.connect()
+            self.problem = None
         except PublishError as error:
             self.problem = str(error)
             log.warning("broker.unavailable", error=self.problem)

@@ -26,6 +26,7 @@ from pos_gateway.server.intake import Intake
 from pos_gateway.server.load import Load
 from pos_gateway.server.orders import Orders
 from pos_gateway.server.reading import Reading
+from pos_gateway.server.streaming import Streaming
 from pos_gateway.server.submitting import Submission
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry.port import MetricsPort
@@ -68,7 +69,9 @@ class Site:
         )
         #: The ASGI application.
         self.app = Application(
-            {"/v1/orders": submission.submit, "/v1/orders/batch": submission.submit_batch}, api
+            {"/v1/orders": submission.submit, "/v1/orders/batch": submission.submit_batch},
+            {"/v1/events/stream": Streaming(access, self.following)},
+            api,
         )
         self.metrics_port = MetricsPort(settings.metrics_port, settings.metrics_host)
         self.metrics_port.readiness.require("broker", lambda: self.intake.problem)

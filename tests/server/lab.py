@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -80,6 +81,12 @@ class Server:
     def get(self, path: str, **others: Any) -> requests.Response:
         return self.session.get(self.url + path, timeout=SOON, **others)
 
+    def wait_until_ready(self) -> None:
+        until = time.monotonic() + SOON
+        while not self.get("/readyz").ok:
+            assert time.monotonic() < until, "it is not ready"
+            time.sleep(0.02)
+
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Its exit code."""
         self.process.send_signal(number)
@@ -93,8 +100,9 @@ def serving(
     log: Path,
     settings: Mapping[str, str] | None = None,
     *arguments: str,
+    is_ready: bool = True,
 ) -> Iterator[Server]:
-    """A server on a free port."""
+    """A server on a free port; once it is ready, or as soon as it listens."""
     token = token_for(database_url, Role.BACKEND)
     environment = os.environ | {
         "POS_GATEWAY_BROKER_URL": broker_url,
@@ -107,7 +115,10 @@ def serving(
     try:
         url = _url_of(process, log)
         assert url is not None, f"it ended with {process.wait()}: {log.read_text()}"
-        yield Server(process, url, token)
+        server = Server(process, url, token)
+        if is_ready:
+            server.wait_until_ready()
+        yield server
     finally:
         process.kill()
         process.wait()

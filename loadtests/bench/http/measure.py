@@ -1,0 +1,260 @@
+"""Orders over HTTP: the server on a core of its own, a backend beside it, in one run."""
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.util import find_spec
+from statistics import median
+from typing import Any
+
+import psutil
+import requests
+
+from loadtests.bench.candidate import WATCHED
+from loadtests.bench.report import Verdict, section, table, verdicts
+from loadtests.bench.servers import Servers
+from loadtests.bench.waiting import InvalidRunError, wait_for_consumer, wait_until
+from loadtests.bench.worker import ROOT, Worker
+from loadtests.bench.world import World, world
+from pos_gateway.database.engine import open_database
+from pos_gateway.tokens.store import TokenStore
+from pos_gateway.tokens.token import Role
+from testkit.servers.process import free_port
+
+NAME = "http"
+
+#: What is wanted: orders a second of one core, singly and in batches; seconds at a steady rate.
+SINGLE, BATCHED, P50, P99, BESIDE = 2500.0, 15_000.0, 0.005, 0.010, 1.3
+#: MiB with so many idle streams; seconds from an outcome to a stream.
+STREAMS, STREAMS_MIB, EVENT_P95 = 2000, 150.0, 0.150
+_RATE = 200.0
+_PATIENCE = 60.0
+_MERCHANTS = [f"healthy-{number}" for number in range(200)]
+
+OURS, BATCHES, PLAIN = "gateway", "gateway, batches of 100", "FastAPI with aio-pika"
+STEADY, DELIVERED = "gateway, 200/s", "gateway, 200/s, a worker delivers"
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """How a backend posts."""
+
+    orders: int
+    batch: int = 1
+    connections: int = 16
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one run showed."""
+
+    rate: float
+    #: Seconds.
+    p50: float
+    p99: float
+    #: Of the server's CPU, for an order.
+    cpu: float
+
+    @property
+    def per_core(self) -> float:
+        return 1 / self.cpu
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round."""
+
+    runs: Mapping[str, Seen]
+    #: MiB of a server with ``STREAMS`` idle streams, and seconds to a stream.
+    streams: float
+    event_p95: float
+
+
+def measure(servers: Servers, rounds: int, *, quick: bool) -> Sequence[Round]:
+    """Play the rounds."""
+    return [_round(servers, 4 if quick else 1) for _ in range(rounds)]
+
+
+def report(rounds: Sequence[Round]) -> str:
+    """The tables."""
+    runs = {name: [each.runs[name] for each in rounds] for name in rounds[0].runs}
+    lines = [
+        [
+            name,
+            f"{median(each.rate for each in seen):,.0f}",
+            f"{median(each.per_core for each in seen):,.0f}",
+            f"{median(each.cpu for each in seen) * 1e3:.3f}",
+            f"{median(each.p50 for each in seen) * 1e3:.1f}",
+            f"{median(each.p99 for each in seen) * 1e3:.1f}",
+        ]
+        for name, seen in runs.items()
+    ]
+    ratio = [each.runs[DELIVERED].p99 / max(each.runs[STEADY].p99, 1e-9) for each in rounds]
+    wanted = [
+        Verdict(
+            f"{OURS}: orders/s of a core",
+            [s.per_core for s in runs[OURS]],
+            at_least=SINGLE,
+            form=",.0f",
+        ),
+        Verdict(
+            f"{BATCHES}: orders/s of a core",
+            [s.per_core for s in runs[BATCHES]],
+            at_least=BATCHED,
+            form=",.0f",
+        ),
+        Verdict(f"{STEADY}: p50, ms", [s.p50 * 1e3 for s in runs[STEADY]], at_most=P50 * 1e3),
+        Verdict(f"{STEADY}: p99, ms", [s.p99 * 1e3 for s in runs[STEADY]], at_most=P99 * 1e3),
+        Verdict("while a worker delivers / without: p99", ratio, at_most=BESIDE),
+        Verdict(
+            f"{STREAMS:,} idle streams, MiB",
+            [each.streams for each in rounds],
+            at_most=STREAMS_MIB,
+            form=".0f",
+        ),
+        Verdict(
+            "from an outcome to a stream: p95, ms",
+            [each.event_p95 * 1e3 for each in rounds],
+            at_most=EVENT_P95 * 1e3,
+            form=".0f",
+        ),
+    ]
+    return section(
+        f"{NAME}: orders of 1 KB over HTTP, confirmed by the broker",
+        table(("", "orders/s", "of a core", "CPU ms", "p50 ms", "p99 ms"), lines),
+        verdicts(wanted),
+    )
+
+
+def _round(servers: Servers, part: int) -> Round:
+    runs: dict[str, Seen] = {}
+    with world(servers, _MERCHANTS) as place, _server(place) as (server, url, token):
+        _post(server, url, token, Post(1000))  # warms up
+        runs[OURS] = _post(server, url, token, Post(20_000 // part))
+        runs[BATCHES] = _post(server, url, token, Post(100_000 // part, batch=100, connections=4))
+        runs[STEADY] = _post(server, url, token, Post(4000 // part, rate=_RATE))
+    with world(servers, _MERCHANTS) as place, _server(place) as (server, url, token):
+        environment = WATCHED.environment(place, timeout=10.0)
+        with Worker(WATCHED.command, environment, place.folder) as worker:
+            wait_for_consumer(place.broker_url, worker)
+            _post(server, url, token, Post(200, rate=_RATE))  # warms up
+            watch = _Stream(url, token)
+            runs[DELIVERED] = _post(server, url, token, Post(4000 // part, rate=_RATE))
+            p95 = watch.p95(4000 // part)
+    if find_spec("aio_pika") is not None:  # `make bench` installs it
+        with world(servers, _MERCHANTS) as place, _plain(place) as (server, url):
+            _post(server, url, "none", Post(1000))
+            runs[PLAIN] = _post(server, url, "none", Post(10_000 // part))
+    with world(servers, _MERCHANTS) as place, _server(place) as (server, url, token):
+        streams = _streams(server, url, token)
+    return Round(runs, streams, p95)
+
+
+@contextmanager
+def _server(place: World) -> Iterator[tuple[Worker, str, str]]:
+    """A server, once it is ready; its URL, and a token."""
+    engine = open_database(place.database_url)
+    token = TokenStore(engine).create("bench", Role.BACKEND, operator="bench")
+    engine.dispose()
+    port = free_port()
+    command = ["-P", "-m", "pos_gateway", "serve", "--port", str(port)]
+    with Worker(command, place.environment, place.folder) as server:
+        url = f"http://127.0.0.1:{port}"
+        _wait(server, f"{url}/readyz")
+        yield server, url, token
+
+
+@contextmanager
+def _plain(place: World) -> Iterator[tuple[Worker, str]]:
+    port = free_port()
+    command = ["-m", "uvicorn", "--port", str(port), "--no-access-log", "--log-level", "warning"]
+    command += ["loadtests.baselines.plain_fastapi:app"]
+    environment = {**place.environment, "PLAIN_BROKER_URL": place.broker_url}
+    with Worker(command, environment, place.folder) as server:
+        _wait(server, f"http://127.0.0.1:{port}/openapi.json")
+        yield server, f"http://127.0.0.1:{port}"
+
+
+def _wait(server: Worker, url: str) -> None:
+    def answers() -> bool:
+        server.check()
+        try:
+            return requests.get(url, timeout=5).status_code == 200
+        except requests.ConnectionError:
+            return False
+
+    if not wait_until(answers, time.monotonic() + _PATIENCE):
+        raise InvalidRunError("the server does not answer")
+
+
+def _post(server: Worker, url: str, token: str, how: Post) -> Seen:
+    process = psutil.Process(server.pid)
+    before = process.cpu_times()
+    seen = _client(url, token, how)
+    after = process.cpu_times()
+    wanted = 202 if how.batch == 1 else 207
+    if set(seen["statuses"]) != {str(wanted)}:
+        raise InvalidRunError(f"not all orders were taken: {seen['statuses']}")
+    cpu = after.user + after.system - before.user - before.system
+    return Seen(how.orders / seen["seconds"], seen["p50"], seen["p99"], cpu / how.orders)
+
+
+def _client(url: str, token: str, how: Post) -> Any:
+    command = [sys.executable, "-m", "loadtests.bench.http.client", f"{url}/v1/orders", token]
+    command += [str(how.orders), "--connections", str(how.connections)]
+    command += ["--batch", str(how.batch), "--rate", str(how.rate)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=300, check=False)
+    if done.returncode:
+        raise InvalidRunError(done.stderr.decode(errors="replace")[-500:])
+    return json.loads(done.stdout)
+
+
+class _Stream:
+    """Reads a stream of events, and how late each comes."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._late: list[float] = []
+        self._connection = _streaming(url, token)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def p95(self, count: int) -> float:
+        """Of this many events, in seconds, once they have come."""
+        if not wait_until(lambda: len(self._late) >= count, time.monotonic() + _PATIENCE):
+            raise InvalidRunError(f"{len(self._late)} of {count} events came")
+        self._connection.shutdown(socket.SHUT_RDWR)
+        return sorted(self._late[:count])[int(count * 0.95)]
+
+    def _read(self) -> None:
+        with self._connection, self._connection.makefile("rb") as lines:
+            for line in lines:
+                if line.startswith(b"data: "):
+                    occurred = datetime.fromisoformat(json.loads(line[6:])["occurred_at"])
+                    self._late.append(time.time() - occurred.timestamp())
+
+
+def _streaming(url: str, token: str) -> socket.socket:
+    """A connection on which events are streamed from now on."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    connection = socket.create_connection((host, int(port)), _PATIENCE)
+    connection.sendall(
+        f"GET /v1/events/stream HTTP/1.1\r\nhost: {host}\r\n"
+        f"authorization: Bearer {token}\r\n\r\n".encode()
+    )
+    return connection
+
+
+def _streams(server: Worker, url: str, token: str) -> float:
+    """MiB of a server with ``STREAMS`` idle streams."""
+    with ExitStack() as stack:
+        for _ in range(STREAMS):
+            connection = stack.enter_context(_streaming(url, token))
+            connection.recv(65536)
+        return psutil.Process(server.pid).memory_info().rss / 2**20

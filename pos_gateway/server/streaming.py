@@ -1,0 +1,115 @@
+"""``GET /v1/events/stream``: server-sent events. Plain ASGI, since an idle stream is to weigh little.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html
+"""
+
+import asyncio
+from collections.abc import Callable
+from urllib.parse import parse_qs
+
+from pos_gateway.server.access import Access
+from pos_gateway.server.body import Receive, Scope, Send, header
+from pos_gateway.server.following import AGAIN, PAGE, Event, Following, end
+from pos_gateway.server.orders import shown_to
+from pos_gateway.server.problems import Problem
+from pos_gateway.telemetry import metrics
+from pos_gateway.tokens.token import Capability
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx would collect events
+]
+#: Milliseconds after which a client reconnects.
+_RETRY = b"retry: 1000\n\n"
+_ALIVE, _STOPS = b": still here\n\n", b": this server stops; reconnect\n\n"
+#: The highest position that the database can hold.
+_MOST = 2**63 - 1
+
+
+class Streaming:
+    """The route. For the event loop."""
+
+    def __init__(self, access: Access, following: Following) -> None:
+        self._access = access
+        self._following = following
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until the client goes, or this process stops. Raises Problem before."""
+        token = self._access.require(scope["headers"], Capability.READ)
+        after = _position(scope)
+        if after is None:
+            after = await self._following.last()
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        gone = asyncio.ensure_future(_disconnected(receive))
+        metrics.http_streams.inc()
+        try:
+            with self._following.listening():
+                await self._send_events(after, shown_to(token), send, gone)
+        finally:
+            metrics.http_streams.dec()
+            gone.cancel()
+
+    async def _send_events(
+        self,
+        after: int,
+        shown: Callable[[bytes], bytes],
+        send: Send,
+        gone: "asyncio.Future[None]",
+    ) -> None:
+        """A slow client delays no other: the next are read for it when it has taken these."""
+        following = self._following
+        await _send(send, _RETRY)
+        beats = following.beats
+        while not (gone.done() or following.is_stopping):
+            with following.waiter() as waiter:
+                try:
+                    events = await following.behind(after, PAGE)
+                except Problem:
+                    await asyncio.sleep(AGAIN)
+                    continue
+                if events:
+                    after, beats = events[-1].position, following.beats
+                    await _send(send, b"".join(_written(each, shown(each.body)) for each in events))
+                    continue
+                if beats != following.beats:
+                    beats = following.beats
+                    await _send(send, _ALIVE)
+                gone.add_done_callback(wake := lambda _: end(waiter))
+                await waiter
+                gone.remove_done_callback(wake)
+        if not gone.done():
+            await send({"type": "http.response.body", "body": _STOPS})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send(send: Send, body: bytes) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def _position(scope: Scope) -> int | None:
+    """The position that the client has; None: it wants what comes from now on. Raises Problem."""
+    last = header(scope["headers"], b"last-event-id")
+    if last is not None:
+        return _number("Last-Event-ID", last.decode("latin-1"))
+    given = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    values = given.get("after", [])
+    if len(values) > 1:
+        raise Problem(422, "invalid_request", "after: is given twice")
+    return _number("after", values[0]) if values else None
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MOST):
+        raise Problem(422, "invalid_request", f"{name}: should be a position, 0 or more")
+    return int(text)
+
+
+def _written(event: Event, body: bytes) -> bytes:
+    # JSON has line breaks between its parts only: a backend's order may be laid out on many lines.
+    line = body.replace(b"\r", b" ").replace(b"\n", b" ")
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.position, event.type.encode(), line)
