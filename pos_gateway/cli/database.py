@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pos_gateway.merchants.catalogs import CatalogStore
     from pos_gateway.merchants.store import MerchantStore
     from pos_gateway.runtime.vault import Vault
+    from pos_gateway.tokens.store import TokenStore
 
 
 @contextmanager
@@ -70,6 +71,15 @@ def catalog_store() -> "Iterator[CatalogStore]":
 
     with database() as engine:
         yield CatalogStore(engine)
+
+
+@contextmanager
+def token_store() -> "Iterator[TokenStore]":
+    """The access tokens in the configured database while entered."""
+    from pos_gateway.tokens.store import TokenStore
+
+    with database() as engine:
+        yield TokenStore(engine)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, shown
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings, explain, setting
+from pos_gateway.tokens.store import TokenStore
 
 #: Earlier versions have no at-least-once dead-lettering for quorum queues.
 _OLDEST = (3, 10)
@@ -248,7 +249,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
         yield ok(f"database: {shown} is up to date")
         with engine.connect() as connection:
             count = connection.execute(select(func.count()).select_from(merchants)).scalar_one()
-        ledger = [*_durability(engine), *_ledger(engine, settings)]
+        ledger = [*_durability(engine), *_ledger(engine, settings), *_tokens(engine)]
     except (PendingMigration, SchemaTooNew) as error:
         what, _, then = str(error).partition("; run: ")
         yield fail(f"database: {shown}: {what}", then)
@@ -308,6 +309,12 @@ def _ledger(engine: Engine, settings: Settings) -> Iterator[Finding]:
             else "set POS_GATEWAY_SECRET_KEY (pos-gateway secrets key makes one), "
             "then pos-gateway secrets rotate",
         )
+
+
+def _tokens(engine: Engine) -> Iterator[Finding]:
+    """A gateway without an HTTP server needs none."""
+    if TokenStore(engine).is_empty():
+        yield ok("tokens: none; for HTTP: pos-gateway tokens create NAME --role backend")
 
 
 def check_redis(settings: Settings) -> Iterator[Finding]:

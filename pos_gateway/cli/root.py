@@ -14,6 +14,7 @@ COMMANDS = {
     "db": Lazy("pos_gateway.cli.db:db", "Bring the database's schema to this version."),
     "merchants": Lazy("pos_gateway.cli.merchants:merchants", "Import, list and show merchants."),
     "secrets": Lazy("pos_gateway.cli.secrets:secrets", "Keys for the merchants' secrets."),
+    "tokens": Lazy("pos_gateway.cli.tokens:tokens", "Who may use the HTTP server."),
     "worker": Lazy("pos_gateway.cli.worker:worker", "Send orders to merchants: run a worker."),
     "serve": Lazy("pos_gateway.cli.serve:serve", "Take orders over HTTP, and serve events."),
     "enqueue": Lazy("pos_gateway.cli.enqueue:enqueue", "Put orders on the broker."),

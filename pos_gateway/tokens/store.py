@@ -9,10 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from pos_gateway.database.schema import audit, tokens
 from pos_gateway.domain.errors import AdminError, UnknownToken
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.tokens.token import NAMES, Role, Token, digest, is_name, new_token
-
-#: Most requests a second that a token may be limited to.
-MAX_RATE = 1_000_000
+from pos_gateway.tokens.token import MAX_RATE, NAMES, Role, Token, digest, is_name, new_token
 
 #: A role of a later version is unknown here, and so is its token: it must not fail the others.
 _READABLE = tokens.c.role.in_([role.value for role in Role])

@@ -14,6 +14,9 @@ PATTERN: Final = r"pgw_[A-Za-z0-9_-]{49}"
 #: What a name may be, for a person.
 NAMES: Final = "a name has 1 to 128 letters, digits, dots, hyphens and underscores, and does not begin with pgw_"
 
+#: Most requests a second that a token may be limited to.
+MAX_RATE: Final = 1_000_000
+
 _PREFIX = "pgw_"
 _RANDOM_BYTES = 32
 #: Characters of the checksum: four bytes in base64, without padding.

@@ -23,7 +23,7 @@ def mentioned(page: str) -> list[list[str]]:
     lines = re.findall(r"pos-gateway ([a-z][^`\n#|]*)", text)
     if page == "docs/cli.md":  # its table and its sections omit the program's name
         lines += re.findall(
-            r"`((?:dead|orders|secrets|merchants|db|events|canary) [a-z][^`]*)`", text
+            r"`((?:dead|orders|secrets|tokens|merchants|db|events|canary) [a-z][^`]*)`", text
         )
     return [line.split() for line in lines]
 
