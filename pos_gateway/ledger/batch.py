@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pos_gateway.domain.outcome import Reason, one_line
+from pos_gateway.ledger import attempts
 from pos_gateway.ledger.lease import Lease, PeerLeases
 from pos_gateway.ledger.settling import Settling
 from pos_gateway.ledger.statements import CLAIM, FINISH, RECORD, SEND, Row, Statements
@@ -48,6 +49,8 @@ class Finishing:
 
     claim: Claim
     entry: Entry
+    #: The order's last attempts with this one; None: it does not count as one.
+    attempts: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -118,6 +121,7 @@ class Found:
         settling: str | None,
         taken_from: str | None,
         endpoint: str | None,
+        attempt_history: str | None,
         cancelling: bool,
         is_overtaken: bool,
     ) -> None:
@@ -137,6 +141,7 @@ class Found:
             tuple((taken_from or "").split()),
             Settling.parse(settling, doubt_since),
             endpoint=endpoint,
+            recorded=attempt_history,
         )
         self.external_id, self.at = external_id, updated_at
         #: A cancel request whose order was reopened since.
@@ -244,16 +249,18 @@ class Batch:
                     self.resumed.append(ticket)
                     self.has_read = True
                 continue
-            history = row.history
+            history, recorded = row.history, None
             if each.sent and row.state is State.SENDING:
                 settling = Settling(self._lease_id, now, self._now)
                 history = replace(history, doubt_since=self._now, settling=settling)
+                recorded = _with_lost(row, attempts.ABANDONED)
             is_request = row.key.action is Action.CANCEL
             released.append(
                 {
                     **_key(row.key),
                     **_history(history),
                     "state": State.NEW if is_request else open_state(history),
+                    "attempt_history": recorded,
                     "ticket": ticket,
                     "was": row.state,
                     "epoch": row.epoch,
@@ -290,7 +297,7 @@ class Batch:
                 return {**_under(operation.claim), **row}
             case Finishing():
                 row = _entry(operation.entry)
-                row.update(_under(operation.claim), op=FINISH)
+                row.update(_under(operation.claim), op=FINISH, attempt_history=operation.attempts)
                 if operation.entry.doubt_since is not None:
                     row["settling"] = str(self._settling(operation))
                 return row
@@ -325,6 +332,8 @@ class Batch:
             results[ticket] = Claim(
                 each.key, self._lease_id, row.epoch + 1, ticket, standing, sending=False
             )
+            is_same = standing.recorded is row.history.recorded  # it may be long
+            recorded = None if is_same else standing.recorded
             takeovers.append(
                 {
                     **rows[ticket],
@@ -332,6 +341,7 @@ class Batch:
                     "was": row.state,
                     "epoch": row.epoch,
                     **_history(standing),
+                    "attempt_history": recorded,
                     "endpoint": None,  # nothing is sent there yet, and another POS may have it
                     "deliver_by": standing.deliver_by or each.deliver_by,
                 }
@@ -356,7 +366,10 @@ class Batch:
             if _is_asked_anew(row, claiming):
                 reopened, doubt_since = row.history.reopened + 1, row.history.doubt_since
                 return AttemptHistory(
-                    doubt_since=doubt_since, reopened=reopened, deliver_by=claiming.deliver_by
+                    doubt_since=doubt_since,
+                    reopened=reopened,
+                    deliver_by=claiming.deliver_by,
+                    recorded=row.history.recorded,
                 )
             return Ended(row.state, row.at, row.reason, row.external_id, row.history)
         if row.key.action is Action.CANCEL:  # of two requests' deadlines the later counts
@@ -370,6 +383,7 @@ class Batch:
         if not others.is_over(row.owner):
             return LeasedElsewhere(row.owner)
         history = self._in_doubt(row)
+        history = replace(history, recorded=_with_lost(row, attempts.WORKER_LOST))
         if others.may_have_died(row.owner):
             history = replace(history, taken_from=(*history.taken_from, row.owner))
         return self._by_now(history, others)
@@ -386,7 +400,9 @@ class Batch:
         if row.ticket not in self._abandoned:
             return LeasedElsewhere(owner)
         self._resuming[ticket] = row.ticket
-        return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.history
+        if not self._abandoned[row.ticket].sent:
+            return row.history
+        return replace(self._in_doubt(row), recorded=_with_lost(row, attempts.ABANDONED))
 
     def _in_doubt(self, row: Found) -> AttemptHistory:
         """The history of an order whose sender can no longer say what it sent."""
@@ -470,6 +486,7 @@ class Batch:
                 "endpoint": claim.endpoint,
                 "deliver_by": claim.history.deliver_by or claim.deliver_by,
                 "payload": claim.payload,
+                "attempt_history": claim.history.recorded,
                 "now": self._now,
             }
             if row is None:
@@ -496,6 +513,12 @@ def _is_asked_anew(row: Found, claiming: Claiming) -> bool:
         return False
     has_more_time = (claiming.deliver_by or 0.0) > (row.history.deliver_by or 0.0)
     return row.is_overtaken or (has_more_time and row.state in (State.EXPIRED, State.FAILED))
+
+
+def _with_lost(row: Found, code: str) -> str:
+    """The row's attempts with the one under its claim, which leaves no outcome."""
+    is_sent, owner = row.state is State.SENDING, row.owner or ""
+    return attempts.with_lost(row.history.recorded, at=row.at, sent=is_sent, code=code, owner=owner)
 
 
 def _order(row: Row) -> tuple[str, str, str]:

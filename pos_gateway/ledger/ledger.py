@@ -22,6 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable, Unfinished
 from pos_gateway.domain.outcome import Reason
+from pos_gateway.ledger import attempts
 from pos_gateway.ledger.batch import (
     Batch,
     Claiming,
@@ -216,7 +217,7 @@ class Ledger:
         return _Using(self, claim)
 
     def finish(self, claim: Claim, entry: Entry, *, timeout: float = inf) -> bool:
-        """Commit the outcome and its event; False: the claim is lost.
+        """Commit the outcome, its event and the attempt; False: the claim is lost.
 
         Raises:
             LedgerUnavailable: the database was away for ``timeout`` seconds, or this process is
@@ -224,13 +225,16 @@ class Ledger:
         """
         failpoints.reach("outcome.before")
         sealed = self._sealed(claim.key, entry)
+        recorded = None
+        if entry.attempts > claim.history.attempts:
+            recorded = self._with_attempt(claim, entry, sealed)
         try:
-            written: bool = self._commit(Finishing(claim, sealed), timeout=timeout)
+            written: bool = self._commit(Finishing(claim, sealed, recorded), timeout=timeout)
         except EventIdTaken:
             if sealed.event is None:
                 raise
             sealed = replace(sealed, event=with_another_id(claim.key, sealed.event, claim.epoch))
-            written = self._commit(Finishing(claim, sealed), timeout=timeout)
+            written = self._commit(Finishing(claim, sealed, recorded), timeout=timeout)
         failpoints.reach("outcome.committed")
         return written
 
@@ -321,6 +325,13 @@ class Ledger:
         # An adapter may have built it from a POS's raw text.
         reason = Reason.of(entry.reason.code, entry.reason.message)
         return replace(entry, reason=self._payloads.seal_reason(key, reason))
+
+    def _with_attempt(self, claim: Claim, entry: Entry, sealed: Entry) -> str:
+        """The order's last attempts, with this one."""
+        message = None
+        if entry.reason is not None and sealed.reason is not None:
+            message = attempts.kept_message(self._payloads, claim.key, entry.reason, sealed.reason)
+        return attempts.with_outcome(claim, sealed, message)
 
     def catch_up(self) -> None:
         """Return once all writes queued before this call are durable.
@@ -480,6 +491,8 @@ def _say_restored(outcomes: int) -> None:
 
 
 def _size(operation: Operation) -> int:
+    if type(operation) is Finishing:
+        return len(operation.attempts or "")
     return len(getattr(operation, "payload", None) or "")
 
 

@@ -23,6 +23,8 @@ from sqlalchemy import (
 from pos_gateway.database.schema import audit, events, orders, workers
 from pos_gateway.domain.errors import AdminError, OrderChanged
 from pos_gateway.domain.outcome import Reason
+from pos_gateway.ledger import attempts
+from pos_gateway.ledger.attempts import Attempt
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
@@ -173,6 +175,13 @@ class OrderAdmin:
         with self._engine.connect() as connection:
             payload = connection.scalar(query)
         return self._payloads.open(key, payload) if payload else None
+
+    def attempts(self, key: Key) -> list[Attempt]:
+        """The last attempts of this row's action, oldest first; none before a release that keeps
+        them, or once the order is pruned."""
+        with self._engine.connect() as connection:
+            recorded = connection.scalar(select(orders.c.attempt_history).where(_is(key)))
+        return attempts.read(recorded, key, self._payloads)
 
     def events(self, key: Key) -> list[dict[str, Any]]:
         """The order's recorded events, oldest first."""

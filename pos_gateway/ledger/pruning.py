@@ -42,7 +42,12 @@ _THEIR_TIME = text("select extract(epoch from now())::float8")
 _KEY = (orders.c.merchant_id, orders.c.order_id, orders.c.action)
 _PLACE = (orders.c.updated_at, *_KEY)
 #: The columns that may contain personal data.
-_CONTENT = {"payload": None, "reason_code": None, "reason_message": None}
+_CONTENT = {
+    "payload": None,
+    "reason_code": None,
+    "reason_message": None,
+    "attempt_history": None,
+}
 
 
 def present(engine: Engine, now: float) -> float:

@@ -20,6 +20,7 @@ from sqlalchemy import (
 
 from pos_gateway.database.schema import events, orders, pipeline
 from pos_gateway.domain.outcome import Reason
+from pos_gateway.ledger import attempts
 from pos_gateway.ledger.payloads import SEALED, Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import CannotOpen
@@ -28,6 +29,10 @@ from pos_gateway.runtime.vault import CannotOpen
 BATCH = 200
 #: Orders sampled to find one stored in clear.
 _SOME = 10_000
+
+
+#: The columns of orders that have something to seal.
+_SEALED = (orders.c.payload, orders.c.reason_message, orders.c.attempt_history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +48,15 @@ class Resealed:
 def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
     """Seal every order and reason in clear or under an earlier key; yields each batch's result.
 
-    A payload or reason written meanwhile is left as written, be it under an earlier key:
+    So are the reasons of an order's last attempts. A payload or reason written meanwhile is left as written, be it under an earlier key:
     ``count_stale`` has those. Safe to interrupt and restart at any time.
     """
     key = (orders.c.merchant_id, orders.c.order_id, orders.c.action)
     last = ("", "", "")
     while True:
         query = (
-            select(*key, orders.c.payload, orders.c.reason_code, orders.c.reason_message)
-            .where(
-                tuple_(*key) > tuple_(*last),
-                or_(orders.c.payload.is_not(None), orders.c.reason_message.is_not(None)),
-            )
+            select(*key, orders.c.reason_code, *_SEALED)
+            .where(tuple_(*key) > tuple_(*last), or_(*(column.is_not(None) for column in _SEALED)))
             .order_by(*key)
             .limit(batch)
         )
@@ -109,7 +111,7 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
 
 def count_stale(engine: Engine, payloads: Payloads) -> int:
     """How many orders have a payload or reason in clear or under an earlier key."""
-    return _count(engine, orders, _is_stale(orders, payloads))
+    return _count(engine, orders, or_(_is_stale(orders, payloads), _has_stale_attempts(payloads)))
 
 
 def count_stale_events(engine: Engine, payloads: Payloads) -> int:
@@ -134,11 +136,20 @@ def _is_stale(table: Table, payloads: Payloads) -> ColumnElement[bool]:
     )
 
 
+def _has_stale_attempts(payloads: Payloads) -> ColumnElement[bool]:
+    patterns = attempts.stale_patterns(payloads)
+    if patterns is None:
+        return false()
+    current, others = patterns
+    rest = func.replace(orders.c.attempt_history, current, "")
+    return or_(*(rest.contains(each, autoescape=True) for each in others))
+
+
 def _lacks(column: ColumnElement[Any], prefix: str | None) -> ColumnElement[bool]:
     return false() if prefix is None else ~column.startswith(prefix)
 
 
-#: Columns to write together: a payload, or a reason.
+#: Columns to write together: a payload, a reason, or the attempts.
 _Part = dict[str, str]
 
 
@@ -162,7 +173,7 @@ def _anew(
     for row in rows:
         parts: list[_Part] = []
         problem = None
-        for part in (_payload, _reason):  # if no key opens one, seal the other
+        for part in (_payload, _reason, _attempts):  # if no key opens one, seal the others
             try:
                 sealed = part(row, payloads)
             except CannotOpen as error:
@@ -191,6 +202,14 @@ def _reason(row: Any, payloads: Payloads) -> dict[str, str]:
     reason = Reason(row.reason_code or "", row.reason_message)
     reason = payloads.resealed_reason(Key(row.merchant_id, row.order_id), reason)
     return {"reason_code": reason.code, "reason_message": reason.message}
+
+
+def _attempts(row: Any, payloads: Payloads) -> dict[str, str]:
+    recorded = getattr(row, "attempt_history", None)  # events have none
+    if recorded is None:
+        return {}
+    key = Key(row.merchant_id, row.order_id)
+    return {"attempt_history": attempts.resealed(recorded, key, payloads)}
 
 
 def any_in_clear(engine: Engine) -> bool:

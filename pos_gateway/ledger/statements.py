@@ -49,6 +49,7 @@ _VALUES = {
     "event_id": "text",
     "type": "text",
     "trace": "text",
+    "attempt_history": "text",
 }
 
 _THIS = """
@@ -78,14 +79,15 @@ _CANCELLING = """exists (
 # Not a claim that a failover has lost, and under which the order was sent.
 _INSERT = f"""
 insert into orders (merchant_id, order_id, action, state, owner, ticket, epoch, attempts, deaths,
-                    pending, reopened, generation, deliver_by, payload, endpoint, created_at,
-                    updated_at)
+                    pending, reopened, generation, deliver_by, payload, endpoint,
+                    attempt_history, created_at, updated_at)
 select {{merchant_id}}, {{order_id}}, {{action}},
        case when {{state}} = 'sending' and {{next_epoch}} is null and {_CANCELLING}
             then 'claimed' else {{state}} end,
        {{owner}}, {{ticket}},
        coalesce({{next_epoch}}, 1), 0, 0, false, 0,
-       {_GENERATION}, {{deliver_by}}, {{payload}}, {{endpoint}}, {{now}}, {{now}}
+       {_GENERATION}, {{deliver_by}}, {{payload}}, {{endpoint}},
+       {{attempt_history}}, {{now}}, {{now}}
 {{from_rows}} where true
 on conflict (merchant_id, order_id, action) do nothing"""
 
@@ -95,7 +97,7 @@ select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.
        orders.ticket, orders.epoch, orders.attempts, orders.deaths, orders.doubt_since,
        orders.pending, orders.told, orders.reopened, orders.external_id, orders.reason_code,
        orders.reason_message, orders.created_at, orders.updated_at, orders.deliver_by,
-       orders.settling, orders.taken_from, orders.endpoint,
+       orders.settling, orders.taken_from, orders.endpoint, orders.attempt_history,
        orders.action = 'submit' and {_CANCELLING},
        orders.action = 'cancel' and exists (
            select 1 from orders submission
@@ -115,7 +117,8 @@ set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
     doubt_since = {{doubt_since}}, told = {{told}}, reopened = {{reopened}},
     generation = {_GENERATION}, updated_at = {{now}},
     payload = coalesce(orders.payload, {{payload}}), deliver_by = {{deliver_by}},
-    endpoint = coalesce({{endpoint}}, orders.endpoint)
+    endpoint = coalesce({{endpoint}}, orders.endpoint),
+    attempt_history = coalesce({{attempt_history}}, orders.attempt_history)
 {{from_rows}}"""
     + _OF_EPOCH
     + " and orders.state = {was}"
@@ -136,7 +139,8 @@ set state = {state}, owner = null, attempts = {attempts}, doubt_since = {doubt_s
     settling = {settling}, pending = {pending}, told = coalesce({told}, orders.told),
     external_id = coalesce({external_id}, orders.external_id), updated_at = {now},
     reason_code = case when {keeps_reason} then orders.reason_code else {reason_code} end,
-    reason_message = case when {keeps_reason} then orders.reason_message else {reason_message} end
+    reason_message = case when {keeps_reason} then orders.reason_message else {reason_message} end,
+    attempt_history = coalesce({attempt_history}, orders.attempt_history)
 {from_rows}"""
     + _UNDER_CLAIM
     + " and orders.state in ('claimed', 'sending')"

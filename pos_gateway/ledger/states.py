@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.trace_context import TraceContext
@@ -95,6 +96,8 @@ class AttemptHistory:
     settled: float = 0.0
     #: The POS that may have it, if known (see ``adapters/pos_fields.endpoint``).
     endpoint: str | None = None
+    #: Its last attempts as its row has them; only ``attempts.py`` knows the format.
+    recorded: str | None = field(default=None, compare=False, repr=False)
 
     @property
     def in_doubt(self) -> bool:
@@ -124,6 +127,18 @@ def open_state(history: AttemptHistory, last_event: str | None = None) -> State:
     return State.PENDING if history.pending else State.NEW
 
 
+class CallRecord(NamedTuple):
+    """An attempt's call to the POS: the durations of its stages in seconds, and what came."""
+
+    waited: float | None
+    claim: float | None
+    connect: float
+    first_byte: float | None
+    seconds: float
+    #: The last reply's HTTP status; if the call failed, the failure's code.
+    came: int | str | None
+
+
 @dataclass(slots=True)
 class Claim:
     """One attempt's exclusive right to an order, until its outcome is committed."""
@@ -143,6 +158,8 @@ class Claim:
     payload: str | None = None
     deliver_by: float | None = None
     endpoint: str | None = None
+    #: The attempt's call, once that is over.
+    call: CallRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,3 +222,5 @@ class Entry:
     event: EventRow | None = None
     #: Keep the reason that the row has.
     keeps_reason: bool = False
+    #: The attempt's outcome, for the attempt history; None: as the state says.
+    outcome: Kind | None = None

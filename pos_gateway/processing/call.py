@@ -16,7 +16,7 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import Claim
+from pos_gateway.ledger.states import CallRecord, Claim
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -28,7 +28,6 @@ from pos_gateway.transport.errors import (
     Misconfigured,
     NotBegun,
     NotSent,
-    NoValidReply,
     TransportError,
 )
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
@@ -123,6 +122,9 @@ class Caller:
         if outcome.merchant_gone:
             self._pause(merchant)
         seconds = passed.total
+        claim.call = CallRecord(
+            passed.waited, passed.claim, passed.connect, passed.first_byte, seconds, sending.came
+        )
         metrics.attempted(outcome.kind, merchant.provider, seconds)
         log_attempt(merchant, claim, outcome, passed, seconds)
         return outcome
@@ -132,16 +134,11 @@ class Caller:
         try:
             outcome = converse(send())  # ``send`` fails without credentials
         except LedgerUnavailable as error:
+            sending.came = "database"
             return Outcome(Kind.RETRY, Reason.of("database", error))
-        except Misconfigured as error:
-            return Outcome(Kind.FAILED, Reason.of(error.code, error))
-        except NotSent as error:
-            contact = _contact(error)
-            if isinstance(error, _NoTimeLeft):
-                contact = CallResult.ANSWERED if sending.answered else CallResult.NONE
-            return Outcome(Kind.RETRY, Reason.of(error.code, error), contact=contact)
-        except NoValidReply as error:
-            return Outcome(Kind.IN_DOUBT, Reason.of(error.code, error), contact=_contact(error))
+        except TransportError as error:
+            sending.came = error.code
+            return _failed(error, sending)
         failpoints.reach("reply")
         if outcome.contact is not CallResult.NONE or not sending.answered:
             return outcome
@@ -183,7 +180,7 @@ class Caller:
                 identity=merchant.auth.tls,
                 fence=fence,
             )
-            sending.answered = True
+            sending.answered, sending.came = True, reply.status
             return reply
 
         authenticated = self._authenticator.sending(merchant, send, left_of_it)
@@ -214,10 +211,27 @@ class _Sending:
     """How far a call has come: whether a byte may have left, and whether there was a reply."""
 
     begun = answered = False
+    #: The last reply's status, or the code of the failure that ended the call.
+    came: int | str | None = None
 
 
 class _NoTimeLeft(NotSent):
     """Other things took the call's time, of which the merchant knows nothing."""
+
+
+def _failed(error: TransportError, sending: _Sending) -> Outcome:
+    """The outcome of a call that a failed exchange has ended."""
+    reason = Reason.of(error.code, error)
+    match error:
+        case Misconfigured():
+            return Outcome(Kind.FAILED, reason)
+        case _NoTimeLeft():
+            contact = CallResult.ANSWERED if sending.answered else CallResult.NONE
+            return Outcome(Kind.RETRY, reason, contact=contact)
+        case NotSent():
+            return Outcome(Kind.RETRY, reason, contact=_contact(error))
+        case _:
+            return Outcome(Kind.IN_DOUBT, reason, contact=_contact(error))
 
 
 def log_attempt(

@@ -281,6 +281,7 @@ class _Submission:
             outcome.reason,
             outcome.external_id,
             event,
+            outcome=outcome.kind,
         )
 
     def _again(self, delay: float, *, resolve: bool) -> Message:
@@ -494,7 +495,12 @@ class _Cancelling:
         outcome = self._outcome
         attempts = claim.history.attempts + 1
         return Entry(
-            state, self._at, attempts, reason=outcome.reason, external_id=outcome.external_id
+            state,
+            self._at,
+            attempts,
+            reason=outcome.reason,
+            external_id=outcome.external_id,
+            outcome=outcome.kind,
         )
 
     def _released_submission(self) -> list[tuple[Claim, Entry]]:

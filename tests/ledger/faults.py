@@ -199,9 +199,8 @@ FAULTS = [
         "an abandoned claim is remembered until it is resumed",
         "ledger/batch",
         "        self._resuming[ticket] = row.ticket\n"
-        "        return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.history",
-        "        sent = self._abandoned.pop(row.ticket).sent  # type: ignore[attr-defined]\n"
-        "        return self._in_doubt(row) if sent else row.history",
+        "        if not self._abandoned[row.ticket].sent:",
+        "        if not self._abandoned.pop(row.ticket).sent:  # type: ignore[attr-defined]",
         "unknown_commits::an_abandoned_order_is_resumed_once",
     ),
     Fault(
@@ -214,8 +213,8 @@ FAULTS = [
     Fault(
         "an abandoned claim is in doubt if bytes have left",
         "ledger/batch",
-        "return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.history",
-        "return row.history",
+        "if not self._abandoned[row.ticket].sent:",
+        "if True:",
         "claims::in_doubt_if_bytes_may_have_left",
     ),
     Fault(
@@ -308,6 +307,62 @@ FAULTS = [
         "reason_code = case when {keeps_reason} then orders.reason_code else {reason_code} end",
         "reason_code = {reason_code}",
         "claims::an_outcome_may_keep_the_orders_reason",
+    ),
+    Fault(
+        "an attempt is recorded after those before it",
+        "ledger/attempts",
+        "        claim.history.recorded, (at,",
+        "        None, (at,",
+        "attempts::retried_twice",
+    ),
+    Fault(
+        "the oldest attempts make room",
+        "ledger/attempts",
+        ">= MAX_ATTEMPTS",
+        "> MAX_ATTEMPTS",
+        "attempts::of_many_attempts",
+    ),
+    Fault(
+        "a takeover records the attempt that was lost",
+        "ledger/batch",
+        "        history = replace(history, recorded=_with_lost(row, attempts.WORKER_LOST))\n",
+        "",
+        "attempts::a_takeover",
+    ),
+    Fault(
+        "a takeover's row has the attempt that was lost",
+        "ledger/batch",
+        "recorded = None if is_same else standing.recorded",
+        "recorded = None",
+        "attempts::a_takeover",
+    ),
+    Fault(
+        "an outcome that is no attempt leaves the attempts as they are",
+        "ledger/statements",
+        "attempt_history = coalesce({attempt_history}, orders.attempt_history)\n{from_rows}",
+        "attempt_history = {attempt_history}\n{from_rows}",
+        "attempts::no_attempt",
+    ),
+    Fault(
+        "a restored claim has the attempts before it",
+        "ledger/batch",
+        '"attempt_history": claim.history.recorded,',
+        '"attempt_history": None,',
+        "attempts::a_restored_claim",
+    ),
+    Fault(
+        "attempts are pruned with their order",
+        "ledger/pruning",
+        '    "attempt_history": None,\n',
+        "",
+        "attempts::pruning",
+    ),
+    Fault(
+        "attempts that an earlier key seals are counted",
+        "ledger/resealing",
+        "or_(_is_stale(orders, payloads), _has_stale_attempts(payloads))",
+        "_is_stale(orders, payloads)",
+        "attempts::rotation",
     ),
     Fault(
         "a claim that was given up is abandoned",

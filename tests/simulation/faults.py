@@ -85,8 +85,8 @@ FAULTS = [
     Fault(
         "an order whose green thread was killed sending it is in doubt",
         "ledger.batch",
-        "return self._in_doubt(row) if self._abandoned[row.ticket].sent else row.history",
-        "return row.history",
+        "if not self._abandoned[row.ticket].sent:",
+        "if True:",
         seed=7,
     ),
     Fault(
@@ -106,8 +106,8 @@ FAULTS = [
     Fault(
         "a claim stays abandoned until its takeover is committed",
         "ledger.batch",
-        "self._resuming[ticket] = row.ticket\n        return self._in_doubt(row) if self._abandoned[row.ticket].sent",
-        "return self._in_doubt(row) if self._abandoned.pop(row.ticket).sent",
+        "self._resuming[ticket] = row.ticket\n        if not self._abandoned[row.ticket].sent:",
+        "if not self._abandoned.pop(row.ticket).sent:",
         seed=459,
     ),
     Fault(
@@ -221,8 +221,8 @@ FAULTS = [
     Fault(
         "no reply leaves an order in doubt",
         "processing.call",
-        "return Outcome(Kind.IN_DOUBT, Reason.of(error.code, error)",
-        "return Outcome(Kind.RETRY, Reason.of(error.code, error)",
+        "return Outcome(Kind.IN_DOUBT, reason, contact=_contact(error))",
+        "return Outcome(Kind.RETRY, reason, contact=_contact(error))",
     ),
     Fault(
         "that the POS has an order is remembered",

@@ -1,0 +1,195 @@
+"""An order's last attempts, as its row keeps them: written with each outcome, read by operators.
+
+The column is a JSON list with an attempt a line. A worker appends to it without parsing it.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json
+
+from pos_gateway.domain.outcome import Kind, Reason
+from pos_gateway.ledger.payloads import SEALED, Payloads
+from pos_gateway.ledger.states import Claim, Entry, Key
+
+#: Most attempts kept, and most characters of all of them together: the oldest make room.
+MAX_ATTEMPTS, MAX_LENGTH = 10, 8192
+#: Characters kept of a reason's message.
+MESSAGE_LIMIT = 200
+#: How an attempt is recorded that ended without an outcome: its worker's lease expired, or its
+#: green thread was killed.
+WORKER_LOST, ABANDONED = "worker_lost", "abandoned"
+#: Whether the order, or its cancellation, was to be sent, or only looked up.
+SEND, LOOK_UP = "send", "look_up"
+
+#: The prefix of a message that is not sealed.
+_CLEAR = "clear:"
+_SEPARATOR = ",\n"  # no attempt contains it: JSON escapes a line break
+_MICROSECONDS = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt. Durations are in seconds; None: not reached, or not measured."""
+
+    #: When its call to the POS began, or without a call when it ended: Unix time, by its worker's
+    #: clock.
+    at: float
+    #: ``send`` once SENDING was durable, ``look_up`` if the POS was only asked; None: neither.
+    did: str | None
+    #: From the message's arrival at the worker until the attempt began.
+    waited: float | None
+    #: From then until the claim was durable.
+    claim: float | None
+    #: Connecting, TLS included; 0: over an open connection.
+    connect: float | None
+    #: From the call's beginning until the last reply began.
+    first_byte: float | None
+    #: The whole call.
+    seconds: float | None
+    #: The last reply's HTTP status; if the call failed, the failure's code.
+    came: int | str | None
+    #: ``Kind`` has the values; a later release may write others.
+    outcome: str
+    reason_code: str | None
+    #: At most ``MESSAGE_LIMIT`` characters.
+    reason_message: str | None
+    #: The lease of its worker: host (a pod's name), process id, and a random part.
+    worker: str
+
+
+def with_outcome(claim: Claim, entry: Entry, message: str | None) -> str:
+    """The column's text with this attempt appended.
+
+    Args:
+        claim: the attempt's claim.
+        entry: its outcome, with the reason's code as the row stores it.
+        message: the reason's message, from ``kept_message``.
+    """
+    at, took, came = entry.at, None, None
+    did = SEND if claim.sending else None
+    if (call := claim.call) is not None:
+        waited, claimed, connect, first_byte, seconds, came = call
+        at -= seconds
+        if did is None and came is not None:
+            did = LOOK_UP
+        took = (
+            None if waited is None else int(waited * _MICROSECONDS),
+            None if claimed is None else int(claimed * _MICROSECONDS),
+            int(connect * _MICROSECONDS),
+            None if first_byte is None else int(first_byte * _MICROSECONDS),
+            int(seconds * _MICROSECONDS),
+        )
+    reason = entry.reason
+    code = None if reason is None else reason.code
+    outcome = entry.outcome or entry.state
+    return _appended(
+        claim.history.recorded, (at, did, took, came, outcome, code, message, claim.owner)
+    )
+
+
+def with_lost(text: str | None, *, at: float, sent: bool, code: str, owner: str) -> str:
+    """The column's text with an attempt appended that ended without an outcome.
+
+    Args:
+        text: the column's text.
+        at: when its row was last written.
+        sent: whether bytes may have been sent under its claim.
+        code: ``WORKER_LOST`` or ``ABANDONED``.
+        owner: the lease of its worker.
+    """
+    did, outcome = (SEND, Kind.IN_DOUBT) if sent else (None, Kind.RETRY)
+    return _appended(text, (at, did, None, None, outcome, code, None, owner))
+
+
+def _appended(text: str | None, attempt: tuple[Any, ...]) -> str:
+    new = to_json(attempt).decode()
+    if text is None:
+        return f"[{new}]"
+    text = f"{text[:-1]}{_SEPARATOR}{new}]"
+    while (earlier := text.count("\n")) >= MAX_ATTEMPTS or (earlier and len(text) > MAX_LENGTH):
+        text = f"[{text[text.index(_SEPARATOR) + len(_SEPARATOR) :]}"
+    return text
+
+
+def kept_message(payloads: Payloads, key: Key, reason: Reason, stored: Reason) -> str:
+    """The message to append: the one that the row stores, since sealing it again costs too much.
+
+    Args:
+        payloads: seals a long message again, cut.
+        key: the order's key.
+        reason: the attempt's reason.
+        stored: the same as the row stores it.
+    """
+    if len(reason.message) > MESSAGE_LIMIT:
+        cut = Reason.of(reason.code, reason.message)
+        stored = payloads.seal_reason(key, Reason(cut.code, cut.message[:MESSAGE_LIMIT]))
+    return stored.message if payloads.prefix is not None else _CLEAR + stored.message
+
+
+def read(text: str | None, key: Key, payloads: Payloads) -> list[Attempt]:
+    """The attempts in a column's text, oldest first.
+
+    A message that no key opens says so. Raises ValueError: the text is not as a worker writes it.
+    """
+    return [_attempt(each, key, payloads) for each in _parsed(text)]
+
+
+def resealed(text: str, key: Key, payloads: Payloads) -> str:
+    """The same text, its messages sealed with the present key. Raises CannotOpen, ValueError."""
+    if payloads.prefix is None:
+        return text
+    attempts = _parsed(text)
+    for attempt in attempts:
+        code, message = attempt[5:7]
+        if message is not None:
+            reason = payloads.resealed_reason(key, Reason(code, message.removeprefix(_CLEAR)))
+            attempt[5:7] = reason.code, reason.message
+    return f"[{_SEPARATOR.join(to_json(each).decode() for each in attempts)}]"
+
+
+def stale_patterns(payloads: Payloads) -> tuple[str, tuple[str, ...]] | None:
+    """How a column's text with a message in clear or under an earlier key is recognised.
+
+    Returns:
+        A text, and others of which one is still in the column once that text is removed from it;
+        None: there is no key. A quotation mark in a string has a backslash before it, so each of
+        them is only where a string begins.
+    """
+    if payloads.prefix is None:
+        return None
+    return f',"{SEALED}{payloads.prefix}', (f',"{SEALED}', f',"{_CLEAR}')
+
+
+def _parsed(text: str | None) -> list[list[Any]]:
+    attempts: list[list[Any]] = json.loads(text) if text else []
+    return attempts
+
+
+def _attempt(values: list[Any], key: Key, payloads: Payloads) -> Attempt:
+    # A later release may append values.
+    at, did, took, came, outcome, code, message, worker, *_ = values
+    waited, claim, connect, first_byte, seconds, *_ = (
+        None if each is None else each / _MICROSECONDS for each in took or [None] * 5
+    )
+    if message is not None:
+        if message.startswith(_CLEAR):
+            message = message.removeprefix(_CLEAR)
+        else:
+            reason = payloads.open_reason(key, Reason(code, message))
+            code, message = reason.code, reason.message
+    return Attempt(
+        at,
+        did,
+        waited,
+        claim,
+        connect,
+        first_byte,
+        seconds,
+        came,
+        outcome,
+        code,
+        message,
+        worker,
+    )
