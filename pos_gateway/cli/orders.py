@@ -15,6 +15,7 @@ from pos_gateway.ledger.states import Action, Key, State
 from pos_gateway.runtime.clock import shown
 
 if TYPE_CHECKING:
+    from pos_gateway.ledger.attempts import Attempt
     from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 
 _STYLES = {
@@ -38,6 +39,8 @@ _COLUMNS = {
     "SINCE": "updated_at",
     "DELIVER_BY": "deliver_by",
 }
+#: What ``show`` has of an attempt; --json has the rest.
+_OF_ATTEMPT = ("at", "action", "did", "seconds", "came", "outcome", "reason", "worker")
 #: A message may be redelivered this late, and must find its order's outcome.
 _LEAST_AGE = timedelta(days=1)
 
@@ -110,8 +113,8 @@ def list_(
 @click.option("--reveal", is_flag=True, help="With the customer, the notes and the POS's words.")
 @options.as_json_object
 def show(order_id: str, merchant_id: str | None, reveal: bool, as_json: bool) -> None:
-    """Show all that the ledger has of an order: its state and its cancellation's, the events, what
-    operators did, and the order itself.
+    """Show all that the ledger has of an order: its state and its cancellation's, the last attempts,
+    the events, what operators did, and the order itself.
 
     \b
     Examples:
@@ -126,6 +129,9 @@ def show(order_id: str, merchant_id: str | None, reveal: bool, as_json: bool) ->
     for part in ("order", "cancellation"):
         if record[part] is not None:
             output.table((part.upper(), "VALUE"), record[part].items())
+    if record["attempt_history"]:
+        rows = [[each[name] for name in _OF_ATTEMPT] for each in record["attempt_history"]]
+        output.table([name.upper() for name in _OF_ATTEMPT], rows)
     for part in ("events", "audit"):
         if record[part]:
             rows = [list(row.values()) for row in record[part]]
@@ -280,11 +286,17 @@ def _summary(order: "OrderStanding") -> dict[str, Any]:
 
 
 def _record(ledger: "OrderAdmin", order: "OrderStanding", *, reveal: bool) -> dict[str, Any]:
-    cancellation = ledger.one(Key(order.merchant_id, order.order_id, Action.CANCEL))
+    cancel_request = Key(order.merchant_id, order.order_id, Action.CANCEL)
+    cancellation = ledger.one(cancel_request)
     content, why_not = _content(ledger, order, reveal=reveal)
     return {
         "order": _standing(order, reveal=reveal),
         "cancellation": cancellation and _standing(cancellation, reveal=reveal),
+        "attempt_history": [
+            _attempt(each, key.action, reveal=reveal)
+            for key in (order.key, cancel_request)
+            for each in ledger.attempts(key)
+        ],
         "events": [_event(each, reveal=reveal) for each in ledger.events(order.key)],
         "audit": [
             {
@@ -323,6 +335,30 @@ def _standing(order: "OrderStanding", *, reveal: bool) -> dict[str, Any]:
         "told": order.told,
         "reason": order.reason_code and code,
         "reason_message": message,
+    }
+
+
+def _attempt(attempt: "Attempt", action: Action, *, reveal: bool) -> dict[str, Any]:
+    # A refused cancellation may be retried, with the POS's words as its reason.
+    is_refused = action is Action.CANCEL and isinstance(attempt.came, int)
+    state = State.REJECTED if is_refused else attempt.outcome
+    code, message = _reason(
+        state, attempt.reason_code, attempt.reason_message, reveal=reveal or not attempt.reason_code
+    )
+    return {
+        "at": shown(attempt.at),
+        "action": action.value,
+        "did": attempt.did,
+        "waited_seconds": attempt.waited,
+        "claim_seconds": attempt.claim,
+        "connect_seconds": attempt.connect,
+        "first_byte_seconds": attempt.first_byte,
+        "seconds": attempt.seconds,
+        "came": attempt.came,
+        "outcome": attempt.outcome,
+        "reason": code,
+        "message": message,
+        "worker": attempt.worker,
     }
 
 

@@ -13,10 +13,18 @@ from pos_gateway.broker import topology
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import OrderChanged
 from pos_gateway.domain.masking import MASK
-from pos_gateway.domain.outcome import Reason
-from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Entry, Key, State
+from pos_gateway.domain.outcome import Kind, Reason
+from pos_gateway.ledger.states import (
+    Action,
+    AttemptHistory,
+    CallRecord,
+    Claim,
+    Entry,
+    Key,
+    State,
+)
 from pos_gateway.runtime.vault import new_key
-from tests.cli.books import Books, Letters
+from tests.cli.books import WHY, Books, Letters
 from tests.cli.conftest import Program
 
 DAY = 86_400.0
@@ -74,6 +82,52 @@ def test_all_that_is_known_of_an_order_is_shown(program: Program, any_books: Boo
     text = program.invoke("orders", "show", "o-1").stdout
     assert "Quackenbush" not in text
     assert "looked\tat it" in text
+
+
+def test_the_last_attempts_are_shown(program: Program, books: Books) -> None:
+    claim = books.claimed("o-1")
+    claim.call = CallRecord(0.25, 0.5, 0.125, None, 1.5, "timeout")
+    retry = Entry(State.NEW, time.time(), 1, reason=WHY, outcome=Kind.RETRY)
+    assert books.ledger.finish(claim, retry)
+    key = books.order("o-1", State.PENDING, history=AttemptHistory(pending=True), reason=None)
+    books.cancellation(key, State.EXPIRED)
+    record = json.loads(program.invoke("orders", "show", "o-1", "--json").stdout)
+    first, *_ = record["attempt_history"]
+    assert {**first, "at": ""} == {
+        "at": "",
+        "action": "submit",
+        "did": "send",
+        "waited_seconds": 0.25,
+        "claim_seconds": 0.5,
+        "connect_seconds": 0.125,
+        "first_byte_seconds": None,
+        "seconds": 1.5,
+        "came": "timeout",
+        "outcome": "retry",
+        "reason": "timeout",
+        "message": "no reply in time",
+        "worker": books.ledger.lease.id,
+    }
+    assert [each["action"] for each in record["attempt_history"]] == ["submit", "cancel"]
+    text = program.invoke("orders", "show", "o-1").stdout
+    assert "AT\tACTION\tDID\tSECONDS\tCAME\tOUTCOME\tREASON\tWORKER" in text
+    assert "submit\tsend\t1.5\ttimeout\tretry\ttimeout" in text
+
+
+def test_a_poses_own_words_in_an_attempt_are_masked(program: Program, books: Books) -> None:
+    words = Reason("sold_out", "no Quackenbush")
+    key = books.order("o-1", State.REJECTED, reason=words)
+    cancel = Key(key.merchant_id, key.order_id, Action.CANCEL)
+    claim = books.ledger.claim(cancel, send=False)
+    assert isinstance(claim, Claim)
+    claim.call = CallRecord(None, 0.0, 0.0, 0.5, 0.5, 409)  # refused, and retried
+    retry = Entry(State.NEW, time.time(), 1, reason=words, outcome=Kind.RETRY)
+    assert books.ledger.finish(claim, retry)
+    record = json.loads(program.invoke("orders", "show", "o-1", "--json").stdout)
+    said = [(each["reason"], each["message"]) for each in record["attempt_history"]]
+    assert said == [(MASK, MASK)] * 2
+    revealed = json.loads(program.invoke("orders", "show", "o-1", "--json", "--reveal").stdout)
+    assert [each["message"] for each in revealed["attempt_history"]] == ["no Quackenbush"] * 2
 
 
 @pytest.mark.parametrize(
