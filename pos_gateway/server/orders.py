@@ -11,6 +11,7 @@ from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.masking import MASK, masked
 from pos_gateway.domain.order import Order
 from pos_gateway.events.archive import Archive
+from pos_gateway.ledger.attempts import Attempt
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.ledger.submissions import submitted_at
@@ -55,8 +56,26 @@ class Orders:
             "state": standing.state.value if standing else SUBMITTED,
             "submitted_at": shown(came_at),
             **_standing(standing, reveal=reveal),
-            "cancellation": _cancellation(cancellation, reveal=reveal),
+            "attempts": self._attempts(key, reveal=reveal),
+            "cancellation": self._cancellation(cancellation, reveal=reveal),
             "events": [_event(message, reveal=reveal) for message in told],
+        }
+
+    def _attempts(self, key: Key, *, reveal: bool) -> list[dict[str, Any]]:
+        """The last ten, oldest first."""
+        return [_attempt(each, reveal=reveal) for each in self._admin.attempts(key)]
+
+    def _cancellation(
+        self, request: OrderStanding | None, *, reveal: bool
+    ) -> dict[str, Any] | None:
+        if request is None:
+            return None
+        return {
+            "state": request.state.value,
+            "reason": _reason(request, reveal=reveal),
+            "attempt_count": request.attempts,
+            "attempts": self._attempts(request.key, reveal=reveal),
+            "updated_at": shown(request.updated_at),
         }
 
 
@@ -103,14 +122,24 @@ def _reason(order: OrderStanding, *, reveal: bool) -> dict[str, str] | None:
     }
 
 
-def _cancellation(request: OrderStanding | None, *, reveal: bool) -> dict[str, Any] | None:
-    if request is None:
-        return None
+def _attempt(attempt: Attempt, *, reveal: bool) -> dict[str, Any]:
+    """An attempt, with its stages in seconds."""
+    reason = None
+    if attempt.reason_code:
+        message = (attempt.reason_message or "") if reveal else MASK
+        reason = {"code": attempt.reason_code, "message": message}
     return {
-        "state": request.state.value,
-        "reason": _reason(request, reveal=reveal),
-        "attempt_count": request.attempts,
-        "updated_at": shown(request.updated_at),
+        "at": shown(attempt.at),
+        "did": attempt.did,
+        "came": attempt.came,
+        "outcome": attempt.outcome,
+        "reason": reason,
+        "waited_seconds": attempt.waited,
+        "claim_seconds": attempt.claim,
+        "connect_seconds": attempt.connect,
+        "first_byte_seconds": attempt.first_byte,
+        "seconds": attempt.seconds,
+        "worker": attempt.worker,
     }
 
 

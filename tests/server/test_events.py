@@ -81,6 +81,9 @@ def test_events_reach_pollers_and_streams_in_order_without_a_gap(lab: Lab, tmp_p
         assert shown["state"] == "accepted"
         assert [event["type"] for event in shown["events"]] == ["order.accepted"]
         assert shown["external_id"] == shown["events"][0]["external_id"] is not None
+        [attempt] = shown["attempts"]
+        assert (attempt["outcome"], attempt["came"]) == ("accepted", 201)
+        assert attempt["seconds"] > 0
         assert server.post("/v1/orders", order("o0", "m1", total=9)).status_code == 409
 
         headers = {"Authorization": f"Bearer {viewer}"}
