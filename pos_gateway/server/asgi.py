@@ -100,7 +100,7 @@ async def _streamed(application: ASGI, scope: Scope, receive: Receive, send: Sen
 def _require_method(scope: Scope, method: str) -> None:
     if scope["method"] != method:
         detail = f"{scope['path']} takes {method} only"
-        raise Problem(405, "method_not_allowed", detail, headers={"allow": method}, close=True)
+        raise Problem(405, "method_not_allowed", detail, headers={"allow": method})
 
 
 def _problem(error: Exception, scope: Scope) -> Problem:

@@ -68,13 +68,13 @@ def _require_type(headers: Iterable[tuple[bytes, bytes]], content_types: tuple[b
     if content_type is None or content_type.split(b";")[0].strip().lower() not in content_types:
         wanted = " or ".join(each.decode() for each in content_types)
         detail = f"the request's Content-Type should be {wanted}"
-        raise Problem(415, "unsupported_media_type", detail, close=True)
+        raise Problem(415, "unsupported_media_type", detail)
     coding = header(headers, b"content-encoding")
     if coding is not None and coding.strip().lower() not in (b"", b"identity"):
         detail = "a compressed body is not taken: send it without Content-Encoding"
-        raise Problem(415, "unsupported_encoding", detail, close=True)
+        raise Problem(415, "unsupported_encoding", detail)
 
 
 def _too_large(limit: int) -> Problem:
     detail = f"the request's body has more than {limit} bytes (POS_GATEWAY_MAX_ORDER_BYTES)"
-    return Problem(413, "too_large", detail, close=True)
+    return Problem(413, "too_large", detail)

@@ -32,7 +32,6 @@ class Load:
                 f"this server is taking {self._count} requests of {self._bytes} bytes; send fewer "
                 "at once",
                 retry_after=1,
-                close=True,
             )
         self._count += 1
         self._bytes += size
