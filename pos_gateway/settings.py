@@ -161,6 +161,11 @@ class Settings(BaseModel):
         True,
         description="Workers publish status events; false: `pos-gateway events run` does elsewhere.",
     )
+    events_to_broker: bool = Field(
+        True,
+        description="Publish status events to the exchange order-events; false: backends read them over"
+        " HTTP only, and the queue order-events stays empty. The same in all workers.",
+    )
     keep_events: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] = Field(
         30.0,
         description="Days that published events are kept for a replay; 0: until "

@@ -342,6 +342,7 @@ def run(*, until_eof: bool) -> None:
             Hydration(keys),
             lambda: ledger.lease,
             broker_url=settings.broker_url,
+            to_broker=settings.events_to_broker,
             keep=settings.keep_events * DAY,
             keep_orders=settings.keep_orders * DAY,
             tracing=tracing,

@@ -54,6 +54,7 @@ class Relay:
         hydration: hydrates rows.
         lease: returns this process's present lease, which the ledger renews until this is stopped.
         broker_url: where the broker is; the relay has its own connection.
+        to_broker: publish them; else they get positions, and are read over HTTP alone.
         keep: seconds that events are kept; 0: forever.
         keep_orders: seconds that terminal orders are kept; 0: forever.
         run: runs blocking calls, as for the ledger.
@@ -67,6 +68,7 @@ class Relay:
         lease: Callable[[], Lease],
         *,
         broker_url: str,
+        to_broker: bool = True,
         keep: float = 0.0,
         keep_orders: float = 0.0,
         run: Run = here,
@@ -77,11 +79,12 @@ class Relay:
         # One per thread: the helper's statements must not hold up the leader.
         self._outboxes = Outbox(engine, run=run), Outbox(engine, run=run)
         self._leadership = Leadership(self._outboxes[0], lease, clock)
+        publish = self._publish if to_broker else _read_over_http
         self._pipeline = Pipeline(
             self._outboxes[0],
             self._leadership,
             hydrate=hydration.message,
-            publish=self._publish if tracing is None else traced(self._publish, tracing),
+            publish=publish if tracing is None else traced(publish, tracing),
             clock=clock,
         )
         self._helping = Helping(self._outboxes[1], lease, seal=hydration.sealed, clock=clock)
@@ -187,6 +190,12 @@ class Relay:
             except Exception:  # a bug: log it and retry
                 log.exception("events.mistake")
                 self._stopping.wait(_AFTER_MISTAKE)
+
+
+def _read_over_http(messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
+    """Nothing is to be published: with its position an event can be read."""
+    on_sent()
+    return len(messages)
 
 
 def _trouble(error: PublishError) -> None:

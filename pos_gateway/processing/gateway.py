@@ -94,6 +94,7 @@ class Gateway:
             Hydration(payloads),
             lambda: self.ledger.lease,
             broker_url=settings.broker_url,
+            to_broker=settings.events_to_broker,
             keep=settings.keep_events * DAY,
             keep_orders=settings.keep_orders * DAY,
             run=run,
