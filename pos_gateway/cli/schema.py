@@ -16,7 +16,7 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default="docs")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if a document is out of date.")
 def schema(folder: Path, check: bool) -> None:
-    """Write order.schema.json, settings.md, delivery.md and metrics.md to FOLDER (docs).
+    """Write order.schema.json, openapi.json and the pages made of the code to FOLDER (docs).
 
     \b
     Examples:
@@ -49,7 +49,14 @@ def documents() -> dict[str, str]:
         "settings.md": _settings_table(),
         "delivery.md": delivery_page(),
         "metrics.md": metrics_page(),
+        "openapi.json": _openapi(),
     }
+
+
+def _openapi() -> str:
+    from pos_gateway.server.openapi import document
+
+    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
 
 
 def _order_schema() -> str:

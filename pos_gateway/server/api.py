@@ -16,15 +16,13 @@ from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.record import identifier
 from pos_gateway.server.access import Access
 from pos_gateway.server.asgi import internal
-from pos_gateway.server.following import PAGE, Following
+from pos_gateway.server.following import LONGEST_WAIT, PAGE, Following
+from pos_gateway.server.openapi import document
 from pos_gateway.server.orders import Orders, shown_to
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.submitting import Submission
 from pos_gateway.tokens.token import Capability, Token
-
-#: Most seconds of a long poll.
-LONGEST_WAIT = 60.0
 
 
 def _unquoted(text: str) -> str:
@@ -96,6 +94,12 @@ def application(
         bodies = b",".join(shown(event.body) for event in found)
         body = b'{"events":[' + bodies + b'],"next":%d}' % last
         return Response(body, media_type="application/json")
+
+    @app.get("/openapi.json", tags=["documents"])
+    async def openapi(request: Request) -> Response:
+        """The API's document."""
+        token_of(request, Capability.READ)
+        return _json(document())
 
     @app.get("/healthz", tags=["health"])
     async def healthz() -> Response:

@@ -16,8 +16,8 @@ from pos_gateway.server.problems import Problem
 POLL, AGAIN = 0.05, 1.0
 #: Seconds between two times at which all clients that wait are woken.
 HEARTBEAT = 15.0
-#: Most events of a page.
-PAGE = 1000
+#: Most events of a page, and most seconds that a request waits for one.
+PAGE, LONGEST_WAIT = 1000, 60.0
 #: Most events that are kept, and most bytes of them.
 KEPT, KEPT_BYTES = 5000, 16 * 1024 * 1024
 

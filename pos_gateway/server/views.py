@@ -1,0 +1,152 @@
+"""The replies' shapes, for the documents and the tests. Replies are built by hand, and compared."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pos_gateway.server.problems import TYPE
+
+_STATES = "`submitted` until a worker has it; then the ledger's state"
+
+
+class View(BaseModel):
+    """A part of a reply: nothing is in it that is not described."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Submitted(View):
+    """An order that is taken, or that has ended."""
+
+    order_id: str
+    merchant_id: str
+    state: str = Field(description=_STATES)
+
+
+class Cancelling(View):
+    """A cancel request that is taken."""
+
+    order_id: str
+    merchant_id: str
+
+
+class WrongField(View):
+    """A wrong field, and what is wrong."""
+
+    field: str
+    problem: str
+    value: Any = Field(None, description="As it was given, 80 characters of it.")
+
+
+class ProblemView(View):
+    """Why a request is not done: a problem detail (RFC 9457)."""
+
+    type: str = Field(pattern=f"^{TYPE}[a-z_]+$")
+    title: str
+    status: int
+    code: str = Field(description="For programs.")
+    detail: str = Field(description="For people, with the remedy.")
+    errors: list[WrongField] = Field(default=[], description="The wrong fields, if there are any.")
+
+
+class BatchSubmitted(Submitted):
+    """A batch's order that is taken, or that has ended."""
+
+    status: int
+
+
+class Reason(View):
+    """Why: a code for programs and a sentence for people."""
+
+    code: str
+    message: str = Field(description="Masked for a token without the right to see personal data.")
+
+
+class AttemptView(View):
+    """One attempt at the POS. Durations are in seconds; null: not reached, or not measured."""
+
+    at: datetime | None
+    did: str | None = Field(description="`send`, `look_up`, or null: the POS was not called.")
+    came: int | str | None = Field(description="The reply's status, or the failure's code.")
+    outcome: str
+    reason: Reason | None
+    waited_seconds: float | None
+    claim_seconds: float | None
+    connect_seconds: float | None
+    first_byte_seconds: float | None
+    seconds: float | None
+    worker: str
+
+
+class CancellationView(View):
+    """The order's cancel request."""
+
+    state: str
+    reason: Reason | None
+    attempt_count: int
+    attempts: list[AttemptView]
+    updated_at: datetime
+
+
+class OrderEvent(View):
+    """An event of the order, without the order."""
+
+    id: str
+    position: int
+    type: str
+    occurred_at: datetime | None
+    external_id: str | None
+    reason: Reason | None
+    attempts: int
+    incomplete: str | None = Field(None, description="What of it cannot be read any more.")
+    truncated: bool = Field(False, description="The whole event is too long.")
+
+
+class OrderView(View):
+    """An order's state, attempts and events."""
+
+    order_id: str
+    merchant_id: str
+    state: str = Field(description=_STATES)
+    submitted_at: datetime | None = Field(description="When it came over HTTP, if it did.")
+    external_id: str | None = Field(description="The POS's id for it.")
+    reason: Reason | None
+    attempt_count: int
+    deliver_by: datetime | None = None
+    in_doubt_since: datetime | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+    attempts: list[AttemptView] = Field(description="The last ten, oldest first.")
+    cancellation: CancellationView | None
+    events: list[OrderEvent]
+
+
+class EventView(OrderEvent):
+    """A status event."""
+
+    order_id: str
+    merchant_id: str
+    merchant: dict[str, str | None] | None = Field(description="Its provider and its adapter.")
+    order: dict[str, Any] | str | None = Field(
+        description="As it was submitted; masked for a token without the right to see it."
+    )
+
+
+class EventPage(View):
+    """Events in order, and the position to go on from."""
+
+    events: list[EventView]
+    next: Annotated[int, Field(ge=0)]
+
+
+class Health(View):
+    """Whether the process runs."""
+
+    healthy: bool
+
+
+class Ready(View):
+    """Whether it takes orders."""
+
+    ready: bool
