@@ -188,6 +188,10 @@ class Settings(BaseModel):
         description="Send OpenTelemetry traces of orders, to OTEL_EXPORTER_OTLP_ENDPOINT. Needs the "
         "extra `tracing`.",
     )
+    http_url: Annotated[str, _url("http", "https")] | None = Field(
+        None, description="Where the HTTP server is (HttpOrderClient)."
+    )
+    token: SecretStr | None = Field(None, description="The token to show it (HttpOrderClient).")
     http_in_flight: Annotated[int, Field(ge=1, le=100_000)] = Field(
         1000, description="Requests that the HTTP server takes at once; more get a 429."
     )

@@ -6,6 +6,8 @@ PosGatewayError
 ├── InvalidCatalogEntry     a line of a merchant's catalog breaks the contract; names the field
 ├── InvalidSettings         the environment breaks the contract; names the variable
 ├── InvalidSplit            the canary's share or its pilots are wrong; names the field
+├── Unauthorized            the HTTP server does not take the token, or not for this
+├── OrderDiffers            the order's id is taken by an order with other content
 ├── InvalidBundle           a message with parked orders is invalid; none of it is used
 ├── UnknownMerchant         no merchant has this id
 ├── UnknownToken            no token has this name
@@ -102,6 +104,14 @@ class InvalidSettings(InvalidRecord):
 
 class InvalidSplit(InvalidRecord):
     """Raised when the canary split breaks the contract."""
+
+
+class Unauthorized(PosGatewayError):
+    """Raised when the HTTP server does not take a token, or not for this."""
+
+
+class OrderDiffers(PosGatewayError):
+    """Raised when an order's id is taken by an order with other content."""
 
 
 class UnknownMerchant(PosGatewayError):
