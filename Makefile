@@ -10,7 +10,7 @@ REQUIREMENTS := $(VENV)/requirements-installed
 RIVALS := $(VENV)/rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo canary-demo test test-fast durations faults explore check docs-check simulate load bench profile soak cluster fuzz signals requirements manifests image servers clean
+.PHONY: help demo canary-demo test test-fast durations faults explore check docs-check simulate load bench profile soak soak-http cluster fuzz signals requirements manifests image servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -70,6 +70,9 @@ profile: $(RIVALS) servers ## Say where an order's CPU goes, and draw build/prof
 
 soak: $(INSTALLED) servers ## Break everything under load, and judge; ARGS are the soak's
 	$(BIN)/python -m loadtests.soak $(ARGS)
+
+soak-http: $(INSTALLED) servers ## Twenty thousand orders over HTTP, while servers, workers, broker and database are killed
+	HTTP=20000 $(BIN)/pytest --timeout 3600 tests/faults/test_http.py
 
 cluster: $(INSTALLED) servers ## Ten rounds with a RabbitMQ of three nodes that loses one: killed, cut off, frozen
 	CLUSTER=10 $(BIN)/pytest --timeout 3600 tests/faults/test_broker_cluster.py

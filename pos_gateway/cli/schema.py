@@ -50,6 +50,7 @@ def documents() -> dict[str, str]:
         "delivery.md": delivery_page(),
         "metrics.md": metrics_page(),
         "openapi.json": _openapi(),
+        "asyncapi.yaml": _asyncapi(),
     }
 
 
@@ -64,6 +65,12 @@ def _order_schema() -> str:
 
     document = {"$schema": _DRAFT, **Order.model_json_schema()}
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _asyncapi() -> str:
+    from pos_gateway.server.asyncapi import document
+
+    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
 
 
 def _settings_table() -> str:

@@ -15,6 +15,7 @@ from pos_gateway.broker import topology
 from pos_gateway.client import OrderClient
 from pos_gateway.domain.errors import BrokerUnavailable, PublishRefused, Unroutable
 from pos_gateway.domain.split import Split
+from pos_gateway.http_client import HttpOrderClient
 
 #: Merchant and order.
 Name = tuple[str, str]
@@ -32,6 +33,8 @@ AGAIN = 0.2
 class Backend:
     """A backend that outlives its broker. Safe from threads.
 
+    It submits by AMQP, or by another client that has ``OrderClient``'s methods.
+
     Every event is kept as it came, repeats included, in its order; not the order in it, of which a
     hundred thousand fill a gigabyte.
     """
@@ -39,6 +42,7 @@ class Backend:
     def __init__(self, broker_url: str) -> None:
         self._broker_url = broker_url
         self._client = OrderClient(broker_url)
+        self._over: OrderClient | HttpOrderClient = self._client
         self._news = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="backend", daemon=True)
@@ -62,10 +66,14 @@ class Backend:
         self._thread.join()
         self._client.close()
 
+    def submit_over(self, client: HttpOrderClient) -> None:
+        """Submit by this client from now on."""
+        self._over = client
+
     def place(self, order: Mapping[str, Any]) -> bool:
         """Submit the order until the broker has confirmed it; False if the backend was stopped."""
         name = order["merchant_id"], order["order_id"]
-        if not self._until_confirmed(lambda: self._client.submit(order, again=True)):
+        if not self._until_confirmed(lambda: self._over.submit(order, again=True)):
             return False
         with self._news:
             self.placed.append(name)
@@ -75,7 +83,7 @@ class Backend:
 
     def cancel(self, merchant_id: str, order_id: str) -> None:
         """Ask for the order to be cancelled, until the broker has confirmed that."""
-        self._until_confirmed(lambda: self._client.cancel(order_id, merchant_id))
+        self._until_confirmed(lambda: self._over.cancel(order_id, merchant_id))
 
     @property
     def split(self) -> Split:
@@ -137,7 +145,7 @@ class Backend:
                 found[str(letter.properties.get("message_id"))] = reason
         return found
 
-    def _until_confirmed(self, publish: Callable[[], None]) -> bool:
+    def _until_confirmed(self, publish: Callable[[], object]) -> bool:
         while not self._stopping.is_set():
             try:
                 publish()

@@ -5,10 +5,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import schemathesis
+import yaml
 from hypothesis import HealthCheck, settings
+from jsonschema import Draft202012Validator
 
-from pos_gateway.server import views
+from pos_gateway.broker import wire
+from pos_gateway.server import asyncapi, views
 from pos_gateway.server.openapi import OPERATIONS, codes, document
 from tests.server.lab import Server, order
 
@@ -21,10 +25,23 @@ def test_the_server_serves_the_document_that_is_checked_in(server: Server) -> No
     assert served == json.loads((ROOT / "docs" / "openapi.json").read_text()) == document()
 
 
-def test_every_reference_has_its_target() -> None:
-    text = json.dumps(document())
-    schemas = document()["components"]["schemas"]
-    assert set(re.findall(r'"#/components/schemas/([^"]+)"', text)) <= set(schemas)
+@pytest.mark.parametrize("described", [document(), asyncapi.document()], ids=["open", "async"])
+def test_every_reference_has_its_target(described: dict[str, Any]) -> None:
+    for reference in re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(described)):
+        target: Any = described
+        for part in reference.split("/"):
+            target = target[part]
+        assert target
+
+
+def test_messages_are_as_the_other_document_has_them() -> None:
+    described = yaml.safe_load((ROOT / "docs" / "asyncapi.yaml").read_text())
+    assert described == json.loads(json.dumps(asyncapi.document()))
+    message = wire.submit_message("o1", json.dumps(order()).encode(), routing_key="orders")
+    components = described["components"]
+    payload = {**components["messages"]["order"]["payload"], "components": components}
+    Draft202012Validator(payload).validate(json.loads(message.body))
+    Draft202012Validator(components["messages"]["order"]["headers"]).validate(dict(message.headers))
 
 
 def test_every_code_of_a_problem_is_documented() -> None:
