@@ -40,6 +40,8 @@ def serve(host: str, port: int, certificate: Path | None, key: Path | None) -> N
         raise Failure(
             f"it needs the package {error.name}: pip install 'pos-gateway[worker]'"
         ) from None
+    import ssl
+
     import structlog
 
     from pos_gateway.cli.database import database
@@ -58,5 +60,7 @@ def serve(host: str, port: int, certificate: Path | None, key: Path | None) -> N
 
     try:
         run(Site(settings), host, port, certificate=certificate, key=key, on_ready=ready)
+    except ssl.SSLError as error:
+        raise Failure(f"--certificate and --key are no certificate and its key: {error}") from None
     except OSError as error:
         raise Failure(f"cannot listen at {host} port {port}: {error.strerror or error}") from None

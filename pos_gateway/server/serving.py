@@ -35,10 +35,12 @@ def serve(
         on_ready: called with address and port once it listens.
 
     Raises:
+        SSLError: no certificate, or another key's.
         OSError: it cannot listen there.
     """
+    config = _config(site, certificate, key)
+    config.load()  # reads the certificate
     with _listening(host, port) as listener:
-        config = _config(site, certificate, key)
         server = Server(config, on_stop=site.following.stop)
         address, bound = listener.getsockname()[:2]
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,0 +1,50 @@
+"""``pos-gateway serve`` as an operator meets it."""
+
+import socket
+from pathlib import Path
+
+import pytest
+import requests
+import trustme
+
+from tests.cli.conftest import Program
+from tests.server.lab import SOON, migrated, order, serving
+
+
+def test_what_is_wrong_is_a_sentence(database_url: str, tmp_path: Path) -> None:
+    settings = {"POS_GATEWAY_DATABASE_URL": database_url, "POS_GATEWAY_METRICS_PORT": "0"}
+    program = Program(tmp_path, settings)
+    missing = program.run("serve")
+    assert missing.returncode == 1 and "db upgrade" in missing.stderr
+    migrated(database_url)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = program.run("serve", "--port", port)
+        assert done.returncode == 1 and "cannot listen at 127.0.0.1" in done.stderr
+    pem = tmp_path / "x.pem"
+    pem.write_text("x")
+    done = program.run("serve", "--port", "0", "--certificate", str(pem), "--key", str(pem))
+    assert done.returncode == 1 and "--certificate and --key" in done.stderr
+    assert program.run("serve", "--certificate", str(pem)).returncode == 2
+
+
+def test_tls_by_flags(broker_url: str, database_url: str, tmp_path: Path, order_id: str) -> None:
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    certificate, key, trusted = tmp_path / "c.pem", tmp_path / "k.pem", tmp_path / "ca.pem"
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    issued.private_key_pem.write_to_path(key)
+    authority.cert_pem.write_to_path(trusted)
+    flags = ("--certificate", str(certificate), "--key", str(key))
+    migrated(database_url)
+    with serving(
+        broker_url, database_url, tmp_path / "log", None, *flags, is_ready=False
+    ) as server:
+        url = server.url.replace("http:", "https:") + "/v1/orders"
+        headers = {"Authorization": f"Bearer {server.token}"}
+        reply = requests.post(
+            url, json=order(order_id), headers=headers, verify=str(trusted), timeout=SOON
+        )
+        assert reply.status_code in (202, 503)
+        with pytest.raises(requests.ConnectionError):
+            requests.get(server.url + "/healthz", timeout=SOON)
