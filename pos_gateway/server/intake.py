@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import structlog
 
@@ -62,8 +62,9 @@ class Posted:
     order: Submitting | None = None
     is_compared: bool = False
     verdict: Verdict = Verdict.UNKNOWN
-    #: The order's state, if it was known before; or why it is not stored.
+    #: The order's state, if it was known before.
     state: str | None = None
+    #: Why it is not known to be stored.
     error: str | None = None
     request: "_Request | None" = None
     writes: int = 0
@@ -84,7 +85,7 @@ class Intake:
 
     Args:
         publisher: of its own.
-        submissions: likewise; None: nothing is compared.
+        submissions: likewise.
     """
 
     def __init__(
@@ -153,13 +154,24 @@ class Intake:
 
     def _next_group(self) -> tuple[list[Posted], bool]:
         group: list[Posted] = []
-        posted = self._queue.get()
+        posted = self._next()
         while posted is not None:
             group += [each for each in posted if not _is_given_up(each)]
             if len(group) >= GROUP or self._queue.empty():
                 return group, False
             posted = self._queue.get()
         return group, True
+
+    def _next(self) -> Sequence[Posted] | None:
+        """What is posted next; meanwhile a lost connection is made again.
+
+        A server without one is not ready, so that no request may come that would notice.
+        """
+        while True:
+            try:
+                return self._queue.get(timeout=RECONNECT_AFTER if self.problem else None)
+            except Empty:
+                self._connect()
 
     def _to_publish(self, group: Sequence[Posted]) -> list[Posted]:
         """Those of a group that are to be published; the others are settled."""
@@ -227,8 +239,9 @@ class Intake:
             self._publisher.connect()
             self.problem = None
         except PublishError as error:
+            if str(error) != self.problem:
+                log.warning("broker.unavailable", error=str(error))
             self.problem = str(error)
-            log.warning("broker.unavailable", error=self.problem)
 
     # The thread that reads confirms, and the intake's.
 

@@ -83,6 +83,7 @@ def test_a_broker_that_is_away_is_a_503_in_time_and_back_a_202(
             with pytest.raises(BrokerUnavailable, match="submit the same again"):
                 HttpOrderClient(server.url, server.token, timeout=1).submit(second)
             broker.start()
+            server.wait_until_ready()  # without a request that would notice
             patient = HttpOrderClient(server.url, server.token, timeout=60)
             assert patient.submit(second) == "submitted"
 
