@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pos_gateway.auth.redaction import redacted
 from pos_gateway.auth.signing import headers_for
-from pos_gateway.auth.tokens import Client, Token, Tokens
+from pos_gateway.auth.tokens import Client, PosToken, PosTokens
 from pos_gateway.cache.refresh_ahead import Shared
 from pos_gateway.domain.credentials import Credentials, Unreadable
 from pos_gateway.domain.merchant import Merchant
@@ -32,11 +32,11 @@ class Authenticator:
         self,
         transport: Transport,
         clock: Clock = SYSTEM_CLOCK,
-        tokens: Shared[Token] | None = None,
+        tokens: Shared[PosToken] | None = None,
     ) -> None:
         self._transport = transport
         self._clock = clock
-        self._tokens = Tokens(self._fetch, clock, tokens)
+        self._tokens = PosTokens(self._fetch, clock, tokens)
 
     def sending(self, merchant: Merchant, send: Send, left: Callable[[], float]) -> Send:
         """The same ``send``, with the merchant's credentials on every request.

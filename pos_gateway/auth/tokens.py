@@ -44,7 +44,7 @@ Client = OAuth2 | ToastLogin
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class PosToken:
     """An access token, and when it was requested (Unix time)."""
 
     value: str
@@ -65,8 +65,8 @@ class _Refused(Exception):
         self.first, self.at = first, at
 
 
-class Tokens:
-    """Tokens by credentials. Safe from green threads.
+class PosTokens:
+    """PosTokens by credentials. Safe from green threads.
 
     Args:
         fetch: calls an endpoint; raises TransportError.
@@ -74,7 +74,7 @@ class Tokens:
     """
 
     def __init__(
-        self, fetch: Fetch, clock: Clock = SYSTEM_CLOCK, shared: Shared[Token] | None = None
+        self, fetch: Fetch, clock: Clock = SYSTEM_CLOCK, shared: Shared[PosToken] | None = None
     ) -> None:
         self._fetch = fetch
         self._clock = clock
@@ -142,13 +142,13 @@ class Tokens:
         """The token values that a POS may have seen lately."""
         return self._seen.get(credentials.fingerprint, ())
 
-    def _came(self, key: str, token: Token | None) -> None:
+    def _came(self, key: str, token: PosToken | None) -> None:
         before = self._seen.get(key, ())
         if token is not None and token.value not in before[:1]:
             _remember(self._seen, key, (token.value, *before[:1]))
             self._refusals.pop(key, None)
 
-    def _load(self, keys: Sequence[str]) -> dict[str, Loaded[Token]]:
+    def _load(self, keys: Sequence[str]) -> dict[str, Loaded[PosToken]]:
         [key] = keys
         credentials, since = self._clients[key], self._clock.now().timestamp()
         try:
@@ -161,7 +161,7 @@ class Tokens:
         used = max(life - EARLY, life / 2)
         is_toasts = isinstance(credentials, ToastLogin)
         due = max(used * REFRESH, life - TOAST_RENEWED) if is_toasts else None
-        return {key: Loaded(Token(value, since), since, used, due)}
+        return {key: Loaded(PosToken(value, since), since, used, due)}
 
     def _refused(self, key: str, problem: NotSent) -> _Refused:
         if not isinstance(problem, Misconfigured):

@@ -15,7 +15,7 @@ from pos_gateway.ledger.states import Action, Key, State
 from pos_gateway.runtime.clock import shown
 
 if TYPE_CHECKING:
-    from pos_gateway.ledger.attempts import Attempt
+    from pos_gateway.ledger.attempts import RecordedAttempt
     from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 
 _STYLES = {
@@ -338,7 +338,7 @@ def _standing(order: "OrderStanding", *, reveal: bool) -> dict[str, Any]:
     }
 
 
-def _attempt(attempt: "Attempt", action: Action, *, reveal: bool) -> dict[str, Any]:
+def _attempt(attempt: "RecordedAttempt", action: Action, *, reveal: bool) -> dict[str, Any]:
     # A refused cancellation may be retried, with the POS's words as its reason.
     is_refused = action is Action.CANCEL and isinstance(attempt.came, int)
     state = State.REJECTED if is_refused else attempt.outcome

@@ -30,7 +30,7 @@ _MICROSECONDS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class RecordedAttempt:
     """One attempt. Durations are in seconds; None: not reached, or not measured."""
 
     #: When its call to the POS began, or without a call when it ended: Unix time, by its worker's
@@ -128,7 +128,7 @@ def kept_message(payloads: Payloads, key: Key, reason: Reason, stored: Reason) -
     return stored.message if payloads.prefix is not None else _CLEAR + stored.message
 
 
-def read(text: str | None, key: Key, payloads: Payloads) -> list[Attempt]:
+def read(text: str | None, key: Key, payloads: Payloads) -> list[RecordedAttempt]:
     """The attempts in a column's text, oldest first.
 
     A message that no key opens says so. Raises ValueError: the text is not as a worker writes it.
@@ -167,7 +167,7 @@ def _parsed(text: str | None) -> list[list[Any]]:
     return attempts
 
 
-def _attempt(values: list[Any], key: Key, payloads: Payloads) -> Attempt:
+def _attempt(values: list[Any], key: Key, payloads: Payloads) -> RecordedAttempt:
     # A later release may append values.
     at, did, took, came, outcome, code, message, worker, *_ = values
     waited, claim, connect, first_byte, seconds, *_ = (
@@ -179,7 +179,7 @@ def _attempt(values: list[Any], key: Key, payloads: Payloads) -> Attempt:
         else:
             reason = payloads.open_reason(key, Reason(code, message))
             code, message = reason.code, reason.message
-    return Attempt(
+    return RecordedAttempt(
         at,
         did,
         waited,

@@ -24,7 +24,7 @@ from pos_gateway.database.schema import audit, events, orders, workers
 from pos_gateway.domain.errors import AdminError, OrderChanged
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger import attempts
-from pos_gateway.ledger.attempts import Attempt
+from pos_gateway.ledger.attempts import RecordedAttempt
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
@@ -176,7 +176,7 @@ class OrderAdmin:
             payload = connection.scalar(query)
         return self._payloads.open(key, payload) if payload else None
 
-    def attempts(self, key: Key) -> list[Attempt]:
+    def attempts(self, key: Key) -> list[RecordedAttempt]:
         """The last attempts of this row's action, oldest first; none before a release that keeps
         them, or once the order is pruned."""
         with self._engine.connect() as connection:

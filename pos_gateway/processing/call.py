@@ -10,7 +10,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.auth.authenticator import Authenticator
-from pos_gateway.auth.tokens import Token
+from pos_gateway.auth.tokens import PosToken
 from pos_gateway.cache.refresh_ahead import Shared
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
@@ -59,7 +59,7 @@ class Caller:
         ledger: Ledger,
         default_concurrency: int,
         default_timeout: float,
-        tokens: Shared[Token] | None = None,
+        tokens: Shared[PosToken] | None = None,
         tracing: "Tracing | None" = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

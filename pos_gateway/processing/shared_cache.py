@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from pos_gateway.auth.tokens import Token
+from pos_gateway.auth.tokens import PosToken
 from pos_gateway.cache.shared import SharedValues
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants import catalogs
@@ -35,12 +35,12 @@ class SharedCache:
             decode=catalogs.of_text,
             batch_size=catalogs.BATCH_SIZE,
         )
-        self.tokens: SharedValues[Token] = SharedValues(
+        self.tokens: SharedValues[PosToken] = SharedValues(
             redis_url,
             "tokens",
             vault=vault,
             encode=lambda token: json.dumps([token.value, token.since]),
-            decode=lambda text: Token(*json.loads(text)),
+            decode=lambda text: PosToken(*json.loads(text)),
         )
 
     def close(self) -> None:

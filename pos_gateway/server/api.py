@@ -21,7 +21,7 @@ from pos_gateway.server.openapi import document
 from pos_gateway.server.orders import Orders, shown_to
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
-from pos_gateway.server.submitting import Submission
+from pos_gateway.server.submitting import SubmitRoutes
 from pos_gateway.tokens.token import Capability, Token
 
 
@@ -40,7 +40,7 @@ Position = Annotated[int, Query(ge=0, le=2**63 - 1, description="The last positi
 
 def application(
     access: Access,
-    submission: Submission,
+    submission: SubmitRoutes,
     orders: Orders,
     following: Following,
     reading: Reading,

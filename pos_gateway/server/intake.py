@@ -38,7 +38,7 @@ RECONNECT_AFTER = 0.5
 _WRITES = 2
 
 
-class Verdict(StrEnum):
+class PostResult(StrEnum):
     """A message's result."""
 
     #: The broker has stored it in a queue.
@@ -61,7 +61,7 @@ class Posted:
     #: The order to compare; None: a cancel request.
     order: Submitting | None = None
     is_compared: bool = False
-    verdict: Verdict = Verdict.UNKNOWN
+    result: PostResult = PostResult.UNKNOWN
     #: The order's state, if it was known before.
     state: str | None = None
     #: Why it is not known to be stored.
@@ -150,7 +150,7 @@ class Intake:
                 # Any error: requests would wait for a thread that has ended.
                 log.exception("intake.failed")
                 for each in group:
-                    self._settle(each, Verdict.UNKNOWN, error=repr(error))
+                    self._settle(each, PostResult.UNKNOWN, error=repr(error))
 
     def _next_group(self) -> tuple[list[Posted], bool]:
         group: list[Posted] = []
@@ -186,7 +186,7 @@ class Intake:
             verdict = _verdict(each, answer)
             if verdict is not None:
                 self._settle(each, verdict)
-        return [each for each in group if each.verdict is Verdict.UNKNOWN]
+        return [each for each in group if each.result is PostResult.UNKNOWN]
 
     def _look_up(self, orders: list[Submitting]) -> list[Known] | None:
         """What is known of these; None: the database does not say in time."""
@@ -232,7 +232,7 @@ class Intake:
     def _fail(self, posted: Sequence[Posted], problem: str) -> None:
         self.problem = problem
         for each in posted:
-            self._settle(each, Verdict.UNKNOWN, error=problem)
+            self._settle(each, PostResult.UNKNOWN, error=problem)
 
     def _connect(self) -> None:
         try:
@@ -250,15 +250,15 @@ class Intake:
         if each is None:
             return
         if error is None:
-            self._settle(each, Verdict.STORED)
+            self._settle(each, PostResult.STORED)
         elif isinstance(error, BrokerUnavailable) and each.writes < _WRITES:
             self._queue.put([each])  # on a connection that turned out to be dead
         else:
             self._is_refused |= not isinstance(error, BrokerUnavailable)
-            self._settle(each, Verdict.UNKNOWN, error=str(error))
+            self._settle(each, PostResult.UNKNOWN, error=str(error))
 
-    def _settle(self, each: Posted, verdict: Verdict, *, error: str | None = None) -> None:
-        each.verdict, each.error = verdict, error
+    def _settle(self, each: Posted, verdict: PostResult, *, error: str | None = None) -> None:
+        each.result, each.error = verdict, error
         self._settled.append(each)
         if not self._is_woken and self._loop is not None:
             self._is_woken = True
@@ -277,14 +277,14 @@ class Intake:
                 request.done.set_result(None)
 
 
-def _verdict(posted: Posted, known: Known) -> Verdict | None:
+def _verdict(posted: Posted, known: Known) -> PostResult | None:
     """What becomes of an order without being published; None: it is published."""
     if known.is_different:
-        return Verdict.DIFFERENT
+        return PostResult.DIFFERENT
     if known.state is not None and known.state.is_final:
-        return Verdict.ENDED
+        return PostResult.ENDED
     if posted.order is not None and posted.order.is_late and not known.is_known:
-        return Verdict.LATE
+        return PostResult.LATE
     return None
 
 

@@ -10,7 +10,7 @@ from pos_gateway.telemetry import metrics
 BODIES = 64 * 1024 * 1024
 
 
-class Load:
+class InFlight:
     """Counts the requests that are being taken, and their bytes. For the event loop.
 
     Args:

@@ -11,7 +11,7 @@ from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.masking import MASK, masked
 from pos_gateway.domain.order import Order
 from pos_gateway.events.archive import Archive
-from pos_gateway.ledger.attempts import Attempt
+from pos_gateway.ledger.attempts import RecordedAttempt
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.ledger.submissions import submitted_at
@@ -122,7 +122,7 @@ def _reason(order: OrderStanding, *, reveal: bool) -> dict[str, str] | None:
     }
 
 
-def _attempt(attempt: Attempt, *, reveal: bool) -> dict[str, Any]:
+def _attempt(attempt: RecordedAttempt, *, reveal: bool) -> dict[str, Any]:
     """An attempt, with its stages in seconds."""
     reason = None
     if attempt.reason_code:

@@ -23,11 +23,11 @@ from pos_gateway.server.api import application
 from pos_gateway.server.asgi import Application
 from pos_gateway.server.following import Event, Following
 from pos_gateway.server.intake import Intake
-from pos_gateway.server.load import Load
+from pos_gateway.server.load import InFlight
 from pos_gateway.server.orders import Orders
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.streaming import Streaming
-from pos_gateway.server.submitting import Submission
+from pos_gateway.server.submitting import SubmitRoutes
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.tokens.rate import RateLimits
@@ -55,9 +55,9 @@ class Site:
         self._archive = Archive(self.database, Hydration(payloads))
         self.following = Following(self._read_events, self._last_position)
         access = Access(self.tokens, limits)
-        submission = Submission(
+        submission = SubmitRoutes(
             access,
-            Load(settings.http_in_flight),
+            InFlight(settings.http_in_flight),
             self.intake,
             split=self._split,
             largest=settings.max_order_bytes,

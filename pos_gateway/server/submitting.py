@@ -19,8 +19,8 @@ from pos_gateway.ledger.submissions import Submitting, digest
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.access import Access
 from pos_gateway.server.body import Receive, Scope, header, read_body
-from pos_gateway.server.intake import Intake, Posted, Verdict
-from pos_gateway.server.load import Load
+from pos_gateway.server.intake import Intake, Posted, PostResult
+from pos_gateway.server.load import InFlight
 from pos_gateway.server.problems import Problem, invalid
 from pos_gateway.tokens.token import Capability, Token
 
@@ -52,7 +52,7 @@ class Reply(NamedTuple):
 Handler = Callable[[Scope, Receive], Awaitable[Reply]]
 
 
-class Submission:
+class SubmitRoutes:
     """The routes. For the event loop. Each raises Problem.
 
     Args:
@@ -63,7 +63,7 @@ class Submission:
     def __init__(
         self,
         access: Access,
-        load: Load,
+        load: InFlight,
         intake: Intake,
         *,
         split: Callable[[], Split],
@@ -108,7 +108,7 @@ class Submission:
             message = wire.cancel_message(order_id, request.to_json(), routing_key=key)
             posted = Posted(message.following(_trace(scope)))
             await self._intake.post((posted,))
-        if posted.verdict is not Verdict.STORED:
+        if posted.result is not PostResult.STORED:
             raise _unavailable(posted)
         return Reply(202, to_json({"order_id": order_id, "merchant_id": merchant_id}))
 
@@ -185,21 +185,21 @@ def _reply(posted: Posted) -> Reply:
     """The reply about one order. Raises Problem."""
     order = posted.order
     assert order is not None  # noqa: S101
-    if posted.verdict in (Verdict.STORED, Verdict.ENDED):
+    if posted.result in (PostResult.STORED, PostResult.ENDED):
         content = {
             "order_id": order.order_id,
             "merchant_id": order.merchant_id,
             "state": posted.state or SUBMITTED,
         }
-        return Reply(202 if posted.verdict is Verdict.STORED else 200, to_json(content))
-    if posted.verdict is Verdict.DIFFERENT:
+        return Reply(202 if posted.result is PostResult.STORED else 200, to_json(content))
+    if posted.result is PostResult.DIFFERENT:
         raise Problem(
             409,
             "order_differs",
             f"order {order.order_id!r} of merchant {order.merchant_id!r} was submitted with other "
             "content; an order that has changed needs another order_id",
         )
-    if posted.verdict is Verdict.LATE:
+    if posted.result is PostResult.LATE:
         raise Problem(
             422, "invalid_order", "deliver_by: is in the past, and the order was never submitted"
         )

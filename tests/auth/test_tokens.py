@@ -20,8 +20,8 @@ from pos_gateway.auth.tokens import (
     TOAST_RENEWED,
     TOAST_REUSED,
     Client,
-    Token,
-    Tokens,
+    PosToken,
+    PosTokens,
 )
 from pos_gateway.cache.refresh_ahead import JITTER, Loaded
 from pos_gateway.domain.credentials import OAuth2, ToastLogin
@@ -56,7 +56,7 @@ class Endpoint:
         self.status = 200
         self.fields: dict[str, Any] = {"token_type": "Bearer", "expires_in": 3600}
         self.problem: Exception | None = None
-        self.tokens = Tokens(self._fetch, self)
+        self.tokens = PosTokens(self._fetch, self)
 
     def monotonic(self) -> float:
         return self.seconds
@@ -224,7 +224,9 @@ def test_another_workers_token_ends_a_sequence_of_refusals() -> None:
     endpoint.status = 403
     assert kinds(endpoint, 0) == ["NotSent"]
     key = client().fingerprint
-    endpoint.tokens._cache._keep(key, Loaded(Token("theirs", 0.0), lifetime=10), endpoint.seconds)
+    endpoint.tokens._cache._keep(
+        key, Loaded(PosToken("theirs", 0.0), lifetime=10), endpoint.seconds
+    )
     assert kinds(endpoint, 0, 10 + APART) == ["theirs", "NotSent"]
 
 
@@ -285,7 +287,7 @@ def test_no_reply_of_an_endpoint_ends_a_thread(
     if toasts:
         body = b'{"token": ' + body.replace(b"_type", b"Type").replace(b"s_in", b"sIn") + b"}"
         body = body.replace(b"access_token", b"accessToken").replace(b"token_T", b"tokenT")
-    tokens = Tokens(lambda *_: Reply(200, {}, body))
+    tokens = PosTokens(lambda *_: Reply(200, {}, body))
     with pytest.raises(NotSent, match=r"^no (usable )?token in the endpoint's 200$"):
         tokens.get(TOAST if toasts else client(), SOON)
     assert not died
@@ -420,7 +422,7 @@ def test_toasts_short_lived_token_is_not_requested_for_every_order() -> None:
     "body", [b'{"token": 7}', b'{"token": {}}', b'{"access_token": "x"}', b"[]"]
 )
 def test_an_invalid_token_of_toasts_is_not_used(body: bytes) -> None:
-    tokens = Tokens(lambda *_: Reply(200, {}, body))
+    tokens = PosTokens(lambda *_: Reply(200, {}, body))
     with pytest.raises(NotSent, match="no token"):
         tokens.get(TOAST, 1.0)
 

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.ledger import attempts
-from pos_gateway.ledger.attempts import MAX_ATTEMPTS, MAX_LENGTH, MESSAGE_LIMIT, Attempt
+from pos_gateway.ledger.attempts import MAX_ATTEMPTS, MAX_LENGTH, MESSAGE_LIMIT, RecordedAttempt
 from pos_gateway.ledger.batch import Finishing
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.order_admin import OrderAdmin
@@ -27,7 +27,7 @@ AWAY = Reason("connect", "cannot connect to Ada's till")
 WORDS = Reason("no_buns", "no buns for Ada, +1 555 0100")
 
 
-def recorded(engine: Engine, key: Key = KEY, vault: Vault | None = None) -> list[Attempt]:
+def recorded(engine: Engine, key: Key = KEY, vault: Vault | None = None) -> list[RecordedAttempt]:
     return OrderAdmin(engine, Payloads(vault or Vault())).attempts(key)
 
 
@@ -64,15 +64,15 @@ def test_an_order_that_was_retried_twice_has_three_attempts_in_order(
     assert one.finish(claim, counted(claim, Kind.ACCEPTED, at=DAY + 5))
     owner = one.lease.id
     assert recorded(engine) == [
-        Attempt(
+        RecordedAttempt(
             *(DAY - 1, "send", 0.25, 0.5, 0.125, None, 1.0, "timeout", "retry"),
             *("timeout", "no reply in time", owner),
         ),
-        Attempt(
+        RecordedAttempt(
             *(DAY - 0.5, "send", None, 0.5, 0.0, 0.25, 0.5, 503, "retry"),
             *("http_503", "the POS answered 503", owner),
         ),
-        Attempt(
+        RecordedAttempt(
             *(DAY + 4, "look_up", 0.0, 0.0, 0.0, 0.75, 1.0, 200, "accepted"),
             *(None, None, owner),
         ),
