@@ -9,7 +9,7 @@ from loadtests.canary.crew import Crew
 from loadtests.canary.orders import Orders, Step, table
 from pos_gateway.broker.queue_state import queue_states
 from pos_gateway.canary.evidence import gather
-from pos_gateway.canary.verdict import Finding, judge
+from pos_gateway.canary.verdict import CanaryFinding, judge
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.store import MerchantStore
@@ -136,7 +136,7 @@ class Rehearsal:
         stable, canary = queue_states(self._here.proxy.url)
         verdict = judge(*sides, own_workers=canary.consumers - stable.consumers)
         for each in verdict.measures:
-            if each.finding is not Finding.FINE:
+            if each.finding is not CanaryFinding.FINE:
                 self._console.print(f"  {each.name}, {each.finding}: {each.why}", soft_wrap=True)
         return verdict.decision.value
 

@@ -20,7 +20,7 @@ class Guarantee(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AdapterLimits:
     """What the vendor's public documentation allows; None where it states nothing."""
 
     #: Seconds that a reply may take.
@@ -54,7 +54,7 @@ class Adapter(Protocol):
 
     name: str
     guarantee: Guarantee
-    limits: Limits
+    limits: AdapterLimits
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         """Errors in the merchant's record for this POS. Called when a record is imported.

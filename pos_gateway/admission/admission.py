@@ -32,7 +32,7 @@ from pos_gateway.admission.scheduler import Scheduler
 from pos_gateway.domain.outcome import CallResult
 
 
-class Verdict(Enum):
+class AdmissionVerdict(Enum):
     """The verdict on an order that is offered and does not start."""
 
     WAIT = "wait"
@@ -90,7 +90,7 @@ class Admission(Generic[Ticket]):
         deadline: float = inf,
         *,
         may_wait: bool = True,
-    ) -> Call[Ticket] | Verdict:
+    ) -> Call[Ticket] | AdmissionVerdict:
         """Offer an order; one that may not wait is to be parked instead.
 
         Returns:
@@ -104,7 +104,7 @@ class Admission(Generic[Ticket]):
         if lane.is_quiet(now):
             self._health.forget(lane)
         if deadline <= (lane.breaker.until if lane.breaker.is_open else now):
-            return Verdict.EXPIRE
+            return AdmissionVerdict.EXPIRE
         if not lane.waiting and lane.has_room:
             if self._scheduler.may_start_at_once(lane, now):
                 return self._start(lane, ticket)
@@ -112,10 +112,10 @@ class Admission(Generic[Ticket]):
             self._scheduler.judge(lane, now)
         if not may_wait or self._room.is_spent(lane, now):
             self._scheduler.update(lane, now)  # it may be light by now, or heavy
-            return Verdict.PARK
+            return AdmissionVerdict.PARK
         self._backlog.put(lane, ticket, now, deadline)
         self._changed(lane)
-        return Verdict.WAIT
+        return AdmissionVerdict.WAIT
 
     def next_start(self, now: float) -> Call[Ticket] | None:
         """Start the next waiting order that may start; None if there is none."""

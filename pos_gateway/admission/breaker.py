@@ -25,7 +25,7 @@ TIME_LIMIT_SHARES = (0.5, 0.75, 1.0)
 _ALL = (1 << WINDOW) - 1
 
 
-class State(StrEnum):
+class BreakerState(StrEnum):
     """The breaker's states."""
 
     CLOSED = "closed"
@@ -37,7 +37,7 @@ class State(StrEnum):
 class Breaker:
     """A merchant's breaker. Its transitions are ``open``, ``half_open`` and ``close``."""
 
-    state: State = State.CLOSED
+    state: BreakerState = BreakerState.CLOSED
     #: Until when it is open.
     until: float = 0.0
     #: Openings since it was last closed.
@@ -53,23 +53,23 @@ class Breaker:
 
     @property
     def is_closed(self) -> bool:
-        return self.state is State.CLOSED
+        return self.state is BreakerState.CLOSED
 
     @property
     def is_open(self) -> bool:
-        return self.state is State.OPEN
+        return self.state is BreakerState.OPEN
 
     @property
     def lets_through(self) -> bool:
         """Whether an order may start, as far as the breaker is concerned."""
-        if self.state is State.HALF_OPEN:
+        if self.state is BreakerState.HALF_OPEN:
             return self.probes < PROBES
-        return self.state is State.CLOSED
+        return self.state is BreakerState.CLOSED
 
     @property
     def time_limit_share(self) -> float:
         """The next call's part of the merchant's time limit."""
-        if self.state is State.CLOSED:
+        if self.state is BreakerState.CLOSED:
             return 1.0
         return TIME_LIMIT_SHARES[max(0, min(self.openings, len(TIME_LIMIT_SHARES)) - 1)]
 
@@ -101,7 +101,7 @@ class Breaker:
 
         A probe of an earlier half-open spell is ignored.
         """
-        if spell != self.spell or self.state is not State.HALF_OPEN:
+        if spell != self.spell or self.state is not BreakerState.HALF_OPEN:
             return False
         self.probes -= 1
         self._answered += answered is True
@@ -116,19 +116,19 @@ class Breaker:
 
     def open_for(self, now: float, seconds: float) -> None:
         """Open for ``seconds``, or until its present end if that is later."""
-        if self.state is State.OPEN:
+        if self.state is BreakerState.OPEN:
             seconds = max(seconds, self.until - now)
-        self.state = State.OPEN
+        self.state = BreakerState.OPEN
         self.until = now + seconds
 
     def half_open(self) -> None:
         """Admit probes."""
-        self.state = State.HALF_OPEN
+        self.state = BreakerState.HALF_OPEN
         self.spell += 1
         self.probes = self._answered = 0
 
     def close(self) -> None:
         """Admit every order."""
-        self.state = State.CLOSED
+        self.state = BreakerState.CLOSED
         self.openings = self.probes = 0
         self.forget()

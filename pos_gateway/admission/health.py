@@ -6,7 +6,7 @@ from math import inf
 from typing import Generic
 
 from pos_gateway.admission.agenda import Agenda
-from pos_gateway.admission.breaker import LONGEST_OPEN, State
+from pos_gateway.admission.breaker import LONGEST_OPEN, BreakerState
 from pos_gateway.admission.lane import Call, Lane, Ticket
 from pos_gateway.admission.limits import Limits
 from pos_gateway.admission.outliers import Outliers
@@ -22,7 +22,7 @@ class Transition:
     """A merchant's breaker has changed its state."""
 
     merchant_id: str
-    state: State
+    state: BreakerState
     #: How long it stays open, if it opened.
     seconds: float
     why: str
@@ -105,12 +105,12 @@ class Health(Generic[Ticket]):
         else:
             breaker.open(now, at_least=at_least)
         self._agenda.add(breaker.until, self._half_open, lane)
-        self._announce(Transition(lane.merchant_id, State.OPEN, breaker.until - now, why))
+        self._announce(Transition(lane.merchant_id, BreakerState.OPEN, breaker.until - now, why))
 
     def close(self, lane: Lane[Ticket], why: str) -> None:
         """Close the breaker."""
         lane.breaker.close()
-        self._announce(Transition(lane.merchant_id, State.CLOSED, 0.0, why))
+        self._announce(Transition(lane.merchant_id, BreakerState.CLOSED, 0.0, why))
 
     def forget(self, lane: Lane[Ticket]) -> None:
         """Forget trouble after a quiet spell."""
@@ -156,7 +156,7 @@ class Health(Generic[Ticket]):
             asked = min(retry_after, LONGEST_OPEN)
         answered = None if contact is CallResult.NONE else contact is CallResult.ANSWERED
         if call.probe is not None:
-            is_present = breaker.state is State.HALF_OPEN and call.probe == breaker.spell
+            is_present = breaker.state is BreakerState.HALF_OPEN and call.probe == breaker.spell
             if breaker.end_probe(call.probe, answered=answered):
                 self.close(lane, "answered")
             elif is_present and answered is False:
@@ -205,5 +205,5 @@ class Health(Generic[Ticket]):
     def _half_open(self, lane: Lane[Ticket], now: float) -> None:
         if lane.breaker.is_open and lane.breaker.until <= now:
             lane.breaker.half_open()
-            self._announce(Transition(lane.merchant_id, State.HALF_OPEN, 0.0, "time"))
+            self._announce(Transition(lane.merchant_id, BreakerState.HALF_OPEN, 0.0, "time"))
             self._changed(lane)

@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pos_gateway.admission import pacing
-from pos_gateway.admission.breaker import Breaker, State
+from pos_gateway.admission.breaker import Breaker, BreakerState
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.limits import Terms
 from pos_gateway.admission.merchant_latency import MerchantLatency
@@ -62,7 +62,7 @@ class MerchantStatus(NamedTuple):
     light: bool
     #: A call of its hangs or timed out, its breaker is half-open, or its provider is silent.
     silent: bool
-    breaker: State
+    breaker: BreakerState
     #: Its orders wait for the merchant itself, not for a slot.
     troubled: bool
     #: Its orders that this process has parked.
@@ -150,14 +150,14 @@ class Lane(Generic[Ticket]):
     @property
     def is_troubled(self) -> bool:
         """Whether its orders wait for the merchant itself, not for a slot."""
-        if self.latency.silent or self.breaker.state is not State.CLOSED:
+        if self.latency.silent or self.breaker.state is not BreakerState.CLOSED:
             return True
         return self.is_spent or (self.known and self.bulkhead.is_full)
 
     @property
     def is_silent(self) -> bool:
         """Whether a call hangs or timed out, the breaker is half-open, or the provider silent."""
-        if self.latency.silent or self.breaker.state is State.HALF_OPEN:
+        if self.latency.silent or self.breaker.state is BreakerState.HALF_OPEN:
             return True
         return self.provider is not None and self.provider.silent
 
@@ -181,7 +181,7 @@ class Lane(Generic[Ticket]):
         """Whether it has orders here, and takes them as far as is known."""
         may_work = self.waiting > 0 and self.known and self.bulkhead.limit > 0
         has_work = self.usage.held > 0 or may_work
-        return has_work and self.breaker.state is State.CLOSED and not self.latency.silent
+        return has_work and self.breaker.state is BreakerState.CLOSED and not self.latency.silent
 
     def projected(self, now: float) -> float:
         """Its average of slots if one more of its orders starts now."""

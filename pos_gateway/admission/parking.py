@@ -26,7 +26,7 @@ PROBE_EVERY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class QueueState:
+class ParkingState:
     """A merchant's orders, and its health, at present."""
 
     #: The time.
@@ -69,7 +69,7 @@ class ParkingQueue:
     #: When small bundles return, to be merged into one.
     _meeting: float = 0.0
 
-    def delay(self, state: QueueState, *, few: bool) -> float:
+    def delay(self, state: ParkingState, *, few: bool) -> float:
         """Seconds until orders parked now return.
 
         While the merchant answers, that is shortly before the orders ahead are done at best, or
@@ -102,7 +102,7 @@ class ParkingQueue:
             self._meeting = state.now + random.uniform((soonest + latest) / 2, latest)
         return max(state.shortest, self._meeting - state.now)
 
-    def unpark(self, orders: int, state: QueueState) -> int:
+    def unpark(self, orders: int, state: ParkingState) -> int:
         """How many of the returned orders to unpark now; they are counted as on their way.
 
         None while there is room neither for all of them nor for half of ``room``, lest bundles be
@@ -122,7 +122,7 @@ class ParkingQueue:
             self._coming, self._unparked_at = coming + number, state.now
         return number
 
-    def _silent_for(self, state: QueueState) -> float:
+    def _silent_for(self, state: ParkingState) -> float:
         """Seconds for which the merchant is known to be silent."""
         if state.answers or self._answered_at is None:
             self._answered_at = state.now
@@ -132,7 +132,7 @@ class ParkingQueue:
         return self._coming * max(0.0, 1 - (now - self._unparked_at) / ON_ITS_WAY)
 
 
-def look_again(orders_at_hand: int, state: QueueState) -> float | None:
+def look_again(orders_at_hand: int, state: ParkingState) -> float | None:
     """Seconds until a bundle that waits in the worker is checked again.
 
     None: no bundle should wait besides those, since the merchant doesn't answer, or they last until

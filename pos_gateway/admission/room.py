@@ -14,7 +14,7 @@ from pos_gateway.admission.bulkhead import UNASKED
 from pos_gateway.admission.lane import Lane, Ticket
 from pos_gateway.admission.limits import Limits
 from pos_gateway.admission.parked_count import ParkedCount
-from pos_gateway.admission.parking import AHEAD, QueueState
+from pos_gateway.admission.parking import AHEAD, ParkingState
 
 #: Lower bounds of a reply's seconds, also before the first answer, and as a part of the mean: a
 #: merchant that is both quick and slow has a deviation as large as its mean.
@@ -66,10 +66,10 @@ class WaitBudget(Generic[Ticket]):
         """Whether its orders may go on waiting, however long: the merchant takes orders."""
         return _answers(lane) and lane.bulkhead.limit > 0
 
-    def state(self, lane: Lane[Ticket], now: float) -> QueueState:
+    def state(self, lane: Lane[Ticket], now: float) -> ParkingState:
         """The merchant's state, for its parked orders."""
         limits, breaker = self._limits, lane.breaker
-        return QueueState(
+        return ParkingState(
             now=now,
             answers=_answers(lane),
             may_be_called=not breaker.is_open and not _is_paused(lane),

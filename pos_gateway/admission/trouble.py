@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Iterable
 
-from pos_gateway.admission.breaker import State
+from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.lane import MerchantStatus
 
 
@@ -11,7 +11,7 @@ def is_in_trouble(standing: MerchantStatus) -> bool:
     """Whether it has parked orders, orders that wait for the merchant itself, an open or half-open
     breaker, or is silent with orders in flight."""
     is_held_up = standing.parked > 0 or (standing.troubled and standing.waiting > 0)
-    has_breaker_open = standing.breaker is not State.CLOSED
+    has_breaker_open = standing.breaker is not BreakerState.CLOSED
     return is_held_up or has_breaker_open or (standing.silent and standing.in_flight > 0)
 
 
@@ -19,7 +19,7 @@ def severity(standing: MerchantStatus) -> tuple[int, bool, bool, bool]:
     """Sort key: orders held up, then breaker open, half-open, silent."""
     state = standing.breaker
     held_up = standing.parked + standing.waiting
-    return held_up, state is State.OPEN, state is State.HALF_OPEN, standing.silent
+    return held_up, state is BreakerState.OPEN, state is BreakerState.HALF_OPEN, standing.silent
 
 
 def worst(standings: Iterable[MerchantStatus], most: int) -> list[MerchantStatus]:

@@ -7,7 +7,7 @@ from pos_gateway.auth.redaction import redacted
 from pos_gateway.auth.signing import headers_for
 from pos_gateway.auth.tokens import Client, PosToken, PosTokens
 from pos_gateway.cache.refresh_ahead import Shared
-from pos_gateway.domain.credentials import Credentials, Unreadable
+from pos_gateway.domain.credentials import Credentials, UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -101,7 +101,7 @@ class Authenticator:
 
 def _opened(merchant: Merchant) -> Credentials:
     auth = merchant.auth
-    if isinstance(auth, Unreadable):
+    if isinstance(auth, UnreadableCredentials):
         raise NotSent("secret_key", f"the merchant's secrets are {auth.problem}")
     return auth
 

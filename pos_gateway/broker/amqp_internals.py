@@ -42,7 +42,7 @@ _METHOD = 1
 _BASIC = 60
 
 
-class Channel(amqp.Channel):
+class BufferedChannel(amqp.Channel):
     """Keeps bodies as bytes, parses deliveries and builds acknowledgements quickly."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

@@ -14,7 +14,7 @@ from kombu.transport import pyamqp
 from pos_gateway.broker import amqp_internals
 
 
-class Channel(amqp_internals.Channel, pyamqp.Channel):
+class Channel(amqp_internals.BufferedChannel, pyamqp.Channel):
     """kombu's, with ``amqp_internals``."""
 
 

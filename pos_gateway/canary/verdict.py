@@ -39,7 +39,7 @@ class Spent(NamedTuple):
 Costs = Sequence[Spent]
 
 
-class Finding(StrEnum):
+class CanaryFinding(StrEnum):
     """The finding on one figure."""
 
     FINE = "fine"
@@ -49,7 +49,7 @@ class Finding(StrEnum):
     LEFT_OUT = "left out"
 
 
-class Decision(StrEnum):
+class CanaryDecision(StrEnum):
     """What to do next."""
 
     PROMOTE = "promote"
@@ -62,22 +62,22 @@ class Measure:
     """One figure, and its finding."""
 
     name: str
-    finding: Finding
+    finding: CanaryFinding
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CanaryVerdict:
     """All measures, and the decision that follows."""
 
     measures: tuple[Measure, ...]
 
     @property
-    def decision(self) -> Decision:
+    def decision(self) -> CanaryDecision:
         findings = {measure.finding for measure in self.measures}
-        if Finding.WORSE in findings:
-            return Decision.ABORT
-        return Decision.HOLD if Finding.UNKNOWN in findings else Decision.PROMOTE
+        if CanaryFinding.WORSE in findings:
+            return CanaryDecision.ABORT
+        return CanaryDecision.HOLD if CanaryFinding.UNKNOWN in findings else CanaryDecision.PROMOTE
 
 
 def judge(
@@ -87,7 +87,7 @@ def judge(
     *,
     own_workers: int,
     stranded: int = 0,
-) -> Verdict:
+) -> CanaryVerdict:
     """Compare the canary with the stable side.
 
     Args:
@@ -102,21 +102,21 @@ def judge(
         measures.append(_cpu(*cpu))
     if stranded:
         why = f"no worker consumes the messages in orders.canary: {stranded}"
-        measures.append(Measure("queue", Finding.WORSE, why))
-    return Verdict(tuple(measures))
+        measures.append(Measure("queue", CanaryFinding.WORSE, why))
+    return CanaryVerdict(tuple(measures))
 
 
-def found(compared: Comparison, matters: float) -> Finding:
+def found(compared: Comparison, matters: float) -> CanaryFinding:
     """The finding on a comparison, where ``matters`` is the difference that matters."""
     if compared.at_least(CERTAIN) > 0 and compared.estimate >= matters:
-        return Finding.WORSE
-    return Finding.FINE if compared.at_most(LIKELY) <= matters else Finding.UNKNOWN
+        return CanaryFinding.WORSE
+    return CanaryFinding.FINE if compared.at_most(LIKELY) <= matters else CanaryFinding.UNKNOWN
 
 
 def _outcomes(canary: Side, stable: Side) -> list[Measure]:
     for who, side in (("the canary has", canary), ("the others have", stable)):
         if lacking := _lacking(who, side.outcomes, side.orders):
-            return [Measure("outcomes", Finding.UNKNOWN, lacking)]
+            return [Measure("outcomes", CanaryFinding.UNKNOWN, lacking)]
     return [
         _measure(each, rates(canary.count(each), stable.count(each)), POINTS, _points)
         for each in OUTCOMES
@@ -127,7 +127,7 @@ def _healthy(canary: Side, stable: Side) -> Measure:
     name = "healthy p99"
     for who, side in (("the canary has", canary), ("the others have", stable)):
         if lacking := _lacking(who, side.seconds, sum(map(len, side.seconds.values()))):
-            return Measure(name, Finding.UNKNOWN, f"of merchants healthy before, {lacking}")
+            return Measure(name, CanaryFinding.UNKNOWN, f"of merchants healthy before, {lacking}")
     compared = quantiles([*canary.seconds.values()], [*stable.seconds.values()], QUANTILE)
     return _measure(name, compared, log(1 + SHARE), _times)
 
@@ -137,11 +137,11 @@ def _own_workers(number: int) -> Measure:
     name = "own workers"
     if number > 0:
         why = f"consumers of orders.canary beyond those of orders: {number}"
-        return Measure(name, Finding.FINE, why)
+        return Measure(name, CanaryFinding.FINE, why)
     why = (
         "orders.canary has no more consumers than orders: what is compared may be the others' work"
     )
-    return Measure(name, Finding.UNKNOWN, why)
+    return Measure(name, CanaryFinding.UNKNOWN, why)
 
 
 def _cpu(canary: Costs, stable: Costs) -> Measure:
@@ -152,12 +152,12 @@ def _cpu(canary: Costs, stable: Costs) -> Measure:
             f"{ours:.0f} orders for a process of the canary's, {theirs:.0f} for one of the others': "
             f"one is not to have more than {ALIKE:g} times as many"
         )
-        return Measure(name, Finding.LEFT_OUT, why)
+        return Measure(name, CanaryFinding.LEFT_OUT, why)
     for who, side in (("the canary has", canary), ("the others have", stable)):
         orders = sum(each.orders for each in side)
         if orders < ORDERS:
             why = f"{who} ended {orders} of the {ORDERS} orders that are needed; look for longer"
-            return Measure(name, Finding.UNKNOWN, why)
+            return Measure(name, CanaryFinding.UNKNOWN, why)
     compared = costs(*([(each.cpu, each.orders) for each in side] for side in (canary, stable)))
     return _measure(name, compared, log(1 + SHARE), _times)
 

@@ -10,7 +10,7 @@ import click
 from pos_gateway.broker.queue_state import QueueState, queue_states
 from pos_gateway.canary.cpu import LOOKS, costs_of
 from pos_gateway.canary.evidence import gather
-from pos_gateway.canary.verdict import Costs, Decision, Finding, Verdict, judge
+from pos_gateway.canary.verdict import CanaryDecision, CanaryFinding, CanaryVerdict, Costs, judge
 from pos_gateway.cli import options, output
 from pos_gateway.cli.database import database, payloads
 from pos_gateway.cli.failure import Failure
@@ -25,13 +25,13 @@ from pos_gateway.settings import Settings
 #: Maximum seconds of orders that are compared; and seconds that an order may take until it counts.
 LONGEST, SETTLE = 3600.0, 30.0
 #: The verdict as an exit code, for scripts.
-EXIT_CODES = {Decision.PROMOTE: 0, Decision.HOLD: 3, Decision.ABORT: 4}
+EXIT_CODES = {CanaryDecision.PROMOTE: 0, CanaryDecision.HOLD: 3, CanaryDecision.ABORT: 4}
 
 _STYLES = {
-    **dict.fromkeys((Decision.PROMOTE, Finding.FINE), "green"),
-    **dict.fromkeys((Decision.HOLD, Finding.UNKNOWN), "yellow"),
-    **dict.fromkeys((Decision.ABORT, Finding.WORSE), "bold red"),
-    Finding.LEFT_OUT: "dim",
+    **dict.fromkeys((CanaryDecision.PROMOTE, CanaryFinding.FINE), "green"),
+    **dict.fromkeys((CanaryDecision.HOLD, CanaryFinding.UNKNOWN), "yellow"),
+    **dict.fromkeys((CanaryDecision.ABORT, CanaryFinding.WORSE), "bold red"),
+    CanaryFinding.LEFT_OUT: "dim",
 }
 
 
@@ -101,7 +101,7 @@ def _verdict(
     split: Split,
     queues: tuple[QueueState, QueueState],
     cpu: tuple[Costs, Costs] | None,
-) -> Verdict:
+) -> CanaryVerdict:
     """Raises Failure, PendingMigration or CannotOpen if there is none."""
     if not split.takes_any:
         raise Failure("no merchant's orders go to the canary")
@@ -133,7 +133,7 @@ def _costs(pages: Sequence[tuple[str, str]], seconds: float) -> tuple[Costs, Cos
 
 
 def _print(
-    split: Split, queues: tuple[QueueState, QueueState], verdict: Verdict | None, why_not: str
+    split: Split, queues: tuple[QueueState, QueueState], verdict: CanaryVerdict | None, why_not: str
 ) -> None:
     since = ""
     if split.changed_at is not None:
@@ -155,7 +155,7 @@ def _print(
 
 
 def _print_json(
-    split: Split, queues: tuple[QueueState, QueueState], verdict: Verdict | None, why_not: str
+    split: Split, queues: tuple[QueueState, QueueState], verdict: CanaryVerdict | None, why_not: str
 ) -> None:
     output.json_document(
         {

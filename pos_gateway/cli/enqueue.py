@@ -37,7 +37,7 @@ def enqueue(file: BinaryIO, canary_percent: float | None, again: bool) -> None:
     """
     from pos_gateway.cli.interrupt import CtrlC
     from pos_gateway.cli.progress import progress_of
-    from pos_gateway.cli.sending import Sending
+    from pos_gateway.cli.sending import OrderSending
     from pos_gateway.client import OrderClient
     from pos_gateway.settings import Settings
 
@@ -50,7 +50,7 @@ def enqueue(file: BinaryIO, canary_percent: float | None, again: bool) -> None:
         ) as client,
         CtrlC() as ctrl_c,
     ):
-        sending = Sending(client, again=again)
+        sending = OrderSending(client, again=again)
         with progress_of(file) as progress:
             for problems in sending.send(file, ctrl_c):
                 for problem in problems:

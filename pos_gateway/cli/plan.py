@@ -7,7 +7,7 @@ import click
 
 from pos_gateway.cli import options, output
 from pos_gateway.worker import capacity
-from pos_gateway.worker.capacity import Demand, Plan, Pod
+from pos_gateway.worker.capacity import OfferedLoad, Plan, Pod
 
 
 @click.command()
@@ -102,7 +102,7 @@ def plan(
     """
     try:
         of_pod = {each.name: figures.pop(each.name) for each in fields(Pod)}
-        demand = Demand(latency=_latency(latency, p50, p99), **figures)
+        demand = OfferedLoad(latency=_latency(latency, p50, p99), **figures)
         made = capacity.plan(demand, Pod(**of_pod))
     except ValueError as error:
         field, _, problem = str(error).partition(": ")
@@ -154,7 +154,7 @@ def _figures(made: Plan) -> list[tuple[str, str, str]]:
     ]
 
 
-def _slow(demand: Demand) -> str:
+def _slow(demand: OfferedLoad) -> str:
     if not demand.slow:
         return f"{demand.latency:.3g} s each"
     return f"{demand.slow_in_flight:,.0f} of slow merchants"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 
-class Progress:
+class ShownProgress:
     """Shows how much of the input was read. Without a bar it shows nothing."""
 
     def __init__(self, bar: "Bar | None" = None, completed: Callable[[int], int] = int) -> None:
@@ -33,21 +33,21 @@ class Progress:
             self._bar.console.print(printable(text), markup=False, highlight=False)
 
 
-def progress_of(stream: BinaryIO) -> AbstractContextManager[Progress]:
+def progress_of(stream: BinaryIO) -> AbstractContextManager[ShownProgress]:
     """Progress through the stream (in bytes, if it is a file) while entered."""
     size = _size(stream)
     return _progress(size, lambda _: stream.tell() if size else 0)
 
 
-def progress_to(total: int) -> AbstractContextManager[Progress]:
+def progress_to(total: int) -> AbstractContextManager[ShownProgress]:
     """Progress to ``total`` while entered."""
     return _progress(total, int)
 
 
 @contextmanager
-def _progress(total: int | None, completed: Callable[[int], int]) -> Iterator[Progress]:
+def _progress(total: int | None, completed: Callable[[int], int]) -> Iterator[ShownProgress]:
     if not sys.stderr.isatty():
-        yield Progress()
+        yield ShownProgress()
         return
     from rich.console import Console
     from rich.progress import BarColumn, TaskProgressColumn, TextColumn
@@ -56,7 +56,7 @@ def _progress(total: int | None, completed: Callable[[int], int]) -> Iterator[Pr
     columns = (BarColumn(), TaskProgressColumn(), TextColumn("{task.description}"))
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         bar.add_task("", total=total)
-        yield Progress(bar, completed)
+        yield ShownProgress(bar, completed)
 
 
 def _size(stream: BinaryIO) -> int | None:

@@ -98,12 +98,15 @@ def delivery_page() -> str:
     from pos_gateway.domain.retry import Backoff
     from pos_gateway.processing.decision import FOLLOWS, LAST_ATTEMPT
     from pos_gateway.transport.exchange import Reply
-    from pos_gateway.transport.failures import TABLE, Verdict
+    from pos_gateway.transport.failures import TABLE, FailureVerdict
 
     meanings = {
-        Verdict.BY_PROGRESS: ("`retry`", "`in_doubt`"),
-        Verdict.CONFIGURATION: ("`failed`", "`failed`"),
-        Verdict.HANDSHAKE: ("`failed`", "`in_doubt`; `failed` if it refuses our certificate"),
+        FailureVerdict.BY_PROGRESS: ("`retry`", "`in_doubt`"),
+        FailureVerdict.CONFIGURATION: ("`failed`", "`failed`"),
+        FailureVerdict.HANDSHAKE: (
+            "`failed`",
+            "`in_doubt`; `failed` if it refuses our certificate",
+        ),
     }
     failures = [
         f"| `{_name(kind)}` | `{row.code}` "

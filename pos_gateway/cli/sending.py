@@ -35,7 +35,7 @@ class _Line:
     sent: bool = False
 
 
-class Sending:
+class OrderSending:
     """Sends the valid orders, counts the invalid ones, and stops when the broker is lost."""
 
     def __init__(self, client: OrderClient, *, again: bool = False) -> None:

@@ -167,7 +167,7 @@ class ToastLogin(Credentials):
     client_secret: Secret
 
 
-class Unreadable(Credentials):
+class UnreadableCredentials(Credentials):
     """Credentials sealed with a key that this process does not have."""
 
     type: Literal["unreadable"] = "unreadable"

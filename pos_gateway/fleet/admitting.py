@@ -3,7 +3,7 @@
 from typing import Protocol
 
 
-class Demand(Protocol):
+class PermitDemand(Protocol):
     """A merchant's demand in this pod."""
 
     @property
@@ -25,7 +25,7 @@ class Demand(Protocol):
 class Admitting(Protocol):
     """Admission, as the coordinator calls it. It may not block; it may call back ``short``."""
 
-    def demand(self, merchant_id: str) -> Demand:
+    def demand(self, merchant_id: str) -> PermitDemand:
         """The present demand; none of a merchant that is unknown here."""
         ...
 

@@ -24,7 +24,7 @@ from pos_gateway.fleet.admitting import Admitting
 from pos_gateway.fleet.breakers import BreakerNews
 from pos_gateway.fleet.holdings import Holdings
 from pos_gateway.fleet.sync import MAX_ASKS, Answer, Ask, Permits, Report
-from pos_gateway.fleet.timing import Timing
+from pos_gateway.fleet.timing import SyncTiming
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.telemetry import metrics
 
@@ -44,7 +44,7 @@ _KNOCKS = 2
 _FAREWELL = 3.0
 
 
-class State(Enum):
+class FleetState(Enum):
     """See above."""
 
     JOINING = "joining"
@@ -72,20 +72,20 @@ class Coordinator:
         admission: Admitting,
         *,
         on_change: Callable[[], None],
-        timing: Timing | None = None,
+        timing: SyncTiming | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._permits = permits
         self._admission = admission
         self._on_change = on_change
-        self._timing = timing or Timing()
+        self._timing = timing or SyncTiming()
         self._clock = clock
         self._holdings = Holdings(admission, idle=self._timing.idle)
         self._news = BreakerNews()
         self._short: set[str] = set()
         #: Merchants to check -> whether to ask for them even if unchanged. Ordered.
         self._to_look: dict[str, bool] = {}
-        self.state = State.JOINING
+        self.state = FleetState.JOINING
         #: Whether Redis's record of this pod may be wrong.
         self._anew = True
         self._was_alone = False
@@ -127,7 +127,7 @@ class Coordinator:
         Not after a pause of the whole process longer than ``Timing.trust``, until Redis has
         answered. The dispatcher asks before it starts orders, and waits for ``on_change``.
         """
-        return self.state is State.ALONE or now - self._reached < self._timing.trust
+        return self.state is FleetState.ALONE or now - self._reached < self._timing.trust
 
     def start(self) -> None:
         """Start the thread (a green thread in a green worker). Idempotent."""
@@ -156,12 +156,12 @@ class Coordinator:
         """Do what is due now. The thread repeats it; tests call it."""
         now = self._clock.monotonic()
         short, self._short = self._short, set()
-        if self.state is not State.ALONE and now - self._reached >= self._timing.trust:
+        if self.state is not FleetState.ALONE and now - self._reached >= self._timing.trust:
             if self._failing and now - self._tried < self._timing.trust:
                 self._go_alone()
             else:
                 self._lapse()  # no sync was tried: this process was paused
-        if self.state is State.ALONE:
+        if self.state is FleetState.ALONE:
             self._step_alone(short, now)
             return
         self._collect(short, now)
@@ -186,14 +186,14 @@ class Coordinator:
         asks = [
             Ask(a.merchant_id, 0, a.in_flight, wanted=0, limit=a.limit) for a in asks if a.in_flight
         ]
-        if self.state is not State.ALONE:
+        if self.state is not FleetState.ALONE:
             for start in range(0, max(1, len(asks)), MAX_ASKS):
                 some, last = asks[start : start + MAX_ASKS], start + MAX_ASKS >= len(asks)
                 if not self._exchange(Report(some, anew=start == 0, leaving=last), now):
                     break  # its lease expires by itself
         self._permits.close()
         self._to_look = dict.fromkeys(self._holdings.merchants, True)
-        self.state, self._anew = State.JOINING, True
+        self.state, self._anew = FleetState.JOINING, True
 
     def _run(self) -> None:
         pause = threading.Event()
@@ -280,8 +280,8 @@ class Coordinator:
 
     def _take_in(self, asks: list[Ask], answer: Answer) -> None:
         self._anew = self._was_alone = False
-        if self.state is State.JOINING:
-            self.state = State.TOGETHER
+        if self.state is FleetState.JOINING:
+            self.state = FleetState.TOGETHER
             metrics.fleet_connected.set(1)
             log.info("fleet.joined", merchants=len(self._holdings), settling=answer.settling)
         if answer.forgotten:
@@ -346,7 +346,7 @@ class Coordinator:
             self._retry_at = now + self._timing.beat
             return
         self._holdings.revoke()
-        self.state, self._anew, self._was_alone = State.JOINING, True, True
+        self.state, self._anew, self._was_alone = FleetState.JOINING, True, True
         self._retry_at = now
         self._to_look = dict.fromkeys(self._holdings.merchants, True)
         self._sync_all(self._clock.monotonic())
@@ -358,7 +358,7 @@ class Coordinator:
         self._to_look.clear()
         self._retry_at = self._clock.monotonic() + self._timing.retry
         self._knocks = 0
-        self.state, self._anew, self._was_alone = State.ALONE, True, False
+        self.state, self._anew, self._was_alone = FleetState.ALONE, True, False
         metrics.fleet_connected.set(0)
         metrics.fleet_permits.set(0)
         log.error("fleet.lost", merchants=len(self._holdings))
@@ -369,7 +369,7 @@ class Coordinator:
         self._holdings.revoke()
         self._to_look = dict.fromkeys(self._holdings.merchants, True)
         self._beat_is_due, self._retry_at = True, 0.0
-        self.state, self._anew = State.JOINING, True
+        self.state, self._anew = FleetState.JOINING, True
         log.warning("fleet.lapsed", merchants=len(self._holdings))
 
     def _some(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from pos_gateway.fleet.admitting import Demand
+from pos_gateway.fleet.admitting import PermitDemand
 from pos_gateway.fleet.sync import Ask, Grant
 
 
@@ -22,7 +22,7 @@ class Holding:
     #: The most orders that were here at once, in flight or waiting.
     peak: int = 0
 
-    def observe(self, demand: Demand, now: float, idle: float) -> int:
+    def observe(self, demand: PermitDemand, now: float, idle: float) -> int:
         """How many permits to keep, given the demand."""
         orders = demand.in_flight + demand.waiting
         self.peak = max(self.peak, orders)
@@ -32,7 +32,7 @@ class Holding:
             self.peak, self.since = orders, now
         return kept
 
-    def ask(self, demand: Demand) -> Ask:
+    def ask(self, demand: PermitDemand) -> Ask:
         """The ask to report."""
         return Ask(
             merchant_id=self.merchant_id,

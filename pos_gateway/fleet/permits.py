@@ -12,7 +12,7 @@ from pos_gateway.cache.redis_client import redis_client
 from pos_gateway.domain.errors import FleetUnavailable
 from pos_gateway.fleet.reply import encode, read_reply
 from pos_gateway.fleet.sync import Answer, Report
-from pos_gateway.fleet.timing import Timing
+from pos_gateway.fleet.timing import SyncTiming
 
 #: Seconds for connecting and for each answer. The beat goes on while Redis is silent, and
 #: merchants' first orders wait no longer than this when it is away.
@@ -33,7 +33,7 @@ class RedisPermits:
         self,
         url: str,
         *,
-        timing: Timing | None = None,
+        timing: SyncTiming | None = None,
         prefix: str = PREFIX,
         pod: str | None = None,
         timeout: float = TIMEOUT,
@@ -41,7 +41,7 @@ class RedisPermits:
         self._client, self._failures = redis_client(url, timeout)
         #: Names this run of this pod: permits under another name belong to another holder.
         self.pod = pod or f"{platform.node()[:64]}:{uuid.uuid4().hex}"
-        self._timing = timing or Timing()
+        self._timing = timing or SyncTiming()
         self._prefix = prefix
         source = resources.files("pos_gateway.fleet").joinpath("share.lua").read_text("utf-8")
         self._share = self._client.register_script(source)

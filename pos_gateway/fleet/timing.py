@@ -5,7 +5,7 @@ from math import isfinite
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class SyncTiming:
     """Seconds."""
 
     #: A pod that is silent for so long counts as dead: its permits are free.

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select, upd
 
 from pos_gateway.database.schema import merchants
 from pos_gateway.database.upsert import upsert
-from pos_gateway.domain.credentials import NONE, Auth, Credentials, Unreadable
+from pos_gateway.domain.credentials import NONE, Auth, Credentials, UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.resealing import Resealed
 from pos_gateway.merchants.stamps import next_stamp, seconds
@@ -91,7 +91,7 @@ class MerchantStore:
 
     def sealed(self, merchant: Merchant) -> str:
         """A record as text, its secrets sealed. Raises CannotOpen if they cannot be."""
-        if isinstance(merchant.auth, Unreadable):
+        if isinstance(merchant.auth, UnreadableCredentials):
             raise CannotOpen(merchant.auth.problem)
         return json.dumps(self._row(merchant))
 
@@ -214,9 +214,9 @@ class MerchantStore:
         try:
             credentials = _AUTH.validate_python(self._vault.open(auth, whose=merchant_id))
         except CannotOpen as error:
-            return Unreadable(problem=str(error))
+            return UnreadableCredentials(problem=str(error))
         except ValidationError:  # its text contains the secrets
-            return Unreadable(problem="of a kind that this version does not know")
+            return UnreadableCredentials(problem="of a kind that this version does not know")
         if len(self._opened_before) >= _OPENED:
             self._opened_before.clear()
         self._opened_before[merchant_id] = (auth["sealed"], credentials)

@@ -33,7 +33,7 @@ from pos_gateway.processing.decision import Decision
 from pos_gateway.processing.delivery import Delivery
 from pos_gateway.processing.poison import PoisonIsolation
 from pos_gateway.processing.shared_cache import SharedCache
-from pos_gateway.processing.unreadable import Unreadable
+from pos_gateway.processing.unreadable import UnreadableMessages
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.addresses import networks, ports
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -130,7 +130,7 @@ class Gateway:
             isolation=isolation,
             clock=clock,
         )
-        self.unreadable = Unreadable(self.ledger)
+        self.unreadable = UnreadableMessages(self.ledger)
         self.queue_metrics = QueueMetrics(settings.broker_url)
         #: This process's metrics and health; components add theirs.
         self.metrics_port = MetricsPort(settings.metrics_port, settings.metrics_host)

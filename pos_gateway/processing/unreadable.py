@@ -19,7 +19,7 @@ from pos_gateway.processing.delivery import LOOK_AGAIN_AFTER, leased_elsewhere
 from pos_gateway.runtime.vault import CannotOpen
 
 
-class Unreadable:
+class UnreadableMessages:
     """Decides about such messages. Safe from green threads."""
 
     def __init__(self, ledger: Ledger) -> None:

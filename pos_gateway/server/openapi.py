@@ -90,7 +90,7 @@ OPERATIONS: Sequence[Operation] = (
         " again is harmless: 202, or 200 if it has ended. Without a reply, and after a 429 or a"
         " 503, submit the same again.",
         "orders",
-        {200: views.Submitted, 202: views.Submitted},
+        {200: views.SubmittedView, 202: views.SubmittedView},
         (_BODY, {409: ("order_differs",), 422: ("invalid_order",)}),
         body=_json_body(Order),
     ),
@@ -105,7 +105,7 @@ OPERATIONS: Sequence[Operation] = (
         {
             207: {
                 "type": "array",
-                "items": {"anyOf": [_ref(views.BatchSubmitted), _ref(views.ProblemView)]},
+                "items": {"anyOf": [_ref(views.BatchSubmittedView), _ref(views.ProblemView)]},
             }
         },
         (_BODY, {400: ("not_json", "empty_batch"), 413: ("too_many_orders",)}),
@@ -132,7 +132,7 @@ OPERATIONS: Sequence[Operation] = (
         "202 once the broker has stored the request, which may come before the order. Its outcome"
         " is an event.",
         "orders",
-        {202: views.Cancelling},
+        {202: views.CancellingView},
         (_BODY, {400: ("not_json", "not_an_object"), 422: ("invalid_cancel_request",)}),
         _IDS,
         body=_json_body(CancelRequest, required=False),
@@ -207,7 +207,7 @@ OPERATIONS: Sequence[Operation] = (
         "Whether the process runs",
         "Needs no token.",
         "health",
-        {200: views.Health},
+        {200: views.HealthView},
         is_open=True,
     ),
     Operation(
@@ -218,7 +218,7 @@ OPERATIONS: Sequence[Operation] = (
         "503 while it does not; the page of the same name at the metrics port says why. Needs no"
         " token.",
         "health",
-        {200: views.Ready, 503: views.Ready},
+        {200: views.ReadyView, 503: views.ReadyView},
         is_open=True,
         never=(503,),
     ),

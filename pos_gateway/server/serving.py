@@ -9,7 +9,7 @@ import uvicorn
 import uvloop
 
 from pos_gateway.server.site import Site
-from pos_gateway.server.uvicorn_internals import Protocol, Server
+from pos_gateway.server.uvicorn_internals import HttpServer, Protocol
 
 #: Seconds for requests in flight when it stops.
 GRACE = 10
@@ -41,14 +41,14 @@ def serve(
     config = _config(site, certificate, key)
     config.load()  # reads the certificate
     with _listening(host, port) as listener:
-        server = Server(config, on_stop=site.following.stop)
+        server = HttpServer(config, on_stop=site.following.stop)
         address, bound = listener.getsockname()[:2]
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(site, server, listener, lambda: on_ready(address, bound)))
 
 
 async def _serve(
-    site: Site, server: Server, listener: socket.socket, on_ready: Callable[[], None]
+    site: Site, server: HttpServer, listener: socket.socket, on_ready: Callable[[], None]
 ) -> None:
     site.start()
     try:

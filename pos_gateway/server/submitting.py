@@ -42,14 +42,14 @@ _BATCH_TYPES = (b"application/json", b"application/x-ndjson")
 SUBMITTED = "submitted"
 
 
-class Reply(NamedTuple):
+class JsonReply(NamedTuple):
     """A reply in JSON."""
 
     status: int
     body: bytes
 
 
-Handler = Callable[[Scope, Receive], Awaitable[Reply]]
+Handler = Callable[[Scope, Receive], Awaitable[JsonReply]]
 
 
 class SubmitRoutes:
@@ -77,7 +77,7 @@ class SubmitRoutes:
         self._largest = largest - _AROUND
         self._clock = clock
 
-    async def submit(self, scope: Scope, receive: Receive) -> Reply:
+    async def submit(self, scope: Scope, receive: Receive) -> JsonReply:
         """``POST /v1/orders``: 202 once the broker has stored it; 200 if it has ended."""
         self._access.require(scope["headers"], Capability.SUBMIT)
         with self._load.taking(_size(scope, self._largest)):
@@ -86,7 +86,7 @@ class SubmitRoutes:
             await self._intake.post((posted,))
         return _reply(posted)
 
-    async def submit_batch(self, scope: Scope, receive: Receive) -> Reply:
+    async def submit_batch(self, scope: Scope, receive: Receive) -> JsonReply:
         """``POST /v1/orders/batch``: 207, and a result for each order, in order."""
         token = self._access.require(scope["headers"], Capability.SUBMIT, cost=0)
         with self._load.taking(_size(scope, BATCH_BYTES)):
@@ -95,11 +95,11 @@ class SubmitRoutes:
         if results and all(each.status == 503 for each in results):
             detail = "none of the orders is known to be stored; send them all again"
             raise Problem(503, "broker_unavailable", detail, retry_after=1)
-        return Reply(207, b"[" + b",".join(each.body for each in results) + b"]")
+        return JsonReply(207, b"[" + b",".join(each.body for each in results) + b"]")
 
     async def cancel(
         self, scope: Scope, receive: Receive, merchant_id: str, order_id: str
-    ) -> Reply:
+    ) -> JsonReply:
         """``POST …/cancel``: 202 once the broker has stored the request."""
         self._access.require(scope["headers"], Capability.SUBMIT)
         with self._load.taking(_CANCEL_BYTES):
@@ -110,7 +110,7 @@ class SubmitRoutes:
             await self._intake.post((posted,))
         if posted.result is not PostResult.STORED:
             raise _unavailable(posted)
-        return Reply(202, to_json({"order_id": order_id, "merchant_id": merchant_id}))
+        return JsonReply(202, to_json({"order_id": order_id, "merchant_id": merchant_id}))
 
     async def _cancel_request(
         self, scope: Scope, receive: Receive, merchant_id: str, order_id: str
@@ -130,15 +130,15 @@ class SubmitRoutes:
 
     async def _batch(
         self, body: bytes, token: Token, trace: TraceContext | None
-    ) -> Sequence[Reply]:
+    ) -> Sequence[JsonReply]:
         orders = _orders_in(body)
         self._access.charge(token, len(orders))
-        results: list[Reply | Posted] = []
+        results: list[JsonReply | Posted] = []
         for number, order in enumerate(orders, 1):
             try:
                 results.append(self._posted(self._parsed(order), trace))
             except Problem as problem:
-                results.append(Reply(problem.status, problem.body()))
+                results.append(JsonReply(problem.status, problem.body()))
             if number % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         posted = [each for each in results if isinstance(each, Posted)]
@@ -181,7 +181,7 @@ class SubmitRoutes:
         return Posted(message.following(trace), order_known_as)
 
 
-def _reply(posted: Posted) -> Reply:
+def _reply(posted: Posted) -> JsonReply:
     """The reply about one order. Raises Problem."""
     order = posted.order
     assert order is not None  # noqa: S101
@@ -191,7 +191,7 @@ def _reply(posted: Posted) -> Reply:
             "merchant_id": order.merchant_id,
             "state": posted.state or SUBMITTED,
         }
-        return Reply(202 if posted.result is PostResult.STORED else 200, to_json(content))
+        return JsonReply(202 if posted.result is PostResult.STORED else 200, to_json(content))
     if posted.result is PostResult.DIFFERENT:
         raise Problem(
             409,
@@ -206,13 +206,13 @@ def _reply(posted: Posted) -> Reply:
     raise _unavailable(posted)
 
 
-def _result(posted: Posted) -> Reply:
+def _result(posted: Posted) -> JsonReply:
     """One order's part in a batch's reply."""
     try:
         reply = _reply(posted)
     except Problem as problem:
-        return Reply(problem.status, problem.body())
-    return Reply(reply.status, b'{"status":%d,' % reply.status + reply.body[1:])
+        return JsonReply(problem.status, problem.body())
+    return JsonReply(reply.status, b'{"status":%d,' % reply.status + reply.body[1:])
 
 
 def _unavailable(posted: Posted) -> Problem:

@@ -157,7 +157,7 @@ _NO_UPGRADE = Problem(
 _NO_HTTP = Problem(400, "no_http", "the request is not valid HTTP/1.1", close=True)
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """uvicorn's, which closes slow clients, and says first that it stops.
 
     Args:

@@ -16,7 +16,7 @@ class View(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Submitted(View):
+class SubmittedView(View):
     """An order that is taken, or that has ended."""
 
     order_id: str
@@ -24,7 +24,7 @@ class Submitted(View):
     state: str = Field(description=_STATES)
 
 
-class Cancelling(View):
+class CancellingView(View):
     """A cancel request that is taken."""
 
     order_id: str
@@ -50,13 +50,13 @@ class ProblemView(View):
     errors: list[WrongField] = Field(default=[], description="The wrong fields, if there are any.")
 
 
-class BatchSubmitted(Submitted):
+class BatchSubmittedView(SubmittedView):
     """A batch's order that is taken, or that has ended."""
 
     status: int
 
 
-class Reason(View):
+class ReasonView(View):
     """Why: a code for programs and a sentence for people."""
 
     code: str
@@ -70,7 +70,7 @@ class AttemptView(View):
     did: str | None = Field(description="`send`, `look_up`, or null: the POS was not called.")
     came: int | str | None = Field(description="The reply's status, or the failure's code.")
     outcome: str
-    reason: Reason | None
+    reason: ReasonView | None
     waited_seconds: float | None
     claim_seconds: float | None
     connect_seconds: float | None
@@ -83,7 +83,7 @@ class CancellationView(View):
     """The order's cancel request."""
 
     state: str
-    reason: Reason | None
+    reason: ReasonView | None
     attempt_count: int
     attempts: list[AttemptView]
     updated_at: datetime
@@ -97,7 +97,7 @@ class OrderEvent(View):
     type: str
     occurred_at: datetime | None
     external_id: str | None
-    reason: Reason | None
+    reason: ReasonView | None
     attempts: int
     incomplete: str | None = Field(None, description="What of it cannot be read any more.")
     truncated: bool = Field(False, description="The whole event is too long.")
@@ -111,7 +111,7 @@ class OrderView(View):
     state: str = Field(description=_STATES)
     submitted_at: datetime | None = Field(description="When it came over HTTP, if it did.")
     external_id: str | None = Field(description="The POS's id for it.")
-    reason: Reason | None
+    reason: ReasonView | None
     attempt_count: int
     deliver_by: datetime | None = None
     in_doubt_since: datetime | None = None
@@ -140,13 +140,13 @@ class EventPage(View):
     next: Annotated[int, Field(ge=0)]
 
 
-class Health(View):
+class HealthView(View):
     """Whether the process runs."""
 
     healthy: bool
 
 
-class Ready(View):
+class ReadyView(View):
     """Whether it takes orders."""
 
     ready: bool

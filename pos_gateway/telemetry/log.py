@@ -19,12 +19,12 @@ from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.line import LEVELS, LONGEST, Line, kept
 from pos_gateway.telemetry.stream import LogFile, standard_error
 from pos_gateway.telemetry.trace import Trace
-from pos_gateway.telemetry.writer import LINES, Writer
+from pos_gateway.telemetry.writer import LINES, LogWriter
 
 #: Seconds that a process's exit waits for a blocked stream.
 AT_THE_END = 2.0
 
-_writer = Writer(standard_error())
+_writer = LogWriter(standard_error())
 
 
 def configure(level: int = logging.INFO, *, file: str | None = None, lines: int = LINES) -> None:

@@ -19,7 +19,7 @@ from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.loop_lag import LoopLag
 from pos_gateway.telemetry.readiness import Readiness
 from pos_gateway.telemetry.scrape import Scrape
-from pos_gateway.telemetry.serving import LOOPBACK, Answer, Page, Server, one_at_a_time
+from pos_gateway.telemetry.serving import LOOPBACK, Page, PageReply, Server, one_at_a_time
 
 
 class MetricsPort:
@@ -66,13 +66,13 @@ class MetricsPort:
         self._loop_lag.stop()
         self._server.stop()
 
-    def _metrics(self, _query: Mapping[str, str]) -> Answer:
-        return Answer(200, self.scrape.text(), CONTENT_TYPE_PLAIN_0_0_4)
+    def _metrics(self, _query: Mapping[str, str]) -> PageReply:
+        return PageReply(200, self.scrape.text(), CONTENT_TYPE_PLAIN_0_0_4)
 
-    def _readyz(self, _query: Mapping[str, str]) -> Answer:
+    def _readyz(self, _query: Mapping[str, str]) -> PageReply:
         problems = self.readiness.problems()
-        return Answer.of({"ready": not problems, "reasons": problems}, 503 if problems else 200)
+        return PageReply.of({"ready": not problems, "reasons": problems}, 503 if problems else 200)
 
 
-def _healthz(_query: Mapping[str, str]) -> Answer:
-    return Answer.of({"healthy": True})
+def _healthz(_query: Mapping[str, str]) -> PageReply:
+    return PageReply.of({"healthy": True})

@@ -34,7 +34,7 @@ _POLL, _PAUSE = 0.1, 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PageReply:
     """A page's response."""
 
     status: int
@@ -42,13 +42,13 @@ class Answer:
     content_type: str = "application/json"
 
     @classmethod
-    def of(cls, content: object, status: int = 200) -> "Answer":
+    def of(cls, content: object, status: int = 200) -> "PageReply":
         """As JSON."""
         return cls(status, json.dumps(content, separators=(",", ":")).encode() + b"\n")
 
 
 #: Renders a page from the query's parameters. Called on its own thread, green in a green worker.
-Page = Callable[[Mapping[str, str]], Answer]
+Page = Callable[[Mapping[str, str]], PageReply]
 
 
 def one_at_a_time(page: Page) -> Page:
@@ -58,9 +58,9 @@ def one_at_a_time(page: Page) -> Page:
     """
     lock, places = threading.Lock(), threading.Semaphore(PLACES)
 
-    def made(query: Mapping[str, str]) -> Answer:
+    def made(query: Mapping[str, str]) -> PageReply:
         if not places.acquire(blocking=False):
-            return Answer.of({"error": "too many ask for this at once"}, 503)
+            return PageReply.of({"error": "too many ask for this at once"}, 503)
         try:
             with lock:
                 return page(query)
@@ -169,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         page = self.server.pages.get(url.path)
         if page is None:
             known = {"error": "there is no such page", "pages": sorted(self.server.pages)}
-            answer = Answer.of(known, 404)
+            answer = PageReply.of(known, 404)
         else:
             answer = page(dict(parse_qsl(url.query, keep_blank_values=True)))
         self.send_response(answer.status)

@@ -25,7 +25,7 @@ _BATCH_SIZE = 16
 _WARNING, _ERROR = LEVELS.index("warning"), LEVELS.index("error")
 
 
-class Writer:
+class LogWriter:
     """Buffers lines until they are written. Any thread may call anything, at any time.
 
     The native thread starts with the first line, in a forked child too, where the parent's lines

@@ -90,7 +90,7 @@ class Connections(NamedTuple):
     pending: int
 
 
-class Identity(Protocol):
+class ClientIdentity(Protocol):
     """Our TLS identity for a peer, as PEM texts; see ``tls.context``."""
 
     @property
@@ -143,7 +143,7 @@ class Transport:
         connections: int,
         seconds: float,
         cancel_token: CancelToken | None = None,
-        identity: Identity | None = None,
+        identity: ClientIdentity | None = None,
         fence: Callable[[], None] | None = None,
     ) -> Reply:
         """Exchange a request for a reply within ``seconds``, connecting included.
@@ -171,7 +171,7 @@ class Transport:
         do = partial(_exchange, adapter, request, seconds)
         return self._within(seconds, do, cancel_token or CancelToken(), fence)
 
-    def reach(self, url: str, *, identity: Identity | None = None) -> None:
+    def reach(self, url: str, *, identity: ClientIdentity | None = None) -> None:
         """Connect as ``send`` does, TLS included, and close without a byte of HTTP.
 
         Raises:
@@ -220,7 +220,7 @@ class Transport:
             connect.progress.reset(token)
 
     def _adapter(
-        self, key: str, url: str, connections: int, identity: Identity | None = None
+        self, key: str, url: str, connections: int, identity: ClientIdentity | None = None
     ) -> "_Adapter":
         origin = _origin(url)
         adapter = self._pools.get(key)
@@ -237,7 +237,7 @@ class Transport:
         return made
 
     def _made(
-        self, origin: SplitResult, url: str, connections: int, identity: Identity | None
+        self, origin: SplitResult, url: str, connections: int, identity: ClientIdentity | None
     ) -> "_Adapter":
         if origin.scheme not in ("http", "https") or not origin.hostname:
             raise Misconfigured("url", f"{url!r} is not an http(s) URL")
@@ -246,7 +246,7 @@ class Transport:
         context = self._tls if identity is None else self._context(identity)
         return _Adapter(origin.scheme, origin.netloc, connections, context, self._dial)
 
-    def _context(self, identity: Identity) -> ssl.SSLContext:
+    def _context(self, identity: ClientIdentity) -> ssl.SSLContext:
         try:
             return tls.context(
                 ca_file=self._ca_file, authority=identity.authority, chain=identity.chain

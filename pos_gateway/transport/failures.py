@@ -23,7 +23,7 @@ from pos_gateway.transport.errors import (
 )
 
 
-class Verdict(StrEnum):
+class FailureVerdict(StrEnum):
     """What an exception means."""
 
     BY_PROGRESS = "not sent before the first byte left, in doubt after"
@@ -31,56 +31,56 @@ class Verdict(StrEnum):
     HANDSHAKE = "a matter of configuration, unless the peer just broke off"
 
 
-class Row(NamedTuple):
+class FailureRow(NamedTuple):
     """A line of the table."""
 
     code: str
-    verdict: Verdict
+    verdict: FailureVerdict
 
 
-_BY_PROGRESS, _CONFIGURATION = Verdict.BY_PROGRESS, Verdict.CONFIGURATION
+_BY_PROGRESS, _CONFIGURATION = FailureVerdict.BY_PROGRESS, FailureVerdict.CONFIGURATION
 
 #: The exception's most specific class in the table decides.
-TABLE: dict[type[BaseException], Row] = {
+TABLE: dict[type[BaseException], FailureRow] = {
     # TLS
-    ssl.SSLCertVerificationError: Row("certificate", _CONFIGURATION),
-    ssl.SSLEOFError: Row("broken_off", _BY_PROGRESS),
-    ssl.SSLZeroReturnError: Row("broken_off", _BY_PROGRESS),
-    ssl.SSLSyscallError: Row("broken_off", _BY_PROGRESS),
-    ssl.SSLError: Row("tls", Verdict.HANDSHAKE),
-    urllib3.exceptions.SSLError: Row("tls", Verdict.HANDSHAKE),
-    requests.exceptions.SSLError: Row("tls", Verdict.HANDSHAKE),
+    ssl.SSLCertVerificationError: FailureRow("certificate", _CONFIGURATION),
+    ssl.SSLEOFError: FailureRow("broken_off", _BY_PROGRESS),
+    ssl.SSLZeroReturnError: FailureRow("broken_off", _BY_PROGRESS),
+    ssl.SSLSyscallError: FailureRow("broken_off", _BY_PROGRESS),
+    ssl.SSLError: FailureRow("tls", FailureVerdict.HANDSHAKE),
+    urllib3.exceptions.SSLError: FailureRow("tls", FailureVerdict.HANDSHAKE),
+    requests.exceptions.SSLError: FailureRow("tls", FailureVerdict.HANDSHAKE),
     # The network
-    socket.gaierror: Row("dns", _BY_PROGRESS),
-    socket.herror: Row("dns", _BY_PROGRESS),
-    urllib3.exceptions.NameResolutionError: Row("dns", _BY_PROGRESS),
-    TimeoutError: Row("timeout", _BY_PROGRESS),
-    urllib3.exceptions.TimeoutError: Row("timeout", _BY_PROGRESS),
-    requests.exceptions.Timeout: Row("timeout", _BY_PROGRESS),
-    ConnectionRefusedError: Row("refused", _BY_PROGRESS),
-    ConnectionError: Row("broken_off", _BY_PROGRESS),
-    urllib3.exceptions.NewConnectionError: Row("connect", _BY_PROGRESS),
-    OSError: Row("network", _BY_PROGRESS),
+    socket.gaierror: FailureRow("dns", _BY_PROGRESS),
+    socket.herror: FailureRow("dns", _BY_PROGRESS),
+    urllib3.exceptions.NameResolutionError: FailureRow("dns", _BY_PROGRESS),
+    TimeoutError: FailureRow("timeout", _BY_PROGRESS),
+    urllib3.exceptions.TimeoutError: FailureRow("timeout", _BY_PROGRESS),
+    requests.exceptions.Timeout: FailureRow("timeout", _BY_PROGRESS),
+    ConnectionRefusedError: FailureRow("refused", _BY_PROGRESS),
+    ConnectionError: FailureRow("broken_off", _BY_PROGRESS),
+    urllib3.exceptions.NewConnectionError: FailureRow("connect", _BY_PROGRESS),
+    OSError: FailureRow("network", _BY_PROGRESS),
     # Invalid replies
-    http.client.IncompleteRead: Row("cut", _BY_PROGRESS),
-    http.client.RemoteDisconnected: Row("broken_off", _BY_PROGRESS),
-    http.client.HTTPException: Row("invalid_reply", _BY_PROGRESS),
-    urllib3.exceptions.IncompleteRead: Row("cut", _BY_PROGRESS),
-    urllib3.exceptions.HTTPError: Row("invalid_reply", _BY_PROGRESS),
-    requests.exceptions.RequestException: Row("invalid_reply", _BY_PROGRESS),
-    ValueError: Row("invalid_reply", _BY_PROGRESS),
+    http.client.IncompleteRead: FailureRow("cut", _BY_PROGRESS),
+    http.client.RemoteDisconnected: FailureRow("broken_off", _BY_PROGRESS),
+    http.client.HTTPException: FailureRow("invalid_reply", _BY_PROGRESS),
+    urllib3.exceptions.IncompleteRead: FailureRow("cut", _BY_PROGRESS),
+    urllib3.exceptions.HTTPError: FailureRow("invalid_reply", _BY_PROGRESS),
+    requests.exceptions.RequestException: FailureRow("invalid_reply", _BY_PROGRESS),
+    ValueError: FailureRow("invalid_reply", _BY_PROGRESS),
     # URLs and headers that cannot be sent
-    http.client.InvalidURL: Row("url", _CONFIGURATION),
-    urllib3.exceptions.LocationValueError: Row("url", _CONFIGURATION),
-    urllib3.exceptions.URLSchemeUnknown: Row("url", _CONFIGURATION),
-    requests.exceptions.InvalidURL: Row("url", _CONFIGURATION),
-    requests.exceptions.InvalidSchema: Row("url", _CONFIGURATION),
-    requests.exceptions.MissingSchema: Row("url", _CONFIGURATION),
-    requests.exceptions.URLRequired: Row("url", _CONFIGURATION),
-    requests.exceptions.InvalidHeader: Row("header", _CONFIGURATION),
+    http.client.InvalidURL: FailureRow("url", _CONFIGURATION),
+    urllib3.exceptions.LocationValueError: FailureRow("url", _CONFIGURATION),
+    urllib3.exceptions.URLSchemeUnknown: FailureRow("url", _CONFIGURATION),
+    requests.exceptions.InvalidURL: FailureRow("url", _CONFIGURATION),
+    requests.exceptions.InvalidSchema: FailureRow("url", _CONFIGURATION),
+    requests.exceptions.MissingSchema: FailureRow("url", _CONFIGURATION),
+    requests.exceptions.URLRequired: FailureRow("url", _CONFIGURATION),
+    requests.exceptions.InvalidHeader: FailureRow("header", _CONFIGURATION),
     # Our own library's state
-    http.client.ImproperConnectionState: Row("network", _BY_PROGRESS),
-    urllib3.exceptions.PoolError: Row("network", _BY_PROGRESS),
+    http.client.ImproperConnectionState: FailureRow("network", _BY_PROGRESS),
+    urllib3.exceptions.PoolError: FailureRow("network", _BY_PROGRESS),
 }
 
 #: Alerts of a peer that rejects our certificate: with TLS 1.3 they come after the request was sent,
@@ -97,7 +97,7 @@ _REFUSES_US = (
 )
 
 
-def row_of(kind: type[BaseException]) -> Row:
+def row_of(kind: type[BaseException]) -> FailureRow:
     """The row for an exception class: its own, or that of its nearest ancestor.
 
     Raises:
@@ -118,8 +118,8 @@ def failure(error: BaseException, *, sent: bool) -> TransportError:
     """
     root = _root(error)
     row = row_of(type(root))
-    if row.verdict is Verdict.CONFIGURATION or (
-        row.verdict is Verdict.HANDSHAKE and (not sent or _is_refusal(root))
+    if row.verdict is FailureVerdict.CONFIGURATION or (
+        row.verdict is FailureVerdict.HANDSHAKE and (not sent or _is_refusal(root))
     ):
         return Misconfigured(row.code, root)
     return by_progress(row.code, root, sent=sent)

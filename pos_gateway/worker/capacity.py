@@ -38,7 +38,7 @@ _99 = 2.326
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class OfferedLoad:
     """The load. Shares are fractions of 1, times seconds."""
 
     #: The daily average, or whatever rate ``peak`` is a multiple of.
@@ -121,7 +121,7 @@ class Bottleneck:
 class Plan:
     """What the demand takes. ``pods`` and ``slots`` are the minimum."""
 
-    demand: Demand
+    demand: OfferedLoad
     pod: Pod
     pods: int
     #: Slots per pod.
@@ -205,7 +205,7 @@ class Plan:
 _EVENT_BATCHES = 50.0
 
 
-def plan(demand: Demand, pod: Pod) -> Plan:
+def plan(demand: OfferedLoad, pod: Pod) -> Plan:
     """The fewest pods with enough CPU whose slots fit in their memory.
 
     Raises:
@@ -247,13 +247,13 @@ def mean_of(p50: float, p99: float) -> float:
     return p50 * exp(deviation**2 / 2)
 
 
-def _slots(demand: Demand, pods: int) -> int:
+def _slots(demand: OfferedLoad, pods: int) -> int:
     """Slots per pod, with the reserve that heavy merchants leave free."""
     in_flight = staffed(demand.in_flight / pods) + staffed(demand.slow_in_flight / pods)
     return max(1, ceil(in_flight / (1 - RESERVE - CHANCE)))
 
 
-def _check_positive(options: Demand | Pod, *names: str) -> None:
+def _check_positive(options: OfferedLoad | Pod, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
         if not _MIN <= value <= _MAX:
@@ -261,7 +261,7 @@ def _check_positive(options: Demand | Pod, *names: str) -> None:
             raise ValueError(f"{name}: {wanted} (got {value:g})")
 
 
-def _check_share(options: Demand | Pod, *names: str) -> None:
+def _check_share(options: OfferedLoad | Pod, *names: str) -> None:
     for name in names:
         value = getattr(options, name)
         if not 0 <= value <= 1:

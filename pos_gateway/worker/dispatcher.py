@@ -23,8 +23,8 @@ from gevent.event import Event
 from gevent.pool import Group
 
 from pos_gateway.adapters.protocol import Guarantee
-from pos_gateway.admission.admission import Admission, Verdict
-from pos_gateway.admission.breaker import State
+from pos_gateway.admission.admission import Admission, AdmissionVerdict
+from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.health import FLEET, Transition
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
@@ -219,14 +219,14 @@ class Dispatcher:
         ):
             case Call() as call:
                 self._start(call)
-            case Verdict.PARK if not may_wait:
+            case AdmissionVerdict.PARK if not may_wait:
                 self._do_without_slot(request, RequestState.TO_CANCEL)
-            case Verdict.WAIT:
+            case AdmissionVerdict.WAIT:
                 request.enter(RequestState.WAITING)
                 self._dispatch()
-            case Verdict.PARK:
+            case AdmissionVerdict.PARK:
                 self._park_soon(request)
-            case Verdict.EXPIRE:
+            case AdmissionVerdict.EXPIRE:
                 self._expire(request)
 
     def _run(self) -> None:
@@ -552,9 +552,9 @@ class Dispatcher:
         _log_transition(transition)
         if self._fleet is None or transition.why == FLEET:
             return
-        if transition.state is State.OPEN:
+        if transition.state is BreakerState.OPEN:
             self._fleet.breaker_opened(transition.merchant_id, transition.seconds)
-        elif transition.state is State.CLOSED:
+        elif transition.state is BreakerState.CLOSED:
             self._fleet.breaker_closed(transition.merchant_id)
 
 
@@ -577,7 +577,7 @@ def _log_transition(transition: Transition) -> None:
     metrics.breaker_transitions.labels(transition.state).inc()
     # That a breaker opened, and that it closed, is what an operator on call wants to see.
     log.log(
-        logging.INFO if transition.state is State.HALF_OPEN else logging.WARNING,
+        logging.INFO if transition.state is BreakerState.HALF_OPEN else logging.WARNING,
         f"breaker.{_ANNOUNCED[transition.state]}",
         merchant_id=transition.merchant_id,
         why=transition.why,
@@ -585,7 +585,11 @@ def _log_transition(transition: Transition) -> None:
     )
 
 
-_ANNOUNCED = {State.OPEN: "opened", State.HALF_OPEN: "half_opened", State.CLOSED: "closed"}
+_ANNOUNCED = {
+    BreakerState.OPEN: "opened",
+    BreakerState.HALF_OPEN: "half_opened",
+    BreakerState.CLOSED: "closed",
+}
 
 
 def _nothing(_result: object) -> None:

@@ -10,18 +10,18 @@ from typing import Any
 from prometheus_client import Gauge
 
 from pos_gateway.admission.admission import Admission
-from pos_gateway.admission.breaker import State
+from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.lane import MerchantStatus
 from pos_gateway.admission.trouble import is_in_trouble, worst
 from pos_gateway.runtime.green import cooperatively
 from pos_gateway.telemetry import metrics
-from pos_gateway.telemetry.serving import Answer
+from pos_gateway.telemetry.serving import PageReply
 
 #: Merchants read in a row.
 YIELD_EVERY = 200
 #: Merchants on a page, by default and at most.
 PAGE, LONGEST_PAGE = 100, 500
-_BREAKER = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
+_BREAKER = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
 
 
 class Standings:
@@ -44,14 +44,14 @@ class Standings:
         by_state: Counter[tuple[str, ...]] = Counter(
             (each.breaker.value, metrics.provider_name(self._provider_of(each.merchant_id)))
             for each in cooperatively(in_trouble, YIELD_EVERY)
-            if each.breaker is not State.CLOSED
+            if each.breaker is not BreakerState.CLOSED
         )
         named = worst(cooperatively(in_trouble, YIELD_EVERY), metrics.WORST)
         _set_all(metrics.breakers, by_state)
         for gauge, figure in _OF_A_MERCHANT:
             _set_all(gauge, {(each.merchant_id,): figure(each) for each in named})
 
-    def page(self, query: Mapping[str, str]) -> Answer:
+    def page(self, query: Mapping[str, str]) -> PageReply:
         """``?page=2&per_page=500&troubled=1``: merchants that have orders here or are in trouble.
 
         Sorted by id; a merchant that comes or goes between two pages moves those behind it.
@@ -60,13 +60,13 @@ class Standings:
             number = _whole(query, "page", 1)
             per_page = min(_whole(query, "per_page", PAGE), LONGEST_PAGE)
         except ValueError as error:
-            return Answer.of({"error": str(error)}, 400)
+            return PageReply.of({"error": str(error)}, 400)
         found = self._all()
         if query.get("troubled", "0") not in ("", "0", "false"):
             found = filter(is_in_trouble, found)
         merchants = sorted(found)
         shown = merchants[(number - 1) * per_page : number * per_page]
-        return Answer.of(
+        return PageReply.of(
             {
                 "page": number,
                 "pages": max(1, -(-len(merchants) // per_page)),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pos_gateway.admission.admission import Admission, Verdict
+from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.bundle import MAX_ORDERS
@@ -151,7 +151,7 @@ class Bursts:
         match worker.admission.offer(name, name, self.now):
             case Call() as call:
                 self._start(worker, call)
-            case Verdict.PARK:
+            case AdmissionVerdict.PARK:
                 self._gather(worker, name, 1)
 
     def _load(self, worker: Worker, name: str) -> None:

@@ -81,7 +81,7 @@ FAULTS = [
     _fault(
         "an open breaker lets nothing through",
         "breaker",
-        "        return self.state is State.CLOSED\n\n    @property\n    def time_limit_share",
+        "        return self.state is BreakerState.CLOSED\n\n    @property\n    def time_limit_share",
         "        return True\n\n    @property\n    def time_limit_share",
     ),
     _fault(
@@ -99,7 +99,7 @@ FAULTS = [
     _fault(
         "a probe of an earlier spell says nothing",
         "breaker",
-        "if spell != self.spell or self.state is not State.HALF_OPEN:",
+        "if spell != self.spell or self.state is not BreakerState.HALF_OPEN:",
         "if False:",
     ),
     _fault(

@@ -4,7 +4,7 @@ from math import inf
 from typing import Any
 
 from pos_gateway.admission.admission import Admission
-from pos_gateway.admission.breaker import MINIMUM, State
+from pos_gateway.admission.breaker import MINIMUM, BreakerState
 from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call, MerchantStatus
 from pos_gateway.admission.limits import Limits, Terms
@@ -104,7 +104,7 @@ class Stage:
         for _ in range(MINIMUM):
             assert self.offer(merchant_id) == START
             self.reply(merchant_id, contact=CallResult.FAILED)
-        assert self.announced[-1].state is State.OPEN
+        assert self.announced[-1].state is BreakerState.OPEN
 
     def know(self, *merchant_ids: str, seconds: float = 0.1) -> None:
         """They have answered once, after this long, so long ago that those slots do not count."""

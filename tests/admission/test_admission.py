@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.admission.admission import Admission, Verdict
-from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, State
+from pos_gateway.admission.admission import Admission, AdmissionVerdict
+from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, BreakerState
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.latency import FIRST_DEVIATION
 from pos_gateway.admission.limits import Limits, Terms
@@ -19,7 +19,7 @@ from tests.admission.stage import START, Stage
 
 
 def test_an_order_starts_while_its_merchant_is_under_its_limit() -> None:
-    assert Stage(limit=2).offers("m", 3) == [START, START, Verdict.WAIT]
+    assert Stage(limit=2).offers("m", 3) == [START, START, AdmissionVerdict.WAIT]
 
 
 def test_a_merchant_at_its_limit_takes_no_slot_from_another() -> None:
@@ -41,20 +41,20 @@ def test_a_new_order_does_not_overtake_waiting_ones() -> None:
     stage.offer("a")
     stage.offer("b", "waiting")
     stage.reply("a")
-    assert stage.offer("c", "newcomer") is Verdict.WAIT
+    assert stage.offer("c", "newcomer") is AdmissionVerdict.WAIT
     assert stage.starts() == ["waiting"]
 
 
 def test_one_merchant_may_have_half_of_all_waiting_orders() -> None:
     verdicts = Stage(limit=1, max_blocked=6).offers("m", 6)
-    assert verdicts == [START, *[Verdict.WAIT] * 3, *[Verdict.PARK] * 2]
+    assert verdicts == [START, *[AdmissionVerdict.WAIT] * 3, *[AdmissionVerdict.PARK] * 2]
 
 
 def test_a_merchants_waiting_orders_are_bounded_by_seconds_of_its_work() -> None:
     stage = Stage(limit=2, slots=100)
     stage.answer("m", after=1.0)
     most = 2 + ceil(AHEAD * 2 / (1.0 - FIRST_DEVIATION))
-    assert stage.offers("m", 20).count(Verdict.WAIT) == most
+    assert stage.offers("m", 20).count(AdmissionVerdict.WAIT) == most
 
 
 def test_one_slow_reply_does_not_lower_a_merchants_bound_on_waiting_orders() -> None:
@@ -72,23 +72,25 @@ def test_a_merchant_that_does_not_answer_may_have_few_orders_waiting() -> None:
     stage = Stage(limit=1, slots=100, max_waiting=3)
     stage.offer("m")
     stage.pass_time(3.0)
-    assert stage.offers("m", 5) == [*[Verdict.WAIT] * 3, *[Verdict.PARK] * 2]
+    assert stage.offers("m", 5) == [*[AdmissionVerdict.WAIT] * 3, *[AdmissionVerdict.PARK] * 2]
 
 
 def test_orders_that_wait_for_slots_may_use_the_whole_window_if_no_others_wait() -> None:
     stage = Stage(limit=1, slots=2, max_waiting=3, max_blocked=8)
     for n in range(6):
         stage.offers(f"m{n}", 2)
-    assert stage.offers("stranger", 2) == [Verdict.WAIT, Verdict.PARK]
-    assert stage.offers("m0", 2) == [Verdict.PARK] * 2
+    assert stage.offers("stranger", 2) == [AdmissionVerdict.WAIT, AdmissionVerdict.PARK]
+    assert stage.offers("m0", 2) == [AdmissionVerdict.PARK] * 2
     strangers = [stage.offer(f"stranger{n}") for n in range(10)]
-    assert strangers.count(Verdict.PARK) == 9  # a quarter more wait than may, and no others
+    assert (
+        strangers.count(AdmissionVerdict.PARK) == 9
+    )  # a quarter more wait than may, and no others
 
 
 def test_orders_that_wait_for_a_slot_only_are_not_parked() -> None:
     stage = Stage(limit=10, slots=1, max_waiting=1, local_wait_timeout=1.0)
     stage.offer("other")
-    assert set(stage.offers("m", 50)) == {Verdict.WAIT}
+    assert set(stage.offers("m", 50)) == {AdmissionVerdict.WAIT}
     assert stage.admission.overdue(100.0) == []
 
 
@@ -98,13 +100,13 @@ def test_orders_that_start_soon_are_not_parked_however_many_wait() -> None:
         stage.offer("fast")
         stage.reply("fast", after=0.01)
     stage.offer("fast")
-    assert set(stage.offers("fast", 50)) == {Verdict.WAIT}
+    assert set(stage.offers("fast", 50)) == {AdmissionVerdict.WAIT}
 
 
 def test_waiting_orders_of_all_merchants_in_trouble_are_bounded() -> None:
     stage = Stage(limit=1, slots=100, max_waiting=3, max_blocked=5)
     verdicts = [verdict for i in range(10) for verdict in stage.offers(f"m{i}", 3)]
-    assert verdicts.count(Verdict.WAIT) == 5
+    assert verdicts.count(AdmissionVerdict.WAIT) == 5
     assert stage.admission.blocked == 5
 
 
@@ -122,7 +124,7 @@ def test_an_order_that_waited_too_long_is_parked() -> None:
 
 def test_orders_wait_for_their_merchants_record() -> None:
     stage = Stage(limit=None, slots=8, max_waiting=1)
-    assert set(stage.offers("m", 400)) == {Verdict.WAIT}
+    assert set(stage.offers("m", 400)) == {AdmissionVerdict.WAIT}
     stage.admission.set_terms("m", Terms(3))
     assert stage.starts() == ["m0", "m1", "m2"]
     assert stage.admission.overdue(stage.now) == []
@@ -132,7 +134,7 @@ def test_a_paused_merchant_starts_nothing_until_its_limit_is_raised_again() -> N
     stage = Stage(limit=2)
     stage.offer("m", "running")
     stage.admission.set_terms("m", Terms(0))
-    assert stage.offer("m") is Verdict.WAIT
+    assert stage.offer("m") is AdmissionVerdict.WAIT
     assert stage.starts() == []
     stage.admission.set_terms("m", Terms(2))
     assert stage.starts() == ["o"]
@@ -203,7 +205,7 @@ def test_a_slot_held_after_the_answer_does_not_count_against_the_merchant() -> N
     while stage.calls:
         stage.reply("m", contact=CallResult.NONE)
     standing = stage.standing("m")
-    assert (standing.silent, standing.breaker, stage.announced) == (False, State.CLOSED, [])
+    assert (standing.silent, standing.breaker, stage.announced) == (False, BreakerState.CLOSED, [])
 
 
 def test_parked_orders_are_counted_until_they_are_due() -> None:
@@ -250,7 +252,7 @@ def test_an_order_expires_while_it_waits() -> None:
     assert stage.admission.expired() == []
     stage.reply("m")
     assert stage.starts() == ["patient"]
-    assert stage.offer("m", within=0.0) is Verdict.EXPIRE
+    assert stage.offer("m", within=0.0) is AdmissionVerdict.EXPIRE
 
 
 def test_an_order_that_cannot_start_in_time_expires_at_once() -> None:
@@ -260,8 +262,8 @@ def test_an_order_that_cannot_start_in_time_expires_at_once() -> None:
     stage.offer("m", "long", within=300.0)
     stage.reply("m", contact=CallResult.OVERLOADED, retry_after=25.0)
     assert stage.admission.expired() == ["short"]
-    assert stage.offer("m", within=24.0) is Verdict.EXPIRE
-    assert stage.offer("m", within=90.0) is Verdict.PARK
+    assert stage.offer("m", within=24.0) is AdmissionVerdict.EXPIRE
+    assert stage.offer("m", within=90.0) is AdmissionVerdict.PARK
 
 
 def test_a_limit_is_halved_once_for_all_calls_that_were_in_flight_together() -> None:
@@ -316,8 +318,8 @@ def test_a_breaker_opens_at_the_call_that_reaches_the_failure_threshold() -> Non
         stage.reply("m", contact=CallResult.FAILED)
     assert stage.announced == []
     stage.reply("m", contact=CallResult.FAILED)
-    assert [(each.state, each.why) for each in stage.announced] == [(State.OPEN, "failures")]
-    assert stage.offer("m") is Verdict.WAIT
+    assert [(each.state, each.why) for each in stage.announced] == [(BreakerState.OPEN, "failures")]
+    assert stage.offer("m") is AdmissionVerdict.WAIT
     assert stage.starts() == []
     assert stage.offer("other") == START
 
@@ -330,20 +332,20 @@ def test_a_breaker_opens_when_calls_are_late_and_not_when_they_return() -> None:
     stage.pass_time(2.9)
     assert stage.announced == []
     stage.pass_time(0.1)
-    assert [(each.state, each.why) for each in stage.announced] == [(State.OPEN, "late")]
+    assert [(each.state, each.why) for each in stage.announced] == [(BreakerState.OPEN, "late")]
 
 
 def test_a_breaker_half_opens_for_one_probe_at_a_time_and_closes_after_answers_in_a_row() -> None:
     stage = Stage(limit=5, slots=50)
     stage.open_circuit("m")
-    assert stage.offers("m", 3) == [Verdict.WAIT] * 3
+    assert stage.offers("m", 3) == [AdmissionVerdict.WAIT] * 3
     stage.pass_time(stage.announced[-1].seconds)
-    assert stage.announced[-1].state is State.HALF_OPEN
+    assert stage.announced[-1].state is BreakerState.HALF_OPEN
     for _ in range(PROBES_TO_CLOSE):
         assert len(stage.starts()) == 1
         assert stage.calls[-1].time_limit_share == 0.5
         stage.reply("m", after=0.1)
-    assert stage.announced[-1].state is State.CLOSED
+    assert stage.announced[-1].state is BreakerState.CLOSED
     assert len(stage.starts()) == 1
     assert stage.calls[-1].time_limit_share == 1
 
@@ -371,7 +373,7 @@ def test_a_merchant_that_has_become_slow_for_good_is_not_locked_out() -> None:
     stage.reply("m", after=0.05)
     stage.offers("m", 5)
     stage.pass_time(4.9)
-    assert stage.announced[-1].state is State.OPEN
+    assert stage.announced[-1].state is BreakerState.OPEN
     for _ in range(5):
         stage.reply("m")
     for _ in range(PROBES_TO_CLOSE):
@@ -379,7 +381,7 @@ def test_a_merchant_that_has_become_slow_for_good_is_not_locked_out() -> None:
         stage.offer("m")
         stage.pass_time(4.9)
         stage.reply("m")
-    assert stage.announced[-1].state is State.CLOSED
+    assert stage.announced[-1].state is BreakerState.CLOSED
     before = len(stage.announced)
     for _ in range(10):
         stage.offers("m", 5)
@@ -400,7 +402,7 @@ def test_a_breaker_is_open_for_as_long_as_retry_after_says() -> None:
     stage.reply("m", contact=CallResult.OVERLOADED, retry_after=3.0)
     assert stage.announced[-1].seconds >= 20.0
     stage.pass_time(19.9)
-    assert stage.announced[-1].state is State.OPEN
+    assert stage.announced[-1].state is BreakerState.OPEN
 
 
 def test_retry_after_opens_no_breaker_for_longer_than_failures_do() -> None:
@@ -410,7 +412,7 @@ def test_retry_after_opens_no_breaker_for_longer_than_failures_do() -> None:
     for _ in range(3):  # it is repeated while the breaker is open
         stage.reply("m", contact=CallResult.OVERLOADED, retry_after=900.0)
         assert stage.announced[-1].seconds <= 1.05 * LONGEST_OPEN
-    assert stage.offer("m", within=32.0) is Verdict.PARK
+    assert stage.offer("m", within=32.0) is AdmissionVerdict.PARK
     assert stage.admission.expired() == []
     stage.pass_time(stage.announced[-1].seconds)
     assert stage.offer("m") == START
@@ -426,7 +428,7 @@ def test_no_merchant_is_blamed_for_a_wait_for_the_database() -> None:
     stage.database_stalls = True
     for n in range(4):
         assert stage.offer(f"m{n}@provider") == START
-    assert stage.offer("waits") is Verdict.WAIT
+    assert stage.offer("waits") is AdmissionVerdict.WAIT
     stage.pass_time(10.0)
     assert stage.cut_short() == []
     assert not any(stage.standing(f"m{n}@provider").silent for n in range(4))
@@ -456,7 +458,7 @@ def test_only_an_overloaded_merchants_retry_after_opens_its_breaker(contact: Cal
     stage = Stage(limit=5, slots=50)
     stage.offer("m")
     stage.reply("m", contact=contact, retry_after=20.0)
-    assert stage.standing("m").breaker is State.CLOSED
+    assert stage.standing("m").breaker is BreakerState.CLOSED
     while not stage.announced:
         stage.offer("m")
         stage.reply("m", contact=CallResult.FAILED, retry_after=20.0)
@@ -473,7 +475,7 @@ def test_calls_from_before_the_breaker_opened_do_not_count_for_it() -> None:
     stage.pass_time(stage.announced[-1].seconds)
     stage.reply("m")
     stage.reply("m", contact=CallResult.FAILED)
-    assert [each.state for each in stage.announced] == [State.OPEN, State.HALF_OPEN]
+    assert [each.state for each in stage.announced] == [BreakerState.OPEN, BreakerState.HALF_OPEN]
 
 
 def test_orders_that_waited_too_long_can_be_taken_a_few_at_a_time() -> None:
@@ -491,7 +493,7 @@ def test_no_order_starts_while_its_merchants_terms_are_unknown() -> None:
     stage = Stage(limit=3, slots=8)
     stage.offer("m", "before")
     stage.admission.forget_terms("m")
-    assert stage.offers("m", 2) == [Verdict.WAIT] * 2
+    assert stage.offers("m", 2) == [AdmissionVerdict.WAIT] * 2
     assert stage.starts() == []
     stage.admission.set_terms("m", Terms(0))
     assert stage.starts() == []
@@ -509,7 +511,7 @@ def test_a_merchant_with_a_retry_after_is_not_forgotten(
     for n in range(30):
         assert stage.offer(f"other{n}") == START
         stage.reply(f"other{n}")
-    assert stage.offer("m") is Verdict.PARK
+    assert stage.offer("m") is AdmissionVerdict.PARK
 
 
 def test_a_completed_order_is_freed() -> None:
@@ -538,7 +540,7 @@ def test_a_completed_order_is_freed() -> None:
 def test_a_merchants_starts_in_a_second_stay_within_its_rate() -> None:
     stage = Stage(limit=10, slots=20)
     stage.terms = Terms(10, per_second=3.0)
-    assert stage.offers("m", 5) == [START] * 3 + [Verdict.WAIT] * 2
+    assert stage.offers("m", 5) == [START] * 3 + [AdmissionVerdict.WAIT] * 2
     stage.now = 0.5
     for _ in range(3):
         stage.reply("m")
@@ -610,12 +612,12 @@ def test_a_merchant_with_recent_starts_is_not_forgotten(monkeypatch: pytest.Monk
     stage.answer("m", after=0.0)
     for n in range(30):
         stage.answer(f"other{n}", after=0.0)
-    assert stage.offer("m") is Verdict.WAIT
+    assert stage.offer("m") is AdmissionVerdict.WAIT
 
 
 def test_in_a_fleet_a_merchant_starts_no_more_than_it_was_allotted() -> None:
     stage = Stage(limit=3, slots=8, in_fleet=True)
-    assert stage.offers("m", 3) == [Verdict.WAIT] * 3
+    assert stage.offers("m", 3) == [AdmissionVerdict.WAIT] * 3
     assert stage.short == ["m"] * 3
     stage.admission.allot("m", 2)
     assert stage.starts() == ["m0", "m1"]
@@ -626,7 +628,7 @@ def test_in_a_fleet_a_merchant_starts_no_more_than_it_was_allotted() -> None:
 def test_a_breaker_state_from_another_worker_applies_here() -> None:
     stage = Stage(limit=3, slots=8)
     stage.admission.open_breaker("m", 3.0)
-    assert stage.offer("m") is Verdict.WAIT
+    assert stage.offer("m") is AdmissionVerdict.WAIT
     stage.admission.close_breaker("m")
     assert stage.starts() == ["o"]
 

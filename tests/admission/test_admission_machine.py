@@ -11,7 +11,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pos_gateway.admission.admission import Admission, Verdict
+from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.breaker import FIRST_OPEN, LONGEST_OPEN
 from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call
@@ -316,16 +316,16 @@ class AdmissionMachine(RuleBasedStateMachine):
             case Call() as call:
                 assert may_start and has_slot is not False and not is_expired
                 self._began(call, is_light)
-            case Verdict.WAIT:
+            case AdmissionVerdict.WAIT:
                 assert not is_expired and False in too_much
                 assert not has_slot or self.model.kept
                 assert not (has_slot and is_light and not self.model.waiting[merchant])
                 self.model.keep(Kept(merchant, self.number, self.now, deadline))
-            case Verdict.PARK:
+            case AdmissionVerdict.PARK:
                 assert not is_expired and True in too_much
                 assert not (has_slot and not self.model.kept)
                 self._end(self.number)
-            case Verdict.EXPIRE:
+            case AdmissionVerdict.EXPIRE:
                 assert is_expired
                 self._end(self.number)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pos_gateway.admission.admission import Verdict
+from pos_gateway.admission.admission import AdmissionVerdict
 from pos_gateway.admission.limits import Terms
 from pos_gateway.admission.outliers import GRACE
 from pos_gateway.domain.outcome import CallResult
@@ -35,10 +35,10 @@ def test_calls_that_hang_are_cut_short_for_light_orders_that_lack_a_slot() -> No
     hang(stage, 39)
     assert stage.offer("healthy") == START
     assert stage.cut_short() == []
-    assert stage.offer("other") is Verdict.WAIT
+    assert stage.offer("other") is AdmissionVerdict.WAIT
     assert stage.cut_short() == ["h0"]
     assert stage.cut_short() == []  # the call has not returned yet
-    assert stage.offer("third") is Verdict.WAIT
+    assert stage.offer("third") is AdmissionVerdict.WAIT
     assert stage.cut_short() == ["h1"]
     stage.reply("h0", contact=CallResult.TIMED_OUT)
     assert stage.starts() == ["o"]
@@ -50,7 +50,7 @@ def test_calls_within_the_silent_merchants_share_are_not_cut_short() -> None:
     hang(stage, 2)
     for name in NAMES[2:]:
         assert stage.offer(name) == START
-    assert stage.offer("healthy") is Verdict.WAIT
+    assert stage.offer("healthy") is AdmissionVerdict.WAIT
     assert stage.cut_short() == []
 
 
@@ -63,7 +63,7 @@ def test_nothing_is_cut_short_for_merchants_that_are_silent_themselves() -> None
     stage.pass_time(5.0)
     stage.answer("healthy", after=0.1)
     for name in NAMES[:39]:
-        assert stage.offer(name) is Verdict.WAIT
+        assert stage.offer(name) is AdmissionVerdict.WAIT
     stage.pass_time(1.0)
     assert stage.cut_short() == []
 
@@ -78,7 +78,7 @@ def test_for_a_heavy_order_calls_are_cut_short_while_silent_merchants_hold_over_
     for n in range(38 - hanging):
         stage.offer(f"other{n}")
     stage.starts()
-    assert stage.offer("heavy") is Verdict.WAIT
+    assert stage.offer("heavy") is AdmissionVerdict.WAIT
     assert stage.cut_short() == []  # no merchant is silent yet
     stage.pass_time(0.5)
     stage.pass_time(GRACE)
@@ -181,7 +181,7 @@ def test_a_strangers_call_is_an_outlier_after_the_usual_first_answer() -> None:
     for name in NAMES[: 40 - strangers]:
         assert stage.offer(name) == START
     for name in ("healthy", "other"):
-        assert stage.offer(name) is Verdict.WAIT
+        assert stage.offer(name) is AdmissionVerdict.WAIT
     assert stage.cut_short() == ["stranger0", "stranger1"]
 
 

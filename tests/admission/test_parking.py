@@ -15,12 +15,12 @@ from pos_gateway.admission.parking import (
     PROBE_EVERY,
     SOONEST_LOOK,
     ParkingQueue,
-    QueueState,
+    ParkingState,
     look_again,
 )
 
 LONGEST = 30.0
-ANSWERING = QueueState(
+ANSWERING = ParkingState(
     now=1000.0,
     answers=True,
     may_be_called=True,
@@ -39,7 +39,7 @@ ANSWERING = QueueState(
 SILENT = replace(ANSWERING, answers=False, answered_at=0.0)
 
 
-def later(seconds: float, state: QueueState = ANSWERING, **fields: Any) -> QueueState:
+def later(seconds: float, state: ParkingState = ANSWERING, **fields: Any) -> ParkingState:
     return replace(state, now=state.now + seconds, **fields)
 
 

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from pos_gateway.admission import pacing, scheduler
-from pos_gateway.admission.admission import Verdict
+from pos_gateway.admission.admission import AdmissionVerdict
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
 
@@ -67,9 +67,9 @@ def test_a_merchant_is_light_below_its_fair_share_or_half_of_it_with_a_backlog()
     stage = a_stage()
     stage.know("m", seconds=4.0)  # an order takes 0.8 slots on average over 5 s
     full_of_merchants(stage)  # and the fair share is one slot
-    assert stage.offer("m") is Verdict.WAIT
+    assert stage.offer("m") is AdmissionVerdict.WAIT
     assert stage.standing("m").light
-    assert stage.offer("m") is Verdict.WAIT
+    assert stage.offer("m") is AdmissionVerdict.WAIT
     assert not stage.standing("m").light
 
 
@@ -80,9 +80,9 @@ def test_a_merchant_is_light_below_half_of_its_fair_share_while_a_stranger_waits
     stage.know("quick", seconds=2.0)
     full_of_merchants(stage)
     stage.offer("stranger")
-    assert stage.offer("m") is Verdict.WAIT
+    assert stage.offer("m") is AdmissionVerdict.WAIT
     assert not stage.standing("m").light
-    assert stage.offer("quick") is Verdict.WAIT
+    assert stage.offer("quick") is AdmissionVerdict.WAIT
     assert stage.standing("quick").light
 
 
@@ -153,7 +153,7 @@ def test_a_slow_merchant_that_comes_back_has_its_first_slot_soon() -> None:
     stage = a_stage()
     stage.know("slow", seconds=9.0)
     heavy_with_backlogs(stage, 150)
-    assert stage.offer("slow", "slow") is Verdict.WAIT
+    assert stage.offer("slow", "slow") is AdmissionVerdict.WAIT
     for _ in range(3):
         stage.now += 0.01
         stage.admission.release(stage.calls.pop(0), stage.now)
@@ -267,7 +267,7 @@ def test_a_stranger_starts_its_first_order_before_others_start_another() -> None
     stage.know("h", seconds=2.0)
     stage.offers("h", 50)
     stage.pass_time(2.0)
-    assert stage.offer("stranger", "stranger") is Verdict.WAIT
+    assert stage.offer("stranger", "stranger") is AdmissionVerdict.WAIT
     started: list[str] = []
     while not started:
         stage.reply("h")
@@ -279,14 +279,14 @@ def test_the_first_call_of_a_stranger_may_use_half_of_the_reserve() -> None:
     stage = a_stage()
     heavy_with_backlogs(stage, 100)
     for n in range(10):
-        assert stage.offer(f"new{n}") is Verdict.WAIT
+        assert stage.offer(f"new{n}") is AdmissionVerdict.WAIT
     assert len(stage.starts()) == 4
 
 
 def test_a_stranger_has_one_call_at_once_while_half_of_the_slots_are_taken() -> None:
     stage = a_stage()
     assert stage.offers("new", 150).count(START) == 100
-    assert stage.offer("newer") is Verdict.WAIT
+    assert stage.offer("newer") is AdmissionVerdict.WAIT
     assert stage.starts() == ["o"]
     stage.reply("new", after=0.1)
     assert len(stage.starts()) > 30  # it is known now
@@ -363,10 +363,10 @@ def test_merchants_of_a_provider_that_answers_again_do_not_wait_behind_silent_on
     stage.know("waits@x", seconds=20.0)
     stage.answer("waits@x", after=3.0)  # it has used more recently than the hanging ones
     stage.hang(*silent)
-    assert stage.offer("silent0") is Verdict.WAIT  # they hold all slots that they may
+    assert stage.offer("silent0") is AdmissionVerdict.WAIT  # they hold all slots that they may
     stage.offer("calls@x")
     stage.pass_time(0.2)
-    assert stage.offer("waits@x", "waits") is Verdict.WAIT
+    assert stage.offer("waits@x", "waits") is AdmissionVerdict.WAIT
     stage.reply("calls@x")
     assert stage.starts() == ["waits"]
 

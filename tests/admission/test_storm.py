@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.admission.admission import Admission, Verdict
+from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.domain.outcome import CallResult
@@ -69,7 +69,7 @@ class Storm:
         match self._admission.offer(str(order[0]), order, now):
             case Call() as call:
                 self._start(call, now)
-            case Verdict.PARK:
+            case AdmissionVerdict.PARK:
                 self._at(now + PARKED, self._arrive, order)
             case _:
                 self._dispatch(now)

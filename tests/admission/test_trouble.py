@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.admission.breaker import State
+from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.lane import MerchantStatus
 from pos_gateway.admission.trouble import is_in_trouble, worst
 
@@ -15,7 +15,7 @@ WELL: dict[str, Any] = {
     "limit": 10,
     "light": False,
     "silent": False,
-    "breaker": State.CLOSED,
+    "breaker": BreakerState.CLOSED,
     "troubled": False,
     "parked": 0,
 }
@@ -35,8 +35,8 @@ def a_merchant(name: str = "m", **fields: Any) -> MerchantStatus:
         ({"parked": 1}, True),
         ({"silent": True, "troubled": True}, False),  # it was, when it last had an order
         ({"silent": True, "troubled": True, "in_flight": 1}, True),
-        ({"breaker": State.OPEN, "troubled": True}, True),
-        ({"breaker": State.HALF_OPEN, "troubled": True}, True),
+        ({"breaker": BreakerState.OPEN, "troubled": True}, True),
+        ({"breaker": BreakerState.HALF_OPEN, "troubled": True}, True),
     ],
 )
 def test_a_merchant_is_in_trouble_when_its_orders_wait_because_of_it(
@@ -49,11 +49,11 @@ def test_the_worst_have_the_most_waiting_orders_and_then_an_open_breaker() -> No
     merchants = [
         a_merchant("well", in_flight=9),
         a_merchant("silent", silent=True, troubled=True, in_flight=2),
-        a_merchant("half open", breaker=State.HALF_OPEN, troubled=True),
-        a_merchant("open", breaker=State.OPEN, troubled=True),
+        a_merchant("half open", breaker=BreakerState.HALF_OPEN, troubled=True),
+        a_merchant("open", breaker=BreakerState.OPEN, troubled=True),
         a_merchant("some parked", parked=5),
         a_merchant("parked and waiting", parked=4, waiting=3, troubled=True),
-        a_merchant("some parked, open", parked=5, breaker=State.OPEN, troubled=True),
+        a_merchant("some parked, open", parked=5, breaker=BreakerState.OPEN, troubled=True),
     ]
     by_severity = ["parked and waiting", "some parked, open", "some parked", "open", "half open"]
     assert [each.merchant_id for each in worst(merchants, 10)] == [*by_severity, "silent"]

@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from pos_gateway.auth.authenticator import Authenticator
-from pos_gateway.domain.credentials import Unreadable
+from pos_gateway.domain.credentials import UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.transport.errors import Misconfigured, NotSent
 from pos_gateway.transport.exchange import Reply, Request, Transport
@@ -116,7 +116,9 @@ def test_a_refused_key_is_not_retried() -> None:
 
 def test_without_credentials_nothing_is_sent() -> None:
     merchant = Merchant.parse({"id": "m", "base_url": "https://pos.example"})
-    merchant = merchant.model_copy(update={"auth": Unreadable(problem="sealed with another key")})
+    merchant = merchant.model_copy(
+        update={"auth": UnreadableCredentials(problem="sealed with another key")}
+    )
     pos: Any = Pos()
     with pytest.raises(NotSent, match="another key"):
         Authenticator(pos, CLOCK).sending(merchant, pos.send, lambda: 5.0)

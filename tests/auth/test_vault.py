@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text, update
 
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.database.schema import merchants
-from pos_gateway.domain.credentials import Unreadable
+from pos_gateway.domain.credentials import UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.resealing import Resealed
 from pos_gateway.merchants.store import MerchantStore
@@ -121,7 +121,7 @@ def test_secrets_are_not_written_without_a_key(engine: Engine) -> None:
 def test_a_merchants_unreadable_secrets_affect_no_other_merchant(engine: Engine) -> None:
     MerchantStore(engine, vault=Vault(OLD)).put([record("m1"), record("m2", type="none")])
     found = MerchantStore(engine, vault=Vault(NEW)).get(["m1", "m2"])
-    assert isinstance(found["m1"].auth, Unreadable)
+    assert isinstance(found["m1"].auth, UnreadableCredentials)
     assert found["m2"] == record("m2", type="none")
 
 
@@ -135,7 +135,7 @@ def test_credentials_of_another_version_affect_no_other_merchant_and_are_not_sho
     with engine.begin() as connection:
         connection.execute(update(merchants).where(merchants.c.id == "m1").values(auth=newer))
     found = store.get(["m1", "m2"])
-    assert isinstance(found["m1"].auth, Unreadable)
+    assert isinstance(found["m1"].auth, UnreadableCredentials)
     assert SECRET not in found["m1"].auth.problem
     assert found["m2"] == record("m2")
 

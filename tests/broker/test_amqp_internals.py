@@ -15,7 +15,7 @@ from amqp.serialization import dumps
 from amqp.transport import SSLTransport, TCPTransport
 
 from pos_gateway.broker import amqp_internals as subject
-from pos_gateway.broker.amqp_internals import BufferedConnection, Channel
+from pos_gateway.broker.amqp_internals import BufferedChannel, BufferedConnection
 from pos_gateway.broker.frames import Incoming, Outgoing
 
 #: What is overridden, with the parameters that the library calls it with.
@@ -156,8 +156,8 @@ def test_what_was_sent_counts_for_the_heartbeats(
     assert not sent
 
 
-def a_channel(connection: Any) -> Channel:
-    channel = Channel.__new__(Channel)
+def a_channel(connection: Any) -> BufferedChannel:
+    channel = BufferedChannel.__new__(BufferedChannel)
     channel.connection, channel.channel_id, channel.is_closing = connection, 7, False
     return channel
 
@@ -166,7 +166,7 @@ def test_a_delivery_reaches_its_consumer_as_from_the_library() -> None:
     """And its body stays as it is, whatever encoding it claims."""
     payload = dumps("sLbss", ("me", 5, True, "orders", "orders.canary"))
     reached = []
-    for kind in (amqp.Channel, Channel):
+    for kind in (amqp.Channel, BufferedChannel):
         channel = kind(_Connecting(), channel_id=7)
         channel.callbacks["me"] = reached.append
         message = amqp.Message(b"\xff", content_encoding="utf-8")
@@ -190,7 +190,7 @@ class _Connecting:
 
 def test_bodies_are_decoded_unless_a_channel_says_otherwise() -> None:
     assert inspect.signature(amqp.Channel).parameters["auto_decode"].default is True
-    assert Channel(_Connecting(), channel_id=7).auto_decode is False
+    assert BufferedChannel(_Connecting(), channel_id=7).auto_decode is False
 
 
 @pytest.mark.parametrize("multiple", [False, True])

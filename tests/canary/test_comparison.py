@@ -6,18 +6,18 @@ from random import Random
 import pytest
 
 from pos_gateway.canary.comparison import Comparison, costs, quantiles, rates, student_t
-from pos_gateway.canary.verdict import CERTAIN, LIKELY, POINTS, SHARE, Finding, found
+from pos_gateway.canary.verdict import CERTAIN, LIKELY, POINTS, SHARE, CanaryFinding, found
 from tests.canary.trials import growing, rollouts, times
 
 RUNS = 200
 
 
 def is_worse(compared: Comparison, matters: float) -> bool:
-    return found(compared, matters) is Finding.WORSE
+    return found(compared, matters) is CanaryFinding.WORSE
 
 
 def is_fine(compared: Comparison, matters: float) -> bool:
-    return found(compared, matters) is Finding.FINE
+    return found(compared, matters) is CanaryFinding.FINE
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pos_gateway.canary import cpu
 from pos_gateway.canary.cpu import LOOKS, costs_of
 from pos_gateway.domain.errors import MetricsUnavailable
 from pos_gateway.telemetry import metrics
-from pos_gateway.telemetry.serving import Answer, Server
+from pos_gateway.telemetry.serving import PageReply, Server
 from testkit.servers.process import free_port
 
 
@@ -24,7 +24,7 @@ class Pages:
 
     def show(self, path: str, text: str) -> str:
         self.texts[path] = text
-        self.server.pages[path] = lambda _: Answer(200, self.texts[path].encode(), "text/plain")
+        self.server.pages[path] = lambda _: PageReply(200, self.texts[path].encode(), "text/plain")
         return f"http://127.0.0.1:{self.port}{path}"
 
 

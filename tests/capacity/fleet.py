@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from pos_gateway.admission.admission import Admission, Verdict
+from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.domain.outcome import CallResult
@@ -130,7 +130,7 @@ class Fleet:
         match pod.admission.offer(order.merchant, order, now):
             case Call() as call:
                 self._start(now, pod, call)
-            case Verdict.PARK:
+            case AdmissionVerdict.PARK:
                 self._park(now, pod, order)
             case _:
                 self._dispatch(now, pod)

@@ -23,7 +23,7 @@ FAULTS = [
     Fault(
         "no order starts after a pause longer than the lease",
         "fleet/coordinator",
-        "return self.state is State.ALONE or now - self._reached < self._timing.trust",
+        "return self.state is FleetState.ALONE or now - self._reached < self._timing.trust",
         "return True",
         "outages::a_pod_that_was_paused_starts_no_order_before_a_sync",
     ),

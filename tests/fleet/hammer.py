@@ -11,12 +11,12 @@ import time
 
 from redis import Redis
 
-from pos_gateway.fleet.timing import Timing
+from pos_gateway.fleet.timing import SyncTiming
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from tests.fleet.pods import Pod
 
 LIMITS = {"one": 1, "few": 3, "many": 10}
-TIMING = Timing(lease=2.0, beat=0.05, pulse=0.01, turn=0.02, idle=0.2, settle=0.0, retry=0.2)
+TIMING = SyncTiming(lease=2.0, beat=0.05, pulse=0.01, turn=0.02, idle=0.2, settle=0.0, retry=0.2)
 COUNT = """
 redis.call('HINCRBY', KEYS[1], ARGV[1], ARGV[2])
 local sum = 0

@@ -10,11 +10,11 @@ from redis import Redis
 
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.fleet.permits import PREFIX, RedisPermits
-from pos_gateway.fleet.timing import Timing
+from pos_gateway.fleet.timing import SyncTiming
 from pos_gateway.runtime.clock import Clock
 
 #: No grace on an empty Redis and no turns, so that a test need not wait for Redis's clock.
-PROMPT = Timing(settle=0.0, turn=0.0)
+PROMPT = SyncTiming(settle=0.0, turn=0.0)
 
 
 class ManualClock:
@@ -98,7 +98,7 @@ class Pod:
         self,
         url: str,
         *,
-        timing: Timing = PROMPT,
+        timing: SyncTiming = PROMPT,
         clock: Clock | None = None,
         limits: dict[str, int] | None = None,
         name: str | None = None,
@@ -152,7 +152,7 @@ class Pod:
         return self.admission.lane(merchant_id).allotted
 
 
-def start(url: str, number: int, *, timing: Timing = PROMPT, **limits: int) -> list[Pod]:
+def start(url: str, number: int, *, timing: SyncTiming = PROMPT, **limits: int) -> list[Pod]:
     """This many pods of one fleet, on one clock."""
     clock = ManualClock()
     return [Pod(url, timing=timing, clock=clock, limits=limits) for _ in range(number)]

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from redis import Redis as Client
 from redis.exceptions import ResponseError
 
-from pos_gateway.fleet.coordinator import State
+from pos_gateway.fleet.coordinator import FleetState
 from pos_gateway.fleet.permits import PREFIX
 from pos_gateway.fleet.sync import Answer, Report
 from tests.fleet.pods import PROMPT, ManualClock, Pod
@@ -273,7 +273,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     def _note_who_is_alone(self) -> None:
         for pod in self.pods:
-            if pod.coordinator.state is State.ALONE:
+            if pod.coordinator.state is FleetState.ALONE:
                 for merchant in MERCHANTS:
                     self.floors[pod, merchant] = pod.running(merchant)
 

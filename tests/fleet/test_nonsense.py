@@ -13,7 +13,7 @@ from pos_gateway.domain.errors import FleetUnavailable, InvalidSettings
 from pos_gateway.fleet.permits import PREFIX, RedisPermits
 from pos_gateway.fleet.reply import read_reply
 from pos_gateway.fleet.sync import Ask, Report
-from pos_gateway.fleet.timing import Timing
+from pos_gateway.fleet.timing import SyncTiming
 from testkit.servers.redis import Redis
 from tests.fleet.liar import lying
 from tests.fleet.pods import PROMPT, Pod, beats, start
@@ -226,7 +226,7 @@ def test_an_invalid_url_names_the_variable() -> None:
 
 def test_timings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ValueError, match="beat"):
-        Timing(lease=1.0, beat=0.5)
+        SyncTiming(lease=1.0, beat=0.5)
     with pytest.raises(ValueError, match="idle"):
-        Timing(idle=0)
+        SyncTiming(idle=0)
     assert PROMPT.trust < PROMPT.lease

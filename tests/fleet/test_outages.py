@@ -9,7 +9,7 @@ from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
 from pos_gateway.domain.errors import FleetUnavailable
-from pos_gateway.fleet.coordinator import State
+from pos_gateway.fleet.coordinator import FleetState
 from pos_gateway.fleet.permits import PREFIX
 from pos_gateway.fleet.sync import Answer, Ask, Report
 from testkit.servers.redis import Redis
@@ -57,7 +57,7 @@ def test_a_pod_that_starts_without_redis_goes_alone_as_well(redis: Redis, redis_
     pod.submit("a", 5)
     beats([pod], 14)
 
-    assert pod.coordinator.state is State.ALONE
+    assert pod.coordinator.state is FleetState.ALONE
     assert pod.running("a") == 4
 
 
@@ -193,12 +193,12 @@ def test_a_pod_that_was_paused_during_an_outage_retries_before_it_goes_alone(
     redis.start()
     pod.clock.sleep(pod.timing.lease)
     pod.step()
-    assert pod.coordinator.state is State.TOGETHER
+    assert pod.coordinator.state is FleetState.TOGETHER
 
     redis.kill()
     pod.clock.sleep(pod.timing.lease)
     beats([pod], 2)
-    assert pod.coordinator.state is State.ALONE
+    assert pod.coordinator.state is FleetState.ALONE
 
 
 def test_an_answer_from_before_a_pause_is_not_believed(redis_url: str) -> None:
@@ -336,7 +336,7 @@ def test_a_rejoining_pod_does_not_wait_for_a_redis_that_fails_again(
     pod.submit("a", 2)
     redis.kill()
     beats([pod], 14)
-    assert pod.coordinator.state is State.ALONE
+    assert pod.coordinator.state is FleetState.ALONE
     redis.start()
     sync = pod.permits.sync
 
@@ -347,7 +347,7 @@ def test_a_rejoining_pod_does_not_wait_for_a_redis_that_fails_again(
 
     pod.coordinator._permits.sync = only_knocks  # type: ignore[method-assign]
     beats([pod], 12)
-    assert pod.coordinator.state is State.ALONE
+    assert pod.coordinator.state is FleetState.ALONE
     pod.submit("a", 2)
     assert pod.running("a") == 4
 

@@ -59,16 +59,16 @@ def test_replies_are_as_described(server: Server, order_id: str) -> None:
     """Strictly: a field that is not described fails."""
     same = order(order_id)
     reply = server.post("/v1/orders", same)
-    views.Submitted.model_validate(reply.json())
+    views.SubmittedView.model_validate(reply.json())
     batch = server.post("/v1/orders/batch", [same, {}]).json()
-    views.BatchSubmitted.model_validate(batch[0])
+    views.BatchSubmittedView.model_validate(batch[0])
     views.ProblemView.model_validate(batch[1])
     path = f"/v1/merchants/m1/orders/{order_id}"
-    views.Cancelling.model_validate(server.post(path + "/cancel").json())
+    views.CancellingView.model_validate(server.post(path + "/cancel").json())
     views.OrderView.model_validate(server.get(path).json())
     views.EventPage.model_validate(server.get("/v1/events").json())
-    views.Health.model_validate(server.get("/healthz").json())
-    views.Ready.model_validate(server.get("/readyz").json())
+    views.HealthView.model_validate(server.get("/healthz").json())
+    views.ReadyView.model_validate(server.get("/readyz").json())
 
 
 #: As schemathesis has it, and 413: a body that is too long is refused before it is read; 207: each

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from pos_gateway.server import uvicorn_internals
-from pos_gateway.server.uvicorn_internals import Protocol, Server
+from pos_gateway.server.uvicorn_internals import HttpServer, Protocol
 
 SOON = 20.0
 
@@ -44,7 +44,7 @@ def stops() -> list[str]:
 def address(monkeypatch: pytest.MonkeyPatch, stops: list[str]) -> Iterator[tuple[str, int]]:
     monkeypatch.setattr(uvicorn_internals, "_SWEEP", 0.02)
     config = uvicorn.Config(echo, http=Patient, ws="none", lifespan="off", log_config=None)
-    server = Server(config, on_stop=lambda: stops.append("told"))
+    server = HttpServer(config, on_stop=lambda: stops.append("told"))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         where = listener.getsockname()[:2]
         running = threading.Thread(

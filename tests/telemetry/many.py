@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from pos_gateway.admission.admission import Admission
-from pos_gateway.admission.breaker import State
+from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.broker.topology import QUEUES
 from pos_gateway.cache.refresh_ahead import RefreshAheadCache
@@ -21,7 +21,7 @@ from tests.telemetry.lab import get
 #: Labels with values from the code: each metric's, all of them.
 OWN: dict[Any, tuple[str, ...]] = {
     metrics.connections: ("available", "leased", "pending"),
-    metrics.breaker_transitions: tuple(State),
+    metrics.breaker_transitions: tuple(BreakerState),
     metrics.queue_messages: tuple(queue.name for queue in QUEUES),
     metrics.queue_age: tuple(queue.name for queue in QUEUES),
     metrics.fleet_syncs: ("answered", "failed"),

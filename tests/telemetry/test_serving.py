@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from pos_gateway.telemetry import serving
-from pos_gateway.telemetry.serving import Answer, Page, Server
+from pos_gateway.telemetry.serving import Page, PageReply, Server
 from testkit.servers.process import free_port
 from tests.telemetry.lab import get, get_json
 
@@ -36,19 +36,19 @@ def serve() -> Iterator[Serve]:
 
 
 def test_a_page_gets_the_query_and_returns_its_answer(serve: Serve) -> None:
-    port = serve({"/page": lambda query: Answer.of({"asked": dict(query)}, 418)})
+    port = serve({"/page": lambda query: PageReply.of({"asked": dict(query)}, 418)})
     assert get_json(port, "/page?a=1&b=&a=2") == (418, {"asked": {"a": "2", "b": ""}})
 
 
 def test_an_unknown_path_lists_the_known_ones(serve: Serve) -> None:
-    port = serve({"/b": lambda _: Answer.of(1), "/a": lambda _: Answer.of(1)})
+    port = serve({"/b": lambda _: PageReply.of(1), "/a": lambda _: PageReply.of(1)})
     status, said = get_json(port, "/c")
     assert (status, said["pages"]) == (404, ["/a", "/b"])
 
 
 def test_a_silent_client_is_disconnected(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving._Handler, "client_timeout", 0.05)
-    port = serve({"/page": lambda _: Answer.of(1)})
+    port = serve({"/page": lambda _: PageReply.of(1)})
     with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as silent:
         assert silent.recv(1) == b""
         assert get(port, "/page")[0] == 200
@@ -56,7 +56,7 @@ def test_a_silent_client_is_disconnected(serve: Serve, monkeypatch: pytest.Monke
 
 def test_a_slow_client_is_disconnected(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving._Handler, "client_timeout", 0.5)
-    port = serve({"/page": lambda _: Answer.of(1)})
+    port = serve({"/page": lambda _: PageReply.of(1)})
     with closing(socket.create_connection(("127.0.0.1", port), timeout=0.05)) as dripping:
         dripping.sendall(b"GET /page HTTP/1.1\r\nX: ")
         with pytest.raises(ConnectionError):  # otherwise it would go on for ever
@@ -68,7 +68,7 @@ def test_a_slow_client_is_disconnected(serve: Serve, monkeypatch: pytest.MonkeyP
 
 
 def test_a_too_long_request_is_not_read_to_its_end(serve: Serve) -> None:
-    port = serve({"/page": lambda _: Answer.of(1)})
+    port = serve({"/page": lambda _: PageReply.of(1)})
     long = b"GET /page HTTP/1.1\r\nX: " + b"x" * serving.LONGEST + b"\r\n\r\n"
     with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as client:
         client.sendall(long[:-1])
@@ -80,7 +80,7 @@ def test_idle_connections_are_closed_for_new_ones(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "MAX_CLIENTS", 3)
-    port = serve({"/page": lambda _: Answer.of(1)})
+    port = serve({"/page": lambda _: PageReply.of(1)})
     with ExitStack() as stack:
         silent = []
         for _ in range(4):
@@ -100,13 +100,13 @@ def test_a_page_is_rendered_one_at_a_time_with_a_bounded_queue(
     monkeypatch.setattr(serving, "PLACES", 2)
     begun, go_on, at_once = threading.Semaphore(0), threading.Semaphore(0), []
 
-    def page(_query: Mapping[str, str]) -> Answer:
+    def page(_query: Mapping[str, str]) -> PageReply:
         at_once.append(len(at_once))
         begun.release()
         assert go_on.acquire(timeout=60)
-        return Answer.of(len(at_once))
+        return PageReply.of(len(at_once))
 
-    port = serve({"/page": serving.one_at_a_time(page), "/other": lambda _: Answer.of(1)})
+    port = serve({"/page": serving.one_at_a_time(page), "/other": lambda _: PageReply.of(1)})
     with ThreadPoolExecutor(3) as clients:
         first = clients.submit(get, port, "/page")
         assert begun.acquire(timeout=60)
@@ -120,10 +120,10 @@ def test_a_page_is_rendered_one_at_a_time_with_a_bounded_queue(
 
 
 def test_an_exception_in_a_page_is_logged_and_ends_that_request_only(serve: Serve) -> None:
-    def broken(_query: Mapping[str, str]) -> Answer:
+    def broken(_query: Mapping[str, str]) -> PageReply:
         raise ZeroDivisionError
 
-    port = serve({"/broken": broken, "/page": lambda _: Answer.of(1)})
+    port = serve({"/broken": broken, "/page": lambda _: PageReply.of(1)})
     with capture_logs() as logs:
         with pytest.raises(OSError):
             get(port, "/broken")
@@ -143,7 +143,7 @@ def test_a_taken_port_is_logged_and_not_fatal() -> None:
 def test_a_stopped_server_frees_the_port() -> None:
     port = free_port()
     for _ in range(2):
-        server = Server(port, {"/page": lambda _: Answer.of(1)})
+        server = Server(port, {"/page": lambda _: PageReply.of(1)})
         server.start()
         server.start()
         assert get(port, "/page")[0] == 200
@@ -167,7 +167,7 @@ def test_a_failed_accept_is_retried_after_a_pause(
 
     monkeypatch.setattr(serving.ThreadingHTTPServer, "get_request", accept)
     monkeypatch.setattr(serving, "time", SimpleNamespace(sleep=paused.append, monotonic=monotonic))
-    port = serve({"/page": lambda _: Answer.of(1)})
+    port = serve({"/page": lambda _: PageReply.of(1)})
     assert get(port, "/page")[0] == 200
     assert len(tried) == 3
     assert paused == [serving._PAUSE] * 2

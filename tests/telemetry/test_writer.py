@@ -9,11 +9,11 @@ import pytest
 
 from pos_gateway.telemetry import writer as subject
 from pos_gateway.telemetry.line import LEVELS, Line
-from pos_gateway.telemetry.writer import Writer
+from pos_gateway.telemetry.writer import LogWriter
 from tests.telemetry.streams import PATIENCE, Gate, Refusing
 
 
-def say(writer: Writer, *numbers: int, level: str = "info") -> None:
+def say(writer: LogWriter, *numbers: int, level: str = "info") -> None:
     for number in numbers:
         writer.put(Line(0.0, LEVELS.index(level), {"event": "it.happened", "orders": number}))
 
@@ -23,10 +23,10 @@ def said(lines: list[dict[str, Any]]) -> list[int]:
 
 
 @contextmanager
-def standing_still(lines: int) -> Iterator[tuple[Writer, Gate]]:
+def standing_still(lines: int) -> Iterator[tuple[LogWriter, Gate]]:
     """A writer whose thread is blocked while it writes line 0."""
     gate = Gate()
-    writer = Writer(gate, lines)
+    writer = LogWriter(gate, lines)
     say(writer, 0)
     assert gate.reached.wait(PATIENCE)
     yield writer, gate
@@ -35,7 +35,7 @@ def standing_still(lines: int) -> Iterator[tuple[Writer, Gate]]:
 def test_lines_are_written_in_order() -> None:
     gate = Gate()
     gate.open()
-    writer = Writer(gate)
+    writer = LogWriter(gate)
     say(writer, *range(1000))
     assert writer.flush(PATIENCE)
     assert said(gate.lines) == list(range(1000))
@@ -84,7 +84,7 @@ def test_dropped_errors_are_reported_as_an_error() -> None:
 
 def test_refused_lines_are_counted_and_reported_once_the_stream_takes_lines() -> None:
     stream = Refusing(times=1)
-    writer = Writer(stream)
+    writer = LogWriter(stream)
     say(writer, 1, 2, 3)
     assert writer.flush(PATIENCE)
     assert stream.lines == []
@@ -97,7 +97,7 @@ def test_refused_lines_are_counted_and_reported_once_the_stream_takes_lines() ->
 
 def test_a_refused_report_is_repeated() -> None:
     stream = Refusing(times=3)  # the first line, then the report and the second line
-    writer = Writer(stream)
+    writer = LogWriter(stream)
     for number in range(3):
         say(writer, number)
         assert writer.flush(PATIENCE)
@@ -123,7 +123,7 @@ def test_a_line_wakes_the_idle_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         def write(self, data: bytes) -> None:
             written.release()
 
-    writer = Writer(Counting())
+    writer = LogWriter(Counting())
     for number in range(3000):
         say(writer, number)
         assert written.acquire(timeout=PATIENCE), number
@@ -131,14 +131,14 @@ def test_a_line_wakes_the_idle_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_flush_without_lines_returns_at_once() -> None:
     gate = Gate()
-    assert Writer(gate).flush(PATIENCE)
+    assert LogWriter(gate).flush(PATIENCE)
     assert not gate.reached.is_set()
 
 
 def test_a_line_that_cannot_be_formatted_is_reported_and_later_ones_are_written() -> None:
     gate = Gate()
     gate.open()
-    writer = Writer(gate)
+    writer = LogWriter(gate)
     writer.put(Line(0.0, 1, {"event": "it.happened", "orders": object()}))  # type: ignore[dict-item]
     say(writer, 1)
     assert writer.flush(PATIENCE)
@@ -154,7 +154,7 @@ def test_a_write_is_no_larger_than_a_pipe_takes_atomically() -> None:
         def write(self, data: bytes) -> None:
             pieces.append(data)
 
-    writer = Writer(Noting())
+    writer = LogWriter(Noting())
     for number in range(100):
         writer.put(Line(0.0, 1, {"event": "it.happened", "orders": number, "error": "e" * 700}))
     assert writer.flush(PATIENCE)

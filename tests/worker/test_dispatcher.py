@@ -18,10 +18,10 @@ from gevent.event import AsyncResult, Event
 from structlog.testing import capture_logs
 
 from pos_gateway.adapters.clover import CloverAdapter
+from pos_gateway.adapters.protocol import AdapterLimits as PosLimits
 from pos_gateway.adapters.protocol import Guarantee
-from pos_gateway.adapters.protocol import Limits as PosLimits
 from pos_gateway.adapters.toast import ToastAdapter
-from pos_gateway.admission.breaker import State
+from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.limits import Limits
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
@@ -474,7 +474,7 @@ def test_a_slow_broker_does_not_count_against_a_merchant(
     assert admission.in_flight == SLOTS  # this many wait without a slot, this many with one
     standing = admission.merchant("m")
     assert standing is not None
-    assert standing.breaker is State.OPEN  # from its Retry-After, honoured at once
+    assert standing.breaker is BreakerState.OPEN  # from its Retry-After, honoured at once
     scene.now += 29
     scene.dispatcher._dispatch()
     scene.broker_answers.set()
@@ -483,7 +483,7 @@ def test_a_slow_broker_does_not_count_against_a_merchant(
     gevent.sleep(0)
     standing = admission.merchant("m")
     assert standing is not None
-    assert (standing.in_flight, standing.silent, standing.breaker) == (0, False, State.OPEN)
+    assert (standing.in_flight, standing.silent, standing.breaker) == (0, False, BreakerState.OPEN)
 
 
 ASKED = Outcome(Kind.RETRY, retry_after=900.0, contact=CallResult.OVERLOADED)
@@ -806,7 +806,7 @@ def test_an_order_leased_elsewhere_opens_no_breaker(scene: Scene) -> None:
         assert order.said.wait(10)
     standing = scene.dispatcher.admission.merchant("m")
     assert standing is not None
-    assert standing.breaker is State.CLOSED
+    assert standing.breaker is BreakerState.CLOSED
 
 
 @pytest.mark.parametrize("guarantee", Guarantee)

@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from pos_gateway.admission import breaker, parking
-from pos_gateway.admission.admission import Admission, Verdict
+from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import Limits, Terms
 from pos_gateway.domain.outcome import CallResult
@@ -222,7 +222,7 @@ class Driver:
         match self.admission.offer(order.merchant, order, self._now):
             case Call() as call:
                 self._start(call)
-            case Verdict.PARK:
+            case AdmissionVerdict.PARK:
                 self._park(order)
 
     def _start(self, call: Call[Order]) -> None:
