@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.catalogs import CatalogStore
@@ -58,7 +58,7 @@ def record() -> float:
 
 def lane() -> float:
     """A merchant's lane in admission, after an order."""
-    admission: Admission[None] = Admission(Limits(), lambda _: Terms(10, "p"))
+    admission: Admission[None] = Admission(AdmissionLimits(), lambda _: Terms(10, "p"))
 
     def deliver(places: range) -> None:
         for place in places:

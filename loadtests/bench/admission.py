@@ -19,7 +19,7 @@ from loadtests.bench.worker import Worker
 from loadtests.bench.world import world
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 
 NAME = "admission"
 #: Merchants known and orders waiting; the last is what is wanted.
@@ -72,7 +72,7 @@ def _decision(merchants: int, waiting: int, rounds: int = 20_000) -> float:
     comes.
     """
     ids = [f"m{place}" for place in range(merchants)]
-    limits = Limits(max_waiting=10**6, max_blocked=10**6)
+    limits = AdmissionLimits(max_waiting=10**6, max_blocked=10**6)
     admission: Admission[int] = Admission(limits, lambda name: Terms(10, f"p{name[-1]}"))
     now = 0.0
     for merchant in ids:

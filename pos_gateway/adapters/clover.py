@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.marks import merchant_digest, the_only
 from pos_gateway.adapters.pos_fields import PosField, problems
-from pos_gateway.adapters.protocol import AdapterLimits, Guarantee
+from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     LOOK_UP,
@@ -85,7 +85,7 @@ class CloverAdapter:
     pos_fields = FIELDS
     guarantee = Guarantee.QUERYABLE
     #: "API usage and rate limits": per token. Per app: 10 at once and 50 a second.
-    limits = AdapterLimits(concurrency=5, per_second=16.0, request_bytes=2**20)
+    limits = Limits(concurrency=5, per_second=16.0, request_bytes=2**20)
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits)

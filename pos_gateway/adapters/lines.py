@@ -6,7 +6,7 @@ A modifier applies to each unit of its item: 2 burgers with 1 extra cheese have 
 
 from collections.abc import Iterator
 
-from pos_gateway.adapters.protocol import AdapterLimits
+from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.domain.order import Item, Order
 from pos_gateway.domain.outcome import Outcome, one_line
@@ -26,7 +26,7 @@ def cooperatively(order: Order) -> Iterator[Item]:
     return green.cooperatively(order.items, YIELD_EVERY, lambda item: 1 + len(item.modifiers))
 
 
-def oversize(size: int, limits: AdapterLimits) -> Outcome | None:
+def oversize(size: int, limits: Limits) -> Outcome | None:
     """Our own rejection of an order whose request has more bytes than are sent to the POS."""
     most = limits.request_bytes
     if most is None or size <= most:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pos_gateway.adapters.protocol import AdapterLimits
+from pos_gateway.adapters.protocol import Limits
 from pos_gateway.domain.errors import ABSENT, FieldError
 from pos_gateway.domain.merchant import Merchant
 
@@ -42,7 +42,7 @@ def endpoint(merchant: Merchant, adapter: object) -> str:
 def problems(
     merchant: Merchant,
     fields: Mapping[str, PosField],
-    limits: AdapterLimits,
+    limits: Limits,
     item: PosField | None = None,
 ) -> list[FieldError]:
     """Errors in the merchant's record and catalog, for a POS with these ids and limits.
@@ -71,7 +71,7 @@ def problems(
     return found + _beyond(merchant, limits)
 
 
-def _beyond(merchant: Merchant, limits: AdapterLimits) -> list[FieldError]:
+def _beyond(merchant: Merchant, limits: Limits) -> list[FieldError]:
     """Settings above the vendor's limits, and a missing or too short request_timeout."""
     found = []
     at_once, seconds = merchant.max_concurrency, merchant.request_timeout

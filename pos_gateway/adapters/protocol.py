@@ -20,7 +20,7 @@ class Guarantee(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterLimits:
+class Limits:
     """What the vendor's public documentation allows; None where it states nothing."""
 
     #: Seconds that a reply may take.
@@ -54,7 +54,7 @@ class Adapter(Protocol):
 
     name: str
     guarantee: Guarantee
-    limits: AdapterLimits
+    limits: Limits
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         """Errors in the merchant's record for this POS. Called when a record is imported.

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pos_gateway.adapters.pos_fields import problems
-from pos_gateway.adapters.protocol import AdapterLimits, Guarantee
+from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     after_refusal,
@@ -33,7 +33,7 @@ class RestAdapter:
 
     name = "rest"
     guarantee = Guarantee.KEYED
-    limits = AdapterLimits()
+    limits = Limits()
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, {}, self.limits)

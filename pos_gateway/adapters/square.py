@@ -22,7 +22,7 @@ from urllib.parse import quote
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.marks import the_only
 from pos_gateway.adapters.pos_fields import PosField, problems
-from pos_gateway.adapters.protocol import AdapterLimits, Guarantee
+from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     LOOK_UP,
@@ -97,7 +97,7 @@ class SquareAdapter:
     pos_fields = FIELDS
     guarantee = Guarantee.KEYED
     #: Square does not publish its rate limits.
-    limits = AdapterLimits(request_bytes=2**20)
+    limits = Limits(request_bytes=2**20)
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits)

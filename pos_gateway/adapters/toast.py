@@ -22,7 +22,7 @@ from urllib.parse import quote
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.marks import merchant_digest, the_only
 from pos_gateway.adapters.pos_fields import GUID, PosField, problems
-from pos_gateway.adapters.protocol import AdapterLimits, Guarantee
+from pos_gateway.adapters.protocol import Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     after_refusal,
@@ -94,7 +94,7 @@ class ToastAdapter:
     pos_fields = FIELDS
     guarantee = Guarantee.QUERYABLE
     #: "Handling request timeouts for the orders API"; "Rate limiting".
-    limits = AdapterLimits(longest_reply=30.0, per_second=20.0, requests=2, request_bytes=2**20)
+    limits = Limits(longest_reply=30.0, per_second=20.0, requests=2, request_bytes=2**20)
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits, ITEM)

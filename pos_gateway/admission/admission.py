@@ -24,7 +24,7 @@ from pos_gateway.admission.backlog import Backlog
 from pos_gateway.admission.health import FLEET, Health, Transition
 from pos_gateway.admission.lane import Call, Demand, Lane, MerchantStatus, Ticket
 from pos_gateway.admission.lanes import LANES, Lanes
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.parking import look_again
 from pos_gateway.admission.room import WaitBudget
@@ -54,7 +54,7 @@ class Admission(Generic[Ticket]):
 
     def __init__(
         self,
-        limits: Limits,
+        limits: AdmissionLimits,
         terms_of: Callable[[str], Terms | None],
         *,
         announce: Callable[[Transition], None] = lambda _transition: None,

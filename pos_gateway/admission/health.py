@@ -8,7 +8,7 @@ from typing import Generic
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.breaker import LONGEST_OPEN, BreakerState
 from pos_gateway.admission.lane import Call, Lane, Ticket
-from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.outliers import Outliers
 from pos_gateway.admission.provider import Provider
 from pos_gateway.domain.outcome import CallResult
@@ -43,7 +43,7 @@ class Health(Generic[Ticket]):
 
     def __init__(
         self,
-        limits: Limits,
+        limits: AdmissionLimits,
         agenda: Agenda,
         *,
         announce: Callable[[Transition], None],

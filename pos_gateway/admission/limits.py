@@ -23,7 +23,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class AdmissionLimits:
     """The limits of this process."""
 
     #: Orders in flight at once.

@@ -12,7 +12,7 @@ from typing import Generic
 from pos_gateway.admission.breaker import PROBES_TO_CLOSE
 from pos_gateway.admission.bulkhead import UNASKED
 from pos_gateway.admission.lane import Lane, Ticket
-from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.parking import AHEAD, ParkingState
 
@@ -38,7 +38,7 @@ class WaitBudget(Generic[Ticket]):
         parked: the orders that this worker has parked.
     """
 
-    def __init__(self, limits: Limits, parked: ParkedCount) -> None:
+    def __init__(self, limits: AdmissionLimits, parked: ParkedCount) -> None:
         self._limits = limits
         self._parked = parked
         self.waiting = 0

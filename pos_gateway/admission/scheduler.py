@@ -11,7 +11,7 @@ from math import expm1, inf, log, sqrt
 from typing import Any, Generic
 
 from pos_gateway.admission.lane import Call, Lane, Ticket
-from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.merchant_queue import MerchantQueue
 from pos_gateway.admission.pacing import Pacing
 from pos_gateway.admission.provider import Provider
@@ -41,7 +41,7 @@ class Scheduler(Generic[Ticket]):
         limits: this process's limits.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: AdmissionLimits) -> None:
         self._slots, self._reserve = limits.slots, limits.reserve
         self._budget = limits.silent_budget
         self._light: MerchantQueue[Ticket] = MerchantQueue()

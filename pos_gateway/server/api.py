@@ -1,7 +1,8 @@
 """FastAPI's routes: those that read, and the documents of all."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote
 
 from fastapi import FastAPI, Path, Query, Request
@@ -16,6 +17,7 @@ from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.record import identifier
 from pos_gateway.server.access import Access
 from pos_gateway.server.asgi import internal
+from pos_gateway.server.body import Disconnected, disconnected
 from pos_gateway.server.following import LONGEST_WAIT, PAGE, Following
 from pos_gateway.server.openapi import document
 from pos_gateway.server.orders import Orders, shown_to
@@ -23,6 +25,8 @@ from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.submitting import SubmitRoutes
 from pos_gateway.tokens.token import Capability, Token
+
+T = TypeVar("T")
 
 
 def _unquoted(text: str) -> str:
@@ -89,7 +93,8 @@ def application(
     ) -> Response:
         """The events behind a position, in order; ``wait`` seconds for one if there is none."""
         shown = shown_to(token_of(request, Capability.READ))
-        found = await following.page(after, limit, wait)
+        page = following.page(after, limit, wait)
+        found = await (_while_connected(request, page) if wait else page)
         last = found[-1].position if found else after
         bodies = b",".join(shown(event.body) for event in found)
         body = b'{"events":[' + bodies + b'],"next":%d}' % last
@@ -113,6 +118,20 @@ def application(
         return _json({"ready": is_ready}, 200 if is_ready else 503)
 
     return app
+
+
+async def _while_connected(request: Request, waiting: Coroutine[Any, Any, T]) -> T:
+    """The result, unless the client goes: then nothing waits for it any longer."""
+    gone = asyncio.ensure_future(disconnected(request.receive))
+    result = asyncio.ensure_future(waiting)
+    try:
+        await asyncio.wait((gone, result), return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
+            raise Disconnected
+        return await result
+    finally:
+        gone.cancel()
+        result.cancel()
 
 
 def _json(content: Any, status: int = 200) -> Response:

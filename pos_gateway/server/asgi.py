@@ -1,7 +1,7 @@
 """The application: the routes that every order takes, and FastAPI's for the others."""
 
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -12,6 +12,9 @@ from pos_gateway.server.submitting import Handler
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
+
+#: Most bytes of a body that are skipped, if it is not read, before the next request.
+_SKIPPED = 64 * 1024
 
 ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -37,6 +40,8 @@ class Application:
             await self._rest(scope, receive, send)
             return
         began = time.perf_counter()
+        if _may_stay_unread(scope["headers"]):
+            receive, send = _closing_if_unread(receive, send)
         # Not decoded: an id may have a slash in it, as %2F.
         scope["path"] = path = scope["raw_path"].decode("ascii")
         if path in self._posts:
@@ -97,10 +102,41 @@ async def _streamed(application: ASGI, scope: Scope, receive: Receive, send: Sen
     return 200
 
 
+def _may_stay_unread(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the body may not come, or takes longer to skip than a new connection."""
+    return any(
+        name in (b"expect", b"transfer-encoding")
+        or (name == b"content-length" and int(value) > _SKIPPED)
+        for name, value in headers
+    )
+
+
+def _closing_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Close behind a reply that comes before the body was read.
+
+    A client that waits for 100 Continue may not send its body then: its next request would pass for it.
+    """
+    is_read = False
+
+    async def reading() -> Any:
+        nonlocal is_read
+        message = await receive()
+        is_read = is_read or not message.get("more_body", False)
+        return message
+
+    async def closing(message: Any) -> None:
+        if message["type"] == "http.response.start" and not is_read:
+            others = [each for each in message["headers"] if each[0] != b"connection"]
+            message = {**message, "headers": [*others, (b"connection", b"close")]}
+        await send(message)
+
+    return reading, closing
+
+
 def _require_method(scope: Scope, method: str) -> None:
     if scope["method"] != method:
         detail = f"{scope['path']} takes {method} only"
-        raise Problem(405, "method_not_allowed", detail, headers={"allow": method})
+        raise Problem(405, "method_not_allowed", detail, headers={"allow": method}, close=True)
 
 
 def _problem(error: Exception, scope: Scope) -> Problem:

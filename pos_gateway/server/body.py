@@ -29,16 +29,22 @@ def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
 
 
 async def read_body(
-    scope: Scope, receive: Receive, limit: int, *, content_types: tuple[bytes, ...]
+    scope: Scope,
+    receive: Receive,
+    limit: int,
+    *,
+    content_types: tuple[bytes, ...],
+    count: Callable[[int], None],
 ) -> bytes:
     """The request's whole body.
 
     Args:
         limit: most bytes.
         content_types: those that are taken, without parameters.
+        count: called with the number of bytes as they come. May raise Problem.
 
     Raises:
-        Problem: 400, 413 or 415.
+        Problem: 400, 413 or 415; what ``count`` raises.
         Disconnected: the client is gone.
     """
     headers = scope["headers"]
@@ -46,21 +52,23 @@ async def read_body(
     length = header(headers, b"content-length")
     if length is not None and int(length) > limit:  # the parser has refused what is no number
         raise _too_large(limit)
-    message = await _next(receive)
-    body: bytes = message["body"]
-    while message["more_body"] and len(body) <= limit:
-        message = await _next(receive)
+    body, has_more = bytearray(), True
+    while has_more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Disconnected
         body += message["body"]
-    if len(body) > limit:
-        raise _too_large(limit)
-    return body
+        count(len(message["body"]))
+        if len(body) > limit:
+            raise _too_large(limit)
+        has_more = message["more_body"]
+    return bytes(body)
 
 
-async def _next(receive: Receive) -> Any:
-    message = await receive()
-    if message["type"] != "http.request":
-        raise Disconnected
-    return message
+async def disconnected(receive: Receive) -> None:
+    """Return once the client is gone; what it still sends is dropped."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _require_type(headers: Iterable[tuple[bytes, bytes]], content_types: tuple[bytes, ...]) -> None:
@@ -68,13 +76,13 @@ def _require_type(headers: Iterable[tuple[bytes, bytes]], content_types: tuple[b
     if content_type is None or content_type.split(b";")[0].strip().lower() not in content_types:
         wanted = " or ".join(each.decode() for each in content_types)
         detail = f"the request's Content-Type should be {wanted}"
-        raise Problem(415, "unsupported_media_type", detail)
+        raise Problem(415, "unsupported_media_type", detail, close=True)
     coding = header(headers, b"content-encoding")
     if coding is not None and coding.strip().lower() not in (b"", b"identity"):
         detail = "a compressed body is not taken: send it without Content-Encoding"
-        raise Problem(415, "unsupported_encoding", detail)
+        raise Problem(415, "unsupported_encoding", detail, close=True)
 
 
 def _too_large(limit: int) -> Problem:
     detail = f"the request's body has more than {limit} bytes (POS_GATEWAY_MAX_ORDER_BYTES)"
-    return Problem(413, "too_large", detail)
+    return Problem(413, "too_large", detail, close=True)

@@ -1,17 +1,20 @@
 """How much this process takes on at once: beyond it a request is refused, and none is queued."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pos_gateway.server.problems import Problem
 from pos_gateway.telemetry import metrics
 
-#: Most bytes of the bodies that are being taken.
+#: Most bytes of bodies that are being read, or whose requests are being taken.
 BODIES = 64 * 1024 * 1024
 
 
 class InFlight:
-    """Counts the requests that are being taken, and their bytes. For the event loop.
+    """Counts the requests that are being taken, and the bytes of bodies. For the event loop.
+
+    A body counts as it comes, and its request once it has come: a client that announces much, or
+    sends slowly, keeps no other from being taken.
 
     Args:
         requests: most at once.
@@ -23,22 +26,41 @@ class InFlight:
         self._bytes = 0
 
     @contextmanager
-    def taking(self, size: int) -> Iterator[None]:
-        """A request with a body of this many bytes, while entered. Raises Problem 429."""
-        if self._count >= self._requests or self._bytes + size > BODIES:
-            raise Problem(
-                429,
-                "too_many_requests",
-                f"this server is taking {self._count} requests of {self._bytes} bytes; send fewer "
-                "at once",
-                retry_after=1,
-            )
+    def reading(self) -> Iterator[Callable[[int], None]]:
+        """Takes the number of bytes that came, which count while entered. Raises Problem 429."""
+        size = 0
+
+        def add(count: int) -> None:
+            nonlocal size
+            if self._bytes + count > BODIES:
+                raise self._refusal(close=True)
+            size += count
+            self._bytes += count
+
+        try:
+            yield add
+        finally:
+            self._bytes -= size
+
+    @contextmanager
+    def taking(self) -> Iterator[None]:
+        """A request that has come, while entered. Raises Problem 429."""
+        if self._count >= self._requests:
+            raise self._refusal(close=False)
         self._count += 1
-        self._bytes += size
         metrics.http_in_flight.set(self._count)
         try:
             yield
         finally:
             self._count -= 1
-            self._bytes -= size
             metrics.http_in_flight.set(self._count)
+
+    def _refusal(self, *, close: bool) -> Problem:
+        return Problem(
+            429,
+            "too_many_requests",
+            f"this server is taking {self._count} requests, and has {self._bytes} bytes of bodies; "
+            "send fewer at once",
+            retry_after=1,
+            close=close,
+        )

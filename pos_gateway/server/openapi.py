@@ -18,15 +18,16 @@ _LONGEST_POSITION = 2**63 - 1
 
 #: By status: the problems' codes that any route may reply with.
 ANYWHERE: Mapping[int, tuple[str, ...]] = {
-    400: ("no_http", "repeated_header", "upgrade_refused"),
+    400: ("malformed_request", "bad_target", "bad_host", "upgrade_with_body", "repeated_header"),
     401: ("unauthorized",),
     403: ("not_allowed",),
     405: ("method_not_allowed",),
     408: ("slow_request",),
     422: ("invalid_request",),
-    429: ("rate_limited", "too_many_requests"),
+    429: ("rate_limited", "too_many_requests", "too_many_pipelined"),
     431: ("head_too_large",),
     500: ("internal",),
+    501: ("unsupported_coding",),
     503: ("tokens_unknown", "too_many_connections"),
 }
 _BODY: Mapping[int, tuple[str, ...]] = {
@@ -108,7 +109,7 @@ OPERATIONS: Sequence[Operation] = (
                 "items": {"anyOf": [_ref(views.BatchSubmittedView), _ref(views.ProblemView)]},
             }
         },
-        (_BODY, {400: ("not_json", "empty_batch"), 413: ("too_many_orders",)}),
+        (_BODY, {400: ("not_json", "empty_batch"), 413: ("too_many_orders", "too_many_values")}),
         body={
             "required": True,
             "content": {

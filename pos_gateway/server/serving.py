@@ -1,21 +1,27 @@
 """Runs the server until it is told to stop."""
 
 import asyncio
+import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
 import uvicorn
 import uvloop
 
 from pos_gateway.server.site import Site
 from pos_gateway.server.uvicorn_internals import HttpServer, Protocol
 
+log = structlog.get_logger(__name__)
+
 #: Seconds for requests in flight when it stops.
 GRACE = 10
 #: Seconds without a request after which a connection is closed: longer than a proxy's own limit
 #: (60 s, mostly), which would else send a request at the moment of closing.
 KEEP_ALIVE = 75
+#: Descriptors for all but clients: broker, database, Redis, files.
+_OTHER_FILES = 128
 
 
 def serve(
@@ -59,7 +65,7 @@ async def _serve(
 
 
 def _config(site: Site, certificate: Path | None, key: Path | None) -> uvicorn.Config:
-    limits = {"max_connections": site.settings.http_connections}
+    limits = {"max_connections": _allowed(site.settings.http_connections), "idle": {}}
     return uvicorn.Config(
         site.app,
         http=type("Protocol", (Protocol,), limits),
@@ -74,6 +80,26 @@ def _config(site: Site, certificate: Path | None, key: Path | None) -> uvicorn.C
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
+
+
+def _allowed(connections: int) -> int:
+    """How many connections the system allows, at most this many.
+
+    Without a descriptor a connection is neither taken nor refused, and broker and database are away.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return connections
+    wanted = connections + _OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    allowed = max(1, min(connections, soft - _OTHER_FILES))
+    if allowed < connections:
+        log.warning("server.few_files", connections=allowed, files=soft)
+    return allowed
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -4,11 +4,11 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import parse_qs
 
 from pos_gateway.server.access import Access
-from pos_gateway.server.body import Receive, Scope, Send, header
+from pos_gateway.server.body import Receive, Scope, Send, disconnected, header
 from pos_gateway.server.following import AGAIN, PAGE, Event, Following, end
 from pos_gateway.server.orders import shown_to
 from pos_gateway.server.problems import Problem
@@ -20,6 +20,8 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # nginx would collect events
 ]
+#: Bytes of events that are sent at once, and that are read ahead of a client; events to begin with.
+_PART, _AHEAD, _FIRST = 64 * 1024, 256 * 1024, 50
 #: Milliseconds after which a client reconnects.
 _RETRY = b"retry: 1000\n\n"
 _ALIVE, _STOPS = b": still here\n\n", b": this server stops; reconnect\n\n"
@@ -41,7 +43,7 @@ class Streaming:
         if after is None:
             after = await self._following.last()
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-        gone = asyncio.ensure_future(_disconnected(receive))
+        gone = asyncio.ensure_future(disconnected(receive))
         metrics.http_streams.inc()
         try:
             with self._following.listening():
@@ -60,17 +62,18 @@ class Streaming:
         """A slow client delays no other: the next are read for it when it has taken these."""
         following = self._following
         await _send(send, _RETRY)
-        beats = following.beats
+        beats, most = following.beats, _FIRST
         while not (gone.done() or following.is_stopping):
             with following.waiter() as waiter:
                 try:
-                    events = await following.behind(after, PAGE)
+                    events = await following.behind(after, most)
                 except Problem:
                     await asyncio.sleep(AGAIN)
                     continue
                 if events:
                     after, beats = events[-1].position, following.beats
-                    await _send(send, b"".join(_written(each, shown(each.body)) for each in events))
+                    most = _next_page(events)
+                    await _send_all(send, events, shown)
                     continue
                 if beats != following.beats:
                     beats = following.beats
@@ -82,9 +85,22 @@ class Streaming:
             await send({"type": "http.response.body", "body": _STOPS})
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+def _next_page(events: Sequence[Event]) -> int:
+    """How many events to read, if they are as long as these: a client may take none of them."""
+    size = sum(len(each.body) for each in events)
+    return max(1, min(PAGE, len(events) * _AHEAD // max(1, size)))
+
+
+async def _send_all(send: Send, events: Sequence[Event], shown: Callable[[bytes], bytes]) -> None:
+    """In parts: the next waits until the client has taken most of this one."""
+    part = bytearray()
+    for event in events:
+        part += _written(event, shown(event.body))
+        if len(part) >= _PART:
+            await _send(send, bytes(part))
+            part.clear()
+    if part:
+        await _send(send, bytes(part))
 
 
 async def _send(send: Send, body: bytes) -> None:

@@ -1,31 +1,51 @@
 """What the server uses of uvicorn beyond its documentation; used nowhere else.
 
-- ``HttpToolsProtocol``'s callbacks, and its state: uvicorn has no time limit for a request's head and
-  body, none for a connection that says nothing, and no limit on a head's size (promise 5: a client
-  that sends a byte a second would keep a connection for ever). It goes on behind a request to
-  upgrade, whose body its parser does not read.
-- ``Server.capture_signals`` and ``handle_exit``: streams are told to reconnect when the process is
-  told to stop, which uvicorn does only once they have ended; and it then dies of its signal, where
-  this process has ended as it should.
+``HttpToolsProtocol`` has no limit on a request's time, on its head's size and on what a client leaves
+unread, and these faults, which a client can use:
+
+- ``data_received``: a malformed request is answered at once, before the requests ahead of it, which
+  are then not answered at all; what follows an ``Upgrade`` in one packet is dropped, and its rest read
+  as a request.
+- ``on_headers_complete``: any number of requests waits behind one that is being answered; trailers
+  become headers of a request that was checked without them.
+- ``connection_made``: above its limit it refuses new clients, even if all others say nothing.
+- ``eof_received``: a client that has ended its side gets no reply to an order that was published.
+- ``connection_lost``: the timer of a connection that was reset keeps it in memory.
+- ``transport.close`` as its cycles call it: a reply to a request that is still being sent is lost, as
+  the client's system drops it on the reset that follows.
+
+``HttpServer.capture_signals``, ``main_loop`` and ``shutdown``: streams are told to reconnect when the process
+is told to stop, which uvicorn does only once they have ended; and it then dies of its signal, where this
+process has ended as it should.
 """
 
 import asyncio
 import contextlib
 import signal
-import threading
+import socket
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
+import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pos_gateway.server.problems import Problem
+from pos_gateway.telemetry import metrics
 
 #: Seconds for a request to come, from its first byte to its last, and for a new connection's first.
 REQUEST_TIMEOUT = 10.0
+#: Seconds for a client to take anything of what is sent to it.
+WRITE_TIMEOUT = 30.0
+#: Seconds for which the rest of a request is taken, and dropped, behind the last reply.
+LINGER = 2.0
 #: Most bytes of a request's line and headers together, and most headers.
 HEAD_BYTES, HEADERS = 32 * 1024, 100
+#: Most bytes around each byte of a chunked body: a chunk of one byte has five.
+_AROUND = 16
+#: Most requests of a connection that wait for the one before.
+PIPELINED = 512
 #: Seconds between two searches for clients that are too slow.
 _SWEEP = 1.0
 
@@ -33,128 +53,270 @@ _SWEEP = 1.0
 class Protocol(HttpToolsProtocol):
     """uvicorn's, with limits on a request's time and head, and on the number of connections.
 
-    ``Server`` closes slow clients; class attributes may be set in a subclass.
+    A server has a subclass of its own, with the class attributes.
     """
 
-    #: Most connections at once, and seconds for a request.
-    max_connections, request_timeout = 4096, REQUEST_TIMEOUT
+    #: Most connections at once.
+    max_connections = 4096
+    #: The connections without a request that is being answered, the longest idle first.
+    idle: ClassVar[dict["Protocol", None]] = {}
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         #: When the request that has not come completely began; None: there is none.
-        self._since: float | None = None
-        self._head = 0
-        self._is_in_head = True
-        self._is_refused = False
+        self.since: float | None = None
+        #: Whether its first byte came, and whether its head has not come completely.
+        self._has_begun = False
+        self._in_head = True
+        #: Bytes of its head; of its body, and with what is around it.
+        self._bytes = self._body = 0
+        #: Why nothing is read any more.
+        self._refusal: Problem | None = None
+        self._is_lingering = False
+        #: Bytes that the client has not taken, and since when it takes none.
+        self._unsent = 0
+        self._unsent_since = 0.0
+
+    # The transport's calls.
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._since = self.loop.time()
-        if len(self.connections) > self.max_connections:
-            why = f"this server has its {self.max_connections} connections"
-            self.refuse(Problem(503, "too_many_connections", why, retry_after=1, close=True))
-            transport.close()
+        super().connection_made(_Transport(transport, self._close))  # type: ignore[arg-type]
+        self.since = self.loop.time()
+        if len(self.connections) > self.max_connections and not self._make_room():
+            return
+        self.idle[self] = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.idle.pop(self, None)
+        self._unset_keepalive_if_required()
+        self.transport.close = _nothing  # type: ignore[method-assign]  # or it is garbage in a cycle
 
     def data_received(self, data: bytes) -> None:
-        if self._is_refused:
+        if self._is_lingering:
             return
-        if self._since is None:
-            self._since = self.loop.time()
-        if self._is_in_head:
-            self._head += len(data)
-        super().data_received(data)
+        if self._refusal is not None:  # it waits for its turn
+            self.flow.pause_reading()
+            return
+        self._unset_keepalive_if_required()
+        if self.since is None:
+            self.since = self.loop.time()
+        self._bytes += len(data)
+        try:
+            self._feed(memoryview(data))
+        except httptools.HttpParserError as error:
+            cause = error.__context__  # a callback's
+            self.refuse(cause if isinstance(cause, Problem) else _malformed())
+            return
         # Judged behind the parser: a body that came with its head does not count.
-        if self._is_in_head and self._head > HEAD_BYTES:
-            self.refuse(_HEAD_TOO_LARGE)
+        if self._in_head:
+            if self._bytes > HEAD_BYTES:
+                self.refuse(_head_too_large())
+        elif self._bytes - _AROUND * self._body > HEAD_BYTES:
+            self.refuse(_malformed())  # extensions of a chunk, or trailers, without end
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer a POST that came completely, then close; close at once else."""
+        cycle = self.cycle
+        is_answered = cycle is None or cycle.response_complete or cycle.more_body
+        # Others may wait for events: nothing but the end of its side says that the client is gone.
+        if is_answered or cycle.scope["method"] != "POST" or self.scheme == "https":
+            return False
+        cycle.keep_alive = False
+        return True
+
+    # The parser's calls. What they raise, ``data_received`` gets.
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._is_in_head = True
-        if self._since is None:  # it came in the packet of the one before
-            self._since = self.loop.time()
+        self._has_begun = self._in_head = True
+        if self.since is None:  # it came in one packet with the end of the one before
+            self.since = self.loop.time()
 
     def on_headers_complete(self) -> None:
-        if len(self.headers) > HEADERS or sum(map(_size, self.headers)) > HEAD_BYTES:
-            self.refuse(_HEAD_TOO_LARGE)
-        elif self.parser.should_upgrade():
-            # The parser takes what follows for the other protocol: a body would be lost.
-            self.refuse(_NO_UPGRADE)
-        else:
-            super().on_headers_complete()  # raises if the URL is none
-            self._is_in_head, self._head = False, 0
+        _require_sound(self.parser, self.url, self.headers)
+        super().on_headers_complete()
+        self._in_head, self._bytes, self._body = False, 0, 0
+        self.headers = []  # trailers go there
+        self.idle.pop(self, None)
+        if len(self.pipeline) > PIPELINED:
+            raise _too_many_pipelined()
 
     def on_body(self, body: bytes) -> None:
-        if not self._is_in_head:
-            super().on_body(body)
+        self._body += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if not self._is_in_head:
-            super().on_message_complete()
-        self._since, self._is_in_head, self._head = None, True, 0
+        super().on_message_complete()
+        self.since, self._has_begun, self._in_head, self._bytes = None, False, True, 0
 
-    def send_400_response(self, msg: str) -> None:
-        """As a problem: ``msg`` says only that it is no HTTP."""
-        self.refuse(_NO_HTTP)
+    # The cycles' and the server's calls.
 
-    def is_slow(self, now: float) -> bool:
-        """Whether the present request should have come completely by now."""
-        return self._since is not None and now - self._since > self.request_timeout
+    def on_response_complete(self) -> None:
+        was_last = not self.pipeline
+        super().on_response_complete()
+        if was_last and not self.transport.is_closing():
+            if self._refusal is not None:
+                self._reply(self._refusal)
+            else:
+                self.idle[self] = None
+
+    def shutdown(self) -> None:
+        """Close, once the request in flight is answered."""
+        if self.cycle is None or self.cycle.response_complete:
+            self._is_lingering = True  # no more: the process ends
+        super().shutdown()
 
     def refuse(self, problem: Problem) -> None:
-        """Reply, if the present request may be replied to, and close.
-
-        What the client still sends is dropped until it has seen that, or its time is over: closed
-        at once, the connection would be reset, and the reply lost with it.
-        """
-        if self._is_refused or self.transport is None or self.transport.is_closing():
+        """Answer the requests that came completely, then the present one with this; then close."""
+        if self._refusal is not None or self.transport.is_closing():
             return
-        self._is_refused = True
-        if self._can_reply():
-            body = problem.body()
-            lines = [b"HTTP/1.1 %d %s" % (problem.status, problem.content()["title"].encode())]
-            lines += [b"%s: %s" % each for each in problem.headers()]
-            lines += [b"content-length: %d" % len(body), b"", body]
-            self.transport.write(b"\r\n".join(lines))
-            if self.transport.can_write_eof():
-                self.transport.write_eof()
+        self._refusal = problem.with_traceback(None)  # whose frames have this connection
+        cycle = self.cycle
+        if self._in_head:
+            if cycle is None or cycle.response_complete:
+                self._reply(problem)
+        elif self.pipeline and self.pipeline[0][0] is cycle:
+            self.pipeline.popleft()  # it waits for those before, and would never be complete
+        else:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            if cycle.response_started:
+                self.transport.close()
+            else:
+                self._reply(problem)
+
+    def sweep(self, now: float) -> None:
+        """Close it if its client is too slow in sending, or in reading."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent == 0 or unsent < self._unsent or self._unsent == 0:
+            self._unsent_since = now
+        elif now - self._unsent_since > WRITE_TIMEOUT:
+            self.transport.abort()
+            return
+        self._unsent = unsent
+        if self.since is None:
+            return
+        if now - self.since > (LINGER if self._is_lingering else REQUEST_TIMEOUT):
+            if self._has_begun and not self._is_lingering:
+                self.refuse(_slow())
+            else:
+                self._close_now()
+
+    def _feed(self, data: memoryview) -> None:
+        while data:
+            try:
+                self.parser.feed_data(data)
                 return
+            except httptools.HttpParserUpgrade as upgrade:  # it is not taken: HTTP/1.1 goes on
+                data = data[upgrade.args[0] :]
+
+    def _make_room(self) -> bool:
+        """Close the connection that is idle for longest; False: none is, and this one is refused."""
+        oldest = next(iter(self.idle), None)
+        if oldest is not None:
+            del self.idle[oldest]
+            oldest._close_now()
+            return True
+        self._is_lingering = True  # not for long: there may be many
+        detail = f"this server has its {self.max_connections} connections"
+        self.refuse(Problem(503, "too_many_connections", detail, retry_after=1, close=True))
+        return False
+
+    def _close_now(self) -> None:
+        self._is_lingering = True
         self.transport.close()
 
-    def _can_reply(self) -> bool:
-        """Whether a reply now would be taken for the present request's, and no other's."""
-        if self.pipeline:
-            return False
-        if self._is_in_head:  # the last request is the one before
-            return self.cycle is None or self.cycle.response_complete
-        return not self.cycle.response_started
+    def _reply(self, problem: Problem) -> None:
+        metrics.http_requests("(none)", str(problem.status)).inc()
+        body = problem.body()
+        head = [b"HTTP/1.1 %d %s\r\n" % (problem.status, problem.content()["title"].encode())]
+        head += [b"%s: %s\r\n" % each for each in problem.headers()]
+        self.transport.write(b"".join(head) + b"content-length: %d\r\n\r\n" % len(body) + body)
+        self.transport.close()
 
-    def end(self) -> None:
-        """Close a slow client's connection."""
-        if self._is_refused:
-            self.transport.close()
-        else:
-            self.refuse(_SLOW)
+    def _close(self) -> None:
+        """Close; while its client sends a request, end our side alone, and close after ``LINGER``."""
+        transport: _Transport = self.transport  # type: ignore[assignment]
+        if self.since is None or self._is_lingering or not transport.can_write_eof():
+            transport.really_close()
+            return
+        self._is_lingering = transport.is_ending = True
+        self.since = self.loop.time()
+        transport.write_eof()
+        self.flow.resume_reading()
 
 
-def _size(header: tuple[bytes, bytes]) -> int:
-    return len(header[0]) + len(header[1])
+class _Transport:
+    """A transport with another ``close``."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self._transport = transport
+        self.write = transport.write
+        self.close = close
+        self.really_close = transport.close
+        self.is_ending = False
+
+    def is_closing(self) -> bool:
+        return self.is_ending or self._transport.is_closing()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
-_HEAD_TOO_LARGE = Problem(
+def _nothing() -> None:
+    pass
+
+
+def _require_sound(parser: Any, url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    """Raises Problem for what a proxy before this server may have understood otherwise."""
+    size, hosts, has_body = len(url), 0, False
+    is_old = parser.get_http_version() != "1.1"
+    for name, value in headers:
+        size += len(name) + len(value)
+        if name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding" and (is_old or value.strip().lower() != b"chunked"):
+            raise _unsupported_coding()
+        if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
+            has_body = True
+    if size > HEAD_BYTES or len(headers) > HEADERS:
+        raise _head_too_large()
+    if hosts > 1 or (hosts == 0 and not is_old):
+        raise _bad_host()
+    if has_body and parser.should_upgrade():
+        raise _upgrade_with_body()  # the parser would take the body for what follows
+    if not url.startswith((b"/", b"http://", b"https://")) or not url.isascii():
+        raise _bad_target()
+
+
+def _refusal(status: int, code: str, detail: str) -> Callable[[], Problem]:
+    """Makes the problem; one that is raised again and again would collect tracebacks."""
+    return lambda: Problem(status, code, detail, close=True)
+
+
+_malformed = _refusal(400, "malformed_request", "the request is not HTTP/1.1")
+_bad_target = _refusal(
+    400, "bad_target", "the request's target should be a path, percent-encoded, or an http URL"
+)
+_bad_host = _refusal(400, "bad_host", "an HTTP/1.1 request has the header Host once")
+_unsupported_coding = _refusal(
+    501, "unsupported_coding", "the one Transfer-Encoding that is taken is chunked, over HTTP/1.1"
+)
+_upgrade_with_body = _refusal(
+    400,
+    "upgrade_with_body",
+    "a request with a body has no header Upgrade: have your client use HTTP/1.1",
+)
+_head_too_large = _refusal(
     431,
     "head_too_large",
     f"the request's line and headers have more than {HEAD_BYTES} bytes, or more than {HEADERS} headers",
-    close=True,
 )
-_SLOW = Problem(
-    408, "slow_request", f"the request did not come within {REQUEST_TIMEOUT:g} s", close=True
+_too_many_pipelined = _refusal(
+    429, "too_many_pipelined", f"more than {PIPELINED} requests wait on this connection"
 )
-
-
-_NO_UPGRADE = Problem(
-    400, "upgrade_refused", "this server speaks HTTP/1.1 only: send no Upgrade", close=True
-)
-_NO_HTTP = Problem(400, "no_http", "the request is not valid HTTP/1.1", close=True)
+_slow = _refusal(408, "slow_request", f"the request did not come within {REQUEST_TIMEOUT:g} s")
 
 
 class HttpServer(uvicorn.Server):
@@ -168,15 +330,21 @@ class HttpServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_stop = on_stop
+        self._sweeping: asyncio.Task[None] | None = None
 
     async def main_loop(self) -> None:
         """Sweep until told to stop."""
-        sweeping = asyncio.create_task(self._sweep())
+        self._sweeping = asyncio.create_task(self._sweep())
         try:
             await super().main_loop()
         finally:
-            sweeping.cancel()
             self._on_stop()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish the requests in flight; clients may be too slow then as well."""
+        await super().shutdown(sockets)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -184,15 +352,12 @@ class HttpServer(uvicorn.Server):
             await asyncio.sleep(_SWEEP)
             now = loop.time()
             for connection in list(self.server_state.connections):
-                if isinstance(connection, Protocol) and connection.is_slow(now):
-                    connection.end()
+                if isinstance(connection, Protocol):
+                    connection.sweep(now)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """SIGTERM and SIGINT stop it; a second one has its default effect."""
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread may set handlers
-            return
         before: dict[signal.Signals, Any] = {}
 
         def stop(_number: int, _frame: FrameType | None) -> None:

@@ -50,6 +50,8 @@ FIELDS = {
     "status": "what a process ended with",
     "address": "an address of this machine",
     "port": "a port of this machine",
+    "connections": "how many clients' connections the HTTP server allows",
+    "files": "how many files the system allows it",
     "path": "a path of the HTTP API",
     "settling": "whether permits are still those of workers before",
     "value": "where a package says that its adapter is",

@@ -6,7 +6,7 @@ from typing import Any
 import structlog
 from kombu.common import ignore_errors
 
-from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
 from pos_gateway.broker.bundle import HEADERS as BUNDLE_HEADERS
@@ -314,7 +314,7 @@ class OrderConsumer(Consumer):
         return Dispatcher(
             gate=self._gateway,
             pool=pool,
-            limits=Limits(
+            limits=AdmissionLimits(
                 slots=pool.limit,
                 slow_after=settings.slow_after,
                 max_waiting=settings.max_waiting,

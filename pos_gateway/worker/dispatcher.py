@@ -27,7 +27,7 @@ from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.health import FLEET, Transition
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BrokerUnavailable
@@ -85,7 +85,7 @@ class Dispatcher:
         *,
         gate: Gateway,
         pool: Any,
-        limits: Limits,
+        limits: AdmissionLimits,
         park_message: Callable[[OrderRequest], Message],
         quarantine: Callable[[Any, str, str], None],
     ) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.broker.bundle import MAX_ORDERS
 from pos_gateway.domain.outcome import CallResult
 from pos_gateway.worker.parking import OPEN_FOR, OPEN_FOR_SILENT
@@ -99,7 +99,7 @@ class Bursts:
         self._queue: deque[tuple[str, int]] = deque()
         self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = itertools.count()
-        limits = Limits(slots=SLOTS, max_blocked=WINDOW // 2)
+        limits = AdmissionLimits(slots=SLOTS, max_blocked=WINDOW // 2)
         self._workers = [Worker(Admission(limits, lambda _: None)) for _ in range(workers)]
         for at in {each.at for each in merchants}:
             those = [each for each in merchants if each.at == at]

@@ -18,7 +18,7 @@ from pos_gateway.admission import (
     room,
     scheduler,
 )
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.usage import WINDOW
 from pos_gateway.domain.outcome import CallResult
 
@@ -165,7 +165,7 @@ class Kept:
 class Model:
     """Merchants, orders in flight and waiting orders, each in a list."""
 
-    def __init__(self, limits: Limits, terms: dict[str, Terms | None]) -> None:
+    def __init__(self, limits: AdmissionLimits, terms: dict[str, Terms | None]) -> None:
         self.limits = limits
         self.merchants = {name: Merchant(name, each) for name, each in terms.items()}
         self.now = 0.0

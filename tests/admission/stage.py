@@ -7,7 +7,7 @@ from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.breaker import MINIMUM, BreakerState
 from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call, MerchantStatus
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.merchant_latency import LEAST
 from pos_gateway.domain.outcome import CallResult
 
@@ -29,7 +29,7 @@ class Stage:
         self.announced: list[Transition] = []
         self.short: list[str] = []
         self.admission: Admission[str] = Admission(
-            Limits(**{"slots": 4, "max_waiting": 3, **limits}),
+            AdmissionLimits(**{"slots": 4, "max_waiting": 3, **limits}),
             self.terms_of,
             announce=self.announced.append,
             on_short=self.short.append,

@@ -11,7 +11,7 @@ from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, BreakerState
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.latency import FIRST_DEVIATION
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.merchant_latency import LEAST
 from pos_gateway.admission.parking import AHEAD
 from pos_gateway.domain.outcome import CallResult
@@ -518,7 +518,7 @@ def test_a_completed_order_is_freed() -> None:
     class Order:
         """An object with weak references."""
 
-    admission: Admission[Order] = Admission(Limits(slots=1), lambda _: Terms(1))
+    admission: Admission[Order] = Admission(AdmissionLimits(slots=1), lambda _: Terms(1))
     watched: list[weakref.ref[Order]] = []
     for n in range(50):
         order = Order()
@@ -646,7 +646,7 @@ def test_a_breaker_state_from_another_worker_applies_here() -> None:
 )
 def test_invalid_limits_are_refused_by_name(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(limits))):
-        Limits(**limits)
+        AdmissionLimits(**limits)
 
 
 def test_orders_of_silent_merchants_together_have_a_quarter_of_the_window() -> None:

@@ -15,13 +15,13 @@ from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.breaker import FIRST_OPEN, LONGEST_OPEN
 from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.outliers import GRACE, LATE
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.model import Kept, Merchant, Model, Sent
 
 #: A pool this small has no reserve: a light merchant may take every slot, however much it uses.
-LIMITS = Limits(slots=24, max_waiting=2, local_wait_timeout=5.0, max_blocked=60)
+LIMITS = AdmissionLimits(slots=24, max_waiting=2, local_wait_timeout=5.0, max_blocked=60)
 SMALL = replace(LIMITS, slots=4, max_waiting=4, max_blocked=20)
 TERMS: dict[str, Terms | None] = {
     "a": Terms(1),

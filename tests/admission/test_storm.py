@@ -14,7 +14,7 @@ import pytest
 
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.domain.outcome import CallResult
 
 #: Merchants; orders a second; seconds of a reply, of a call that hangs, of ending one; and between
@@ -39,7 +39,9 @@ class Storm:
     def __init__(self, jitter: float, seed: int) -> None:
         self._random = random.Random(seed)
         self._jitter = jitter
-        self._admission: Admission[Order] = Admission(Limits(), lambda _merchant: Terms(10))
+        self._admission: Admission[Order] = Admission(
+            AdmissionLimits(), lambda _merchant: Terms(10)
+        )
         self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = count()
         self._over: set[Call[Order]] = set()

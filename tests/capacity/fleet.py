@@ -10,7 +10,7 @@ from typing import Any
 
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.domain.outcome import CallResult
 from pos_gateway.worker.capacity import Plan
 
@@ -62,7 +62,7 @@ class Fleet:
         self._number = count()
         self._busiest_limit = merchant_limit
         prefetch = plan.prefetch * slots // plan.slots
-        limits = Limits(slots=slots, max_blocked=prefetch // 2)
+        limits = AdmissionLimits(slots=slots, max_blocked=prefetch // 2)
         self._pods = deque(Pod(Admission(limits, self._terms), prefetch) for _ in range(pods))
         self.orders: list[Order] = []
 

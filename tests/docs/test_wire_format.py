@@ -194,7 +194,7 @@ TAKES_A_CODE = {
     "NotSent": 0,
     "Misconfigured": 0,
     "NoValidReply": 0,
-    "Row": 0,
+    "FailureRow": 0,
     "by_progress": 0,
     "_error": 1,
     "self.quarantine": 1,

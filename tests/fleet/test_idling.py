@@ -1,7 +1,7 @@
 """An idle pod."""
 
 from pos_gateway.admission.admission import Admission
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.fleet.sync import Answer, Grant, Report
 from tests.fleet.pods import PROMPT, ManualClock
@@ -26,7 +26,7 @@ def test_a_merchant_that_stays_short_of_permits_causes_no_busy_loop() -> None:
         fleet.short(merchant_id)
 
     admission: Admission[int] = Admission(
-        Limits(), lambda _: Terms(10), on_short=ask, in_fleet=True
+        AdmissionLimits(), lambda _: Terms(10), on_short=ask, in_fleet=True
     )
     fleet = Coordinator(
         HalfOfEverything(), admission, on_change=lambda: None, timing=PROMPT, clock=clock

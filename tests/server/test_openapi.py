@@ -49,7 +49,7 @@ def test_every_code_of_a_problem_is_documented() -> None:
     raised = {
         found
         for path in CODE.glob("*.py")
-        for found in re.findall(r'Problem\(\s*\d{3},\s*"([a-z_]+)"', path.read_text())
+        for found in re.findall(r'(?:Problem|_refusal)\(\s*\d{3},\s*"([a-z_]+)"', path.read_text())
     }
     assert raised - documented == {"not_found", "http_error"} & (raised - documented)
     assert len(raised) > 15

@@ -1,137 +1,370 @@
-"""What ``uvicorn_internals.py`` relies on: on an upgrade this fails before a server does."""
+"""What the server uses of uvicorn, and of httptools below it, beyond their documentation."""
 
 import asyncio
-import os
+import inspect
+import re
 import signal
-import socket
-import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
+import httptools
 import pytest
 import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
-from pos_gateway.server import uvicorn_internals
-from pos_gateway.server.uvicorn_internals import HttpServer, Protocol
+from pos_gateway.server import uvicorn_internals as subject
+from pos_gateway.server.uvicorn_internals import (
+    HEAD_BYTES,
+    LINGER,
+    REQUEST_TIMEOUT,
+    WRITE_TIMEOUT,
+    HttpServer,
+    Protocol,
+)
 
-SOON = 20.0
-
-
-class Patient(Protocol):
-    """As the server's, with less time for a request."""
-
-    request_timeout = 0.2
-
-
-async def echo(scope: Any, receive: Any, send: Any) -> None:
-    body, more = b"", True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            return
-        body, more = body + message["body"], message["more_body"]
-    length = [(b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 200, "headers": length})
-    await send({"type": "http.response.body", "body": body})
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
-@pytest.fixture
-def stops() -> list[str]:
-    return []
+class Transport(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self, *, is_tls: bool = False) -> None:
+        super().__init__()
+        self.written = b""
+        self.calls: list[str] = []
+        self.unsent = 0
+        self._is_tls = is_tls
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return object() if name == "sslcontext" and self._is_tls else default
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def is_closing(self) -> bool:
+        return "close" in self.calls or "abort" in self.calls
+
+    def can_write_eof(self) -> bool:
+        return not self._is_tls
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+
+    def write_eof(self) -> None:
+        self.calls.append("write_eof")
+
+    def pause_reading(self) -> None:
+        self.calls.append("pause_reading")
+
+    def resume_reading(self) -> None:
+        self.calls.append("resume_reading")
 
 
-@pytest.fixture
-def address(monkeypatch: pytest.MonkeyPatch, stops: list[str]) -> Iterator[tuple[str, int]]:
-    monkeypatch.setattr(uvicorn_internals, "_SWEEP", 0.02)
-    config = uvicorn.Config(echo, http=Patient, ws="none", lifespan="off", log_config=None)
-    server = HttpServer(config, on_stop=lambda: stops.append("told"))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        where = listener.getsockname()[:2]
-        running = threading.Thread(
-            target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True
+class Clock(asyncio.SelectorEventLoop):
+    """A loop whose time is told."""
+
+    now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+
+class Lab:
+    """A protocol on a transport, and the requests that reached the application."""
+
+    def __init__(self, loop: Clock, *, is_tls: bool = False) -> None:
+        self.loop = loop
+        self.requests: list[dict[str, Any]] = []
+        #: The application's replies wait for it.
+        self.may_reply = asyncio.Event()
+        self.may_reply.set()
+        self.transport = Transport(is_tls=is_tls)
+        self.state = ServerState()
+        self.protocol = self.connected(self.transport)
+
+    def connected(self, transport: Transport) -> Protocol:
+        config = uvicorn.Config(
+            self._application, http=Protocol, interface="asgi3", log_config=None
         )
-        running.start()
-        yield where
-        server.should_exit = True
-        running.join(SOON)
-    assert stops == ["told"]
+        config.load()
+        kind = type("Limited", (Protocol,), {"idle": {}, "max_connections": 1})
+        protocol: Protocol = kind(config, self.state, {}, self.loop)
+        protocol.connection_made(transport)
+        return protocol
+
+    async def _application(
+        self, scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        self.requests.append(scope)
+        await self.may_reply.wait()
+        headers = [(b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def statuses(self) -> list[int]:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return [int(each) for each in re.findall(rb"HTTP/1\.1 (\d{3}) ", self.transport.written)]
 
 
-def exchanged(address: tuple[str, int], *sent: bytes) -> bytes:
-    """All that the server sends until it closes the connection."""
-    received = b""
-    with socket.create_connection(address, SOON) as connection:
-        for each in sent:
-            connection.sendall(each)
-        while more := connection.recv(65536):
-            received += more
-    return received
+def lab_test(check: Callable[[Lab], Awaitable[None]]) -> Callable[[], None]:
+    """Runs it in a loop whose time is told."""
+
+    def test() -> None:
+        async def run() -> None:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, Clock)
+            await check(Lab(loop))
+
+        with asyncio.Runner(loop_factory=Clock) as runner:
+            runner.run(run())
+
+    return test
+
+
+# What is overridden and called exists, with these parameters.
 
 
 @pytest.mark.parametrize(
-    "sent",
+    ("owner", "name", "parameters"),
     [
-        b"",
-        b"GET / HT",
-        b"GET / HTTP/1.1\r\nHost: x\r\n",
-        b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\nabc",
-        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n",
-        b"GET / HTTP/1.1\r\n\r\nGET / HT",
+        (HttpToolsProtocol, "connection_made", ["self", "transport"]),
+        (HttpToolsProtocol, "connection_lost", ["self", "exc"]),
+        (HttpToolsProtocol, "data_received", ["self", "data"]),
+        (HttpToolsProtocol, "eof_received", ["self"]),
+        (HttpToolsProtocol, "on_message_begin", ["self"]),
+        (HttpToolsProtocol, "on_headers_complete", ["self"]),
+        (HttpToolsProtocol, "on_body", ["self", "body"]),
+        (HttpToolsProtocol, "on_message_complete", ["self"]),
+        (HttpToolsProtocol, "on_response_complete", ["self"]),
+        (HttpToolsProtocol, "shutdown", ["self"]),
+        (HttpToolsProtocol, "_unset_keepalive_if_required", ["self"]),
+        (FlowControl, "pause_reading", ["self"]),
+        (FlowControl, "resume_reading", ["self"]),
+        (uvicorn.Server, "main_loop", ["self"]),
+        (uvicorn.Server, "shutdown", ["self", "sockets"]),
+        (uvicorn.Server, "capture_signals", ["self"]),
     ],
 )
-def test_a_request_that_does_not_come_completely_is_ended(
-    address: tuple[str, int], sent: bytes
-) -> None:
-    replies = exchanged(address, sent).split(b"HTTP/1.1 ")[1:]
-    assert [each[:3] for each in replies] == [b"200"] * sent.count(b"\r\n\r\nG") + [b"408"]
+def test_it_is_there(owner: type, name: str, parameters: list[str]) -> None:
+    assert list(inspect.signature(getattr(owner, name)).parameters) == parameters
 
 
-def test_a_head_is_bounded_before_it_is_whole(address: tuple[str, int]) -> None:
-    line = b"A: " + b"b" * 1000 + b"\r\n"
-    assert exchanged(address, b"GET / HTTP/1.1\r\n", line * 100).startswith(b"HTTP/1.1 431 ")
+def test_what_uvicorn_does_with_data_is_what_is_replaced() -> None:
+    """Parse it, answer an error, and take upgrades: nothing else may be forgotten."""
+    source = inspect.getsource(HttpToolsProtocol.data_received)
+    assert source.count("self.") == 7
+    for each in ("_unset_keepalive", "parser.feed_data", "send_400_response", "_should_upgrade"):
+        assert each in source
 
 
-def test_requests_of_one_connection_are_counted_each_by_itself(address: tuple[str, int]) -> None:
-    request = b"POST / HTTP/1.1\r\nA: " + b"b" * 20_000 + b"\r\nContent-Length: 3\r\n\r\nabc"
-    last = b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n"
-    assert exchanged(address, request * 5 + last).count(b"HTTP/1.1 200 ") == 6
+@lab_test
+async def test_a_protocol_has_what_is_read_of_it(lab: Lab) -> None:
+    protocol = lab.protocol
+    assert protocol in protocol.connections is lab.state.connections
+    assert (protocol.cycle, len(protocol.pipeline), protocol.scheme) == (None, 0, "http")
+    lab.may_reply.clear()
+    protocol.data_received(GET * 2)
+    cycle, _ = protocol.pipeline[0]
+    assert cycle is protocol.cycle
+    assert isinstance(cycle, RequestResponseCycle)
+    state = (cycle.disconnected, cycle.keep_alive, cycle.more_body)
+    assert state == (False, True, False)
+    assert (cycle.response_started, cycle.response_complete) == (False, False)
+    assert isinstance(cycle.message_event, asyncio.Event)
+    assert cycle.scope["method"] == "GET"
+    assert protocol.url == b"/"
 
 
-def test_a_refusal_is_not_taken_for_the_reply_to_an_earlier_request(
-    address: tuple[str, int],
-) -> None:
-    replies = exchanged(address, b"GET / HTTP/1.1\r\n\r\n" * 20 + b"nonsense\r\n\r\n")
-    assert b"HTTP/1.1 400 " not in replies or replies.count(b"HTTP/1.1 200 ") == 20
+# What the parser does.
 
 
-def test_a_request_to_upgrade_is_refused_with_its_body(address: tuple[str, int]) -> None:
-    sent = b"POST / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 3\r\n\r\nabc"
-    replies = exchanged(address, sent, b"GET / HTTP/1.1\r\n\r\n")
-    assert replies.startswith(b"HTTP/1.1 400 ") and replies.count(b"HTTP/1.1 4") == 1
+@lab_test
+async def test_an_exception_of_a_callback_is_the_context_of_the_parsers(lab: Lab) -> None:
+    """And it stops the parser: no request behind it is begun."""
+    lab.protocol.data_received(b"GET / HTTP/1.1\r\n\r\n" + GET)
+    assert await lab.statuses() == [400]
+    assert b"bad_host" in lab.transport.written
+    assert lab.requests == []
 
 
-def test_the_first_signal_stops_it_and_the_second_has_its_default_effect() -> None:
-    code = """
-import asyncio, socket, sys, uvicorn
-from pos_gateway.server.uvicorn_internals import Protocol, Server
-async def hang(scope, receive, send):
-    print("in", flush=True)
-    await asyncio.sleep(60)
-config = uvicorn.Config(hang, http=Protocol, ws="none", lifespan="off", log_config=None)
-listener = socket.create_server(("127.0.0.1", 0))
-print(listener.getsockname()[1], flush=True)
-asyncio.run(Server(config, lambda: print("told", flush=True)).serve(sockets=[listener]))
-"""
-    import subprocess
-    import sys
+def test_the_parser_says_where_an_upgrade_ends_and_goes_on_behind() -> None:
+    urls: list[bytes] = []
 
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        port = int(process.stdout.readline())
-        with socket.create_connection(("127.0.0.1", port), SOON) as connection:
-            connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            assert process.stdout.readline() == b"in\n"
-            os.kill(process.pid, signal.SIGTERM)
-            assert process.stdout.readline() == b"told\n"
-            os.kill(process.pid, signal.SIGTERM)
-            assert process.wait(SOON) == -signal.SIGTERM
+    class Callbacks:
+        def on_url(self, url: bytes) -> None:
+            urls.append(url)
+
+    parser = httptools.HttpRequestParser(Callbacks())
+    upgrade = GET.replace(b"\r\n\r\n", b"\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+    with pytest.raises(httptools.HttpParserUpgrade) as raised:
+        parser.feed_data(upgrade + GET)
+    assert parser.should_upgrade()
+    assert raised.value.args == (len(upgrade),)
+    parser.feed_data(memoryview(GET))
+    assert urls == [b"/", b"/"]
+
+
+@lab_test
+async def test_trailers_do_not_become_headers(lab: Lab) -> None:
+    lab.protocol.data_received(
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"1\r\na\r\n0\r\nX-Trailer: a\r\n\r\n"
+    )
+    assert await lab.statuses() == [204]
+    assert [name for name, _ in lab.requests[0]["headers"]] == [b"host", b"transfer-encoding"]
+
+
+# What follows for connections.
+
+
+@lab_test
+async def test_what_is_malformed_is_answered_behind_the_requests_before_it(lab: Lab) -> None:
+    lab.may_reply.clear()
+    lab.protocol.data_received(GET * 2 + b"NONSENSE\r\n\r\n" + GET)
+    assert await lab.statuses() == []
+    lab.may_reply.set()
+    assert await lab.statuses() == [204, 204, 400]
+    assert lab.transport.calls[-1] == "write_eof"
+
+
+@lab_test
+async def test_a_slow_request_is_refused_and_its_rest_dropped_for_a_while(lab: Lab) -> None:
+    protocol = lab.protocol
+    protocol.data_received(GET[:-1])
+    protocol.sweep(lab.loop.now + REQUEST_TIMEOUT)
+    assert await lab.statuses() == []
+    lab.loop.now += REQUEST_TIMEOUT + 1
+    protocol.sweep(lab.loop.now)
+    assert await lab.statuses() == [408]
+    assert lab.transport.calls == ["write_eof"]
+    protocol.data_received(b"\n" + GET)
+    protocol.sweep(lab.loop.now + LINGER)
+    assert not lab.transport.is_closing()
+    protocol.sweep(lab.loop.now + LINGER + 0.1)
+    assert lab.transport.is_closing()
+    assert lab.requests == []
+
+
+@lab_test
+async def test_each_request_has_the_time_limit(lab: Lab) -> None:
+    protocol = lab.protocol
+    protocol.data_received(GET)
+    await lab.statuses()
+    protocol.sweep(lab.loop.now + 60)  # idle: uvicorn's limit, not ours
+    lab.loop.now += 60
+    protocol.data_received(GET + GET[:5])
+    protocol.sweep(lab.loop.now + REQUEST_TIMEOUT)
+    assert await lab.statuses() == [204, 204]
+    protocol.sweep(lab.loop.now + REQUEST_TIMEOUT + 0.1)
+    assert await lab.statuses() == [204, 204, 408]
+
+
+@lab_test
+async def test_a_connection_that_says_nothing_is_closed_without_a_word(lab: Lab) -> None:
+    lab.protocol.sweep(lab.loop.now + REQUEST_TIMEOUT + 0.1)
+    assert lab.transport.calls == ["close"]
+    assert lab.transport.written == b""
+
+
+@lab_test
+async def test_a_client_that_takes_nothing_is_cut_off(lab: Lab) -> None:
+    protocol, transport, now = lab.protocol, lab.transport, lab.loop.now
+    protocol.data_received(GET)
+    for unsent in (0, 500, 400, 400, 450):  # from the third on it takes nothing
+        transport.unsent = unsent
+        protocol.sweep(now)
+        now += WRITE_TIMEOUT / 2
+    assert transport.calls == []
+    protocol.sweep(now)
+    assert transport.calls == ["abort"]
+
+
+@lab_test
+async def test_over_tls_there_is_no_half_of_a_connection(lab: Lab) -> None:
+    tls = Lab(lab.loop, is_tls=True)
+    assert tls.protocol.scheme == "https"
+    tls.protocol.data_received(b"NONSENSE\r\n\r\n")
+    assert await tls.statuses() == [400]
+    assert tls.transport.calls == ["close"]
+
+
+@lab_test
+async def test_only_a_post_outlives_the_end_of_its_clients_side(lab: Lab) -> None:
+    lab.may_reply.clear()
+    assert not lab.protocol.eof_received()
+    lab.protocol.data_received(GET)
+    assert not lab.protocol.eof_received()
+    lab.protocol.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+    assert lab.protocol.eof_received()
+    lab.may_reply.set()
+    assert await lab.statuses() == [204, 204]
+    assert lab.transport.is_closing()
+
+
+@lab_test
+async def test_a_head_is_bounded_however_it_comes(lab: Lab) -> None:
+    lab.protocol.data_received(GET[:-2] + b"X: " + b"a" * HEAD_BYTES + b"\r\n\r\n")
+    assert await lab.statuses() == [431]
+
+
+@lab_test
+async def test_a_lost_connection_leaves_nothing_behind(lab: Lab) -> None:
+    lab.protocol.data_received(GET)
+    await lab.statuses()
+    timer = lab.protocol.timeout_keep_alive_task
+    assert timer is not None
+    assert lab.protocol in lab.protocol.idle
+    lab.protocol.connection_lost(ConnectionResetError())
+    assert timer.cancelled()
+    assert lab.protocol not in lab.protocol.idle
+    assert lab.protocol not in lab.state.connections
+
+
+# The server.
+
+
+def test_both_signals_stop_it_and_a_second_one_is_the_systems() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    server = HttpServer(uvicorn.Config(lambda: None), on_stop=lambda: None)
+    with server.capture_signals():
+        assert not server.should_exit
+        signal.raise_signal(signal.SIGTERM)
+        assert server.should_exit
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_it_says_that_it_stops_before_it_waits_for_requests() -> None:
+    said: list[str] = []
+
+    class Noting(HttpServer):
+        async def shutdown(self, sockets: Any = None) -> None:
+            said.append("shutdown")
+
+    async def run() -> None:
+        server = Noting(uvicorn.Config(lambda: None), on_stop=lambda: said.append("on_stop"))
+        server.should_exit = True
+        await server.main_loop()
+        await server.shutdown()
+        assert server._sweeping is not None
+        server._sweeping.cancel()
+
+    asyncio.run(run())
+    assert said == ["on_stop", "shutdown"]
+    source = inspect.getsource(uvicorn.Server._serve)
+    assert source.index("main_loop()") < source.index("self.shutdown(")
+
+
+def test_connections_are_swept_in_uvicorns_set() -> None:
+    assert ServerState().connections == set()
+    assert "server_state.connections" in inspect.getsource(subject.HttpServer._sweep)

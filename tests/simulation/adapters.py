@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pos_gateway.adapters.protocol import Adapter, AdapterLimits, Guarantee
+from pos_gateway.adapters.protocol import Adapter, Guarantee, Limits
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
@@ -16,7 +16,7 @@ class Queryable(RestAdapter):
 
     name = "queryable"
     guarantee = Guarantee.QUERYABLE
-    limits = AdapterLimits(longest_reply=LONGEST)
+    limits = Limits(longest_reply=LONGEST)
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         def without_key(request: Request) -> Any:
@@ -30,7 +30,7 @@ class Blind(Queryable):
 
     name = "blind"
     guarantee = Guarantee.BLIND
-    limits = AdapterLimits()
+    limits = Limits()
 
     def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         return Outcome(Kind.REJECTED, Reason("unsupported", "this POS cannot be asked to"))

@@ -8,7 +8,7 @@ from typing import Any
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.breaker import BreakerState
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.broker.topology import QUEUES
 from pos_gateway.cache.refresh_ahead import RefreshAheadCache
 from pos_gateway.domain.outcome import Kind
@@ -41,7 +41,7 @@ CACHES = [RefreshAheadCache(name, dict, **_ANYHOW) for name in ("merchants", "ca
 
 def main(merchants: int, providers: int) -> None:
     """Every merchant is in trouble, and every outcome, provider and reason has occurred."""
-    admission: Admission[str] = Admission(Limits(), lambda _: Terms(1))
+    admission: Admission[str] = Admission(AdmissionLimits(), lambda _: Terms(1))
     number = free_port()
     port = MetricsPort(number)
     provider_of = {f"m{n}": f"provider-{n % providers}" for n in range(merchants)}

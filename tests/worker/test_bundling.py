@@ -10,7 +10,7 @@ from gevent.event import Event
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import MAX_BYTES, MAX_ORDERS, PARKED_ORDERS, Bundle, ParkedOrder
 from pos_gateway.broker.message import Message
@@ -56,7 +56,9 @@ class Original:
 class Scene:
     def __init__(self, limit: int = 1, **limits: Any) -> None:
         self.gate = Gate()
-        self.admission: Admission[Any] = Admission(Limits(**limits), lambda _: Terms(limit))
+        self.admission: Admission[Any] = Admission(
+            AdmissionLimits(**limits), lambda _: Terms(limit)
+        )
         self.set_aside: list[tuple[str, str]] = []
         self.parking = Parking(
             self.gate,  # type: ignore[arg-type]

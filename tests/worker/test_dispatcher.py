@@ -18,11 +18,11 @@ from gevent.event import AsyncResult, Event
 from structlog.testing import capture_logs
 
 from pos_gateway.adapters.clover import CloverAdapter
-from pos_gateway.adapters.protocol import AdapterLimits as PosLimits
+from pos_gateway.adapters.protocol import AdmissionLimits as PosLimits
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import BreakerState
-from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.ledger.states import Action, Key
@@ -136,7 +136,7 @@ class Scene:
         self.dispatcher = Dispatcher(
             gate=gate,
             pool=pool,
-            limits=Limits(slots=SLOTS),
+            limits=AdmissionLimits(slots=SLOTS),
             park_message=lambda each: Message("orders", "orders", b"", each.order_id or ""),
             quarantine=lambda *_: None,
         )
@@ -579,7 +579,7 @@ def test_a_retry_that_is_due_later_is_delayed_in_the_broker(scene: Scene) -> Non
 
 
 def test_a_retry_is_delayed_in_the_broker_if_the_worker_is_full(scene: Scene) -> None:
-    most = Limits(slots=SLOTS).max_blocked // subject.KEPT
+    most = AdmissionLimits(slots=SLOTS).max_blocked // subject.KEPT
     for number in range(most + 1):
         fail(scene, Order(f"o{number}", f"m{number}"))
     assert scene.stored == [("retry", f"o{most}")]
@@ -587,7 +587,7 @@ def test_a_retry_is_delayed_in_the_broker_if_the_worker_is_full(scene: Scene) ->
 
 def test_retries_count_while_their_outcomes_are_being_stored(scene: Scene) -> None:
     """After the database was down, hundreds would otherwise exceed the bound at once."""
-    most = Limits(slots=SLOTS).max_blocked // subject.KEPT
+    most = AdmissionLimits(slots=SLOTS).max_blocked // subject.KEPT
     for number in range(most - 1):
         fail(scene, Order(f"o{number}", f"m{number}"))
     scene.broker_answers.clear()

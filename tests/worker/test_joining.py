@@ -16,7 +16,7 @@ from celery.concurrency.gevent import TaskPool
 from gevent.event import Event
 
 from pos_gateway.administration.replay import Replay
-from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.broker import wire
 from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.message import Message
@@ -51,7 +51,7 @@ class Line:
         self.dispatcher = Dispatcher(
             gate=self.gate,
             pool=pool,
-            limits=Limits(slots=4),
+            limits=AdmissionLimits(slots=4),
             park_message=Mock(),
             quarantine=Mock(),
         )

@@ -9,7 +9,7 @@ import pytest
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.domain.outcome import CallResult
 from pos_gateway.runtime import green
 from pos_gateway.telemetry import metrics
@@ -25,7 +25,7 @@ class Scene:
 
     def __init__(self, **limits: Any) -> None:
         limits = {"slots": 1000, **limits}
-        self.admission: Admission[str] = Admission(Limits(**limits), lambda _: Terms(2))
+        self.admission: Admission[str] = Admission(AdmissionLimits(**limits), lambda _: Terms(2))
         self.providers: dict[str, str | None] = {}
         self.standings = Standings(self.admission, self.providers.get)
         self.calls: dict[str, list[Call[str]]] = {}

@@ -13,7 +13,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from loadtests.bench.micro import logging_case
 from loadtests.bench.micro.runner import Play, thread_cpu
 from pos_gateway.admission.admission import Admission
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.domain.order import timestamp
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.events.event import dehydrated
@@ -103,7 +103,7 @@ def stand_in(number: int) -> None:
 
 def a_port_of_many() -> MetricsPort:
     """Of a worker that knows so many merchants, all of them in trouble."""
-    admission: Admission[str] = Admission(Limits(), lambda _: Terms(1))
+    admission: Admission[str] = Admission(AdmissionLimits(), lambda _: Terms(1))
     provider_of = {f"m{n}": f"provider-{n % PROVIDERS}" for n in range(MERCHANTS)}
     for merchant_id in provider_of:
         admission.offer(merchant_id, "o", 0.0)

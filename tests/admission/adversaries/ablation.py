@@ -13,7 +13,7 @@ from pos_gateway.admission.breaker import Breaker
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.health import Health
 from pos_gateway.admission.lane import Lane
-from pos_gateway.admission.limits import Limits
+from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.pacing import Pacing
 from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.scheduler import Scheduler
@@ -73,7 +73,7 @@ RULES: dict[str, tuple[Patch, Sequence[str]]] = {
         ("a rate just over what 100 at 1 s take",),
     ),
     "a reserve of 4 %": (
-        partial(patch.object, Limits, "reserve", PropertyMock(return_value=0)),
+        partial(patch.object, AdmissionLimits, "reserve", PropertyMock(return_value=0)),
         ("300 at 1.5 s, an order each at once", "40 at 2.5 s", "500 at 1 s, one each"),
     ),
     "a reserve that leaves more the less is used": (

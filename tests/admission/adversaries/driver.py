@@ -18,7 +18,7 @@ from typing import Any
 from pos_gateway.admission import breaker, parking
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import Limits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.domain.outcome import CallResult
 
 #: Messages that a worker reads in a second, and holds for each slot; seconds to end a call early.
@@ -128,7 +128,7 @@ class Driver:
         self._groups = {f"{each.name}-{n}": each for each in groups for n in range(each.merchants)}
         self._seconds, self._warm_up, self._window = seconds, warm_up, WINDOW * slots
         self.admission: Admission[Order] = Admission(
-            Limits(slots=slots, max_blocked=self._window // 2),
+            AdmissionLimits(slots=slots, max_blocked=self._window // 2),
             lambda merchant: Terms(self._groups[merchant].limit, self._provider_of(merchant)),
         )
         self.seen = {each.name: Seen() for each in groups}
