@@ -8,10 +8,9 @@ from pathlib import Path
 
 import structlog
 import uvicorn
-import uvloop
 
 from pos_gateway.server.site import Site
-from pos_gateway.server.uvicorn_internals import HttpServer, Protocol
+from pos_gateway.server.uvicorn_internals import HttpServer, Loop, Protocol
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +48,7 @@ def serve(
     with _listening(host, port) as listener:
         server = HttpServer(config, on_stop=site.following.stop)
         address, bound = listener.getsockname()[:2]
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=Loop) as runner:
             runner.run(_serve(site, server, listener, lambda: on_ready(address, bound)))
 
 

@@ -14,6 +14,8 @@ unread, and these faults, which a client can use:
 - ``transport.close`` as its cycles call it: a reply to a request that is still being sent is lost, as
   the client's system drops it on the reset that follows.
 
+``uvloop.Loop``: its servers take the time limit of a TLS handshake, and uvicorn gives them none.
+
 ``HttpServer.capture_signals``, ``main_loop`` and ``shutdown``: streams are told to reconnect when the process
 is told to stop, which uvicorn does only once they have ended; and it then dies of its signal, where this
 process has ended as it should.
@@ -29,6 +31,7 @@ from typing import Any, ClassVar
 
 import httptools
 import uvicorn
+import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from pos_gateway.server.problems import Problem
@@ -317,6 +320,21 @@ _too_many_pipelined = _refusal(
     429, "too_many_pipelined", f"more than {PIPELINED} requests wait on this connection"
 )
 _slow = _refusal(408, "slow_request", f"the request did not come within {REQUEST_TIMEOUT:g} s")
+
+
+class Loop(uvloop.Loop):  # type: ignore[misc]  # it has no types
+    """uvloop's, in which a TLS handshake may take no longer than a request: its default is 60 s.
+
+    uvicorn passes no limit on, and counts a connection only once the handshake is done.
+    """
+
+    handshake_timeout = REQUEST_TIMEOUT
+
+    async def create_server(self, *arguments: Any, **named: Any) -> Any:
+        """uvloop's."""
+        if named.get("ssl") is not None:
+            named["ssl_handshake_timeout"] = self.handshake_timeout
+        return await super().create_server(*arguments, **named)
 
 
 class HttpServer(uvicorn.Server):

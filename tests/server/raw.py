@@ -2,6 +2,7 @@
 
 import json
 import socket
+import ssl
 import struct
 from typing import Any, NamedTuple
 
@@ -29,8 +30,12 @@ class Reply(NamedTuple):
 class Raw:
     """A connection. What cannot be sent any more, since the server has closed it, is dropped."""
 
-    def __init__(self, server: Server, *, seconds: float = SOON) -> None:
+    def __init__(
+        self, server: Server, *, seconds: float = SOON, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.socket = socket.create_connection(server.address, seconds)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="127.0.0.1")
         self._came = b""
         self.sent = 0
 

@@ -12,6 +12,7 @@ import os
 import select
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 import requests
+import trustme
 from kombu import Connection
 from sqlalchemy import insert
 
@@ -1104,6 +1106,37 @@ def refuses(server: Server) -> bool:
     except ConnectionRefusedError:
         return True
     return False
+
+
+def test_over_tls_the_same_holds(
+    module_url: str, module_database: str, tmp_path: Path, judge: Judge
+) -> None:
+    authority, trusting = trustme.CA(), ssl.create_default_context()
+    authority.configure_trust(trusting)
+    certificate = authority.issue_cert("127.0.0.1")
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    certificate.cert_chain_pems[0].write_to_path(str(chain))
+    certificate.private_key_pem.write_to_path(str(key))
+    arguments = ("--certificate", str(chain), "--key", str(key))
+    log = tmp_path / "server.log"
+    serve = serving(module_url, module_database, log, None, *arguments, is_ready=False)
+    with serve as server:
+        with Raw(server) as plain:
+            plain.send(posting(server, judge.order()))
+            assert plain.has_ended()
+        with Raw(server, tls=trusting) as client:
+            client.send(posting(server, judge.order()))
+            reply = client.reply()
+            judge.count(reply)
+            assert reply is not None
+            assert reply.status == 202
+            client.send(framed(b"Content-Length: -1") + posting(server, judge.order()))
+            assert [reply.status for reply in client.replies()] == [400]
+        with Raw(server, tls=trusting) as client:
+            huge = f"Content-Length: {100 * MEGABYTE}"
+            client.send(head(server, JSON, huge))
+            assert [reply.status for reply in client.replies()] == [413]
+        assert server.stop() == 0
 
 
 # Slow clients: they have sent a byte now and then since the first test.

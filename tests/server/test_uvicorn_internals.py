@@ -4,11 +4,13 @@ import asyncio
 import inspect
 import re
 import signal
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httptools
 import pytest
+import trustme
 import uvicorn
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -18,11 +20,14 @@ from pos_gateway.server import uvicorn_internals as subject
 from pos_gateway.server.uvicorn_internals import (
     HEAD_BYTES,
     LINGER,
+    PIPELINED,
     REQUEST_TIMEOUT,
     WRITE_TIMEOUT,
     HttpServer,
+    Loop,
     Protocol,
 )
+from tests.server.lab import SOON
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -88,6 +93,7 @@ class Lab:
         self.may_reply.set()
         self.transport = Transport(is_tls=is_tls)
         self.state = ServerState()
+        self._kind = type("Limited", (Protocol,), {"idle": {}, "max_connections": 1})
         self.protocol = self.connected(self.transport)
 
     def connected(self, transport: Transport) -> Protocol:
@@ -95,8 +101,7 @@ class Lab:
             self._application, http=Protocol, interface="asgi3", log_config=None
         )
         config.load()
-        kind = type("Limited", (Protocol,), {"idle": {}, "max_connections": 1})
-        protocol: Protocol = kind(config, self.state, {}, self.loop)
+        protocol: Protocol = self._kind(config, self.state, {}, self.loop)
         protocol.connection_made(transport)
         return protocol
 
@@ -329,6 +334,69 @@ async def test_a_lost_connection_leaves_nothing_behind(lab: Lab) -> None:
     assert lab.protocol not in lab.state.connections
 
 
+@lab_test
+async def test_what_follows_an_upgrade_is_the_next_request(lab: Lab) -> None:
+    upgrade = GET[:-2] + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
+    lab.protocol.data_received(upgrade + upgrade + GET[:9])
+    lab.protocol.data_received(GET[9:])
+    assert await lab.statuses() == [204] * 3
+
+
+@lab_test
+async def test_an_upgrade_with_a_body_is_refused(lab: Lab) -> None:
+    upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
+    length = b"Content-Length: %d\r\n\r\n" % len(GET)
+    lab.protocol.data_received(GET[:-2] + upgrade + length)
+    lab.protocol.data_received(GET)
+    assert await lab.statuses() == [400]
+    assert lab.requests == []
+
+
+@lab_test
+async def test_few_requests_wait_on_a_connection(lab: Lab) -> None:
+    lab.may_reply.clear()
+    lab.protocol.data_received(GET * 1000)
+    assert len(lab.protocol.pipeline) == PIPELINED
+    lab.protocol.data_received(GET)
+    assert len(lab.protocol.pipeline) == PIPELINED
+
+
+@lab_test
+async def test_what_is_around_a_body_is_bounded(lab: Lab) -> None:
+    """A chunk's extension here; chunks of a byte are as they should be."""
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    lab.may_reply.clear()
+    lab.protocol.data_received(head)
+    for _ in range(20):
+        lab.protocol.data_received(b"1\r\na\r\n" * 1000)
+    assert not lab.transport.is_closing()
+    lab.protocol.data_received(b"5;")
+    for _ in range(400):
+        lab.protocol.data_received(b"a" * 1000)
+    assert await lab.statuses() == [400]
+
+
+@lab_test
+async def test_a_new_connection_takes_the_place_of_the_longest_idle(lab: Lab) -> None:
+    lab.protocol.data_received(GET)
+    await lab.statuses()
+    newer = lab.connected(Transport())
+    assert lab.transport.calls == ["close"]
+    assert not newer.transport.is_closing()
+
+
+@lab_test
+async def test_with_all_connections_busy_a_new_one_is_refused(lab: Lab) -> None:
+    lab.may_reply.clear()
+    lab.protocol.data_received(GET)
+    await lab.statuses()
+    refused = Transport()
+    lab.connected(refused)
+    assert refused.written.startswith(b"HTTP/1.1 503 ")
+    assert refused.calls == ["close"]
+    assert not lab.transport.is_closing()
+
+
 # The server.
 
 
@@ -363,6 +431,28 @@ def test_it_says_that_it_stops_before_it_waits_for_requests() -> None:
     assert said == ["on_stop", "shutdown"]
     source = inspect.getsource(uvicorn.Server._serve)
     assert source.index("main_loop()") < source.index("self.shutdown(")
+
+
+def test_a_tls_handshake_has_a_time_limit() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+
+    class Hasty(Loop):
+        handshake_timeout = 0.1
+
+    async def run() -> bytes:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=context)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            async with asyncio.timeout(SOON):
+                came = await reader.read()
+            writer.close()
+            return came
+
+    with asyncio.Runner(loop_factory=Hasty) as runner:
+        assert runner.run(run()) == b""
+    assert "ssl=config.ssl" in inspect.getsource(uvicorn.Server.startup)
 
 
 def test_connections_are_swept_in_uvicorns_set() -> None:

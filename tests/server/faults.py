@@ -1,0 +1,148 @@
+"""Faults in the HTTP server's connections, each with the test that must find it.
+
+``python -m tests.server.faults`` tries them.
+"""
+
+from tests.planting import Fault, try_all
+
+FILE = "server/uvicorn_internals"
+
+FAULTS = [
+    Fault(
+        "what is malformed is answered in its turn",
+        FILE,
+        "            if cycle is None or cycle.response_complete:\n                self._reply(problem)",
+        "            self._reply(problem)",
+        "uvicorn_internals::is_answered_behind_the_requests_before_it",
+    ),
+    Fault(
+        "a refused request is answered once those before it are",
+        FILE,
+        "if self._refusal is not None:\n                self._reply(self._refusal)",
+        "if self._refusal is None:\n                self._reply(self._refusal)",
+        "uvicorn_internals::is_answered_behind_the_requests_before_it",
+    ),
+    Fault(
+        "trailers are not headers",
+        FILE,
+        "self.headers = []  # trailers go there",
+        "",
+        "uvicorn_internals::trailers_do_not_become_headers",
+    ),
+    Fault(
+        "a head that comes in one packet is bounded",
+        FILE,
+        "size > HEAD_BYTES or len(headers) > HEADERS",
+        "len(headers) > HEADERS",
+        "uvicorn_internals::a_head_is_bounded_however_it_comes",
+    ),
+    Fault(
+        "a request that begins in the packet of another one has the time limit",
+        FILE,
+        "        if self.since is None:  # it came in one packet with the end of the one before\n"
+        "            self.since = self.loop.time()",
+        "",
+        "uvicorn_internals::each_request_has_the_time_limit",
+    ),
+    Fault(
+        "the rest of a refused request is taken before the connection is closed",
+        FILE,
+        "if self.since is None or self._is_lingering or not transport.can_write_eof():",
+        "if True:",
+        "uvicorn_internals::a_slow_request_is_refused_and_its_rest_dropped",
+    ),
+    Fault(
+        "the rest of a refused request is not taken for ever",
+        FILE,
+        "(LINGER if self._is_lingering else REQUEST_TIMEOUT)",
+        "REQUEST_TIMEOUT",
+        "uvicorn_internals::a_slow_request_is_refused_and_its_rest_dropped",
+    ),
+    Fault(
+        "a client that takes nothing is cut off",
+        FILE,
+        "self._unsent = unsent",
+        "self._unsent = 0",
+        "uvicorn_internals::a_client_that_takes_nothing_is_cut_off",
+    ),
+    Fault(
+        "a client that takes something is not cut off",
+        FILE,
+        "unsent == 0 or unsent < self._unsent or self._unsent == 0",
+        "unsent == 0 or self._unsent == 0",
+        "uvicorn_internals::a_client_that_takes_nothing_is_cut_off",
+    ),
+    Fault(
+        "a POST is answered although its client ended its side",
+        FILE,
+        "        cycle.keep_alive = False\n        return True",
+        "        return False",
+        "uvicorn_internals::only_a_post_outlives_the_end",
+    ),
+    Fault(
+        "the connection of such a POST is closed",
+        FILE,
+        "        cycle.keep_alive = False\n        return True",
+        "        return True",
+        "uvicorn_internals::only_a_post_outlives_the_end",
+    ),
+    Fault(
+        "a connection that was reset leaves no timer",
+        FILE,
+        "        self._unset_keepalive_if_required()\n        self.transport.close = _nothing",
+        "        self.transport.close = _nothing",
+        "uvicorn_internals::a_lost_connection_leaves_nothing_behind",
+    ),
+    Fault(
+        "a new connection takes the place of an idle one",
+        FILE,
+        "oldest = next(iter(self.idle), None)",
+        "oldest = None",
+        "uvicorn_internals::a_new_connection_takes_the_place_of_the_longest_idle",
+    ),
+    Fault(
+        "a connection with a request in flight is not idle",
+        FILE,
+        "        self.idle.pop(self, None)\n        if len(self.pipeline)",
+        "        if len(self.pipeline)",
+        "uvicorn_internals::with_all_connections_busy",
+    ),
+    Fault(
+        "few requests wait on a connection",
+        FILE,
+        "len(self.pipeline) > PIPELINED",
+        "False",
+        "uvicorn_internals::few_requests_wait_on_a_connection",
+    ),
+    Fault(
+        "what is around a chunked body is bounded",
+        FILE,
+        "self._bytes - _AROUND * self._body > HEAD_BYTES",
+        "False",
+        "uvicorn_internals::what_is_around_a_body_is_bounded",
+    ),
+    Fault(
+        "what follows an upgrade is read",
+        FILE,
+        "data = data[upgrade.args[0] :]",
+        "return",
+        "uvicorn_internals::what_follows_an_upgrade_is_the_next_request",
+    ),
+    Fault(
+        "a body behind an upgrade is not read as a request",
+        FILE,
+        "if has_body and parser.should_upgrade():",
+        "if False:",
+        "uvicorn_internals::an_upgrade_with_a_body_is_refused",
+    ),
+    Fault(
+        "a TLS handshake has a time limit",
+        FILE,
+        'named["ssl_handshake_timeout"] = self.handshake_timeout',
+        "pass",
+        "uvicorn_internals::a_tls_handshake_has_a_time_limit",
+    ),
+]
+
+if __name__ == "__main__":
+    try_all(FAULTS, "server")
