@@ -10,7 +10,8 @@ unread, and these faults, which a client can use:
   become headers of a request that was checked without them.
 - ``connection_made``: above its limit it refuses new clients, even if all others say nothing.
 - ``eof_received``: a client that has ended its side gets no reply to an order that was published.
-- ``connection_lost``: the timer of a connection that was reset keeps it in memory.
+- ``connection_lost``: the timer of a connection that was reset keeps it in memory; a request with others
+  behind it does not hear of it, and its reply fails with a trace in the log.
 - ``transport.close`` as its cycles call it: a reply to a request that is still being sent is lost, as
   the client's system drops it on the reset that follows.
 
@@ -32,7 +33,7 @@ from typing import Any, ClassVar
 import httptools
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pos_gateway.server.problems import Problem
 from pos_gateway.telemetry import metrics
@@ -73,6 +74,8 @@ class Protocol(HttpToolsProtocol):
         self._in_head = True
         #: Bytes of its head; of its body, and with what is around it.
         self._bytes = self._body = 0
+        #: The request that is being answered, with what is to be known of it.
+        self._running: RequestResponseCycle | None = None
         #: Why nothing is read any more.
         self._refusal: Problem | None = None
         self._is_lingering = False
@@ -91,6 +94,9 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._running is not None and self._running is not self.cycle:  # one waits behind it
+            self._running.disconnected = True
+            self._running.message_event.set()
         self.idle.pop(self, None)
         self._unset_keepalive_if_required()
         self.transport.close = _nothing  # type: ignore[method-assign]  # or it is garbage in a cycle
@@ -119,13 +125,17 @@ class Protocol(HttpToolsProtocol):
             self.refuse(_malformed())  # extensions of a chunk, or trailers, without end
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer a POST that came completely, then close; close at once else."""
-        cycle = self.cycle
-        is_answered = cycle is None or cycle.response_complete or cycle.more_body
+        """Answer the POSTs that came completely, then close; close at once if there are none."""
+        running = self._running
         # Others may wait for events: nothing but the end of its side says that the client is gone.
-        if is_answered or cycle.scope["method"] != "POST" or self.scheme == "https":
+        if running is None or running.more_body or running.scope["method"] != "POST":
             return False
-        cycle.keep_alive = False
+        if self.scheme == "https":  # which has no half of a connection
+            return False
+        if self.since is None:
+            self.cycle.keep_alive = False
+        else:
+            self.refuse(_malformed())  # it was cut short
         return True
 
     # The parser's calls. What they raise, ``data_received`` gets.
@@ -142,6 +152,8 @@ class Protocol(HttpToolsProtocol):
         self._in_head, self._bytes, self._body = False, 0, 0
         self.headers = []  # trailers go there
         self.idle.pop(self, None)
+        if not self.pipeline:
+            self._running = self.cycle
         if len(self.pipeline) > PIPELINED:
             raise _too_many_pipelined()
 
@@ -157,6 +169,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         was_last = not self.pipeline
+        self._running = None if was_last else self.pipeline[-1][0]
         super().on_response_complete()
         if was_last and not self.transport.is_closing():
             if self._refusal is not None:
@@ -251,14 +264,18 @@ class Protocol(HttpToolsProtocol):
 
 
 class _Transport:
-    """A transport with another ``close``."""
+    """A transport with another ``close``, and a ``write`` that does not fail."""
 
     def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         self._transport = transport
-        self.write = transport.write
         self.close = close
         self.really_close = transport.close
         self.is_ending = False
+
+    def write(self, data: bytes) -> None:
+        """Write, unless it is closed: uvloop's raises then, until the request has heard of it."""
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def is_closing(self) -> bool:
         return self.is_ending or self._transport.is_closing()

@@ -75,16 +75,23 @@ FAULTS = [
     Fault(
         "a POST is answered although its client ended its side",
         FILE,
-        "        cycle.keep_alive = False\n        return True",
-        "        return False",
+        "self.cycle.keep_alive = False\n        else:",
+        "return False\n        else:",
         "uvicorn_internals::only_a_post_outlives_the_end",
     ),
     Fault(
         "the connection of such a POST is closed",
         FILE,
-        "        cycle.keep_alive = False\n        return True",
-        "        return True",
+        "self.cycle.keep_alive = False\n        else:",
+        "pass\n        else:",
         "uvicorn_internals::only_a_post_outlives_the_end",
+    ),
+    Fault(
+        "a POST is answered although the one behind it was cut short",
+        FILE,
+        "self.refuse(_malformed())  # it was cut short",
+        "return False",
+        "uvicorn_internals::a_post_is_answered_before_one_that_was_cut_short",
     ),
     Fault(
         "a connection that was reset leaves no timer",
@@ -92,6 +99,20 @@ FAULTS = [
         "        self._unset_keepalive_if_required()\n        self.transport.close = _nothing",
         "        self.transport.close = _nothing",
         "uvicorn_internals::a_lost_connection_leaves_nothing_behind",
+    ),
+    Fault(
+        "a request with others behind it hears of a lost connection",
+        FILE,
+        "            self._running.disconnected = True\n",
+        "",
+        "uvicorn_internals::a_lost_connection_is_known",
+    ),
+    Fault(
+        "nothing is written to a closed transport",
+        FILE,
+        "        if not self._transport.is_closing():\n",
+        "        if True:\n",
+        "uvicorn_internals::nothing_is_written_to_a_closed_transport",
     ),
     Fault(
         "a new connection takes the place of an idle one",
@@ -103,8 +124,8 @@ FAULTS = [
     Fault(
         "a connection with a request in flight is not idle",
         FILE,
-        "        self.idle.pop(self, None)\n        if len(self.pipeline)",
-        "        if len(self.pipeline)",
+        "        self.idle.pop(self, None)\n        if not self.pipeline",
+        "        if not self.pipeline",
         "uvicorn_internals::with_all_connections_busy",
     ),
     Fault(

@@ -20,8 +20,9 @@ import time
 import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from random import Random
 from typing import Any, NamedTuple
 
 import psutil
@@ -41,6 +42,7 @@ from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role, Token
 from pos_gateway.tokens.tokens import Tokens
 from testkit.servers.rabbitmq import RabbitMQ
+from tests.mutations import MUTATIONS, mutated
 from tests.planting import ROOT
 from tests.server.lab import SOON, Server, order, serving, token_for
 from tests.server.raw import Raw, Reply
@@ -54,6 +56,8 @@ NAME = "Ludmilla Absonderlich"
 BYTE_EVERY = 0.5
 #: Published events, and the bytes of each one's reason.
 EVENTS, REASON = 2000, 6000
+#: Damaged requests, and what chooses them: others with SEED=.
+DAMAGED, SEED = 200, os.environ.get("SEED", "1")
 
 
 class Judge:
@@ -727,6 +731,37 @@ def test_thousands_of_requests_wait_on_no_connection(server: Server) -> None:
         replies = client.replies()
     assert len(replies) <= 2 * PIPELINED
     assert {reply.status for reply in replies} <= {200, 429}
+
+
+def test_damaged_requests_publish_nothing_but_what_was_answered(
+    server: Server, judge: Judge
+) -> None:
+    """Any bytes changed, cut, doubled or put elsewhere, in any packets."""
+    random = Random(SEED)
+    for _ in range(DAMAGED):
+        sent = b"".join(
+            filled(server, judge, each)
+            for each in random.choices((INNER, framed(TE[:-2], body=CHUNKS), STREAM + b"\r\n"), k=3)
+        )
+        steps = [
+            (
+                random.choice(tuple(MUTATIONS)),
+                random.randrange(len(sent)),
+                random.choice((1, 2, 7, 60)),
+                random.choice((b"\r\n", b"\0", b" ", b"0\r\n\r\n", b"Content-Length: 3", b"\xff")),
+            )
+            for _ in range(random.randint(1, 3))
+        ]
+        sent = mutated(sent, steps)
+        cut = random.randrange(len(sent) + 1)
+        with Raw(server) as client:
+            client.send(sent[:cut])
+            client.send(sent[cut:])
+            with suppress(OSError):  # the server may have closed it
+                client.end()
+            for reply in client.replies():
+                judge.count(reply)
+                assert reply.status < 300 or reply.code
 
 
 # Clients that go away.

@@ -308,11 +308,26 @@ async def test_only_a_post_outlives_the_end_of_its_clients_side(lab: Lab) -> Non
     assert not lab.protocol.eof_received()
     lab.protocol.data_received(GET)
     assert not lab.protocol.eof_received()
-    lab.protocol.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
-    assert lab.protocol.eof_received()
-    lab.may_reply.set()
-    assert await lab.statuses() == [204, 204]
-    assert lab.transport.is_closing()
+    post = Lab(lab.loop)
+    post.may_reply.clear()
+    post.protocol.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+    assert post.protocol.eof_received()
+    post.may_reply.set()
+    assert await post.statuses() == [204]
+    assert post.transport.is_closing()
+
+
+@lab_test
+async def test_a_post_is_answered_before_one_that_was_cut_short(lab: Lab) -> None:
+    post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na"
+    for cut in (-1, -10):
+        lab = Lab(lab.loop)
+        lab.may_reply.clear()
+        lab.protocol.data_received(post * 2 + post[:cut])
+        assert lab.protocol.eof_received()
+        lab.may_reply.set()
+        assert await lab.statuses() == [204, 204, 400]
+        assert len(lab.requests) == 2
 
 
 @lab_test
@@ -395,6 +410,33 @@ async def test_with_all_connections_busy_a_new_one_is_refused(lab: Lab) -> None:
     assert refused.written.startswith(b"HTTP/1.1 503 ")
     assert refused.calls == ["close"]
     assert not lab.transport.is_closing()
+
+
+@lab_test
+async def test_a_lost_connection_is_known_to_the_request_that_is_answered(lab: Lab) -> None:
+    lab.may_reply.clear()
+    lab.protocol.data_received(GET * 2)
+    await lab.statuses()
+    answered = lab.protocol.pipeline[0][0], lab.protocol._running
+    lab.transport.calls.append("close")
+    lab.protocol.connection_lost(None)
+    for cycle in answered:
+        assert cycle is not None
+        assert (await cycle.receive())["type"] == "http.disconnect"
+    lab.may_reply.set()
+    assert await lab.statuses() == []
+    assert len(lab.requests) == 1, "the one behind it is not begun"
+
+
+@lab_test
+async def test_nothing_is_written_to_a_closed_transport(lab: Lab) -> None:
+    """uvloop's would raise."""
+    lab.may_reply.clear()
+    lab.protocol.data_received(GET)
+    await lab.statuses()
+    lab.transport.calls.append("close")
+    lab.may_reply.set()
+    assert await lab.statuses() == []
 
 
 # The server.
