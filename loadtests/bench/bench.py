@@ -51,10 +51,9 @@ _WHOLE: Sequence[Measure] = (
     SLOW_MERCHANTS,
     bursts,
     holding,
-    http,
 )
 _ATTACKED: Sequence[Measure] = (backlog, HOSTILE)
-_COSTS: Sequence[Measure] = (admission, cache, *MICROS, events)
+_COSTS: Sequence[Measure] = (admission, cache, *MICROS, events, http)
 #: The gateway beside what a user would pick instead, and the figures that it is to reach.
 COMPARISON = [*(case.name for case in CASES), *(each.NAME for each in _WHOLE)]
 NAMES = [

@@ -46,8 +46,8 @@ def streamed(reply: requests.Response, count: int) -> list[tuple[int, dict[str, 
 def test_events_reach_pollers_and_streams_in_order_without_a_gap(lab: Lab, tmp_path: Path) -> None:
     lab.open_merchants("m1", "m2")
     ids = [f"o{n}" for n in range(COUNT)]
+    viewer = token_for(lab.database_url, Role.VIEWER)  # a running server sees it later
     with serving(lab.broker_url, lab.database_url, tmp_path / "server.log") as server:
-        viewer = token_for(lab.database_url, Role.VIEWER)
         polled: list[dict[str, Any]] = []
         polling = threading.Thread(target=poll, args=(server, polled))
         polling.start()

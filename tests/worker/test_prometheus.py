@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a real worker: every panel and every alert has a result."""
+"""A real Prometheus scrapes a real worker and HTTP server: each panel and alert has a result."""
 
 import json
 import math
@@ -16,6 +16,7 @@ from testkit.servers.process import free_port
 from testkit.servers.prometheus import Prometheus
 from testkit.servers.rabbitmq import RabbitMQ
 from testkit.servers.redis import Redis
+from tests.server.lab import serving
 from tests.worker.lab import PATIENCE, Lab
 
 ROOT = Path(__file__).parents[2]
@@ -36,14 +37,19 @@ def prometheus(
 ) -> Iterator[Prometheus]:
     """A Prometheus that has scraped a worker with merchants that are healthy, down and unknown."""
     folder = tmp_path_factory.mktemp("watched")
-    url, port = rabbitmq.add_vhost(), free_port()
+    url, port, servers_port = rabbitmq.add_vhost(), free_port(), free_port()
     simulated_merchants.reset()
     lab = Lab(url, f"sqlite:///{folder / 'pos_gateway.db'}", simulated_merchants, folder)
     configuration = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(RULES)],
         "scrape_configs": [
-            {"job_name": "pos-gateway", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+            {
+                "job_name": "pos-gateway",
+                "static_configs": [
+                    {"targets": [f"127.0.0.1:{each}" for each in (port, servers_port)]}
+                ],
+            }
         ],
     }
     lab.open_merchants("fast-1", "fast-2", provider="acme")
@@ -52,7 +58,15 @@ def prometheus(
     with (
         Prometheus(yaml.safe_dump(configuration)) as prometheus,
         lab.worker(metrics_port=port, redis_url=redis.url, max_waiting=2),
+        serving(
+            url,
+            lab.database_url,
+            folder / "server.log",
+            {"POS_GATEWAY_METRICS_PORT": str(servers_port)},
+        ) as server,
     ):
+        server.get("/v1/events")
+        wait_until(prometheus, "pos_gateway_http_requests_total", lambda done: done > 0)
         lab.submit("fast-1", *WELL)
         lab.submit("down-1", *DOWN)
         lab.submit("no-such", "o1")
@@ -61,6 +75,10 @@ def prometheus(
         wait_until(prometheus, told, lambda total: total == len(WELL))
         wait_until(prometheus, "pos_gateway_merchant_breaker", lambda state: state > 0)
         # A rate needs two scrapes.
+        requested = 'pos_gateway_http_requests_total{route="/v1/events"}'
+        served = max(values(prometheus, requested))
+        server.get("/v1/events")
+        wait_until(prometheus, requested, lambda done: done > served)
         attempts = 'pos_gateway_attempts_total{provider="bad"}'
         before = max(values(prometheus, attempts))
         lab.submit("fast-2", *AFTER)
