@@ -26,7 +26,7 @@ from tests.faults.lab import FaultLab
 from tests.orders import an_order
 from tests.worker.lab import PATIENCE, WorkerProcess
 
-ORDERS = int(os.environ.get("HTTP", "600"))
+ORDERS = int(os.environ.get("HTTP", "500"))
 #: Backends' threads, and orders between two kills.
 THREADS, EVERY = 8, max(100, ORDERS // 40)
 

@@ -89,7 +89,7 @@ schema = schemathesis.openapi.from_dict(document(), config=CONFIG)
 
 @schema.exclude(path="/v1/events/stream").parametrize()
 @settings(
-    max_examples=25,
+    max_examples=12,
     derandomize=True,
     deadline=None,
     database=None,
