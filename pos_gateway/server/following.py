@@ -22,6 +22,10 @@ PAGE, LONGEST_WAIT = 1000, 60.0
 KEPT, KEPT_BYTES = 5000, 16 * 1024 * 1024
 
 
+#: Bytes after which a page ends, and events that are read at once: one may have a megabyte.
+PAGE_BYTES, CHUNK = 4 * 1024 * 1024, 50
+
+
 class Event(NamedTuple):
     """A published event."""
 
@@ -174,6 +178,21 @@ class Following:
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             end(waiter)
+
+
+def page_of(read: Callable[[int, int], Sequence[Event]], after: int, most: int) -> Sequence[Event]:
+    """The events behind a position: at most so many, and few where they are large."""
+    page: list[Event] = []
+    size = 0
+    while len(page) < most and size < PAGE_BYTES:
+        wanted = min(CHUNK, most - len(page))
+        found = read(after, wanted)
+        page += found
+        if len(found) < wanted:
+            break
+        after = found[-1].position
+        size += sum(len(event.body) for event in found)
+    return page
 
 
 def end(waiter: Waiter) -> None:

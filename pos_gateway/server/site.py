@@ -21,7 +21,7 @@ from pos_gateway.runtime.vault import Vault
 from pos_gateway.server.access import Access
 from pos_gateway.server.api import application
 from pos_gateway.server.asgi import Application
-from pos_gateway.server.following import Event, Following
+from pos_gateway.server.following import Event, Following, page_of
 from pos_gateway.server.intake import Intake
 from pos_gateway.server.load import InFlight
 from pos_gateway.server.orders import Orders
@@ -114,7 +114,10 @@ class Site:
             self.tokens.refresh()
 
     async def _read_events(self, after: int, most: int) -> Sequence[Event]:
-        found = await self.reading(lambda: self._archive.after(after, most))
+        return await self.reading(lambda: page_of(self._behind, after, most))
+
+    def _behind(self, after: int, most: int) -> Sequence[Event]:
+        found = self._archive.after(after, most)
         return [Event(position, each.routing_key, each.body) for position, each in found]
 
     async def _last_position(self) -> int:
