@@ -14,6 +14,8 @@
   inspect`` reads, of requests that have what ``OrderRequest`` has; ``should_stop`` and ``maybe_shutdown`` stop a worker from a signal handler, in
   which nothing may block.
 - ``worker.strategy.default``: the synchronous worker takes orders as Celery does.
+- ``Consumer.timer``: in a synchronous worker its entries end the wait of Celery's loop, which then looks
+  for a stop.
 - ``TaskPool._pool``: a stop kills the green threads in flight, which requeues their orders.
 - ``TaskPool`` sets a bound method on each green thread, a cycle: left to the garbage collector,
   tens of thousands of them pause the worker for 50 ms.

@@ -59,6 +59,7 @@ class OrderConsumer(Consumer):
         self._drain = Drain(self._begin_to_stop)
         self._reads = False
         self._stops = False
+        self._wakes_up = False
         self._events_process: EventsProcess | None = None
         pool = options["pool"]
         if getattr(pool, "is_green", False):
@@ -169,6 +170,7 @@ class OrderConsumer(Consumer):
         self._gateway.start(background=self.dispatcher is not None)
         if self.dispatcher is None:
             self._start_events_process()
+            self._wake_up_for_stops()
         elif self.dispatcher.start():
             watch_threads()
             tune_gc()
@@ -179,6 +181,12 @@ class OrderConsumer(Consumer):
             self._events_process = EventsProcess()
             self._events_process.start()
             self._gateway.before_stop(self._events_process.stop)
+
+    def _wake_up_for_stops(self) -> None:
+        """Have Celery's loop look for a stop often; else it does when a heartbeat is due."""
+        if not self._wakes_up:
+            self._wakes_up = True
+            self.timer.call_repeatedly(STOP_SEEN_WITHIN, lambda: None)
 
     def on_close(self) -> None:
         """The connection is lost, or closes once nothing is in flight (``stop``)."""
@@ -337,6 +345,9 @@ CONNECT_TIMEOUT = 5.0
 RECONNECT_AFTER = 3.0
 #: Seconds for the broker to confirm a cancelled consumer, and to store what is being parked.
 CANCEL_TIMEOUT = 2.0
+
+#: Seconds after which an idle synchronous worker looks for a stop.
+STOP_SEEN_WITHIN = 0.5
 
 #: Messages in the prefetch window for each slot.
 WINDOW = 10

@@ -9,8 +9,11 @@ import gevent
 import pytest
 from celery.bootsteps import CLOSE, RUN
 from gevent.socket import socketpair
+from kombu.asynchronous import Hub
+from kombu.asynchronous.timer import Timer
 
 from pos_gateway.runtime import green
+from pos_gateway.worker.consumer import OrderConsumer
 from pos_gateway.worker.loop import BUSY, YIELD_EVERY, green_loop
 
 
@@ -137,3 +140,13 @@ def test_a_stop_is_noticed_at_once_while_no_message_arrives() -> None:
     qos = SimpleNamespace(prev=1, value=1)
     green_loop(consumer, connection, Mock(), blueprint, None, qos, None, None)
     assert sum(waits) <= 0.25
+
+
+def test_an_idle_synchronous_worker_looks_for_a_stop_twice_a_second() -> None:
+    """Also after a reconnect. Celery's loop looks whenever a timer ends its wait for a message."""
+    consumer = OrderConsumer.__new__(OrderConsumer)
+    consumer._wakes_up, consumer.timer = False, Timer()
+    consumer._wake_up_for_stops()
+    consumer._wake_up_for_stops()
+    assert len(consumer.timer.queue) == 1
+    assert Hub(consumer.timer).fire_timers(max_delay=60.0) <= 0.5
