@@ -38,6 +38,13 @@ OUTSIDE = [each for each in MERCHANTS if not in_canary(each, 50)][:6]
 
 
 @pytest.fixture
+def connected(connected: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """The program with a broker whose split is waited for, though not for so long."""
+    monkeypatch.setattr(splits, "THERE", 0.3)
+    return connected
+
+
+@pytest.fixture
 def canary(orders: Orders) -> Iterator[None]:
     """A consumer takes orders from the canary's queue."""
     with orders.connection.Consumer([topology.canary_queue], on_message=lambda _: None):
