@@ -11,6 +11,9 @@ from tests.orders import an_order
 from tests.worker.lab import Lab, a_bundle, by_type
 from tests.worker.test_nothing_lost import everything_ended_once
 
+#: Seconds that an order waits in the worker for a merchant that does not answer, before it is parked.
+SOON: dict[str, object] = {"local_wait_timeout": 0.5}
+
 
 def orders_of(merchant_id: str, number: int, prefix: str = "o") -> list[dict[str, Any]]:
     return [an_order(f"{prefix}{n}", merchant_id) for n in range(number)]
@@ -31,7 +34,7 @@ def test_a_dead_merchants_backlog_is_parked_in_few_messages_and_delivered_when_i
     orders = [f"o{n}" for n in range(700)]
     lab.submit("m", *orders)
     lab.submit("fast-1", "behind")
-    with lab.worker():
+    with lab.worker(**SOON):
         assert by_type(lab.events(1)) == {"order.accepted": ["behind"]}
         lab.wait_until_parked(660 // 64, 20)
         lab.merchants.profile("m", {"kind": "accept", "latency": 0.01}, release=True)
@@ -60,7 +63,7 @@ def test_a_worker_that_is_killed_while_it_parks_loses_no_order(
     """And a worker whose connection is cut meanwhile. Orders parked before may be there twice."""
     lab.open_merchants("m", max_concurrency=2)
     lab.merchants.profile("m", {"kind": "hang"})
-    orders = [f"o{n}" for n in range(1000)]
+    orders = [f"o{n}" for n in range(600)]
     lab.submit("m", *orders)
     with lab.worker() as worker:
         lab.wait_until_some_are_parked()  # and fewer are acknowledged
@@ -79,7 +82,7 @@ def test_a_worker_that_is_killed_while_it_parks_loses_no_order(
 
 def test_a_worker_that_is_stopped_while_it_parks_leaves_every_order_there_once(lab: Lab) -> None:
     lab.open_merchants("m", paused=True)
-    orders = [f"o{n}" for n in range(1500)]
+    orders = [f"o{n}" for n in range(900)]
     lab.submit("m", *orders)
     with lab.worker() as worker:
         lab.wait_until_some_are_parked()
@@ -89,7 +92,7 @@ def test_a_worker_that_is_stopped_while_it_parks_leaves_every_order_there_once(l
     lab.merchants.profile("m", {"kind": "accept", "latency": 0})
     with lab.worker():
         everything_ended_once(lab, orders)
-    assert lab.merchants.summary()["requests"] == 1500
+    assert lab.merchants.summary()["requests"] == 900
 
 
 def test_a_bundle_is_unparked_to_its_orders_queue(lab: Lab) -> None:
@@ -107,7 +110,7 @@ def test_expired_orders_in_a_bundle_have_their_events_before_the_others_are_back
     lab.open_merchants("m", paused=True)
     parked = orders_of("m", 10) + [late(order) for order in orders_of("m", 10, "late")]
     lab.publish_bundle("m", parked)
-    with lab.worker():
+    with lab.worker(**SOON):
         told = by_type(lab.events(10))
         lab.wait_until_parked(1, 1)
         assert sorted(told["order.expired"]) == sorted(f"late{n}" for n in range(10))
@@ -118,7 +121,7 @@ def test_expired_orders_in_a_bundle_have_their_events_before_the_others_are_back
 
 def test_an_order_that_expires_while_parked_has_its_event_then(lab: Lab) -> None:
     lab.open_merchants("m", paused=True)
-    with lab.worker(park_delay_max=30):
+    with lab.worker(park_delay_max=30, **SOON):
         lab.wait_for_worker()  # otherwise the order expires while the worker starts
         soon = an_order("soon", "m", seconds=4)
         lab.publish_bundle("m", [*orders_of("m", 40), soon])
@@ -134,7 +137,7 @@ def test_small_bundles_are_merged_into_large_ones(lab: Lab) -> None:
     lab.open_merchants("m", paused=True)
     for n in range(100):
         lab.publish_bundle("m", orders_of("m", 3, f"o{n}-"))
-    with lab.worker() as worker:
+    with lab.worker(**SOON) as worker:
         lab.wait_until_parked(300 // 64, 10)
         worker.send(signal.SIGKILL)  # no order was unparked, and none is missing
         worker.wait()
@@ -183,45 +186,34 @@ def test_an_invalid_bundle_is_dead_lettered_whole_and_the_worker_goes_on(lab: La
         assert by_type(lab.events(1)) == {"order.accepted": ["good"]}
 
 
-def test_a_small_invalid_bundle_does_not_spoil_the_bundles_it_would_be_merged_with(
-    lab: Lab,
-) -> None:
+def test_an_invalid_bundle_does_not_spoil_the_bundles_it_would_be_merged_with(lab: Lab) -> None:
+    """Nor does a large one of one invalid order, once the merchant is known to be paused."""
     lab.open_merchants("m", paused=True)
     good = a_bundle("m", orders_of("m", 2))
+    tail = good.body.rsplit(b",{},", 1)[1]
+    large = b"[[[\n{},\n" + b"x" * 70_000 + b"\n]],{}," + tail
+    headers = {"task": PARKED_ORDERS, "id": "x", "lang": "py", "x-merchant-id": "m", "x-orders": 1}
     lab.publish_raw(good.body, good.headers)
     lab.publish_raw(good.body, {**good.headers, "x-orders": 7})
-    with lab.worker():
-        [dead] = lab.dead_letters(1)
+    with lab.worker(**SOON):
+        [small] = lab.dead_letters(1)
         lab.wait_until_parked(1, 1)
-    assert dead["headers"]["x-orders"] == 7
+        lab.publish_raw(large, headers, message_id="x")
+        [dead] = lab.dead_letters(1)
+    assert small["headers"]["x-orders"] == 7
+    assert dead["headers"]["x-reason-code"] == "invalid_bundle"
 
 
-def test_a_synchronous_worker_unparks_every_order(lab: Lab) -> None:
-    lab.open_merchants("m")
+def test_a_synchronous_worker_unparks_every_order_and_dead_letters_an_invalid_bundle(
+    lab: Lab,
+) -> None:
+    lab.open_merchants("m", "fast-1")
     lab.merchants.profile("m", {"kind": "accept", "latency": 0})
-    lab.publish_bundle("m", orders_of("m", 30))
-    with lab.worker("-P", "prefork", "-c", "2", app="pos_gateway"):
-        everything_ended_once(lab, [f"o{n}" for n in range(30)])
-    assert lab.merchants.summary()["requests"] == 30
-
-
-def test_a_synchronous_worker_dead_letters_an_invalid_bundle(lab: Lab) -> None:
-    lab.open_merchants("fast-1")
     publish_invalid_bundles(lab)
+    lab.publish_bundle("m", orders_of("m", 30))
     lab.submit("fast-1", "good")
     with lab.worker("-P", "prefork", "-c", "2", app="pos_gateway"):
         dead_lettered(lab)
-        assert by_type(lab.events(1)) == {"order.accepted": ["good"]}
-
-
-def test_a_large_bundle_of_one_invalid_order_is_dead_lettered_for_every_merchant(lab: Lab) -> None:
-    lab.open_merchants("m", paused=True)
-    tail = a_bundle("m", orders_of("m", 2)).body.rsplit(b",{},", 1)[1]
-    body = b"[[[\n{},\n" + b"x" * 70_000 + b"\n]],{}," + tail
-    headers = {"task": PARKED_ORDERS, "id": "x", "lang": "py", "x-merchant-id": "m", "x-orders": 1}
-    with lab.worker():
-        lab.publish_bundle("m", orders_of("m", 64))
-        lab.wait_until_parked(1, 1)  # by now the merchant is known to be paused
-        lab.publish_raw(body, headers, message_id="x")
-        [dead] = lab.dead_letters(1)
-    assert dead["headers"]["x-reason-code"] == "invalid_bundle"
+        everything_ended_once(lab, [*(f"o{n}" for n in range(30)), "good"])
+    assert lab.merchants.summary()["requests"] == 31
+    assert lab.queued() == 0
