@@ -25,6 +25,8 @@ from pos_gateway.runtime.urls import MASK, mask_url, require_usable
 PREFIX = "POS_GATEWAY_"
 #: Seconds.
 DAY = 86_400.0
+#: Settings that are shown masked, also when they are invalid.
+_SECRETS = frozenset({"secret_key", "token"})
 
 Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
@@ -312,7 +314,7 @@ def _unknown(given: Mapping[str, str], settings: type[Settings]) -> list[FieldEr
 def _shown(name: str, value: Any) -> str:
     if value is None:
         return "(unset)"
-    if isinstance(value, SecretStr) or name == "secret_key":
+    if isinstance(value, SecretStr) or name in _SECRETS:
         return MASK
     if name.endswith("_url") and value != Settings.model_fields[name].default:
         return mask_url(str(value))

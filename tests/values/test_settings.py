@@ -53,6 +53,7 @@ def test_each_of_several_nodes_is_a_brokers_url() -> None:
 def test_secrets_are_never_shown() -> None:
     environment = {
         "POS_GATEWAY_SECRET_KEY": "s3cr3t",
+        "POS_GATEWAY_TOKEN": "s3cr3t",
         "POS_GATEWAY_DATABASE_URL": "postgresql://user:s3cr3t@db/x",
         "POS_GATEWAY_BROKER_URL": "amqp://u:s3cr3t@a//;amqp://u:s3cr3t@b//",
     }
