@@ -11,20 +11,31 @@
 The API is in ``docs/http.md`` for backends in other languages.
 """
 
+import logging
+import os
 import random
-import threading
+import ssl
+import sys
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
-from urllib.parse import quote
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from socket import gaierror
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote, urlsplit
 
 import requests
+from pydantic import SecretStr
 from pydantic_core import from_json, to_json
+from requests.auth import AuthBase
 
+from pos_gateway import __version__
 from pos_gateway.domain.errors import (
+    ABSENT,
     BrokerUnavailable,
     FieldError,
     InvalidOrder,
@@ -35,42 +46,60 @@ from pos_gateway.domain.errors import (
 )
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.record import WHOLE, identifier
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.urls import mask_url
 from pos_gateway.settings import PREFIX, setting
 
-__all__ = ["HttpOrderClient", "Submitted"]
+__all__ = ["HttpOrderClient", "SubmitResult"]
 
-#: Orders of one request.
-BATCH = 1000
+logger = logging.getLogger(__name__)
+
+#: Most orders of one request, and most bytes: the server's limits.
+BATCH, BATCH_BYTES = 1000, 16 * 1024 * 1024
+#: Most events of one request, and most seconds that it waits for one: the server's limits.
+PAGE, LONGEST_WAIT = 1000, 60.0
 #: Seconds between two tries: up to the first, doubling up to the second, at random.
-_PAUSE = (0.2, 5.0)
+_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 #: Statuses after which the same request may succeed. 502 and 504 are a proxy's.
-_AGAIN = frozenset({429, 502, 503, 504})
-#: Seconds to connect.
+_AGAIN = frozenset({408, 429, 500, 502, 503, 504})
+#: Most seconds to connect. Of a try that has less time in all, a third.
 _CONNECT = 5.0
+#: Bytes of a reply after which its deadline is looked at.
+_CHUNK = 16 * 1024
+#: Visible ASCII: anything else would not go into a header, or end it.
+_VISIBLE = range(0x21, 0x7F)
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmitResult:
     """One order's result in ``submit_many``."""
 
+    #: As the order has it; empty if it has none.
     order_id: str
     #: Its state, if it is taken, or has ended.
     state: str | None
-    #: Why it is not; ``BrokerUnavailable`` means: submit it again.
+    #: Why it is not taken; ``BrokerUnavailable`` means: submit it again.
     error: PosGatewayError | None = None
 
 
 class HttpOrderClient:
-    """Posts orders to ``pos-gateway serve``. Safe from threads, each of which has its connections.
+    """Posts orders to ``pos-gateway serve``. Safe from threads, green threads and forks.
 
-    Every request is tried until ``timeout``: a second submission is harmless, so a lost reply is
-    no reason to stop.
+    A call that fails is tried again until ``timeout``: a second submission is harmless, so a lost
+    reply is no reason to stop. Names are resolved by the system, in its own time.
+
+    Calls take their ``requests.Session`` from a pool, so there are as many connections as calls at
+    once. One session for all threads is not promised to be safe by requests, and one a thread
+    would leave a connection behind with each thread that ends.
 
     Args:
         url: the server's. Default: ``POS_GATEWAY_HTTP_URL``.
         token: a token with the role ``backend``. Default: ``POS_GATEWAY_TOKEN``.
         timeout: seconds for a call, all tries included.
-        verify: whether to check the server's certificate, or the PEM file of who signed it.
+        verify: whether to check the server's certificate, or the PEM file of its authority.
+        clock, sleep: time, for tests.
+        session: the program's own, with its proxies, adapters or client certificate. Every thread
+            uses it, ``close`` leaves it open, and a fork needs another one.
 
     Raises:
         InvalidSettings: neither is given, or one is invalid.
@@ -82,90 +111,127 @@ class HttpOrderClient:
         token: str | None = None,
         *,
         timeout: float = 10.0,
-        verify: bool | str = True,
-        monotonic: Callable[[], float] = time.monotonic,
+        verify: bool | str | Path = True,
+        clock: Clock = SYSTEM_CLOCK,
         sleep: Callable[[float], None] = time.sleep,
+        session: requests.Session | None = None,
     ) -> None:
-        self._url = _given("http_url", url).rstrip("/")
-        self._authorization = f"Bearer {_given('token', token).get_secret_value()}"
+        self._url = _server(url)
+        self._bearer = _Bearer(_token(token))
         self._timeout = timeout
-        self._verify = verify
-        self._monotonic, self._sleep = monotonic, sleep
-        self._local = threading.local()
-        self._sessions: list[requests.Session] = []
+        self._verify = _verification(verify)
+        self._clock, self._sleep = clock, sleep
+        self._sessions = _Sessions(session)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._url!r})"
 
     def submit(self, order: Order | Mapping[str, Any], *, again: bool = False) -> str:
-        """Submit an order, and return its state; ``submitted`` if it is new.
+        """Submit an order, and return its state; ``submitted`` until a worker has it.
+
+        Submitting an order again (after an error, say) is harmless: the POS gets it once.
 
         Args:
             order: the order.
-            again: as ``OrderClient`` has it; the server knows by itself whether the order came
-                before.
+            again: as ``OrderClient`` has it. It changes nothing here: the server knows which
+                orders came before, and takes one of these after its ``deliver_by``, too.
 
         Raises:
             InvalidOrder: it breaks the contract; ``.errors`` names the fields.
             OrderDiffers: its id is taken by an order with other content.
             BrokerUnavailable: not taken in time: it may or may not be stored. Submit it again.
             Unauthorized: the token is unknown, or may not submit.
+            PosGatewayError: the URL leads to something else than the gateway.
         """
         parsed = Order.parse(order)
-        reply = self._call("POST", "/v1/orders", parsed.source, "application/json")
-        return str(reply["state"])
+        until = self._until()
+        with _traced("submit", parsed.order_id, parsed.merchant_id) as trace:
+            reply = self._request("POST", "/v1/orders", until, parsed.source, _JSON, trace)
+        return str(self._content(reply, _has_state)["state"])
 
-    def submit_many(self, orders: Iterable[Order | Mapping[str, Any]]) -> list[Submitted]:
+    def submit_many(self, orders: Iterable[Order | Mapping[str, Any]]) -> list[SubmitResult]:
         """Submit orders together; a result for each, in order. A refused one holds up no other.
 
-        Raises: Unauthorized.
+        They go in batches, each of which has ``timeout`` for itself. Those that the broker did not
+        confirm are tried again meanwhile.
+
+        Raises:
+            Unauthorized, PosGatewayError: as ``submit``. Earlier batches are taken by then:
+                submitting all again is harmless.
         """
         parsed = [_parsed(each) for each in orders]
-        valid = [each for each in parsed if isinstance(each, Order)]
-        results: list[Submitted] = []
-        for begin in range(0, len(valid), BATCH):
-            results += self._batch(valid[begin : begin + BATCH])
+        results: list[SubmitResult] = []
+        for batch in _batches([each for each in parsed if isinstance(each, Order)]):
+            results += self._submit_batch(batch)
         answers = iter(results)
-        return [each if isinstance(each, Submitted) else next(answers) for each in parsed]
+        return [each if isinstance(each, SubmitResult) else next(answers) for each in parsed]
 
     def cancel(
         self, order_id: str, merchant_id: str, *, deliver_by: datetime | None = None
     ) -> None:
         """Ask for an order to be cancelled; its outcome is an event. Repeating it is harmless.
 
+        Args:
+            order_id, merchant_id: which order.
+            deliver_by: until when to try, with its offset; default: a quarter of an hour from now.
+
         Raises:
             InvalidOrder: an id or ``deliver_by`` is invalid.
-            BrokerUnavailable, Unauthorized: as ``submit``.
+            BrokerUnavailable, Unauthorized, PosGatewayError: as ``submit``.
         """
         body = {} if deliver_by is None else {"deliver_by": deliver_by.isoformat()}
         path = _path(merchant_id, order_id) + "/cancel"
-        self._call("POST", path, to_json(body), "application/json")
+        until = self._until()
+        with _traced("cancel", order_id, merchant_id) as trace:
+            reply = self._request("POST", path, until, to_json(body), _JSON, trace)
+        self._content(reply, _is_object)
 
     def find(self, order_id: str, merchant_id: str) -> dict[str, Any] | None:
         """The order's state, attempts and events; None: it is not known. Raises as ``cancel``."""
-        found: dict[str, Any] | None
-        found = self._call("GET", _path(merchant_id, order_id), missing_is_none=True)
+        reply = self._request("GET", _path(merchant_id, order_id), self._until())
+        if reply.status == 404 and _code(reply) == "unknown_order":
+            return None
+        found: dict[str, Any] = self._content(reply, _has_state)
         return found
 
     def events(self, after: int = 0, *, wait: float = 30.0) -> Iterator[dict[str, Any]]:
         """Every event behind this position, in order, for ever.
 
-        Keep an event's ``position`` in the transaction in which you deal with it, and go on from
-        there. While the server is away it waits, and tries again.
+        Keep an event's ``position`` in the transaction in which you act on it, and go on from
+        there. While the server is away it waits, and tries again. ``close`` ends it, after its
+        present request.
 
-        Raises: Unauthorized.
+        Args:
+            after: the last position that you have; 0: none.
+            wait: seconds that a request waits for an event, 60 at most.
+
+        Raises:
+            Unauthorized: the token is unknown, or may not read.
+            PosGatewayError: as ``submit``, or ``after`` is no position.
         """
-        while True:
-            query = f"/v1/events?after={after}&limit=1000&wait={wait:g}"
+        wait = min(wait, LONGEST_WAIT)
+        limit, is_away = PAGE, False
+        while not self._sessions.is_closed:
+            path = f"/v1/events?after={after}&limit={limit}&wait={wait:g}"
             try:
-                page = self._call("GET", query, patience=wait)
-            except BrokerUnavailable:
-                self._sleep(_PAUSE[1] * random.random())
+                reply = self._request("GET", path, self._until() + wait)
+                page = self._content(reply, _is_page)
+            except BrokerUnavailable as error:
+                if not is_away:
+                    logger.warning("no events after position %d: %s", after, error)
+                # It may have been too much at once for this connection.
+                limit, is_away = max(1, limit // 4), True
+                self._sleep(random.random() * _LONGEST_PAUSE)
                 continue
+            if is_away:
+                logger.info("events after position %d come again", after)
+            limit, is_away = min(PAGE, limit * 2), False
             yield from page["events"]
             after = page["next"]
 
     def close(self) -> None:
-        """Close the connections. Idempotent."""
-        while self._sessions:
-            self._sessions.pop().close()
+        """Close the connections, and end ``events``. Idempotent."""
+        self._sessions.close()
 
     def __enter__(self) -> Self:
         return self
@@ -178,67 +244,237 @@ class HttpOrderClient:
     ) -> None:
         self.close()
 
-    def _batch(self, orders: Sequence[Order]) -> list[Submitted]:
-        lines = b"\n".join(_on_one_line(each.source) for each in orders)
-        try:
-            replies = self._call("POST", "/v1/orders/batch", lines, "application/x-ndjson")
-        except BrokerUnavailable as error:
-            return [Submitted(each.order_id, None, error) for each in orders]
-        return [_result(*pair) for pair in zip(orders, replies, strict=True)]
+    def _submit_batch(self, orders: Sequence[Order]) -> list[SubmitResult]:
+        """A result for each. Those without a confirm are posted again until ``timeout``."""
+        until, pauses = self._until(), _pauses()
+        results: dict[int, SubmitResult] = {}
+        left = list(range(len(orders)))
+        while left:
+            try:
+                replies = self._post_batch([orders[number] for number in left], until)
+            except BrokerUnavailable as error:
+                replies = [SubmitResult(orders[number].order_id, None, error) for number in left]
+            results |= zip(left, replies, strict=True)
+            left = [n for n in left if isinstance(results[n].error, BrokerUnavailable)]
+            pause = next(pauses)
+            if self._clock.monotonic() + pause >= until:
+                break
+            self._sleep(pause)
+        return [results[number] for number in range(len(orders))]
 
-    def _call(
+    def _post_batch(self, orders: Sequence[Order], until: float) -> list[SubmitResult]:
+        lines = b"\n".join(_on_one_line(each.source) for each in orders)
+        with _traced("submit") as trace:
+            reply = self._request("POST", "/v1/orders/batch", until, lines, _NDJSON, trace)
+        if reply.status == 413 and len(orders) > 1:  # a proxy may take less than the server
+            half = len(orders) // 2
+            return self._post_batch(orders[:half], until) + self._post_batch(orders[half:], until)
+        try:
+            content = self._content(reply, lambda found: _is_batch(found, len(orders)))
+        except InvalidOrder as error:  # the one order is larger than a batch may be
+            return [SubmitResult(each.order_id, None, error) for each in orders]
+        return [_result(*each) for each in zip(orders, content, strict=True)]
+
+    def _until(self) -> float:
+        """The deadline of a call that begins now."""
+        return self._clock.monotonic() + self._timeout
+
+    def _request(
         self,
         method: str,
         path: str,
+        until: float,
         body: bytes | None = None,
         content_type: str | None = None,
-        *,
-        patience: float = 0.0,
-        missing_is_none: bool = False,
-    ) -> Any:
-        """The reply's content. Tries again until ``timeout``."""
-        until = self._monotonic() + self._timeout + patience
-        pause, longest = _PAUSE
-        while True:
-            left = until - self._monotonic()
-            try:
-                reply = self._send(method, path, body, content_type, max(0.1, left))
-                wait, why = _wait_of(reply), f"the server replied {reply.status_code}"
-            except requests.RequestException as error:
-                reply, wait, why = None, 0.0, f"the server cannot be reached: {_named(error)}"
-            if reply is not None and reply.status_code == 404 and missing_is_none:
-                return None
-            if reply is not None and reply.status_code not in _AGAIN:
-                return _content(reply)
-            wait = max(wait, pause * random.random())
-            pause = min(longest, pause * 2)
-            if self._monotonic() + wait >= until:
-                raise BrokerUnavailable(f"{why}; submit the same again")
-            self._sleep(wait)
+        trace: Mapping[str, str] | None = None,
+    ) -> "_Reply":
+        """The first reply that says more than to try again.
 
-    def _send(
-        self, method: str, path: str, body: bytes | None, content_type: str | None, left: float
-    ) -> requests.Response:
-        headers = {"Authorization": self._authorization, "Accept": "application/json"}
+        Raises:
+            BrokerUnavailable: there was none in time.
+            PosGatewayError: there can be none.
+        """
+        headers = {**_HEADERS, **(trace or {})}
         if content_type is not None:
             headers["Content-Type"] = content_type
-        return self._session().request(
-            method,
-            self._url + path,
-            data=body,
-            headers=headers,
-            timeout=(min(_CONNECT, left), left),
-            verify=self._verify,
-            # A redirect would turn a POST into a GET, or send the token elsewhere.
-            allow_redirects=False,
+        for tries, pause in enumerate(_pauses(), 1):
+            reply = self._try(method, path, until, body, headers)
+            if isinstance(reply, _Reply) and reply.status not in _AGAIN:
+                return reply
+            if isinstance(reply, _NoReply) and not reply.may_come:
+                raise PosGatewayError(f"{self._named()}: {reply.why}")
+            # Clients that were told the same time do not come at once.
+            wait = pause + (self._asked_for(reply) if isinstance(reply, _Reply) else 0.0)
+            if self._clock.monotonic() + wait >= until:
+                why = reply.why if isinstance(reply, _NoReply) else _said(reply)
+                raise BrokerUnavailable(
+                    f"{self._named()}: {why}, at try {tries} within {self._timeout:g} s; "
+                    "send the same again: that is harmless"
+                )
+            self._sleep(wait)
+        raise AssertionError("pauses have no end")
+
+    def _try(
+        self, method: str, path: str, until: float, body: bytes | None, headers: Mapping[str, str]
+    ) -> "_Reply | _NoReply":
+        """One request. Its errors are values: chained, they would show the request's headers."""
+        left = max(0.05, until - self._clock.monotonic())
+        connect = min(_CONNECT, left / 3)
+        try:
+            with (
+                self._sessions.one() as session,
+                session.request(
+                    method,
+                    self._url + path,
+                    data=body,
+                    headers=dict(headers),
+                    auth=self._bearer,
+                    timeout=(connect, left - connect),
+                    verify=self._verify,
+                    # The gateway has none. Followed, one would turn a POST into a GET without the
+                    # order, whose 200 would look like a taken order.
+                    allow_redirects=False,
+                    stream=True,
+                ) as reply,
+            ):
+                content = bytearray()
+                for chunk in reply.iter_content(_CHUNK):
+                    content += chunk
+                    if self._clock.monotonic() >= until:
+                        return _NoReply("its reply takes too long")
+                return _Reply(reply.status_code, reply.headers, bytes(content))
+        except OSError as error:  # requests' errors are such
+            return _no_reply(error)
+
+    def _asked_for(self, reply: "_Reply") -> float:
+        """Seconds that the server, or a proxy, asks to wait."""
+        asked = reply.headers.get("Retry-After", "").strip()
+        if asked.isascii() and asked.isdigit():
+            return float(asked[:9])
+        try:
+            at = parsedate_to_datetime(asked)
+            # By the same clock as the other, if the reply has its date.
+            now = reply.headers.get("Date")
+            since = parsedate_to_datetime(now) if now else self._clock.now()
+            return max(0.0, (at - since).total_seconds())
+        except (ValueError, TypeError):  # TypeError: one of them has no zone
+            return 0.0
+
+    def _content(self, reply: "_Reply", is_right: Callable[[Any], bool]) -> Any:
+        """What a reply says, if it is the gateway's. Raises its error."""
+        content = reply.content_as_json()
+        if 200 <= reply.status < 300 and is_right(content):
+            return content
+        if _is_problem(content) and not 200 <= reply.status < 300:
+            raise _error(content)
+        raise PosGatewayError(
+            f"{self._named()}: it is not the gateway that replied {reply.status}"
+            f"{_described(reply)}; check the URL ({PREFIX}HTTP_URL), and what is in between"
         )
 
-    def _session(self) -> requests.Session:
-        session: requests.Session | None = getattr(self._local, "session", None)
-        if session is None:
-            session = self._local.session = requests.Session()
-            self._sessions.append(session)
-        return session
+    def _named(self) -> str:
+        return f"the server at {mask_url(self._url)}"
+
+
+class _Bearer(AuthBase):
+    """Sets the header as the last thing, so that no error or local variable has the token.
+
+    With an ``auth``, requests takes none from ``~/.netrc``, which would replace the header.
+    """
+
+    def __init__(self, token: SecretStr) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token.get_secret_value()}"
+        return request
+
+
+class _Sessions:
+    """The sessions that no call uses at present. Safe from threads: a list's methods are."""
+
+    def __init__(self, given: requests.Session | None) -> None:
+        self._given = given
+        self._idle: list[requests.Session] = []
+        self._process = os.getpid()
+        self.is_closed = False
+
+    @contextmanager
+    def one(self) -> Iterator[requests.Session]:
+        """A session for one call."""
+        if self._given is not None:
+            yield self._given
+            return
+        session = self._take()
+        try:
+            yield session
+        finally:
+            self._idle.append(session)
+            if self.is_closed:
+                self.close()
+
+    def _take(self) -> requests.Session:
+        if self._process != os.getpid():  # the connections are the parent's, too
+            self._idle, self._process = [], os.getpid()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return requests.Session()
+
+    def close(self) -> None:
+        """Close them, and each other one when its call ends."""
+        self.is_closed = True
+        try:
+            while True:
+                self._idle.pop().close()
+        except IndexError:
+            return
+
+
+class _Reply(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+    def content_as_json(self) -> Any:
+        """None: it is no JSON."""
+        try:
+            return from_json(self.content)
+        except ValueError:
+            return None
+
+
+class _NoReply(NamedTuple):
+    why: str
+    #: Whether another try may have one.
+    may_come: bool = True
+
+
+_JSON, _NDJSON = "application/json", "application/x-ndjson"
+_HEADERS = {"Accept": _JSON, "User-Agent": f"pos-gateway/{__version__}"}
+
+
+def _server(given: str | None) -> str:
+    url: str = _given("http_url", given).rstrip("/")
+    parts = urlsplit(url)
+    problem = None
+    if not parts.hostname:
+        problem = "has no host; it is like https://orders.example.com"
+    elif parts.query or parts.fragment:
+        problem = "has a query or a fragment; leave out what comes from ? or # on"
+    elif parts.username is not None:
+        problem = f"has a user name; leave it out: the server takes a token ({PREFIX}TOKEN) only"
+    if problem:
+        raise InvalidSettings([FieldError(PREFIX + "HTTP_URL", problem, mask_url(url))])
+    return url
+
+
+def _token(given: str | None) -> SecretStr:
+    text: str = _given("token", given).get_secret_value().strip()
+    if not text or any(ord(each) not in _VISIBLE for each in text):
+        problem = "is no token: it is empty, or has blanks in it; pos-gateway tokens create has one"
+        raise InvalidSettings([FieldError(PREFIX + "TOKEN", problem)])
+    return SecretStr(text)
 
 
 def _given(name: str, value: str | None) -> Any:
@@ -249,20 +485,70 @@ def _given(name: str, value: str | None) -> Any:
     return found
 
 
+def _verification(verify: bool | str | Path) -> bool | str | None:
+    if isinstance(verify, bool):
+        # None: as the session and the environment have it, and they check it by default.
+        return None if verify else False
+    if not Path(verify).exists():
+        problem = "there is no such file; give the PEM file of the certificate's authority"
+        raise InvalidSettings([FieldError("verify", problem, str(verify))])
+    return str(verify)
+
+
 def _path(merchant_id: str, order_id: str) -> str:
     """Raises InvalidOrder."""
     for name, value in (("merchant_id", merchant_id), ("order_id", order_id)):
         if identifier(value) is None:
-            raise InvalidOrder([FieldError(name, "is no id", value)])
+            problem = "is no id: 1 to 128 visible ASCII characters, and no . or .. between slashes"
+            raise InvalidOrder([FieldError(name, problem, value)])
     return f"/v1/merchants/{quote(merchant_id, safe='')}/orders/{quote(order_id, safe='')}"
 
 
-def _parsed(order: Order | Mapping[str, Any]) -> Order | Submitted:
+def _parsed(order: Order | Mapping[str, Any]) -> Order | SubmitResult:
     try:
         return Order.parse(order)
     except InvalidOrder as error:
-        order_id = order.order_id if isinstance(order, Order) else str(order.get("order_id", ""))
-        return Submitted(order_id, None, error)
+        found = order.get("order_id") if isinstance(order, Mapping) else None
+        return SubmitResult(found if isinstance(found, str) else "", None, error)
+
+
+def _batches(orders: Iterable[Order]) -> Iterator[list[Order]]:
+    """As many at once as the server takes."""
+    batch: list[Order] = []
+    size = 0
+    for order in orders:
+        length = len(order.source) + 1
+        if batch and (len(batch) == BATCH or size + length > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(order)
+        size += length
+    if batch:
+        yield batch
+
+
+def _pauses() -> Iterator[float]:
+    """Exponential backoff with full jitter."""
+    longest = _PAUSE
+    while True:
+        yield longest * random.random()
+        longest = min(_LONGEST_PAUSE, longest * 2)
+
+
+@contextmanager
+def _traced(
+    action: str, order_id: str | None = None, merchant_id: str | None = None
+) -> Iterator[Mapping[str, str]]:
+    """The request's trace headers; in a program that uses OpenTelemetry, of a span in its own."""
+    if "opentelemetry.trace" not in sys.modules:
+        yield {}
+        return
+    from pos_gateway.telemetry.tracing import of_this_program  # noqa: PLC0415
+
+    with of_this_program().asking(action) as span:
+        span.says(order_id=order_id, merchant_id=merchant_id)
+        context = span.context
+        yield {} if context is None else context.headers
 
 
 def _on_one_line(order: bytes) -> bytes:
@@ -270,49 +556,120 @@ def _on_one_line(order: bytes) -> bytes:
     return order.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
-def _wait_of(reply: requests.Response) -> float:
-    """Seconds that the server asks for."""
-    asked = reply.headers.get("Retry-After", "")
-    return float(asked) if asked.isascii() and asked.isdigit() and len(asked) < 6 else 0.0
+def _has_state(content: Any) -> bool:
+    return _is_object(content) and isinstance(content.get("state"), str)
 
 
-def _named(error: requests.RequestException) -> str:
-    """Without the URL, which may have a password in it."""
-    return type(error).__name__
+def _is_object(content: Any) -> bool:
+    return isinstance(content, dict)
 
 
-def _content(reply: requests.Response) -> Any:
-    """What a request that needs no further try has come to. Raises its error."""
-    try:
-        content = from_json(reply.content)
-    except ValueError:
-        content = None
-    if reply.ok and content is not None and reply.status_code < 300:
-        return content
-    if not isinstance(content, dict) or "code" not in content:
-        raise PosGatewayError(
-            f"the reply is not the gateway's: {reply.status_code}, "
-            f"{reply.headers.get('Content-Type', 'no type')}; check the URL, and what is in between"
-        )
-    raise _error(content)
+def _is_page(content: Any) -> bool:
+    return (
+        _is_object(content)
+        and isinstance(content.get("events"), list)
+        and isinstance(content.get("next"), int)
+    )
+
+
+def _is_batch(content: Any, count: int) -> bool:
+    return (
+        isinstance(content, list)
+        and len(content) == count
+        and all(_is_problem(each) or _has_state(each) for each in content)
+    )
+
+
+def _is_problem(content: Any) -> bool:
+    """Whether it is a problem detail of the gateway's."""
+    return (
+        _is_object(content)
+        and isinstance(content.get("code"), str)
+        and isinstance(content.get("status"), int)
+        and isinstance(content.get("detail"), str)
+    )
+
+
+def _code(reply: _Reply) -> str | None:
+    content = reply.content_as_json()
+    return content["code"] if _is_problem(content) else None
+
+
+def _said(reply: _Reply) -> str:
+    content = reply.content_as_json()
+    detail = f", {content['detail']}" if _is_problem(content) else _described(reply)
+    return f"it replied {reply.status}{detail}"
+
+
+def _described(reply: _Reply) -> str:
+    if "Location" in reply.headers:
+        to = urlsplit(reply.headers["Location"])
+        return f" (a redirect to {to.scheme}://{to.hostname}{to.path}, which is not followed)"
+    return f" ({reply.headers.get('Content-Type', 'without a type')})"
 
 
 def _error(problem: Mapping[str, Any]) -> PosGatewayError:
+    detail = problem["detail"]
     match problem["status"]:
         case 401 | 403:
-            return Unauthorized(problem["detail"])
+            return Unauthorized(f"{PREFIX}TOKEN: {detail}")
         case 409:
-            return OrderDiffers(problem["detail"])
-        case 413 | 422 | 400:
-            named = problem.get("errors") or [{"field": WHOLE, "problem": problem["detail"]}]
-            return InvalidOrder([FieldError(each["field"], each["problem"]) for each in named])
-        case 429 | 503:
-            return BrokerUnavailable(problem["detail"])
+            return OrderDiffers(detail)
+        case 413:
+            return InvalidOrder([FieldError(WHOLE, detail)])
+        case 422 if problem["code"] != "invalid_request":
+            named = problem.get("errors") or [{"field": WHOLE, "problem": detail}]
+            return InvalidOrder(
+                [FieldError(e["field"], e["problem"], e.get("value", ABSENT)) for e in named]
+            )
+        case status if status in _AGAIN:
+            return BrokerUnavailable(detail)
         case _:
-            return PosGatewayError(problem["detail"])
+            return PosGatewayError(detail)
 
 
-def _result(order: Order, reply: Mapping[str, Any]) -> Submitted:
-    if reply["status"] < 300:
-        return Submitted(order.order_id, reply["state"])
-    return Submitted(order.order_id, None, _error(reply))
+def _result(order: Order, reply: Mapping[str, Any]) -> SubmitResult:
+    if _is_problem(reply):
+        return SubmitResult(order.order_id, None, _error(reply))
+    return SubmitResult(order.order_id, reply["state"])
+
+
+def _no_reply(error: OSError) -> _NoReply:
+    """Why there is none. Not requests' own words, which quote the URL."""
+    causes = list(_causes(error))
+    for each in causes:
+        if isinstance(each, ssl.SSLCertVerificationError):
+            why = f"its certificate is not trusted ({each.verify_message}); give its authority's"
+            return _NoReply(f"{why} PEM file as verify", may_come=False)
+    if isinstance(error, ValueError):  # an invalid URL, header or proxy
+        return _NoReply(f"it cannot be asked ({type(error).__name__})", may_come=False)
+    return _NoReply(next(filter(None, map(_reason, causes)), type(error).__name__))
+
+
+def _reason(error: BaseException) -> str | None:
+    """Why there is no reply, if this of its causes tells."""
+    match error:
+        case requests.ConnectTimeout():
+            return "it does not accept the connection in time"
+        case requests.Timeout() | TimeoutError():
+            return "it does not reply in time"
+        case gaierror():
+            return "its host is unknown"
+        case OSError(strerror=str(words)) if not isinstance(error, requests.RequestException):
+            return f"it cannot be reached: {words.lower()}"
+        case ConnectionError():
+            return "it closed the connection without a reply"
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and those it was made from, which libraries put into arguments, too."""
+    seen: set[int] = set()
+    todo: list[Any] = [error]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, BaseException) and id(each) not in seen:
+            seen.add(id(each))
+            yield each
+            todo += [*each.args, each.__cause__, each.__context__]
+            todo.append(getattr(each, "reason", None))

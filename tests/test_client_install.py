@@ -1,4 +1,4 @@
-"""What a backend installs: kombu and pydantic, and with them it submits orders."""
+"""What a backend installs: kombu, requests and pydantic, and with them it submits orders."""
 
 import re
 import subprocess
@@ -10,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.planting import ROOT
+from tests.server.scripted import Scripted
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -98,6 +99,41 @@ def test_the_client_submits_an_order_with_the_base_install(broker_url: str, trac
         also=("opentelemetry",) if traced else (),
     )
     assert (done.returncode, done.stdout) == (0, "0.0\n"), done.stderr
+
+
+def test_all_that_the_client_over_http_loads_is_in_the_base_install() -> None:
+    done = run(
+        "before = {*sys.modules}; import pos_gateway.http_client;"
+        "print(*sys.modules.keys() - before)"
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = {each.partition(".")[0] for each in done.stdout.split()}
+    assert "requests" in loaded
+    assert not loaded & {"kombu", "amqp", *packages_of_others()}
+    assert not [each for each in done.stdout.split() if each.endswith("_internals")]
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["plain", "traced"])
+def test_the_client_over_http_submits_an_order_with_the_base_install(traced: bool) -> None:
+    taken = b'{"order_id":"o1","merchant_id":"m1","state":"submitted"}'
+    server = Scripted((202, {}, taken))
+    begin = "import opentelemetry.trace\n" if traced else ""
+    try:
+        done = run(
+            f"{begin}from pos_gateway.http_client import HttpOrderClient\n"
+            "from tests.orders import an_order\n"
+            f"with HttpOrderClient({server.url!r}, 'pgw_x') as client:\n"
+            "    print(client.submit(an_order('o1')))\n"
+            "    client.cancel('o1', 'm1')\n",
+            also=("opentelemetry",) if traced else (),
+        )
+    finally:
+        server.close()
+    assert (done.returncode, done.stdout) == (0, "submitted\n"), done.stderr
+    assert [each.path for each in server.asked] == [
+        "/v1/orders",
+        "/v1/merchants/m1/orders/o1/cancel",
+    ]
 
 
 @pytest.mark.parametrize("missing", [(), ("click",)], ids=["all", "what a command imports later"])

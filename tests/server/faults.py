@@ -1,4 +1,4 @@
-"""Faults in the HTTP server's connections, each with the test that must find it.
+"""Faults in the HTTP server's connections and in its client, each with the test that must find it.
 
 ``python -m tests.server.faults`` tries them.
 """
@@ -6,6 +6,7 @@
 from tests.planting import Fault, try_all
 
 FILE = "server/uvicorn_internals"
+CLIENT = "http_client"
 
 FAULTS = [
     Fault(
@@ -162,6 +163,69 @@ FAULTS = [
         'named["ssl_handshake_timeout"] = self.handshake_timeout',
         "pass",
         "uvicorn_internals::a_tls_handshake_has_a_time_limit",
+    ),
+    Fault(
+        "the client's token is not replaced by ~/.netrc",
+        CLIENT,
+        "                    auth=self._bearer,",
+        "",
+        "http_client::netrc_does_not_replace_the_token",
+    ),
+    Fault(
+        "the client follows no redirect",
+        CLIENT,
+        "allow_redirects=False",
+        "allow_redirects=True",
+        "http_client::a_reply_that_is_not_the_gateways_is_told",
+    ),
+    Fault(
+        "a 2xx is the gateway's only if it has an order's state",
+        CLIENT,
+        "if 200 <= reply.status < 300 and is_right(content):",
+        "if 200 <= reply.status < 300 and content is not None:",
+        "http_client::a_reply_that_is_not_the_gateways_is_told",
+    ),
+    Fault(
+        "an order is unknown only if the gateway says so",
+        CLIENT,
+        'if reply.status == 404 and _code(reply) == "unknown_order":',
+        "if reply.status == 404:",
+        "http_client::a_reply_that_is_not_the_gateways_is_told",
+    ),
+    Fault(
+        "the client stops in time, whatever it is asked to wait",
+        CLIENT,
+        "if self._clock.monotonic() + wait >= until:",
+        "if self._clock.monotonic() >= until:",
+        "http_client::it_stops_in_time",
+    ),
+    Fault(
+        "a reply that trickles ends in time",
+        CLIENT,
+        "if self._clock.monotonic() >= until:\n                        return",
+        "if False:\n                        return",
+        "http_client::a_server_that_does_not_reply_is_left_in_time",
+    ),
+    Fault(
+        "the client waits for as long as it is asked to",
+        CLIENT,
+        "wait = pause + (self._asked_for(reply) if isinstance(reply, _Reply) else 0.0)",
+        "wait = pause",
+        "http_client::it_tries_again_as_it_is_asked_to",
+    ),
+    Fault(
+        "only the orders without a confirm are posted again",
+        CLIENT,
+        "left = [n for n in left if isinstance(results[n].error, BrokerUnavailable)]",
+        "left = [n for n in left if results[n].error]",
+        "http_client::orders_of_a_batch_without_a_confirm_are_posted_again",
+    ),
+    Fault(
+        "no traceback has the token",
+        CLIENT,
+        "return _no_reply(error)",
+        "raise BrokerUnavailable(str(error)) from error",
+        "http_client::no_error_has_the_token",
     ),
 ]
 

@@ -3,12 +3,14 @@
 import json
 import threading
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
+from pos_gateway.http_client import HttpOrderClient
 from pos_gateway.tokens.token import Role
 from testkit.merchants.client import SimulatedMerchants
 from tests.server.lab import SOON, Server, order, serving, token_for
@@ -68,6 +70,9 @@ def test_events_reach_pollers_and_streams_in_order_without_a_gap(lab: Lab, tmp_p
         assert [position for position, _ in seen] == list(range(1, COUNT + 1))
         assert [event["position"] for event in polled] == list(range(1, COUNT + 1))
         assert [event for _, event in seen] == polled
+        with HttpOrderClient(server.url, server.token) as client:
+            assert list(islice(client.events(), COUNT)) == polled
+            assert next(client.events(COUNT - 1)) == polled[-1]
         assert {event["type"] for event in polled} == {"order.accepted"}
         assert sorted(event["order_id"] for event in polled) == sorted(ids)
         assert all(event["order"]["customer"]["name"] == "Zoë" for event in polled)

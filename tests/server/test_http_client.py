@@ -1,13 +1,23 @@
 """The backend's client over HTTP: on a real server, and against one that is scripted."""
 
+import gc
 import json
+import logging
+import os
+import ssl
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
+import trustme
 
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
@@ -19,13 +29,65 @@ from pos_gateway.domain.errors import (
 )
 from pos_gateway.http_client import HttpOrderClient
 from testkit.servers.rabbitmq import RabbitMQ
-from tests.server.lab import Server, migrated, order, serving
+from tests.server.lab import SOON, Server, migrated, order, serving
+from tests.server.scripted import Scripted, nothing, silence, trickle
+
+TOKEN = "pgw_secret"
+TAKEN = (202, {}, json.dumps({"order_id": "o", "merchant_id": "m", "state": "submitted"}).encode())
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @pytest.fixture
 def client(server: Server) -> Iterator[HttpOrderClient]:
     with HttpOrderClient(server.url, server.token) as client:
         yield client
+
+
+@pytest.fixture
+def scripted() -> Iterator[Callable[..., Scripted]]:
+    servers: list[Scripted] = []
+
+    def make(*replies: Any, **others: Any) -> Scripted:
+        servers.append(Scripted(*replies, **others))
+        return servers[-1]
+
+    yield make
+    for each in servers:
+        each.close()
+
+
+class Time:
+    """A clock that goes on when one sleeps."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.at += seconds
+
+
+def problem(status: int, code: str, detail: str = "it is so", **others: Any) -> dict[str, Any]:
+    return {"status": status, "code": code, "detail": detail, **others}
+
+
+def refusal(status: int, code: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return status, named, json.dumps(problem(status, code)).encode()
+
+
+def replied(*parts: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    return 207, {}, json.dumps(parts).encode()
+
+
+# On a real server.
 
 
 def test_an_order_is_submitted_found_and_cancelled(client: HttpOrderClient, order_id: str) -> None:
@@ -36,7 +98,7 @@ def test_an_order_is_submitted_found_and_cancelled(client: HttpOrderClient, orde
     found = client.find(order_id, "m1")
     assert found is not None and found["state"] == "submitted"
     client.cancel(order_id, "m1")
-    client.cancel("a/b", "m%")
+    client.cancel("a/b", "m%", deliver_by=datetime(2099, 1, 1, tzinfo=UTC))
 
 
 def test_refusals_have_the_types_of_the_other_client(
@@ -45,13 +107,22 @@ def test_refusals_have_the_types_of_the_other_client(
     with pytest.raises(InvalidOrder) as caught:
         client.submit(order(order_id, currency="euro"))
     assert caught.value.field == "currency"
-    with pytest.raises(InvalidOrder, match="order_id"):
+    with pytest.raises(InvalidOrder, match="order_id: is no id"):
         client.cancel("..", "m1")
+    with pytest.raises(InvalidOrder, match=r"deliver_by.*got '2099"):  # the server has seen it
+        client.cancel(order_id, "m1", deliver_by=datetime(2099, 1, 1))
+    late = {"placed_at": "2020-01-01T00:00:00Z", "deliver_by": "2020-01-01T00:10:00Z"}
+    with pytest.raises(InvalidOrder, match="deliver_by: is in the past"):
+        client.submit(order(order_id, **late))
+    with pytest.raises(InvalidOrder, match="POS_GATEWAY_MAX_ORDER_BYTES"):
+        client.submit(order(order_id, x="x" * 300_000))
     client.submit(order(order_id))
     with pytest.raises(OrderDiffers, match=order_id):
         client.submit(order(order_id, total=1))
-    with pytest.raises(Unauthorized, match="begins with pgw_"):
+    with pytest.raises(Unauthorized, match=r"POS_GATEWAY_TOKEN: .*begins with pgw_"):
         HttpOrderClient(server.url, "nonsense").submit(order(order_id))
+    with pytest.raises(PosGatewayError, match="after: "):
+        next(client.events(-1))
 
 
 def test_many_orders_have_a_result_each(client: HttpOrderClient, order_id: str) -> None:
@@ -59,16 +130,27 @@ def test_many_orders_have_a_result_each(client: HttpOrderClient, order_id: str) 
     orders = [order(each) for each in ids]
     orders[3] = {"order_id": "wrong"}
     orders[5] = {**orders[4], "total": 1}
-    results = client.submit_many(orders)
+    results = client.submit_many(iter(orders))
     assert len(results) == len(orders)
     assert [n for n, each in enumerate(results) if each.error is not None] == [3, 5]
-    assert isinstance(results[3].error, InvalidOrder)
+    assert isinstance(results[3].error, InvalidOrder) and results[3].order_id == "wrong"
     assert isinstance(results[5].error, OrderDiffers)
     assert results[1099].state == "submitted" and results[1099].order_id == ids[1099]
+    assert client.submit_many([]) == []
+
+
+def test_many_large_orders_go_in_requests_that_the_server_takes(
+    client: HttpOrderClient, order_id: str
+) -> None:
+    large = [order(f"{order_id}-{n}", x="x" * 250_000) for n in range(80)]
+    large[7]["x"] = "x" * 20_000_000
+    results = client.submit_many(large)
+    assert [each.state for each in results] == ["submitted"] * 7 + [None] + ["submitted"] * 72
+    assert isinstance(results[7].error, InvalidOrder)
 
 
 def test_a_broker_that_is_away_is_a_503_in_time_and_back_a_202(
-    rabbitmq: RabbitMQ, tmp_path: Path, order_id: str
+    tmp_path: Path, order_id: str
 ) -> None:
     with RabbitMQ() as broker:
         database = migrated(f"sqlite:///{tmp_path}/gateway.db")
@@ -80,118 +162,344 @@ def test_a_broker_that_is_away_is_a_503_in_time_and_back_a_202(
             assert (refused.status_code, refused.json()["code"]) == (503, "broker_unavailable")
             assert refused.headers["retry-after"] == "1"
             assert server.get("/readyz").status_code == 503
-            with pytest.raises(BrokerUnavailable, match="submit the same again"):
-                HttpOrderClient(server.url, server.token, timeout=1).submit(second)
+            hasty = HttpOrderClient(server.url, server.token, timeout=1)
+            with pytest.raises(BrokerUnavailable, match="send the same again"):
+                hasty.submit(second)
+            [result] = hasty.submit_many([second])
+            assert isinstance(result.error, BrokerUnavailable)
+            assert hasty.find("o9", "m1") is None, "reading needs no broker"
             broker.start()
             server.wait_until_ready()  # without a request that would notice
             patient = HttpOrderClient(server.url, server.token, timeout=60)
             assert patient.submit(second) == "submitted"
+            assert [each.error for each in patient.submit_many([second])] == [None]
 
 
-class Scripted:
-    """An HTTP server that replies as it is told, and keeps what it was sent."""
-
-    def __init__(self, replies: list[tuple[int, dict[str, str], bytes]]) -> None:
-        self.replies = replies
-        self.requests: list[tuple[str, dict[str, str]]] = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                outer.requests.append((self.path, dict(self.headers)))
-                self.rfile.read(int(self.headers["Content-Length"]))
-                status, headers, body = outer.replies.pop(0)
-                self.send_response(status)
-                for name, value in {"Content-Length": str(len(body)), **headers}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-
-@pytest.fixture
-def scripted() -> Iterator[Callable[..., Scripted]]:
-    servers: list[Scripted] = []
-
-    def make(*replies: tuple[int, dict[str, str], bytes]) -> Scripted:
-        servers.append(Scripted(list(replies)))
-        return servers[-1]
-
-    yield make
-    for each in servers:
-        each.server.shutdown()
-        each.server.server_close()
-
-
-TAKEN = (202, {}, json.dumps({"order_id": "o", "merchant_id": "m", "state": "submitted"}).encode())
-
-
-class Time:
-    """A clock that goes on when one sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.slept: list[float] = []
-
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self.now += seconds
+# Retries, against a script.
 
 
 def test_it_tries_again_as_it_is_asked_to(scripted: Callable[..., Scripted]) -> None:
+    date = {"Date": "Sat, 31 Jan 2026 11:00:00 GMT", "Retry-After": "Sat, 31 Jan 2026 11:00:02 GMT"}
     server = scripted(
-        (429, {"Retry-After": "3"}, b"{}"), (503, {}, b"<html>"), (502, {}, b""), TAKEN
+        refusal(429, "rate_limited", Retry_After="3"),
+        (503, date, b"<html>"),
+        (502, {}, b""),
+        nothing,
+        refusal(500, "internal"),
+        refusal(408, "slow_request"),
+        (504, {"Retry-After": "in a while"}, b""),
+        TAKEN,
     )
     time = Time()
-    client = HttpOrderClient(server.url, "pgw_x", monotonic=lambda: time.now, sleep=time.sleep)
+    client = HttpOrderClient(server.url, TOKEN, timeout=30, clock=time, sleep=time.sleep)
     assert client.submit(order()) == "submitted"
-    assert len(server.requests) == 4
-    assert time.slept[0] >= 3
+    assert len(server.asked) == 8
+    assert len({each.body for each in server.asked}) == 1
+    assert 3 <= time.slept[0] <= 3.2
+    assert 2 <= time.slept[1] <= 2.4, "by the server's clock"
+    assert all(each <= 5 for each in time.slept[2:])
+    assert len({*time.slept}) == 7, "at random"
 
 
 def test_it_stops_in_time(scripted: Callable[..., Scripted]) -> None:
-    server = scripted(*[(503, {"Retry-After": "4"}, b"{}")] * 10)
+    server = scripted(refusal(503, "broker_unavailable", Retry_After="4"))
     time = Time()
-    client = HttpOrderClient(server.url, "pgw_x", monotonic=lambda: time.now, sleep=time.sleep)
-    with pytest.raises(BrokerUnavailable):
+    client = HttpOrderClient(server.url, TOKEN, clock=time, sleep=time.sleep)
+    with pytest.raises(BrokerUnavailable, match="replied 503, it is so, at try 3 within 10 s"):
         client.submit(order())
-    assert time.now <= 10
-    nowhere = HttpOrderClient(
-        "http://127.0.0.1:9", "pgw_x", monotonic=lambda: time.now, sleep=time.sleep
-    )
-    with pytest.raises(BrokerUnavailable, match="cannot be reached"):
+    assert time.at <= 10
+    nowhere = HttpOrderClient("http://127.0.0.1:9", TOKEN, clock=time, sleep=time.sleep)
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9: .*connection refused"):
         nowhere.submit(order())
 
 
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "words"),
     [
-        (200, {"Content-Type": "text/html"}, b"<html>welcome</html>"),
-        (301, {"Location": "http://127.0.0.1:9/"}, b""),
-        (404, {}, b"not here"),
+        (silence, "does not reply in time"),
+        (trickle, "takes too long"),
+        (nothing, "closed the connection"),
+    ],
+)
+def test_a_server_that_does_not_reply_is_left_in_time(
+    scripted: Callable[..., Scripted], reply: Any, words: str
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(BrokerUnavailable, match=words):
+        HttpOrderClient(scripted(reply).url, TOKEN, timeout=0.4).submit(order())
+    assert time.monotonic() - began < SOON
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ((200, {"Content-Type": "text/html"}, b"<html>welcome</html>"), "text/html"),
+        ((200, {}, b"{}"), "replied 200"),
+        ((200, {}, b"[]"), "replied 200"),
+        ((301, {"Location": "https://other.example.com/v1?a=b"}, b""), "to https://other.example"),
+        ((404, {}, b"not here"), "replied 404"),
+        ((401, {}, b'{"error": "log in"}'), "replied 401"),
     ],
 )
 def test_a_reply_that_is_not_the_gateways_is_told(
-    scripted: Callable[..., Scripted], reply: Any
+    scripted: Callable[..., Scripted], reply: Any, words: str
 ) -> None:
-    client = HttpOrderClient(scripted(reply).url, "pgw_secret")
-    with pytest.raises(PosGatewayError, match="not the gateway's") as caught:
-        client.submit(order())
-    assert "pgw_secret" not in str(caught.value) + repr(client) + repr(vars(caught.value))
+    server = scripted(reply)
+    client = HttpOrderClient(server.url, TOKEN)
+    for call in (
+        lambda: client.submit(order()),
+        lambda: client.submit_many([order()]),
+        lambda: client.find("o1", "m1"),
+        lambda: next(client.events()),
+    ):
+        with pytest.raises(PosGatewayError, match=f"not the gateway that .*{words}.*HTTP_URL"):
+            call()
+    assert len(server.asked) == 4, "none is asked for twice, and no redirect followed"
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orders_of_a_batch_without_a_confirm_are_posted_again(
+    scripted: Callable[..., Scripted],
+) -> None:
+    taken = {"status": 202, "order_id": "o", "merchant_id": "m", "state": "submitted"}
+    away = problem(503, "broker_unavailable")
+    server = scripted(
+        replied(taken, away, problem(409, "order_differs"), away),
+        replied(taken, away),
+        replied(away),
+    )
+    time = Time()
+    client = HttpOrderClient(server.url, TOKEN, clock=time, sleep=time.sleep)
+    first, second, third, fourth = client.submit_many([order(f"o{n}") for n in range(4)])
+    assert (first.state, second.state) == ("submitted", "submitted")
+    assert isinstance(third.error, OrderDiffers)
+    assert isinstance(fourth.error, BrokerUnavailable)
+    posted = [[json.loads(line)["order_id"] for line in a.body.split(b"\n")] for a in server.asked]
+    assert posted[:3] == [["o0", "o1", "o2", "o3"], ["o1", "o3"], ["o3"]]
+    assert time.at <= 10
+
+
+def test_a_batch_that_a_proxy_finds_too_large_goes_in_parts(
+    scripted: Callable[..., Scripted],
+) -> None:
+    taken = {"status": 202, "order_id": "o", "merchant_id": "m", "state": "submitted"}
+    html = (413, {"Content-Type": "text/html"}, b"<html>")
+    server = scripted(html, replied(taken), html, replied(taken), replied(taken))
+    results = HttpOrderClient(server.url, TOKEN).submit_many([order(f"o{n}") for n in range(3)])
+    assert [each.order_id for each in results if each.error is None] == ["o0", "o1", "o2"]
+    with pytest.raises(PosGatewayError, match="replied 413"):
+        HttpOrderClient(scripted(html).url, TOKEN).submit_many([order()])
+
+
+def test_events_go_on_behind_what_failed(
+    scripted: Callable[..., Scripted], caplog: pytest.LogCaptureFixture
+) -> None:
+    def page(*positions: int) -> tuple[int, dict[str, str], bytes]:
+        found = [{"position": each} for each in positions]
+        return 200, {}, json.dumps({"events": found, "next": positions[-1]}).encode()
+
+    server = scripted(page(1, 2), page(3), (502, {"Retry-After": "99"}, b"<html>"), page(4, 5))
+    time = Time()
+    client = HttpOrderClient(server.url, TOKEN, clock=time, sleep=time.sleep)
+    events = client.events(wait=90)
+    with caplog.at_level(logging.INFO, "pos_gateway.http_client"):
+        assert [each["position"] for each in islice(events, 5)] == [1, 2, 3, 4, 5]
+    assert [each.path for each in server.asked] == [
+        "/v1/events?after=0&limit=1000&wait=60",
+        "/v1/events?after=2&limit=1000&wait=60",
+        "/v1/events?after=3&limit=1000&wait=60",
+        "/v1/events?after=3&limit=250&wait=60",  # less, lest it was too much at once
+    ]
+    assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
+    assert TOKEN not in caplog.text
+    client.close()
+    assert list(events) == [], "it ends"
+
+
+# Connections.
+
+
+def test_threads_share_connections_and_calls_at_once_do_not(
+    scripted: Callable[..., Scripted],
+) -> None:
+    both = threading.Barrier(2)
+
+    def together(handler: Any) -> None:
+        both.wait(SOON)
+        status, _, body = TAKEN
+        handler.send_response(status)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    server = scripted(TAKEN, TAKEN, TAKEN, together)
+    with HttpOrderClient(server.url, TOKEN) as client:
+
+        def submit(count: int) -> None:
+            threads = [
+                threading.Thread(target=client.submit, args=(order(),)) for _ in range(count)
+            ]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join(SOON)
+
+        for _ in range(3):
+            submit(1)
+        assert len({each.port for each in server.asked}) == 1
+        submit(2)
+        assert len({each.port for each in server.asked}) == 2
+
+
+def test_a_fork_has_connections_of_its_own(scripted: Callable[..., Scripted]) -> None:
+    server = scripted(TAKEN)
+    program = f"""
+import os
+from pos_gateway.http_client import HttpOrderClient
+from tests.server.lab import order
+client = HttpOrderClient({server.url!r}, "x")
+client.submit(order("before"))
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+    client.submit(order("parent"))
+else:
+    client.submit(order("child"))
+    os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    before, child, parent = server.asked
+    assert before.port == parent.port != child.port
+
+
+def test_a_session_of_the_programs_own_is_used_and_left_open(
+    scripted: Callable[..., Scripted],
+) -> None:
+    server = scripted(TAKEN)
+    with requests.Session() as session:
+        session.headers["X-Of-The-Program"] = "yes"
+        with HttpOrderClient(server.url, TOKEN, session=session) as client:
+            client.submit(order())
+        [pool] = session.adapters["http://"].poolmanager.pools._container.values()
+        assert pool.pool is not None
+        assert server.asked[0].headers["X-Of-The-Program"] == "yes"
+        assert server.asked[0].headers["Authorization"] == f"Bearer {TOKEN}"
+
+
+def test_netrc_does_not_replace_the_token(
+    scripted: Callable[..., Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login someone password else\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    server = scripted(TAKEN)
+    HttpOrderClient(server.url, TOKEN).submit(order())
+    assert server.asked[0].headers["Authorization"] == f"Bearer {TOKEN}"
+
+
+def test_a_certificate_is_checked(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    server = scripted(TAKEN, tls=context)
+    time = Time()
+    with pytest.raises(PosGatewayError, match=r"certificate is not trusted .*as verify"):
+        HttpOrderClient(server.url, TOKEN, clock=time, sleep=time.sleep).submit(order())
+    assert time.slept == [], "another try would find the same certificate"
+    assert HttpOrderClient(server.url, TOKEN, verify=tmp_path / "ca.pem").submit(order())
+    with pytest.raises(InvalidSettings, match="verify: there is no such file"):
+        HttpOrderClient(server.url, TOKEN, verify=tmp_path / "other.pem")
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_the_trace_of_the_program_goes_with_an_order(
+    scripted: Callable[..., Scripted], is_traced: bool
+) -> None:
+    server = scripted(TAKEN)
+    program = f"""
+if {is_traced}:
+    from opentelemetry import context
+    from opentelemetry.trace.propagation import tracecontext as w3c
+    found = w3c.TraceContextTextMapPropagator().extract({{"traceparent": {PARENT!r}}})
+    context.attach(found)
+from pos_gateway.http_client import HttpOrderClient
+from tests.orders import an_order
+HttpOrderClient({server.url!r}, "x").submit(an_order("o1"))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert server.asked[0].headers.get("traceparent") == (PARENT if is_traced else None)
+
+
+# What it is given.
+
+
+def test_what_is_missing_or_wrong_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidSettings, match="POS_GATEWAY_HTTP_URL"):
         HttpOrderClient()
-    monkeypatch.setenv("POS_GATEWAY_HTTP_URL", "ftp://x")
-    with pytest.raises(InvalidSettings, match="http://"):
-        HttpOrderClient()
-    monkeypatch.setenv("POS_GATEWAY_HTTP_URL", "http://127.0.0.1:1")
+    for wrong, words in (
+        ("ftp://x", "http://"),
+        ("http://", "has no host"),
+        ("http://h/?a=b", "has a query"),
+        ("http://user:pass@h", "has a user name"),
+    ):
+        monkeypatch.setenv("POS_GATEWAY_HTTP_URL", wrong)
+        with pytest.raises(InvalidSettings, match=words) as caught:
+            HttpOrderClient()
+        assert "pass" not in str(caught.value)
+    monkeypatch.setenv("POS_GATEWAY_HTTP_URL", "http://127.0.0.1:1/")
     with pytest.raises(InvalidSettings, match="POS_GATEWAY_TOKEN"):
         HttpOrderClient()
+
+
+@pytest.mark.parametrize("token", ["pgw_se cret", "pgw_se\ncret", "pgw_sécret", " ", 12_345])
+def test_what_cannot_be_a_token_is_refused_unseen(token: Any) -> None:
+    with pytest.raises(InvalidSettings, match="POS_GATEWAY_TOKEN: ") as caught:
+        HttpOrderClient("http://127.0.0.1:1", token)
+    assert "cret" not in str(caught.value)
+    assert "12345" not in str(caught.value)
+
+
+def test_a_token_may_end_with_a_line_break(
+    scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a file has it that became a variable."""
+    server = scripted(TAKEN)
+    monkeypatch.setenv("POS_GATEWAY_HTTP_URL", server.url + "/")
+    monkeypatch.setenv("POS_GATEWAY_TOKEN", TOKEN + "\n")
+    HttpOrderClient().submit(order())
+    assert server.asked[0].path == "/v1/orders"
+    assert server.asked[0].headers["Authorization"] == f"Bearer {TOKEN}"
+
+
+@pytest.mark.parametrize(
+    "reply", [nothing, refusal(401, "unauthorized"), refusal(503, "x"), (200, {}, b"<html>")]
+)
+def test_no_error_has_the_token(scripted: Callable[..., Scripted], reply: Any) -> None:
+    client = HttpOrderClient(scripted(reply).url, TOKEN, timeout=0.3)
+    with pytest.raises(PosGatewayError) as caught:
+        client.submit(order())
+    shown = [repr(client), repr(vars(client))]
+    error: BaseException | None = caught.value
+    while error is not None:
+        sent = getattr(error, "request", None)  # requests' errors have it
+        shown += [repr(error), repr(vars(error)), repr(getattr(sent, "headers", None))]
+        traceback = error.__traceback__
+        while traceback is not None:  # as a tracker of errors shows them
+            if traceback.tb_frame.f_globals["__name__"] == "pos_gateway.http_client":
+                shown += map(repr, traceback.tb_frame.f_locals.values())
+            traceback = traceback.tb_next
+        error = error.__context__
+    assert TOKEN not in " ".join(shown)
+
+
+def test_a_client_that_is_dropped_leaves_no_connection(scripted: Callable[..., Scripted]) -> None:
+    client = HttpOrderClient(scripted(TAKEN).url, TOKEN)
+    client.submit(order())
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    client.close()
+    client.close()
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) < before  # noqa: PTH208
+    client.submit(order())  # as a program may that ends: it works, and leaves none either
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) < before  # noqa: PTH208
