@@ -1,4 +1,4 @@
-"""The commands of docs/http.md do what the page says."""
+"""The commands and programs of docs/http.md do what the page says."""
 
 import json
 import os
@@ -6,17 +6,73 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from pos_gateway.server.openapi import OPERATIONS, codes, document
+from testkit.merchants.client import SimulatedMerchants
 from tests.server.lab import Server, order
+from tests.worker.lab import Lab
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "http.md").read_text()
-SHELL = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-CURLS = [block for block in SHELL if block.startswith("curl")]
-[PYTHON] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+#: Orders whose events the consumers read.
+IDS = [f"e-{number}" for number in range(1, 6)]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+CURLS = [block for block in blocks("sh") if "curl" in block]
+
+
+class Program(NamedTuple):
+    """How a consumer of the page is run."""
+
+    language: str
+    file: str
+    #: What has to be installed for it.
+    needs: str
+    command: tuple[str, ...]
+    #: Makes the command's program first.
+    build: tuple[str, ...] = ()
+    #: What its failures are called.
+    failure: str = ""
+
+
+PROGRAMS = (
+    Program("python", "consumer.py", sys.executable, (sys.executable, "consumer.py")),
+    Program("js", "consumer.mjs", "node", ("node", "consumer.mjs")),
+    Program("go", "consumer.go", "go", ("./consumer",), ("go", "build", "consumer.go")),
+)
+
+
+@pytest.fixture(scope="module")
+def published(
+    server: Server,
+    module_url: str,
+    module_database: str,
+    simulated_merchants: SimulatedMerchants,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Server:
+    """The server, once a worker has delivered some orders."""
+    simulated_merchants.reset()
+    lab = Lab(module_url, module_database, simulated_merchants, tmp_path_factory.mktemp("worker"))
+    try:
+        lab.open_merchants("m-1")
+        with lab.worker():
+            for after, each in enumerate(IDS):
+                assert server.post("/v1/orders", order(each, "m-1")).status_code == 202
+                page = server.get(f"/v1/events?after={after}&wait=15").json()
+                assert page["next"] == after + 1, page
+    finally:
+        lab.close()
+    return server
 
 
 @pytest.fixture
@@ -28,30 +84,97 @@ def folder(server: Server, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_request_of_the_page_is_answered(server: Server, folder: Path) -> None:
-    assert len(CURLS) == 6
-    assert shutil.which("curl") is not None
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_every_request_of_the_page_is_answered(published: Server, folder: Path) -> None:
+    assert len(CURLS) == 7
     shown = []
     for block in CURLS:
         # --fail: a refusal is an error.
-        script = f"TOKEN=$(cat token)\nURL={server.url}\n{block.replace('curl -sS', 'curl -sSf')}"
+        commands = re.sub(r"URL=http\S+\n", "", block).replace("curl -sS", "curl -sSf")
+        script = f"TOKEN=$(cat token)\nURL={published.url}\n{commands}"
         done = subprocess.run(
             ["sh", "-euc", script], cwd=folder, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, f"{block}\n{done.stderr}"
         shown.append(done.stdout)
-    submitted, batch, cancelled, seen, page, _stream = shown
-    assert json.loads(submitted) == {"order_id": "o-1", "merchant_id": "m-1", "state": "submitted"}
+    ready, submitted, batch, cancelled, seen, page, stream = shown
+    assert json.loads(ready) == {"ready": True}
+    assert json.loads(submitted) == json.loads(blocks("json")[0])
     assert [each["status"] for each in json.loads(batch)] == [202] * 3
     assert json.loads(cancelled)["order_id"] == "o-1"
     assert {"state", "attempts", "events", "cancellation"} <= json.loads(seen).keys()
-    assert json.loads(page) == {"events": [], "next": 0}
+    events = json.loads(page)["events"]
+    assert [event["order_id"] for event in events] == IDS
+    assert json.loads(page)["next"] == len(IDS)
+    assert re.findall(r"^id: (\d+)$", stream, re.MULTILINE) == ["1", "2", "3", "4", "5"]
+    assert re.findall(r"^event: (.*)$", stream, re.MULTILINE) == ["order.accepted"] * 5
 
 
-def test_the_consumer_of_the_page_runs(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "consumer.py").write_text(PYTHON.replace('"wait": 30', '"wait": 0.1'))
-    environment = {**os.environ, "URL": server.url, "TOKEN": server.token}
-    with pytest.raises(subprocess.TimeoutExpired):  # it goes on for ever
-        subprocess.run(
-            [sys.executable, "consumer.py"], cwd=tmp_path, env=environment, check=True, timeout=3
+@pytest.fixture
+def reading(
+    published: Server, tmp_path: Path
+) -> Iterator[Callable[[Program, int], list[list[str]]]]:
+    """Runs a consumer until it has printed so many lines, and kills it."""
+
+    def read(program: Program, count: int) -> list[list[str]]:
+        environment = {**os.environ, "URL": published.url, "TOKEN": published.token}
+        process = subprocess.Popen(
+            program.command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
         )
+        assert process.stdout is not None
+        try:
+            return [process.stdout.readline().split() for _ in range(count)]
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+    yield read
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.language)
+def test_a_consumer_of_the_page_reads_events_and_goes_on_where_it_was(
+    program: Program, reading: Callable[[Program, int], list[list[str]]], tmp_path: Path
+) -> None:
+    if shutil.which(program.needs) is None:
+        pytest.skip(f"{program.needs} is not installed")
+    [source] = blocks(program.language)
+    (tmp_path / program.file).write_text(source)
+    if program.build:
+        subprocess.run(program.build, cwd=tmp_path, check=True, timeout=150)
+    wanted = [[str(n), "order.accepted", each] for n, each in enumerate(IDS, 1)]
+    assert reading(program, len(IDS)) == wanted
+    kept = tmp_path / "position"
+    assert kept.read_text() in {"4", "5"}, "the last one may not be kept yet"
+    kept.write_text("3")
+    assert reading(program, 2) == wanted[3:]
+
+
+def test_the_programs_have_the_syntax_of_their_languages() -> None:
+    """Also where they are not run."""
+    [python] = blocks("python")
+    compile(python, "docs/http.md", "exec")
+    for source in (*blocks("js"), *blocks("go")):
+        assert [source.count(each) for each in "({["] == [source.count(each) for each in ")}]"]
+
+
+@pytest.mark.parametrize(
+    ("block", "model"), [(0, "SubmittedView"), (2, "EventPage"), (3, "ProblemView")]
+)
+def test_the_replies_of_the_page_have_the_documents_shapes(block: int, model: str) -> None:
+    shown = json.loads(blocks("json")[block])
+    if model == "EventPage":  # shortened
+        assert set(shown["events"][0]) <= set(
+            document()["components"]["schemas"]["EventView"]["properties"]
+        )
+        return
+    schema = {"$ref": f"#/components/schemas/{model}", "components": document()["components"]}
+    Draft202012Validator(schema).validate(shown)
+
+
+def test_every_status_of_a_submission_is_on_the_page() -> None:
+    [submission] = [each for each in OPERATIONS if each.name == "submitOrder"]
+    table = PAGE.partition("| status | what it means")[2].partition("\n\n")[0]
+    limits = PAGE.partition("## What it takes on")[2]
+    listed = {int(each) for each in re.findall(r"\b[2-5]\d\d\b", table + limits)}
+    assert {*submission.replies, *codes(submission)} <= listed
