@@ -31,7 +31,6 @@ from urllib.parse import quote, urlsplit
 import requests
 from pydantic import SecretStr
 from pydantic_core import from_json, to_json
-from requests.auth import AuthBase
 
 from pos_gateway import __version__
 from pos_gateway.domain.errors import (
@@ -376,7 +375,7 @@ class HttpOrderClient:
         return f"the server at {mask_url(self._url)}"
 
 
-class _Bearer(AuthBase):
+class _Bearer:
     """Sets the header as the last thing, so that no error or local variable has the token.
 
     With an ``auth``, requests takes none from ``~/.netrc``, which would replace the header.
