@@ -305,11 +305,8 @@ class HttpOrderClient:
             # Clients that were told the same time do not come at once.
             wait = pause + (self._asked_for(reply) if isinstance(reply, _Reply) else 0.0)
             if self._clock.monotonic() + wait >= until:
-                why = reply.why if isinstance(reply, _NoReply) else _said(reply)
-                raise BrokerUnavailable(
-                    f"{self._named()}: {why}, at try {tries} within {self._timeout:g} s; "
-                    "send the same again: that is harmless"
-                )
+                tried = f"(try {tries} within {self._timeout:g} s)"
+                raise BrokerUnavailable(f"{self._named()}: {_failure(reply)} {tried}")
             self._sleep(wait)
         raise AssertionError("pauses have no end")
 
@@ -594,10 +591,15 @@ def _code(reply: _Reply) -> str | None:
     return content["code"] if _is_problem(content) else None
 
 
-def _said(reply: _Reply) -> str:
-    content = reply.content_as_json()
-    detail = f", {content['detail']}" if _is_problem(content) else _described(reply)
-    return f"it replied {reply.status}{detail}"
+def _failure(reply: _Reply | _NoReply) -> str:
+    """What a request failed of, and the remedy, which the gateway names itself."""
+    if isinstance(reply, _Reply) and _is_problem(content := reply.content_as_json()):
+        return f"it replied {reply.status}: {content['detail']}"
+    if isinstance(reply, _NoReply):
+        why = reply.why
+    else:
+        why = f"it replied {reply.status}{_described(reply)}"
+    return f"{why}; send the same again: that is harmless"
 
 
 def _described(reply: _Reply) -> str:

@@ -205,11 +205,13 @@ def test_it_stops_in_time(scripted: Callable[..., Scripted]) -> None:
     server = scripted(refusal(503, "broker_unavailable", Retry_After="4"))
     time = Time()
     client = HttpOrderClient(server.url, TOKEN, clock=time, sleep=time.sleep)
-    with pytest.raises(BrokerUnavailable, match="replied 503, it is so, at try 3 within 10 s"):
+    with pytest.raises(BrokerUnavailable, match=r"replied 503: it is so \(try 3 within 10 s\)"):
         client.submit(order())
     assert time.at <= 10
     nowhere = HttpOrderClient("http://127.0.0.1:9", TOKEN, clock=time, sleep=time.sleep)
-    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:9: .*connection refused"):
+    with pytest.raises(
+        BrokerUnavailable, match=r"127\.0\.0\.1:9: .*connection refused; send the same again"
+    ):
         nowhere.submit(order())
 
 
