@@ -59,7 +59,9 @@ class Submissions:
     def __init__(self, engine: Engine, payloads: Payloads) -> None:
         self._writer = Writer(engine, session=_SESSION, durable=False)
         self._payloads = payloads
-        self._find = _by_row if engine.dialect.name == "sqlite" else _at_once
+        is_sqlite = engine.dialect.name == "sqlite"
+        self._find = _by_row if is_sqlite else _at_once
+        self._forget = _FORGET.format("?" if is_sqlite else "%s")
 
     def write(self, orders: Sequence[Submitting], now: float) -> list[Known]:
         """Write those that are new; what was known of each, in order.
@@ -96,6 +98,14 @@ class Submissions:
             seen.add(key)
             answers.append(_known(order, before))
         return answers
+
+    def forget(self, orders: Sequence[Submitting]) -> None:
+        """Remove what was written for orders that were certainly not published.
+
+        Their ids are free again for an order with other content.
+        """
+        rows = [(each.merchant_id, each.order_id, each.digest) for each in orders]
+        self._writer.write(lambda cursor: cursor.executemany(self._forget, rows))
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -199,6 +209,9 @@ def _at_once(cursor: Any, rows: Sequence[dict[str, Any]]) -> list[Found]:
     found: list[Found] = cursor.execute(_AT_ONCE, (json.dumps(rows),)).fetchall()
     return found
 
+
+_FORGET = """
+delete from submissions where merchant_id = {0} and order_id = {0} and digest = {0}"""
 
 _PUT_ONE = _PUT.format(**{name: f":{name}" for name in _ROW}, from_rows="")
 _FIND_ONE = f"""

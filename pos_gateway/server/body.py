@@ -35,12 +35,14 @@ async def read_body(
     *,
     content_types: tuple[bytes, ...],
     count: Callable[[int], None],
+    setting: str = "",
 ) -> bytes:
     """The request's whole body.
 
     Args:
         limit: most bytes.
         content_types: those that are taken, without parameters.
+        setting: the variable that the limit comes from, if it is one.
         count: called with the number of bytes as they come. May raise Problem.
 
     Raises:
@@ -51,7 +53,7 @@ async def read_body(
     _require_type(headers, content_types)
     length = header(headers, b"content-length")
     if length is not None and int(length) > limit:  # the parser has refused what is no number
-        raise _too_large(limit)
+        raise _too_large(limit, setting)
     body, has_more = bytearray(), True
     while has_more:
         message = await receive()
@@ -60,7 +62,7 @@ async def read_body(
         body += message["body"]
         count(len(message["body"]))
         if len(body) > limit:
-            raise _too_large(limit)
+            raise _too_large(limit, setting)
         has_more = message["more_body"]
     return bytes(body)
 
@@ -83,6 +85,7 @@ def _require_type(headers: Iterable[tuple[bytes, bytes]], content_types: tuple[b
         raise Problem(415, "unsupported_encoding", detail, close=True)
 
 
-def _too_large(limit: int) -> Problem:
-    detail = f"the request's body has more than {limit} bytes (POS_GATEWAY_MAX_ORDER_BYTES)"
+def _too_large(limit: int, setting: str) -> Problem:
+    remedy = f"; {setting} would have to be larger" if setting else ""
+    detail = f"the request's body has more than {limit} bytes{remedy}"
     return Problem(413, "too_large", detail, close=True)

@@ -61,6 +61,8 @@ class Posted:
     #: The order to compare; None: a cancel request.
     order: Submitting | None = None
     is_compared: bool = False
+    #: It was not known before.
+    is_new: bool = False
     result: PostResult = PostResult.UNKNOWN
     #: The order's state, if it was known before.
     state: str | None = None
@@ -181,7 +183,7 @@ class Intake:
             metrics.http_uncompared.inc(len(comparable))
             return list(group)
         for each, answer in zip(comparable, known, strict=True):
-            each.is_compared = True
+            each.is_compared, each.is_new = True, not answer.is_known
             each.state = None if answer.state is None else answer.state.value
             verdict = _verdict(each, answer)
             if verdict is not None:
@@ -230,9 +232,21 @@ class Intake:
             self.problem = None
 
     def _fail(self, posted: Sequence[Posted], problem: str) -> None:
+        """Settle what was not written, for want of a connection."""
+        if problem != self.problem:
+            log.warning("broker.unavailable", error=problem)
         self.problem = problem
+        unwritten = [each.order for each in posted if each.order is not None and each.is_new]
+        if unwritten:
+            self._database.submit(self._forget, unwritten)
         for each in posted:
             self._settle(each, PostResult.UNKNOWN, error=problem)
+
+    def _forget(self, orders: Sequence[Submitting]) -> None:
+        try:
+            self._submissions.forget(orders)
+        except LedgerUnavailable as error:
+            log.warning("submissions.unavailable", error=str(error))
 
     def _connect(self) -> None:
         try:
@@ -252,9 +266,11 @@ class Intake:
         if error is None:
             self._settle(each, PostResult.STORED)
         elif isinstance(error, BrokerUnavailable) and each.writes < _WRITES:
+            each.is_new = False  # it may be stored
             self._queue.put([each])  # on a connection that turned out to be dead
         else:
             self._is_refused |= not isinstance(error, BrokerUnavailable)
+            log.warning("broker.unavailable", error=str(error))
             self._settle(each, PostResult.UNKNOWN, error=str(error))
 
     def _settle(self, each: Posted, verdict: PostResult, *, error: str | None = None) -> None:

@@ -84,7 +84,14 @@ class SubmitRoutes:
         """``POST /v1/orders``: 202 once the broker has stored it; 200 if it has ended."""
         self._access.require(scope["headers"], Capability.SUBMIT)
         with self._load.reading() as count:
-            body = await read_body(scope, receive, self._largest, content_types=_JSON, count=count)
+            body = await read_body(
+                scope,
+                receive,
+                self._largest,
+                content_types=_JSON,
+                count=count,
+                setting="POS_GATEWAY_MAX_ORDER_BYTES",
+            )
             with self._load.taking():
                 posted = self._posted(self._parsed(body), _trace(scope))
                 await self._intake.post((posted,))
@@ -116,7 +123,7 @@ class SubmitRoutes:
             posted = Posted(message.following(_trace(scope)))
             await self._intake.post((posted,))
         if posted.result is not PostResult.STORED:
-            raise _unavailable(posted)
+            raise _unavailable()
         return JsonReply(202, to_json({"order_id": order_id, "merchant_id": merchant_id}))
 
     async def _cancel_request(
@@ -215,7 +222,7 @@ def _reply(posted: Posted) -> JsonReply:
         raise Problem(
             422, "invalid_order", "deliver_by: is in the past, and the order was never submitted"
         )
-    raise _unavailable(posted)
+    raise _unavailable()
 
 
 def _result(posted: Posted) -> JsonReply:
@@ -227,9 +234,9 @@ def _result(posted: Posted) -> JsonReply:
     return JsonReply(reply.status, b'{"status":%d,' % reply.status + reply.body[1:])
 
 
-def _unavailable(posted: Posted) -> Problem:
-    why = posted.error or "no confirm came in time"
-    detail = f"the broker has not confirmed it ({why}); send the same again"
+def _unavailable() -> Problem:
+    # Without its error, which names the broker: the log has that.
+    detail = "the broker has not confirmed it; send the same again"
     return Problem(503, "broker_unavailable", detail, retry_after=1)
 
 

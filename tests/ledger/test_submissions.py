@@ -130,3 +130,10 @@ def test_old_rows_are_pruned_in_batches(engine: Engine, known: Submissions) -> N
     known.write([replace(ONE, order_id="young")], 9.0)
     assert list(prune_submissions(engine, 9.0, batch=2)) == [2, 2, 1]
     assert known.write([ONE, replace(ONE, order_id="young")], 10.0) == [NEW, SAME]
+
+
+def test_an_order_that_was_not_published_leaves_its_id_free(known: Submissions) -> None:
+    other = replace(ONE, digest="b" * 64)
+    known.write([ONE, replace(ONE, order_id="o2")], 1.0)
+    known.forget([ONE, replace(other, order_id="o2")])
+    assert known.write([other, replace(ONE, order_id="o2")], 2.0) == [NEW, SAME], "not another's"

@@ -168,8 +168,11 @@ def test_a_broker_that_is_away_is_a_503_in_time_and_back_a_202(
             [result] = hasty.submit_many([second])
             assert isinstance(result.error, BrokerUnavailable)
             assert hasty.find("o9", "m1") is None, "reading needs no broker"
+            assert server.post("/v1/orders", order(order_id + "-3")).status_code == 503
             broker.start()
             server.wait_until_ready()  # without a request that would notice
+            rebuilt = order(order_id + "-3", total=501)
+            assert server.post("/v1/orders", rebuilt).status_code == 202, "the first was not stored"
             patient = HttpOrderClient(server.url, server.token, timeout=60)
             assert patient.submit(second) == "submitted"
             assert [each.error for each in patient.submit_many([second])] == [None]
