@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pos_gateway.ledger.attempts import Attempt
+from pos_gateway.ledger.attempts import RecordedAttempt
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key
@@ -14,11 +14,11 @@ from tests.gate import Gate
 ACCEPTED = (201, {"status": "accepted", "id": "pos-1"})
 
 
-def attempts(gate: Gate, action: Action = Action.SUBMIT) -> list[Attempt]:
+def attempts(gate: Gate, action: Action = Action.SUBMIT) -> list[RecordedAttempt]:
     return OrderAdmin(gate.database, Payloads(Vault())).attempts(Key("m", "o1", action))
 
 
-def figures(found: list[Attempt]) -> list[tuple[Any, ...]]:
+def figures(found: list[RecordedAttempt]) -> list[tuple[Any, ...]]:
     return [(each.did, each.came, each.outcome, each.reason_code) for each in found]
 
 

@@ -1202,8 +1202,19 @@ SLOW = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def slow_clients(server: Server) -> Iterator[dict[str, list[Reply]]]:
-    """The replies of each, once it has ended."""
+def slow_clients(
+    module_url: str, module_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, list[Reply]]]:
+    """The replies of each, once it has ended.
+
+    On a server of their own: another test's clients may take the place of one that is idle.
+    """
+    log = tmp_path_factory.mktemp("slow") / "server.log"
+    with serving(module_url, module_database, log) as server:
+        yield from _slow_clients(server)
+
+
+def _slow_clients(server: Server) -> Iterator[dict[str, list[Reply]]]:
     found: dict[str, list[Reply]] = {}
 
     def misbehave(name: str, slow: Slow) -> None:

@@ -18,8 +18,8 @@ from gevent.event import AsyncResult, Event
 from structlog.testing import capture_logs
 
 from pos_gateway.adapters.clover import CloverAdapter
-from pos_gateway.adapters.protocol import AdmissionLimits as PosLimits
 from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.adapters.protocol import Limits as PosLimits
 from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.limits import AdmissionLimits
