@@ -52,6 +52,8 @@ class Backend:
         self.told: dict[Name, list[dict[str, Any]]] = defaultdict(list)
         #: The positions of all events, each where it came first.
         self.positions: dict[int, None] = {}
+        #: Those that came first as a redelivery, for which a broker promises no order.
+        self.redelivered: set[int] = set()
         #: Orders of which an end, or a doubt, was told.
         self._settled: set[Name] = set()
         self._open: set[Name] = set()
@@ -183,7 +185,10 @@ class Backend:
         name = event["merchant_id"], event["order_id"]
         with self._news:
             self.told[name].append(event)
-            self.positions.setdefault(event["position"])
+            if event["position"] not in self.positions:
+                self.positions[event["position"]] = None
+                if message.delivery_info["redelivered"]:
+                    self.redelivered.add(event["position"])
             if event["type"] in TERMINAL or event["type"] == IN_DOUBT:
                 self._settled.add(name)
                 self._open.discard(name)

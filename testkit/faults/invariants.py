@@ -4,13 +4,15 @@
    expired is in ``orders.dead``, and nothing else is.
 2. A POS made an order once at most, whatever it offers against a second time.
 3. What was told of an order, repeats aside, came in the order in which it was written; and all
-   events, repeats aside, by their positions, without a gap.
+   events, repeats aside, by their positions, without a gap. One that a broker had delivered to a
+   connection that was lost may come behind later ones (docs/consuming-events.md).
 4. The ledger says what the POS says.
 5. Merchants that were healthy had all of their orders accepted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from testkit.faults.backend import IN_DOUBT, TERMINAL, Name, distinct
@@ -37,7 +39,9 @@ class Evidence:
     #: Ids of the orders in ``orders.dead``; None if that was not asked for.
     dead: Collection[str] | None = None
     #: The events' positions in the order in which each came first.
-    positions: Iterable[int] = ()
+    positions: Collection[int] = ()
+    #: Those of them that came first as a redelivery.
+    redelivered: Collection[int] = ()
 
 
 @dataclass(slots=True)
@@ -91,11 +95,8 @@ def judge(
         if healthy(name[0]) and (entry is None or entry.state != "accepted"):
             verdict.held_up.append(f"{name}: at a healthy merchant it is {_state(entry)}")
     for name, events in evidence.told.items():
-        _sequence(verdict, name, [event["id"] for event in distinct(events)], evidence.books)
-    for nth, position in enumerate(evidence.positions, 1):
-        if position != nth:
-            verdict.out_of_order.append(f"position {position} came as the {nth}th")
-            break
+        _sequence(verdict, name, events, evidence)
+    _positions(verdict, evidence)
     for name, record in evidence.at_pos.items():
         if record["creates"] > 1:
             verdict.doubled.append(f"{name}: made {record['creates']} times")
@@ -125,12 +126,27 @@ def _set_aside(verdict: Verdict, name: Name, entry: Entry | None, evidence: Evid
         verdict.lost.append(f"{name}: {_state(entry)}, but {where} orders.dead")
 
 
-def _sequence(verdict: Verdict, name: Name, told: list[str], books: Books) -> None:
-    written = list(books.events.get(name, ()))
-    if strange := set(told) - set(written):
+def _sequence(
+    verdict: Verdict, name: Name, events: Sequence[dict[str, Any]], evidence: Evidence
+) -> None:
+    written = list(evidence.books.events.get(name, ()))
+    told = distinct(events)
+    if strange := {event["id"] for event in told} - set(written):
         verdict.out_of_order.append(f"{name}: told {len(strange)} events that were never written")
-    elif told != [event for event in written if event in told]:
-        verdict.out_of_order.append(f"{name}: told {told}, written {written}")
+    in_turn = [event["id"] for event in told if event["position"] not in evidence.redelivered]
+    if in_turn != [event for event in written if event in in_turn]:
+        verdict.out_of_order.append(f"{name}: told {in_turn}, written {written}")
+
+
+def _positions(verdict: Verdict, evidence: Evidence) -> None:
+    came = set(evidence.positions)
+    if missing := set(range(1, max(came, default=0) + 1)) - came:
+        verdict.out_of_order.append(f"positions {sorted(missing)[:5]} never came")
+    in_turn = [each for each in evidence.positions if each not in evidence.redelivered]
+    for earlier, later in pairwise(in_turn):
+        if later < earlier:
+            verdict.out_of_order.append(f"position {later} came behind {earlier}")
+            break
 
 
 def _truth(verdict: Verdict, name: Name, books: Books, record: Mapping[str, Any]) -> None:

@@ -184,6 +184,7 @@ class Site:
             self.listed_in_doubt(),
             self.backend.dead_letters(),
             self.backend.positions,
+            self.backend.redelivered,
         )
         return invariants.judge(evidence, healthy=lambda m: all_healthy and "flaky" not in m)
 

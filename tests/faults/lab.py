@@ -95,6 +95,7 @@ class FaultLab(Lab):
             books.read(self._engine),
             invariants.records(self.merchants.orders()),
             positions=self.backend.positions,
+            redelivered=self.backend.redelivered,
         )
         verdict = invariants.judge(evidence, healthy=healthy)
         assert not verdict.broken, str(verdict)

@@ -19,7 +19,7 @@ def entry(state: str, reason: str | None = None) -> Entry:
 def evidence(state: str, *, told: list[str] | None = None, creates: int = 0) -> Evidence:
     """One order that came to this state, was told so, and was made so often at its POS."""
     kinds = [f"order.{state}"] if told is None else told
-    events = [{"id": kind, "type": kind} for kind in kinds]
+    events = [{"id": kind, "type": kind, "position": n} for n, kind in enumerate(kinds, 1)]
     record: dict[str, Any] = {"creates": creates, "state": "accepted"}
     return Evidence(
         placed=[ORDER],
@@ -84,6 +84,14 @@ def test_positions_that_do_not_come_one_by_one_are_out_of_order(positions: list[
     found = judge(replace(evidence("accepted", creates=1), positions=positions))
     assert len(found.out_of_order) == 1
     assert not judge(replace(evidence("accepted", creates=1), positions=[1, 2])).broken
+
+
+def test_only_a_redelivered_event_may_come_behind_later_ones() -> None:
+    sound = evidence("accepted", told=["order.in_doubt", "order.accepted"], creates=1)
+    late = replace(sound, told={ORDER: sound.told[ORDER][::-1]}, positions=[2, 1])
+    assert len(judge(late).out_of_order) == 2
+    assert len(judge(replace(late, redelivered={2})).out_of_order) == 0
+    assert len(judge(replace(late, positions=[2], redelivered={1})).out_of_order) == 1
 
 
 def test_an_order_in_doubt_of_which_no_worker_died_is_named() -> None:
