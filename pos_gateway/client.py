@@ -10,7 +10,6 @@
 The message format is in ``docs/wire-format.md`` for backends in other languages.
 """
 
-import sys
 import types
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -27,6 +26,7 @@ from pos_gateway.domain.split import Split, in_canary
 from pos_gateway.routing.splits import SplitWatch
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.settings import setting
+from pos_gateway.telemetry.program_span import program_span
 
 __all__ = ["OrderClient", "in_canary"]
 
@@ -131,15 +131,8 @@ class OrderClient:
         self._publish("cancel", message, merchant_id)
 
     def _publish(self, action: str, message: Message, merchant_id: str) -> None:
-        """Publish; in a program that uses OpenTelemetry, within its current span."""
-        if "opentelemetry.trace" not in sys.modules:
-            self._publisher.publish(message, timeout=self._timeout)
-            return
-        from pos_gateway.telemetry.tracing import of_this_program  # noqa: PLC0415
-
-        with of_this_program().asking(action) as span:
-            span.says(order_id=message.message_id, merchant_id=merchant_id)
-            self._publisher.publish(message.following(span.context), timeout=self._timeout)
+        with program_span(action, message.message_id, merchant_id) as context:
+            self._publisher.publish(message.following(context), timeout=self._timeout)
 
     @property
     def split(self) -> Split:

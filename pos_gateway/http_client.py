@@ -15,7 +15,6 @@ import logging
 import os
 import random
 import ssl
-import sys
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,20 +42,19 @@ from pos_gateway.domain.errors import (
     PosGatewayError,
     Unauthorized,
 )
+from pos_gateway.domain.http_limits import BATCH, BATCH_BYTES, LONGEST_WAIT, PAGE
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.record import WHOLE, identifier
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.settings import PREFIX, setting
+from pos_gateway.telemetry.program_span import program_span
 
 __all__ = ["HttpOrderClient", "SubmitResult"]
 
 logger = logging.getLogger(__name__)
 
-#: Most orders of one request, and most bytes: the server's limits.
-BATCH, BATCH_BYTES = 1000, 16 * 1024 * 1024
-#: Most events of one request, and most seconds that it waits for one: the server's limits.
-PAGE, LONGEST_WAIT = 1000, 60.0
 #: Seconds between two tries: up to the first, doubling up to the second, at random.
 _PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 #: Statuses after which the same request may succeed. 502 and 504 are a proxy's.
@@ -144,7 +142,7 @@ class HttpOrderClient:
         """
         parsed = Order.parse(order)
         until = self._until()
-        with _traced("submit", parsed.order_id, parsed.merchant_id) as trace:
+        with program_span("submit", parsed.order_id, parsed.merchant_id) as trace:
             reply = self._request("POST", "/v1/orders", until, parsed.source, _JSON, trace)
         return str(self._content(reply, _has_state)["state"])
 
@@ -181,7 +179,7 @@ class HttpOrderClient:
         body = {} if deliver_by is None else {"deliver_by": deliver_by.isoformat()}
         path = _path(merchant_id, order_id) + "/cancel"
         until = self._until()
-        with _traced("cancel", order_id, merchant_id) as trace:
+        with program_span("cancel", order_id, merchant_id) as trace:
             reply = self._request("POST", path, until, to_json(body), _JSON, trace)
         self._content(reply, _is_object)
 
@@ -263,7 +261,7 @@ class HttpOrderClient:
 
     def _post_batch(self, orders: Sequence[Order], until: float) -> list[SubmitResult]:
         lines = b"\n".join(_on_one_line(each.source) for each in orders)
-        with _traced("submit") as trace:
+        with program_span("submit") as trace:
             reply = self._request("POST", "/v1/orders/batch", until, lines, _NDJSON, trace)
         if reply.status == 413 and len(orders) > 1:  # a proxy may take less than the server
             half = len(orders) // 2
@@ -285,7 +283,7 @@ class HttpOrderClient:
         until: float,
         body: bytes | None = None,
         content_type: str | None = None,
-        trace: Mapping[str, str] | None = None,
+        trace: TraceContext | None = None,
     ) -> "_Reply":
         """The first reply that says more than to try again.
 
@@ -293,7 +291,7 @@ class HttpOrderClient:
             BrokerUnavailable: there was none in time.
             PosGatewayError: there can be none.
         """
-        headers = {**_HEADERS, **(trace or {})}
+        headers = {**_HEADERS, **(trace.headers if trace else {})}
         if content_type is not None:
             headers["Content-Type"] = content_type
         for tries, pause in enumerate(_pauses(), 1):
@@ -302,7 +300,7 @@ class HttpOrderClient:
                 return reply
             if isinstance(reply, _NoReply) and not reply.may_come:
                 raise PosGatewayError(f"{self._named()}: {reply.why}")
-            # Clients that were told the same time do not come at once.
+            # Clients that were given the same time do not come at once.
             wait = pause + (self._asked_for(reply) if isinstance(reply, _Reply) else 0.0)
             if self._clock.monotonic() + wait >= until:
                 tried = f"(try {tries} within {self._timeout:g} s)"
@@ -531,22 +529,6 @@ def _pauses() -> Iterator[float]:
         longest = min(_LONGEST_PAUSE, longest * 2)
 
 
-@contextmanager
-def _traced(
-    action: str, order_id: str | None = None, merchant_id: str | None = None
-) -> Iterator[Mapping[str, str]]:
-    """The request's trace headers; in a program that uses OpenTelemetry, of a span in its own."""
-    if "opentelemetry.trace" not in sys.modules:
-        yield {}
-        return
-    from pos_gateway.telemetry.tracing import of_this_program  # noqa: PLC0415
-
-    with of_this_program().asking(action) as span:
-        span.says(order_id=order_id, merchant_id=merchant_id)
-        context = span.context
-        yield {} if context is None else context.headers
-
-
 def _on_one_line(order: bytes) -> bytes:
     # JSON has line breaks between its parts only.
     return order.replace(b"\r", b" ").replace(b"\n", b" ")
@@ -648,7 +630,7 @@ def _no_reply(error: OSError) -> _NoReply:
 
 
 def _reason(error: BaseException) -> str | None:
-    """Why there is no reply, if this of its causes tells."""
+    """Why there is no reply, if this one of its causes has it."""
     match error:
         case requests.ConnectTimeout():
             return "it does not accept the connection in time"

@@ -14,11 +14,12 @@ from starlette.exceptions import HTTPException
 
 from pos_gateway import __version__
 from pos_gateway.domain.errors import FieldError
+from pos_gateway.domain.http_limits import LONGEST_WAIT, PAGE
 from pos_gateway.domain.record import identifier
 from pos_gateway.server.access import Access
 from pos_gateway.server.asgi import internal
 from pos_gateway.server.body import Disconnected, disconnected
-from pos_gateway.server.following import LONGEST_WAIT, PAGE, Following
+from pos_gateway.server.following import Following
 from pos_gateway.server.openapi import document
 from pos_gateway.server.orders import Orders, shown_to
 from pos_gateway.server.problems import Problem

@@ -10,14 +10,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server.problems import Problem
 
 #: Seconds between two reads while a client listens, and after one that failed.
 POLL, AGAIN = 0.05, 1.0
 #: Seconds between two times at which all clients that wait are woken.
 HEARTBEAT = 15.0
-#: Most events of a page, and most seconds that a request waits for one.
-PAGE, LONGEST_WAIT = 1000, 60.0
 #: Most events that are kept, and most bytes of them.
 KEPT, KEPT_BYTES = 5000, 16 * 1024 * 1024
 
@@ -36,7 +35,7 @@ class Event(NamedTuple):
     body: bytes
 
 
-#: Published events behind a position, at most so many, in order.
+#: The published events behind a position (the first argument), in order; the second: at most.
 Read = Callable[[int, int], Awaitable[Sequence[Event]]]
 #: A client's wait, which any cause may end.
 Waiter = asyncio.Future[None]
@@ -114,7 +113,7 @@ class Following:
     def stop(self) -> None:
         """Wake all who wait. Idempotent."""
         self.is_stopping = True
-        self._tell()
+        self._wake()
         if self._task is not None:
             self._task.cancel()
 
@@ -148,14 +147,14 @@ class Following:
         try:
             if self._from is None:
                 self._from = self._seen = await self.last()
-                self._tell()  # who has waited meanwhile reads once more
+                self._wake()  # who has waited meanwhile reads once more
             events = await self._read(self._seen, PAGE)
         except Problem:
             return AGAIN
         for event in events:
             self._keep(event)
         if events:
-            self._tell()
+            self._wake()
         return 0.0 if len(events) == PAGE else POLL
 
     def _beat(self) -> None:
@@ -163,7 +162,7 @@ class Following:
         if now >= self._beat_at:
             self._beat_at = now + HEARTBEAT
             self.beats += 1
-            self._tell()
+            self._wake()
 
     def _keep(self, event: Event) -> None:
         self._kept.append(event)
@@ -174,14 +173,14 @@ class Following:
             self._bytes -= len(dropped.body)
             self._from = dropped.position
 
-    def _tell(self) -> None:
+    def _wake(self) -> None:
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             end(waiter)
 
 
 def page_of(read: Callable[[int, int], Sequence[Event]], after: int, most: int) -> Sequence[Event]:
-    """The events behind a position: at most so many, and few where they are large."""
+    """The events behind a position: ``most`` at most, and few where they are large."""
     page: list[Event] = []
     size = 0
     while len(page) < most and size < PAGE_BYTES:

@@ -8,10 +8,9 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from pos_gateway import __version__
+from pos_gateway.domain.http_limits import BATCH, LONGEST_WAIT, PAGE
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.server import views
-from pos_gateway.server.following import LONGEST_WAIT, PAGE
-from pos_gateway.server.submitting import BATCH
 
 _REF = "#/components/schemas/{model}"
 _LONGEST_POSITION = 2**63 - 1

@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from urllib.parse import parse_qs
 
+from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server.access import Access
 from pos_gateway.server.body import Receive, Scope, Send, disconnected, header
-from pos_gateway.server.following import AGAIN, PAGE, Event, Following, end
+from pos_gateway.server.following import AGAIN, Event, Following, end
 from pos_gateway.server.orders import shown_to
 from pos_gateway.server.problems import Problem
 from pos_gateway.telemetry import metrics

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server import following
-from pos_gateway.server.following import CHUNK, PAGE, PAGE_BYTES, Event, Following, page_of
+from pos_gateway.server.following import CHUNK, PAGE_BYTES, Event, Following, page_of
 
 
 def events(first: int, last: int, size: int = 10) -> list[Event]:
