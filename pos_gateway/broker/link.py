@@ -46,7 +46,7 @@ class Confirm:
         return self._latch.acquire(timeout=max(0.0, seconds))
 
 
-class ToldConfirm(Confirm):
+class CallbackConfirm(Confirm):
     """A confirm without a waiting caller: it calls, on the thread that settles it."""
 
     __slots__ = ("_call",)

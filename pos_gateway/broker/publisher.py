@@ -17,7 +17,7 @@ from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.link import AmqpLink, Confirm, Link, MemoryLink, ToldConfirm
+from pos_gateway.broker.link import AmqpLink, CallbackConfirm, Confirm, Link, MemoryLink
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.domain.errors import (
@@ -172,21 +172,22 @@ class Publisher:
     def start(
         self,
         messages: Sequence[Message],
-        told: Callable[[Message, PublishError | None], None],
+        on_confirm: Callable[[Message, PublishError | None], None],
     ) -> None:
-        """Write messages, and wait for no confirm: ``told`` gets each message once, with its error.
+        """Write messages, and wait for no confirm.
 
-        None: it is stored. ``told`` is called on the thread that reads confirms, or on this one for
-        those that could not be written; it must neither block nor raise. A message may be stored
-        although its error is BrokerUnavailable. After another error call ``renew`` before the next.
+        ``on_confirm`` gets each message once, with its error; None: it is stored. It is called on
+        the thread that reads confirms, or on this one for those that could not be written, and must
+        neither block nor raise. A message may be stored although its error is BrokerUnavailable.
+        After another error call ``renew`` before the next.
 
         Raises:
-            BrokerUnavailable: there is no connection. ``told`` was not called.
+            BrokerUnavailable: there is no connection. ``on_confirm`` was not called.
         """
         self._mind_forks()
         with self._lock:
             link, _ = self._connected()
-            confirms = [ToldConfirm(message, told) for message in messages]
+            confirms = [CallbackConfirm(message, on_confirm) for message in messages]
             try:
                 with link.together():
                     for confirm in confirms:

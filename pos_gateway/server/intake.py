@@ -66,8 +66,7 @@ class Posted:
     result: PostResult = PostResult.UNKNOWN
     #: The order's state, if it was known before.
     state: str | None = None
-    #: Why it is not known to be stored.
-    error: str | None = None
+    #: The request that waits for it; None: none does any more.
     request: "_Request | None" = None
     writes: int = 0
 
@@ -102,7 +101,8 @@ class Intake:
         self._database = ThreadPoolExecutor(1, "submissions")
         #: The look-up that the database has not answered in time.
         self._late: Future[list[Known]] | None = None
-        self._settled: deque[Posted] = deque()
+        #: Results on their way to the event loop, which alone sets them.
+        self._settled: deque[tuple[Posted, PostResult]] = deque()
         self._is_woken = False
         #: Messages that are written and not confirmed, by the message.
         self._written: dict[int, Posted] = {}
@@ -127,7 +127,7 @@ class Intake:
         self._submissions.close()
 
     async def post(self, posted: Sequence[Posted]) -> None:
-        """Return once each has its verdict, ``TIMEOUT`` seconds later at the latest."""
+        """Return once each has its result, ``TIMEOUT`` seconds later at the latest."""
         loop = asyncio.get_running_loop()
         request = _Request(len(posted), loop.create_future())
         for each in posted:
@@ -148,11 +148,11 @@ class Intake:
             group, stopping = self._next_group()
             try:
                 self._publish(self._to_publish(group))
-            except Exception as error:
-                # Any error: requests would wait for a thread that has ended.
+            except Exception:  # any error: requests would wait for a thread that has ended
                 log.exception("intake.failed")
                 for each in group:
-                    self._settle(each, PostResult.UNKNOWN, error=repr(error))
+                    self._written.pop(id(each.message), None)
+                    self._settle(each, PostResult.UNKNOWN)
 
     def _next_group(self) -> tuple[list[Posted], bool]:
         group: list[Posted] = []
@@ -182,13 +182,15 @@ class Intake:
         if known is None:
             metrics.http_uncompared.inc(len(comparable))
             return list(group)
+        unpublished = set()
         for each, answer in zip(comparable, known, strict=True):
             each.is_compared, each.is_new = True, not answer.is_known
             each.state = None if answer.state is None else answer.state.value
-            verdict = _verdict(each, answer)
-            if verdict is not None:
-                self._settle(each, verdict)
-        return [each for each in group if each.result is PostResult.UNKNOWN]
+            result = _result_before(each, answer)
+            if result is not None:
+                unpublished.add(each)
+                self._settle(each, result)
+        return [each for each in group if each not in unpublished]
 
     def _look_up(self, orders: list[Submitting]) -> list[Known] | None:
         """What is known of these; None: the database does not say in time."""
@@ -222,7 +224,7 @@ class Intake:
             each.writes += 1
             self._written[id(each.message)] = each
         try:
-            self._publisher.start([each.message for each in posted], self._on_told)
+            self._publisher.start([each.message for each in posted], self._on_confirm)
         except PublishError as error:
             for each in posted:
                 self._written.pop(id(each.message), None)
@@ -236,17 +238,24 @@ class Intake:
         if problem != self.problem:
             log.warning("broker.unavailable", error=problem)
         self.problem = problem
-        unwritten = [each.order for each in posted if each.order is not None and each.is_new]
-        if unwritten:
-            self._database.submit(self._forget, unwritten)
-        for each in posted:
-            self._settle(each, PostResult.UNKNOWN, error=problem)
+        if any(each.is_new for each in posted):
+            self._database.submit(self._forget, posted)
+        else:
+            self._settle_all(posted)
 
-    def _forget(self, orders: Sequence[Submitting]) -> None:
+    def _forget(self, posted: Sequence[Posted]) -> None:
+        """Free the ids, and only then reply: a retry at another server needs its row."""
+        orders = [each.order for each in posted if each.is_new and not _is_given_up(each)]
         try:
-            self._submissions.forget(orders)
+            self._submissions.forget([order for order in orders if order is not None])
         except LedgerUnavailable as error:
             log.warning("submissions.unavailable", error=str(error))
+        finally:
+            self._settle_all(posted)
+
+    def _settle_all(self, posted: Sequence[Posted]) -> None:
+        for each in posted:
+            self._settle(each, PostResult.UNKNOWN)
 
     def _connect(self) -> None:
         try:
@@ -259,7 +268,7 @@ class Intake:
 
     # The thread that reads confirms, and the intake's.
 
-    def _on_told(self, message: Message, error: PublishError | None) -> None:
+    def _on_confirm(self, message: Message, error: PublishError | None) -> None:
         each = self._written.pop(id(message), None)
         if each is None:
             return
@@ -271,30 +280,34 @@ class Intake:
         else:
             self._is_refused |= not isinstance(error, BrokerUnavailable)
             log.warning("broker.unavailable", error=str(error))
-            self._settle(each, PostResult.UNKNOWN, error=str(error))
+            self._settle(each, PostResult.UNKNOWN)
 
-    def _settle(self, each: Posted, verdict: PostResult, *, error: str | None = None) -> None:
-        each.result, each.error = verdict, error
-        self._settled.append(each)
+    # Any of these threads.
+
+    def _settle(self, each: Posted, result: PostResult) -> None:
+        """Only the first call counts."""
+        self._settled.append((each, result))
         if not self._is_woken and self._loop is not None:
             self._is_woken = True
-            self._loop.call_soon_threadsafe(self._tell)
+            self._loop.call_soon_threadsafe(self._end_requests)
 
     # The event loop.
 
-    def _tell(self) -> None:
+    def _end_requests(self) -> None:
         self._is_woken = False  # before the first is taken: a later one wakes again
         while self._settled:
-            request = self._settled.popleft().request
+            each, result = self._settled.popleft()
+            request, each.request = each.request, None
             if request is None:
                 continue
+            each.result = result
             request.left -= 1
             if request.left == 0 and not request.done.done():
                 request.done.set_result(None)
 
 
-def _verdict(posted: Posted, known: Known) -> PostResult | None:
-    """What becomes of an order without being published; None: it is published."""
+def _result_before(posted: Posted, known: Known) -> PostResult | None:
+    """The result of an order that is not published; None: it is published."""
     if known.is_different:
         return PostResult.DIFFERENT
     if known.state is not None and known.state.is_final:

@@ -22,8 +22,8 @@ from pos_gateway.server.access import Access
 from pos_gateway.server.api import application
 from pos_gateway.server.asgi import Application
 from pos_gateway.server.following import Event, Following, page_of
+from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.intake import Intake
-from pos_gateway.server.load import InFlight
 from pos_gateway.server.orders import Orders
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.streaming import Streaming

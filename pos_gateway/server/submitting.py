@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 from pos_gateway.broker import wire
 from pos_gateway.client import CANCEL_FOR, home_of, require_readable
 from pos_gateway.domain.errors import InvalidOrder
+from pos_gateway.domain.http_limits import BATCH, BATCH_BYTES
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.split import Split
 from pos_gateway.domain.trace_context import TraceContext
@@ -20,13 +21,11 @@ from pos_gateway.ledger.submissions import Submitting, digest
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.access import Access
 from pos_gateway.server.body import Receive, Scope, header, read_body
+from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.intake import Intake, Posted, PostResult
-from pos_gateway.server.load import InFlight
 from pos_gateway.server.problems import Problem, invalid
 from pos_gateway.tokens.token import Capability, Token
 
-#: Most orders of a batch, and most bytes.
-BATCH, BATCH_BYTES = 1000, 16 * 1024 * 1024
 #: Most values of a batch in one list, which is parsed in one go: a fifth of a second's worth.
 _VALUES = 200_000
 #: Seconds for which a batch's orders are parsed before other requests get their turn.
@@ -66,7 +65,7 @@ class SubmitRoutes:
     def __init__(
         self,
         access: Access,
-        load: InFlight,
+        in_flight: InFlight,
         intake: Intake,
         *,
         split: Callable[[], Split],
@@ -74,7 +73,7 @@ class SubmitRoutes:
         clock: Clock,
     ) -> None:
         self._access = access
-        self._load = load
+        self._in_flight = in_flight
         self._intake = intake
         self._split = split
         self._largest = largest - _AROUND
@@ -83,7 +82,7 @@ class SubmitRoutes:
     async def submit(self, scope: Scope, receive: Receive) -> JsonReply:
         """``POST /v1/orders``: 202 once the broker has stored it; 200 if it has ended."""
         self._access.require(scope["headers"], Capability.SUBMIT)
-        with self._load.reading() as count:
+        with self._in_flight.reading() as count:
             body = await read_body(
                 scope,
                 receive,
@@ -92,7 +91,7 @@ class SubmitRoutes:
                 count=count,
                 setting="POS_GATEWAY_MAX_ORDER_BYTES",
             )
-            with self._load.taking():
+            with self._in_flight.taking():
                 posted = self._posted(self._parsed(body), _trace(scope))
                 await self._intake.post((posted,))
         return _reply(posted)
@@ -100,11 +99,11 @@ class SubmitRoutes:
     async def submit_batch(self, scope: Scope, receive: Receive) -> JsonReply:
         """``POST /v1/orders/batch``: 207, and a result for each order, in order."""
         token = self._access.require(scope["headers"], Capability.SUBMIT, cost=0)
-        with self._load.reading() as count:
+        with self._in_flight.reading() as count:
             body = await read_body(
                 scope, receive, BATCH_BYTES, content_types=_BATCH_TYPES, count=count
             )
-            with self._load.taking():
+            with self._in_flight.taking():
                 results = await self._batch(body, token, _trace(scope))
         if results and all(each.status == 503 for each in results):
             detail = "none of the orders is known to be stored; send them all again"
@@ -117,7 +116,7 @@ class SubmitRoutes:
         """``POST …/cancel``: 202 once the broker has stored the request."""
         self._access.require(scope["headers"], Capability.SUBMIT)
         request = await self._cancel_request(scope, receive, merchant_id, order_id)
-        with self._load.taking():
+        with self._in_flight.taking():
             key = home_of(merchant_id, self._split())
             message = wire.cancel_message(order_id, request.to_json(), routing_key=key)
             posted = Posted(message.following(_trace(scope)))
@@ -131,7 +130,7 @@ class SubmitRoutes:
     ) -> CancelRequest:
         record: dict[str, Any] = {"deliver_by": (self._clock.now() + CANCEL_FOR).isoformat()}
         if header(scope["headers"], b"content-type") is not None:
-            with self._load.reading() as count:
+            with self._in_flight.reading() as count:
                 body = await read_body(
                     scope, receive, _CANCEL_BYTES, content_types=_JSON, count=count
                 )
