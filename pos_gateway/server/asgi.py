@@ -24,7 +24,7 @@ class Application:
 
     Args:
         posts: handlers of ``POST`` by path.
-        streams: applications of ``GET`` by path; what they raise before they reply is told.
+        streams: applications of ``GET`` by path; what they raise before they reply becomes a problem.
         rest: the application for other paths.
     """
 
@@ -79,7 +79,7 @@ async def _answered(handler: Handler, scope: Scope, receive: Receive, send: Send
     except Disconnected:
         return 499
     except Exception as error:  # noqa: BLE001
-        return await _tell(_problem(error, scope), send)
+        return await _refuse(_problem(error, scope), send)
     headers = [(b"content-type", b"application/json")]
     return await _reply(reply.status, reply.body, headers, send)
 
@@ -98,7 +98,7 @@ async def _streamed(application: ASGI, scope: Scope, receive: Receive, send: Sen
     except Exception as error:
         if has_begun:
             raise
-        return await _tell(_problem(error, scope), send)
+        return await _refuse(_problem(error, scope), send)
     return 200
 
 
@@ -146,7 +146,7 @@ def _problem(error: Exception, scope: Scope) -> Problem:
     return internal()
 
 
-async def _tell(problem: Problem, send: Send) -> int:
+async def _refuse(problem: Problem, send: Send) -> int:
     return await _reply(problem.status, problem.body(), problem.headers(), send)
 
 

@@ -45,7 +45,7 @@ class Orders:
         if standing is None and came_at is None and cancellation is None:
             detail = f"no order {order_id!r} of merchant {merchant_id!r} is known"
             raise Problem(404, "unknown_order", detail)
-        told = self._archive.of_order(
+        events = self._archive.of_order(
             key,
             standing.reopened if standing else 0,
             cancellation.reopened if cancellation else 0,
@@ -58,7 +58,7 @@ class Orders:
             **_standing(standing, reveal=reveal),
             "attempts": self._attempts(key, reveal=reveal),
             "cancellation": self._cancellation(cancellation, reveal=reveal),
-            "events": [_event(message, reveal=reveal) for message in told],
+            "events": [_event(message, reveal=reveal) for message in events],
         }
 
     def _attempts(self, key: Key, *, reveal: bool) -> list[dict[str, Any]]:

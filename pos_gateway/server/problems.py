@@ -1,4 +1,4 @@
-"""What a client is told when its request is not done: problem details (RFC 9457)."""
+"""Replies to requests that are not done: problem details (RFC 9457)."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
