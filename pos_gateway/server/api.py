@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote
 
-from fastapi import FastAPI, Path, Query, Request
+from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import AfterValidator
@@ -23,6 +23,7 @@ from pos_gateway.server.following import Following
 from pos_gateway.server.openapi import document
 from pos_gateway.server.orders import Orders, shown_to
 from pos_gateway.server.problems import Problem
+from pos_gateway.server.query import require_parameters
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.submitting import SubmitRoutes
 from pos_gateway.tokens.token import Capability, Token
@@ -67,13 +68,15 @@ def application(
     )
     _report_problems(app)
 
-    def token_of(request: Request, needed: Capability) -> Token:
-        return access.require(request.headers.raw, needed)
+    async def reader_of(request: Request) -> Token:
+        return access.require(request.headers.raw, Capability.READ)
+
+    # As a dependency it is asked for before the parameters are looked at.
+    Reader = Annotated[Token, Depends(reader_of)]  # noqa: N806
 
     @app.get("/v1/merchants/{merchant_id}/orders/{order_id}", tags=["orders"])
-    async def show_order(request: Request, merchant_id: MerchantId, order_id: OrderId) -> Response:
+    async def show_order(token: Reader, merchant_id: MerchantId, order_id: OrderId) -> Response:
         """An order's state, attempts and events."""
-        token = token_of(request, Capability.READ)
         reveal = token.role.allows(Capability.REVEAL)
         return _json(await reading(lambda: orders.show(merchant_id, order_id, reveal=reveal)))
 
@@ -88,12 +91,14 @@ def application(
     @app.get("/v1/events", tags=["events"])
     async def events(
         request: Request,
+        token: Reader,
         after: Position = 0,
         limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT, allow_inf_nan=False)] = 0.0,
     ) -> Response:
         """The events behind a position, in order; ``wait`` seconds for one if there is none."""
-        shown = shown_to(token_of(request, Capability.READ))
+        require_parameters(request.scope["query_string"], ("after", "limit", "wait"))
+        shown = shown_to(token)
         page = following.page(after, limit, wait)
         found = await (_while_connected(request, page) if wait else page)
         last = found[-1].position if found else after
@@ -102,9 +107,8 @@ def application(
         return Response(body, media_type="application/json")
 
     @app.get("/openapi.json", tags=["documents"])
-    async def openapi(request: Request) -> Response:
+    async def openapi(_token: Reader) -> Response:
         """The API's document."""
-        token_of(request, Capability.READ)
         return _json(document())
 
     @app.get("/healthz", tags=["health"])

@@ -5,7 +5,6 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html
 
 import asyncio
 from collections.abc import Callable, Sequence
-from urllib.parse import parse_qs
 
 from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server.access import Access
@@ -13,6 +12,7 @@ from pos_gateway.server.body import Receive, Scope, Send, disconnected, header
 from pos_gateway.server.following import AGAIN, Event, Following, end
 from pos_gateway.server.orders import shown_to
 from pos_gateway.server.problems import Problem
+from pos_gateway.server.query import require_parameters
 from pos_gateway.telemetry import metrics
 from pos_gateway.tokens.token import Capability
 
@@ -110,14 +110,11 @@ async def _send(send: Send, body: bytes) -> None:
 
 def _position(scope: Scope) -> int | None:
     """The position that the client has; None: it wants what comes from now on. Raises Problem."""
+    after = require_parameters(scope["query_string"], ("after",)).get("after")
     last = header(scope["headers"], b"last-event-id")
     if last is not None:
         return _number("Last-Event-ID", last.decode("latin-1"))
-    given = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
-    values = given.get("after", [])
-    if len(values) > 1:
-        raise Problem(422, "invalid_request", "after: is given twice")
-    return _number("after", values[0]) if values else None
+    return None if after is None else _number("after", after)
 
 
 def _number(name: str, text: str) -> int:

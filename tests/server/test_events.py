@@ -119,6 +119,31 @@ def test_a_long_poll_without_news_ends_empty(server: Server) -> None:
     assert reply.json() == {"events": [], "next": 1000000}
 
 
+@pytest.mark.parametrize("path", ["/v1/events", "/v1/events/stream"])
+@pytest.mark.parametrize(
+    ("query", "field", "problem"),
+    [
+        ("afer=4711", "afer", "is no parameter of this request"),
+        ("=false", "", "is no parameter of this request"),
+        ("after=1&after=2", "after", "is given twice"),
+    ],
+)
+def test_a_parameter_that_is_misspelled_or_given_twice_is_refused(
+    server: Server, path: str, query: str, field: str, problem: str
+) -> None:
+    """It would else be left out, and ``after`` be 0: all events again."""
+    with server.get(f"{path}?{query}", stream=True) as reply:
+        assert reply.status_code == 422
+        assert reply.json()["code"] == "invalid_request"
+        assert reply.json()["errors"] == [{"field": field, "problem": problem}]
+
+
+@pytest.mark.parametrize("path", ["/v1/events?after=x", "/v1/merchants/%20/orders/%20"])
+def test_the_token_is_asked_for_before_the_parameters(server: Server, path: str) -> None:
+    assert server.get(path).status_code == 422
+    assert requests.get(server.url + path, timeout=SOON).status_code == 401
+
+
 def test_a_stop_ends_streams_and_polls(
     module_url: str, module_database: str, tmp_path: Path
 ) -> None:
