@@ -1,42 +1,98 @@
 """The HTTP API as an OpenAPI 3.1 document: one table of operations, and the replies' models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from pydantic_core import to_json
 
 from pos_gateway import __version__
-from pos_gateway.domain.http_limits import BATCH, LONGEST_WAIT, PAGE
+from pos_gateway.domain.http_limits import BATCH, BATCH_BYTES, LONGEST_WAIT, PAGE
 from pos_gateway.domain.order import CancelRequest, Order
-from pos_gateway.server import views
+from pos_gateway.server import examples, views
+from pos_gateway.server.following import HEARTBEAT
+from pos_gateway.server.problems import CONTENT_TYPE
+from pos_gateway.tokens.token import Capability, Role
 
 _REF = "#/components/schemas/{model}"
 _LONGEST_POSITION = 2**63 - 1
 
-#: By status: the problems' codes that any route may reply with.
-ANYWHERE: Mapping[int, tuple[str, ...]] = {
-    400: ("malformed_request", "bad_target", "bad_host", "upgrade_with_body", "repeated_header"),
-    401: ("unauthorized",),
-    403: ("not_allowed",),
-    405: ("method_not_allowed",),
-    408: ("slow_request",),
-    422: ("invalid_request",),
-    429: ("rate_limited", "too_many_requests", "too_many_pipelined"),
-    431: ("head_too_large",),
-    500: ("internal",),
-    501: ("unsupported_coding",),
-    503: ("tokens_unknown", "too_many_connections"),
+#: Codes of problems by their status.
+Codes = Mapping[int, tuple[str, ...]]
+
+#: By module, the problems that it raises. An operation has those of the modules that it passes.
+PROBLEMS: Mapping[str, Codes] = {
+    "uvicorn_internals": {
+        400: ("malformed_request", "bad_target", "bad_host", "upgrade_with_body"),
+        408: ("slow_request",),
+        429: ("too_many_pipelined",),
+        431: ("head_too_large",),
+        501: ("unsupported_coding",),
+        503: ("too_many_connections",),
+    },
+    "asgi": {500: ("internal",)},
+    "access": {
+        401: ("unauthorized",),
+        403: ("not_allowed",),
+        429: ("rate_limited",),
+        503: ("tokens_unknown",),
+    },
+    "api": {422: ("invalid_request",)},
+    "body": {
+        400: ("repeated_header",),
+        413: ("too_large",),
+        415: ("unsupported_media_type", "unsupported_encoding"),
+    },
+    "load": {429: ("too_many_requests",)},
+    "orders": {404: ("unknown_order",)},
+    "query": {422: ("invalid_request",)},
+    "reading": {503: ("database_unavailable", "database_busy")},
+    "streaming": {422: ("invalid_request",)},
 }
-_BODY: Mapping[int, tuple[str, ...]] = {
+#: Those of ``submitting``, by what a request does.
+_ORDER: Codes = {
+    409: ("order_differs",),
     413: ("too_large",),
-    415: ("unsupported_media_type", "unsupported_encoding"),
+    422: ("invalid_order",),
     503: ("broker_unavailable",),
 }
-_READ: Mapping[int, tuple[str, ...]] = {503: ("database_unavailable", "database_busy")}
+_BATCH: Codes = {
+    400: ("not_json", "empty_batch"),
+    413: ("too_many_orders", "too_many_values"),
+    503: ("broker_unavailable",),
+}
+_CANCEL: Codes = {
+    400: ("not_json", "not_an_object"),
+    422: ("invalid_cancel_request",),
+    503: ("broker_unavailable",),
+}
+#: Of requests that are no operation.
+OUTSIDE: Codes = {404: ("not_found",), 405: ("method_not_allowed",)}
 
+_STREAM = "text/event-stream"
+_PROBLEM = CONTENT_TYPE.decode()
+#: The header that a problem of a status has, what it says, and its type.
+_HEADERS = {
+    401: ("WWW-Authenticate", "How to send a token.", "string"),
+    429: ("Retry-After", "Seconds.", "integer"),
+    503: ("Retry-After", "Seconds.", "integer"),
+}
+_ANYWHERE = ("uvicorn_internals", "asgi")
+_HEADER: Codes = {400: ("repeated_header",)}
 _POSITION = {"type": "integer", "minimum": 0, "maximum": _LONGEST_POSITION}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A reply that is no problem."""
+
+    description: str
+    #: A model, or a schema.
+    content: type[BaseModel] | Mapping[str, Any]
+    example: Any = None
+    media_type: str = "application/json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,36 +105,68 @@ class Operation:
     summary: str
     description: str
     tag: str
-    #: The reply's model by status; a text is a media type without a model.
-    replies: Mapping[int, type[BaseModel] | Mapping[str, Any] | str]
-    #: The problems' codes that only this one has, by status.
-    problems: Sequence[Mapping[int, tuple[str, ...]]] = ()
+    #: By status.
+    replies: Mapping[int, Reply]
+    #: What its token must allow; None: it needs no token.
+    needs: Capability | None = Capability.READ
+    #: The modules that its requests pass beside ``access`` and those that all pass.
+    passes: Sequence[str] = ()
+    #: Its own problems.
+    problems: Codes = field(default_factory=dict)
     parameters: Sequence[Mapping[str, Any]] = ()
     body: Mapping[str, Any] | None = None
-    is_open: bool = False
-    #: Statuses of ``ANYWHERE`` that it has not.
-    never: Sequence[int] = field(default=())
+
+    @property
+    def roles(self) -> list[Role]:
+        """The roles that may use it."""
+        return [] if self.needs is None else [role for role in Role if role.allows(self.needs)]
+
+    def codes(self) -> dict[int, list[str]]:
+        """The problems' codes that it may reply with, by status."""
+        tables = [PROBLEMS[module] for module in (*_ANYWHERE, *self.passes)]
+        if self.needs is not None:
+            tables += [PROBLEMS["access"], _HEADER]
+        found: dict[int, list[str]] = {}
+        for table in (*tables, self.problems):
+            for status, names in table.items():
+                known = found.setdefault(status, [])
+                known += [name for name in names if name not in known]
+        if self.roles == list(Role):
+            found.pop(403, None)
+        return dict(sorted(found.items()))
 
 
 def _query(name: str, description: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "in": "query", "description": description, "schema": schema}
 
 
-def _in_path(name: str) -> dict[str, Any]:
+def _in_path(name: str, example: str) -> dict[str, Any]:
     ids = {"type": "string", "pattern": "^[!-~]{1,128}$"}
-    return {"name": name, "in": "path", "required": True, "schema": ids}
-
-
-def _json_body(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
-    return {"required": required, "content": {"application/json": {"schema": _ref(model)}}}
+    about = "In a URL percent-encoded: a `/` is `%2F`."
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": about,
+        "schema": ids,
+        "example": example,
+    }
 
 
 def _ref(model: type[BaseModel]) -> dict[str, str]:
     return {"$ref": _REF.format(model=model.__name__)}
 
 
-_IDS = (_in_path("merchant_id"), _in_path("order_id"))
+def _named(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+_IDS = (
+    _in_path("merchant_id", examples.ORDER["merchant_id"]),
+    _in_path("order_id", examples.ORDER["order_id"]),
+)
 _AFTER = _query("after", "The last position that you have.", {**_POSITION, "default": 0})
+_MASKED = " Personal data is masked for a viewer."
 
 OPERATIONS: Sequence[Operation] = (
     Operation(
@@ -86,40 +174,63 @@ OPERATIONS: Sequence[Operation] = (
         "/v1/orders",
         "submitOrder",
         "Submit an order",
-        "202 once the broker has stored it: it ends in exactly one terminal event. The same order"
-        " again is harmless: 202, or 200 if it has ended. Without a reply, and after a 429 or a"
-        " 503, submit the same again.",
+        "The same order again is harmless: 202, or 200 if it has ended. Without a reply, and after"
+        " a 429, a 500 or a 503, submit the same again.",
         "orders",
-        {200: views.SubmittedView, 202: views.SubmittedView},
-        (_BODY, {409: ("order_differs",), 422: ("invalid_order",)}),
-        body=_json_body(Order),
+        {
+            200: Reply("It has ended; `state` says how.", views.SubmittedView, examples.ENDED),
+            202: Reply(
+                "The broker has stored it: it ends in exactly one terminal event.",
+                views.SubmittedView,
+                examples.SUBMITTED,
+            ),
+        },
+        Capability.SUBMIT,
+        ("body", "load"),
+        _ORDER,
+        body={
+            "required": True,
+            "content": {"application/json": {"schema": _ref(Order), "example": examples.ORDER}},
+        },
     ),
     Operation(
         "post",
         "/v1/orders/batch",
         "submitOrders",
         "Submit many orders",
-        f"A line an order, or one list; {BATCH} at most. The reply has a result for each, in order,"
-        " with the status that it would have had.",
+        f"A line an order, or one list; {BATCH} orders and {BATCH_BYTES // 2**20} MiB at most. An"
+        " order's result has the status that it would have had alone, and if it is refused one of"
+        f" the codes {_named(name for names in _ORDER.values() for name in names)}. 503: no order"
+        " is known to be stored.",
         "orders",
         {
-            207: {
-                "type": "array",
-                "items": {"anyOf": [_ref(views.BatchSubmittedView), _ref(views.ProblemView)]},
-            }
+            207: Reply(
+                "A result for each order, in order.",
+                {
+                    "type": "array",
+                    "items": {"anyOf": [_ref(views.BatchSubmittedView), _ref(views.ProblemView)]},
+                },
+                examples.BATCH,
+            )
         },
-        (_BODY, {400: ("not_json", "empty_batch"), 413: ("too_many_orders", "too_many_values")}),
+        Capability.SUBMIT,
+        ("body", "load"),
+        _BATCH,
         body={
             "required": True,
             "content": {
-                "application/x-ndjson": {"schema": {"type": "string"}},
+                "application/x-ndjson": {
+                    "schema": {"type": "string", "pattern": r"^\s*\{"},
+                    "example": "".join(to_json(each).decode() + "\n" for each in examples.ORDERS),
+                },
                 "application/json": {
                     "schema": {
                         "type": "array",
                         "items": _ref(Order),
                         "minItems": 1,
                         "maxItems": BATCH,
-                    }
+                    },
+                    "example": examples.ORDERS,
                 },
             },
         },
@@ -129,39 +240,49 @@ OPERATIONS: Sequence[Operation] = (
         "/v1/merchants/{merchant_id}/orders/{order_id}/cancel",
         "cancelOrder",
         "Cancel an order",
-        "202 once the broker has stored the request, which may come before the order. Its outcome"
-        " is an event.",
+        "The request may come before the order does. Its outcome is an event. The body may be left"
+        " out: it is then tried for a quarter of an hour.",
         "orders",
-        {202: views.CancellingView},
-        (_BODY, {400: ("not_json", "not_an_object"), 422: ("invalid_cancel_request",)}),
+        {202: Reply("The broker has stored the request.", views.CancellingView, examples.IDS)},
+        Capability.SUBMIT,
+        ("api", "body", "load"),
+        _CANCEL,
         _IDS,
-        body=_json_body(CancelRequest, required=False),
+        {
+            "required": False,
+            "content": {
+                "application/json": {
+                    "schema": _ref(CancelRequest),
+                    "example": examples.CANCEL_REQUEST,
+                }
+            },
+        },
     ),
     Operation(
         "get",
         "/v1/merchants/{merchant_id}/orders/{order_id}",
         "showOrder",
         "See an order",
-        "Its state, its last attempts and its events.",
+        "Its state, its last attempts, its cancel request and its events." + _MASKED,
         "orders",
-        {200: views.OrderView},
-        (_READ, {404: ("unknown_order",)}),
-        _IDS,
+        {200: Reply("The order.", views.OrderView, examples.SHOWN)},
+        passes=("api", "reading", "orders"),
+        parameters=_IDS,
     ),
     Operation(
         "get",
         "/v1/events",
         "listEvents",
         "Events behind a position",
-        "In order, at least once. With `wait` the reply comes as soon as there is one.",
+        "In order, at least once. With `wait` the reply comes as soon as there is one." + _MASKED,
         "events",
-        {200: views.EventPage},
-        (_READ,),
-        (
+        {200: Reply("The events, which may be none.", views.EventPage, examples.EVENTS)},
+        passes=("api", "query", "reading"),
+        parameters=(
             _AFTER,
             _query(
                 "limit",
-                "Most events.",
+                "Most events; fewer come where they are large.",
                 {"type": "integer", "minimum": 1, "maximum": PAGE, "default": 100},
             ),
             _query(
@@ -175,18 +296,20 @@ OPERATIONS: Sequence[Operation] = (
         "get",
         "/v1/events/stream",
         "streamEvents",
-        "The same as server-sent events",
-        "`id:` is the position, `event:` the type, `data:` the event. Without a position it begins"
-        " with what is published from then on.",
+        "Events as server-sent events",
+        "`id:` is the position, `event:` the type, `data:` the event (`EventView`). Without a"
+        " position it begins with what is published from then on. A comment comes every"
+        f" {HEARTBEAT:g} s." + _MASKED,
         "events",
-        {200: "text/event-stream"},
-        (_READ,),
-        (
+        {200: Reply("Events without end.", {"type": "string"}, examples.STREAM, _STREAM)},
+        passes=("query", "streaming", "reading"),
+        parameters=(
             _query("after", "The last position that you have.", _POSITION),
             {
                 "name": "Last-Event-ID",
                 "in": "header",
-                "description": "Likewise; a client that reconnects sends it.",
+                "description": "Likewise, and it counts before `after`: a client that reconnects"
+                " sends it.",
                 "schema": _POSITION,
             },
         ),
@@ -198,29 +321,30 @@ OPERATIONS: Sequence[Operation] = (
         "This document",
         "As the server's version has it.",
         "documents",
-        {200: {"type": "object"}},
+        {200: Reply("The document.", {"type": "object"})},
     ),
     Operation(
         "get",
         "/healthz",
         "showHealth",
         "Whether the process runs",
-        "Needs no token.",
+        "",
         "health",
-        {200: views.HealthView},
-        is_open=True,
+        {200: Reply("It does.", views.HealthView, {"healthy": True})},
+        None,
     ),
     Operation(
         "get",
         "/readyz",
         "showReadiness",
-        "Whether it takes orders",
-        "503 while it does not; the page of the same name at the metrics port says why. Needs no"
-        " token.",
+        "Whether the server takes orders",
+        "The page of the same name at the metrics port says why not.",
         "health",
-        {200: views.ReadyView, 503: views.ReadyView},
-        is_open=True,
-        never=(503,),
+        {
+            200: Reply("It does.", views.ReadyView, {"ready": True}),
+            503: Reply("It does not.", views.ReadyView, {"ready": False}),
+        },
+        None,
     ),
 )
 
@@ -242,41 +366,30 @@ def document() -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": _without_ids(schemas["$defs"]),
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "A token: `pos-gateway tokens create NAME --role ROLE`.",
+                }
+            },
         },
-        "security": [{"token": []}],
+        "security": [{"bearer": []}],
     }
 
 
-def codes(operation: Operation) -> dict[int, list[str]]:
-    """The problems' codes that it may reply with, by status."""
-    found: dict[int, list[str]] = {}
-    for table in (ANYWHERE, *operation.problems):
-        for status, names in table.items():
-            if not (table is ANYWHERE and status in operation.never):
-                found.setdefault(status, []).extend(names)
-    if operation.is_open:
-        for status in (401, 403, 422):
-            found.pop(status, None)
-    return dict(sorted(found.items()))
-
-
 def _operation(operation: Operation) -> dict[str, Any]:
-    replies = {str(s): _reply(model) for s, model in operation.replies.items()}
-    for status, names in codes(operation).items():
-        problem: dict[str, Any] = {
-            "description": "Code: " + ", ".join(f"`{name}`" for name in names),
-            "content": {"application/problem+json": {"schema": _ref(views.ProblemView)}},
-        }
-        if status in (429, 503):
-            problem["headers"] = {
-                "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}
-            }
-        replies.setdefault(str(status), problem)
+    replies = {str(status): _reply(reply) for status, reply in operation.replies.items()}
+    for status, names in operation.codes().items():
+        _add_problem(replies, status, names)
+    if operation.needs is None:
+        needs = "Needs no token."
+    else:
+        needs = f"For the roles {_named(operation.roles)}."
     found: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "description": operation.description,
+        "description": f"{operation.description} {needs}".strip(),
         "tags": [operation.tag],
         "responses": dict(sorted(replies.items())),
     }
@@ -284,16 +397,30 @@ def _operation(operation: Operation) -> dict[str, Any]:
         found["parameters"] = list(operation.parameters)
     if operation.body is not None:
         found["requestBody"] = operation.body
-    if operation.is_open:
+    if operation.needs is None:
         found["security"] = []
     return found
 
 
-def _reply(model: "type[BaseModel] | Mapping[str, Any] | str") -> dict[str, Any]:
-    if isinstance(model, str):
-        return {"description": "Done", "content": {model: {"schema": {"type": "string"}}}}
-    schema = model if isinstance(model, Mapping) else _ref(model)
-    return {"description": "Done", "content": {"application/json": {"schema": schema}}}
+def _reply(reply: Reply) -> dict[str, Any]:
+    content = reply.content
+    shown: dict[str, Any] = {"schema": _ref(content) if isinstance(content, type) else content}
+    if reply.example is not None:
+        shown["example"] = reply.example
+    return {"description": reply.description, "content": {reply.media_type: shown}}
+
+
+def _add_problem(replies: dict[str, Any], status: int, names: Sequence[str]) -> None:
+    """Describe problems of this status, which may be another reply's, too."""
+    reply = replies.setdefault(str(status), {"description": "", "content": {}})
+    reply["description"] = f"{reply['description']} Problem: {_named(names)}.".strip()
+    code = {"properties": {"code": {"enum": list(names)}}}
+    reply["content"][_PROBLEM] = {"schema": {**_ref(views.ProblemView), **code}}
+    if header := _HEADERS.get(status):
+        name, about, kind = header
+        required = len(reply["content"]) == 1
+        described = {"description": about, "required": required, "schema": {"type": kind}}
+        reply["headers"] = {name: described}
 
 
 def _models() -> list[type[BaseModel]]:

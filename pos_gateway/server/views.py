@@ -1,13 +1,37 @@
 """The replies' shapes, for the documents and the tests. Replies are built by hand, and compared."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.ledger.states import State
+from pos_gateway.server import examples
 from pos_gateway.server.problems import TYPE
+from pos_gateway.server.submitting import SUBMITTED
 
-_STATES = "`submitted` until a worker has it; then the ledger's state"
+#: The types of events.
+EVENT_TYPES = tuple(f"order.{kind}" for kind in Kind if kind is not Kind.RETRY)
+_STATES = [SUBMITTED, *(state.value for state in State)]
+
+
+def _event_type(text: str) -> str:
+    if text not in EVENT_TYPES:
+        raise ValueError(f"is none of {EVENT_TYPES}")
+    return text
+
+
+OrderState = Annotated[
+    State | Literal["submitted"],
+    WithJsonSchema({"type": "string", "enum": _STATES}),
+    Field(description="`submitted` until a worker has it; then the ledger's state."),
+]
+EventType = Annotated[
+    str,
+    AfterValidator(_event_type),
+    WithJsonSchema({"type": "string", "enum": list(EVENT_TYPES)}),
+]
 
 
 class View(BaseModel):
@@ -21,7 +45,7 @@ class SubmittedView(View):
 
     order_id: str
     merchant_id: str
-    state: str = Field(description=_STATES)
+    state: OrderState
 
 
 class CancellingView(View):
@@ -41,6 +65,8 @@ class WrongField(View):
 
 class ProblemView(View):
     """Why a request is not done: a problem detail (RFC 9457)."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [examples.PROBLEM]})
 
     type: str = Field(pattern=f"^{TYPE}[a-z_]+$")
     title: str
@@ -82,7 +108,7 @@ class AttemptView(View):
 class CancellationView(View):
     """The order's cancel request."""
 
-    state: str
+    state: State
     reason: ReasonView | None
     attempt_count: int
     attempts: list[AttemptView]
@@ -92,15 +118,17 @@ class CancellationView(View):
 class OrderEvent(View):
     """An event of the order, without the order."""
 
-    id: str
-    position: int
-    type: str
+    id: str = Field(description="Of an event that comes again, the same.")
+    position: int = Field(ge=1, description="Its place among all events, without a gap.")
+    type: EventType
     occurred_at: datetime | None
     external_id: str | None
     reason: ReasonView | None
     attempts: int
-    incomplete: str | None = Field(None, description="What of it cannot be read any more.")
-    truncated: bool = Field(False, description="The whole event is too long.")
+    incomplete: str = Field("", description="Why there is no order, if it cannot be read any more.")
+    truncated: bool = Field(
+        False, description="True if the whole event is too long; there is no order then."
+    )
 
 
 class OrderView(View):
@@ -108,7 +136,7 @@ class OrderView(View):
 
     order_id: str
     merchant_id: str
-    state: str = Field(description=_STATES)
+    state: OrderState
     submitted_at: datetime | None = Field(description="When it came over HTTP, if it did.")
     external_id: str | None = Field(description="The POS's id for it.")
     reason: ReasonView | None
@@ -122,12 +150,19 @@ class OrderView(View):
     events: list[OrderEvent]
 
 
+class MerchantView(View):
+    """What an event says of its merchant."""
+
+    provider: str | None
+    adapter: str
+
+
 class EventView(OrderEvent):
     """A status event."""
 
     order_id: str
     merchant_id: str
-    merchant: dict[str, str | None] | None = Field(description="Its provider and its adapter.")
+    merchant: MerchantView | None = Field(description="Null: it is not known any more.")
     order: dict[str, Any] | str | None = Field(
         description="As it was submitted; masked for a token without the right to see it."
     )
@@ -137,7 +172,7 @@ class EventPage(View):
     """Events in order, and the position to go on from."""
 
     events: list[EventView]
-    next: Annotated[int, Field(ge=0)]
+    next: int = Field(ge=0, description="`after` of the next request.")
 
 
 class HealthView(View):

@@ -18,6 +18,7 @@ import requests
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
+from tests.server.conformance import require_described
 
 #: Seconds for anything that should happen at once.
 SOON = 20.0
@@ -57,7 +58,10 @@ def migrated(database_url: str) -> str:
 
 
 class Server:
-    """``pos-gateway serve`` in a process, and a session that has a backend's token."""
+    """``pos-gateway serve`` in a process, and a session that has a backend's token.
+
+    A reply to the session that is not as the OpenAPI document has it fails.
+    """
 
     def __init__(self, process: "subprocess.Popen[bytes]", url: str, token: str) -> None:
         self.process = process
@@ -66,6 +70,7 @@ class Server:
         self.session = requests.Session()
         self.session.trust_env = False
         self.session.headers["Authorization"] = f"Bearer {token}"
+        self.session.hooks["response"].append(require_described)
 
     @property
     def address(self) -> tuple[str, int]:

@@ -11,8 +11,10 @@ import pytest
 import requests
 
 from pos_gateway.http_client import HttpOrderClient
+from pos_gateway.server.views import EventView
 from pos_gateway.tokens.token import Role
 from testkit.merchants.client import SimulatedMerchants
+from tests.server.conformance import require_described
 from tests.server.lab import SOON, Server, order, serving, token_for
 from tests.worker.lab import Lab
 
@@ -76,6 +78,8 @@ def test_events_reach_pollers_and_streams_in_order_without_a_gap(lab: Lab, tmp_p
         assert {event["type"] for event in polled} == {"order.accepted"}
         assert sorted(event["order_id"] for event in polled) == sorted(ids)
         assert all(event["order"]["customer"]["name"] == "Zoë" for event in polled)
+        for event in polled:
+            EventView.model_validate_json(json.dumps(event), strict=True)
 
         resumed = server.get(
             "/v1/events/stream", stream=True, headers={"Last-Event-ID": str(COUNT - 3)}
@@ -95,6 +99,7 @@ def test_events_reach_pollers_and_streams_in_order_without_a_gap(lab: Lab, tmp_p
         headers = {"Authorization": f"Bearer {viewer}"}
         masked = requests.get(server.url + "/v1/events", headers=headers, timeout=SOON)
         assert masked.status_code == 200
+        require_described(masked)
         assert "Zoë" not in json.dumps(masked.json(), ensure_ascii=False)
         assert masked.json()["events"][0]["order"]["total"] == 500
 

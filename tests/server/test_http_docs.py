@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 from jsonschema import Draft202012Validator
 
-from pos_gateway.server.openapi import OPERATIONS, codes, document
+from pos_gateway.server.openapi import OPERATIONS, document
 from testkit.merchants.client import SimulatedMerchants
 from tests.server.lab import Server, order
 from tests.worker.lab import Lab
@@ -177,4 +177,4 @@ def test_every_status_of_a_submission_is_on_the_page() -> None:
     table = PAGE.partition("| status | what it means")[2].partition("\n\n")[0]
     limits = PAGE.partition("## What it takes on")[2]
     listed = {int(each) for each in re.findall(r"\b[2-5]\d\d\b", table + limits)}
-    assert {*submission.replies, *codes(submission)} <= listed
+    assert {*submission.replies, *submission.codes()} <= listed

@@ -1,0 +1,45 @@
+"""Compares a reply with the OpenAPI document: its status, its code, its headers, and every field."""
+
+import re
+from typing import Any
+
+import requests
+from pydantic import TypeAdapter
+
+from pos_gateway.server.openapi import OPERATIONS, OUTSIDE, Operation
+from pos_gateway.server.views import BatchSubmittedView, ProblemView
+
+_BATCH: TypeAdapter[Any] = TypeAdapter(list[BatchSubmittedView | ProblemView])
+
+
+def operation_of(method: str, path: str) -> Operation | None:
+    """The operation that a request is."""
+    return next((each for each in OPERATIONS if _is(each, method, path)), None)
+
+
+def require_described(reply: requests.Response, *_: Any, **__: Any) -> None:
+    """Raise if the document has no such reply. A hook of requests."""
+    request = reply.request
+    assert request.method is not None
+    operation = operation_of(request.method, request.path_url.partition("?")[0])
+    kind = reply.headers["content-type"]
+    if kind == "application/problem+json":
+        problem = ProblemView.model_validate_json(reply.content, strict=True)
+        codes: Any = OUTSIDE if operation is None else operation.codes()
+        where = f"{request.method} {request.path_url[:200]}"
+        assert problem.code in codes.get(reply.status_code, ()), f"{where}: {reply.text}"
+        assert problem.status == reply.status_code
+        assert ("Retry-After" in reply.headers) == (reply.status_code in (429, 503)), where
+        return
+    assert operation is not None, f"{request.method} {request.path_url} is not described"
+    described = operation.replies[reply.status_code]
+    assert kind == described.media_type
+    if isinstance(described.content, type):
+        described.content.model_validate_json(reply.content, strict=True)
+    elif reply.status_code == 207:
+        _BATCH.validate_json(reply.content, strict=True)
+
+
+def _is(operation: Operation, method: str, path: str) -> bool:
+    pattern = re.sub(r"\{[a-z_]+\}", "[^/]+", operation.path)
+    return operation.method.upper() == method and re.fullmatch(pattern, path) is not None
