@@ -16,7 +16,7 @@ _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default="docs")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if a document is out of date.")
 def schema(folder: Path, check: bool) -> None:
-    """Write order.schema.json, openapi.json and the pages made of the code to FOLDER (docs).
+    """Write order.schema.json, openapi.json, asyncapi.yaml and the code's pages to FOLDER (docs).
 
     \b
     Examples:

@@ -1,5 +1,6 @@
-"""Compares a reply with the OpenAPI document: its status, its code, its headers, and every field."""
+"""Compares replies with the OpenAPI document: status, code, headers, and every field."""
 
+import json
 import re
 from typing import Any
 
@@ -38,6 +39,14 @@ def require_described(reply: requests.Response, *_: Any, **__: Any) -> None:
         described.content.model_validate_json(reply.content, strict=True)
     elif reply.status_code == 207:
         _BATCH.validate_json(reply.content, strict=True)
+
+
+def require_references(described: dict[str, Any]) -> None:
+    """Raise if a reference of a document has no target."""
+    for reference in re.findall(r'"\$ref": "#/([^"]+)"', json.dumps(described)):
+        target: Any = described
+        for part in reference.split("/"):
+            target = target[part]
 
 
 def _is(operation: Operation, method: str, path: str) -> bool:
