@@ -310,9 +310,11 @@ def _require_sound(parser: Any, url: bytes, headers: list[tuple[bytes, bytes]]) 
         raise _bad_target()
 
 
-def _refusal(status: int, code: str, detail: str) -> Callable[[], Problem]:
+def _refusal(
+    status: int, code: str, detail: str, *, retry_after: float | None = None
+) -> Callable[[], Problem]:
     """Makes the problem; one that is raised again and again would collect tracebacks."""
-    return lambda: Problem(status, code, detail, close=True)
+    return lambda: Problem(status, code, detail, retry_after=retry_after, close=True)
 
 
 _malformed = _refusal(400, "malformed_request", "the request is not HTTP/1.1")
@@ -334,7 +336,10 @@ _head_too_large = _refusal(
     f"the request's line and headers have more than {HEAD_BYTES} bytes, or more than {HEADERS} headers",
 )
 _too_many_pipelined = _refusal(
-    429, "too_many_pipelined", f"more than {PIPELINED} requests wait on this connection"
+    429,
+    "too_many_pipelined",
+    f"more than {PIPELINED} requests wait on this connection",
+    retry_after=1,
 )
 _slow = _refusal(408, "slow_request", f"the request did not come within {REQUEST_TIMEOUT:g} s")
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import requests
@@ -30,7 +31,7 @@ def require_described(reply: requests.Response, *_: Any, **__: Any) -> None:
         where = f"{request.method} {request.path_url[:200]}"
         assert problem.code in codes.get(reply.status_code, ()), f"{where}: {reply.text}"
         assert problem.status == reply.status_code
-        assert ("Retry-After" in reply.headers) == (reply.status_code in (429, 503)), where
+        require_known(reply.status_code, problem.code, reply.headers)
         return
     assert operation is not None, f"{request.method} {request.path_url} is not described"
     described = operation.replies[reply.status_code]
@@ -39,6 +40,13 @@ def require_described(reply: requests.Response, *_: Any, **__: Any) -> None:
         described.content.model_validate_json(reply.content, strict=True)
     elif reply.status_code == 207:
         _BATCH.validate_json(reply.content, strict=True)
+
+
+def require_known(status: int, code: str, headers: Mapping[str, str]) -> None:
+    """Raise if no route has such a problem."""
+    tables: list[Any] = [OUTSIDE, *(each.codes() for each in OPERATIONS)]
+    assert any(code in table.get(status, ()) for table in tables), f"{status} {code}"
+    assert ("retry-after" in headers) == (status in (429, 503)), f"{status} {code}: {headers}"
 
 
 def require_references(described: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import ssl
 import struct
 from typing import Any, NamedTuple
 
+from tests.server.conformance import require_known
 from tests.server.lab import SOON, Server
 
 
@@ -24,6 +25,7 @@ class Reply(NamedTuple):
         problem: dict[str, Any] = json.loads(self.body)
         assert problem["status"] == self.status
         assert problem["detail"]
+        require_known(self.status, problem["code"], self.headers)
         return str(problem["code"])
 
 
