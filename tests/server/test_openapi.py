@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,35 @@ from pos_gateway.server.following import LONGEST_WAIT
 from pos_gateway.server.openapi import OPERATIONS, OUTSIDE, PROBLEMS, Operation, document
 from pos_gateway.tokens.token import Role
 from tests.server.conformance import require_described, require_references
-from tests.server.lab import Server, order
+from tests.server.lab import SOON, Server, order, token_for
 
 ROOT = Path(__file__).parents[2]
 CODE = ROOT / "pos_gateway" / "server"
+
+
+@pytest.fixture(scope="module")
+def comparing() -> requests.Session:
+    """Has no token of its own, so that schemathesis can leave it out."""
+    session = requests.Session()
+    session.trust_env = False
+    session.hooks["response"].append(require_described)
+    return session
+
+
+@pytest.fixture(scope="module")
+def tokens(server: Server, module_database: str) -> dict[Role, str]:
+    """A token of each role, once the server knows it."""
+    found = {role: token_for(module_database, role) for role in Role}
+    until = time.monotonic() + SOON
+    for token in found.values():
+        headers = {"Authorization": f"Bearer {token}"}
+        while (
+            requests.get(server.url + "/v1/events", headers=headers, timeout=SOON).status_code
+            == 401
+        ):
+            assert time.monotonic() < until, "the server does not learn of it"
+            time.sleep(0.02)
+    return found
 
 
 def test_the_server_serves_the_document_that_is_checked_in(server: Server) -> None:
@@ -119,6 +145,26 @@ def test_roles_are_described() -> None:
     assert (show.roles, 403 in show.codes()) == (list(Role), False)
 
 
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
+def test_an_operation_asks_for_a_token_of_its_roles(
+    operation: Operation, server: Server, tokens: dict[Role, str], comparing: requests.Session
+) -> None:
+    url = server.url + operation.path.format(**examples.IDS)
+
+    def status(headers: dict[str, str]) -> int:
+        with comparing.request(
+            operation.method, url, headers=headers, timeout=SOON, stream=True
+        ) as reply:
+            return reply.status_code
+
+    is_open = operation.needs is None
+    assert (status({}) != 401) == is_open
+    assert (status({"Authorization": "Bearer nonsense"}) != 401) == is_open
+    for role in Role:
+        refused = status({"Authorization": f"Bearer {tokens[role]}"}) in (401, 403)
+        assert refused == (not is_open and role not in operation.roles)
+
+
 def parameters(described: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Names, places and bounds; FastAPI knows a path's ids as texts alone."""
     return [
@@ -211,15 +257,6 @@ def filled(server: Server) -> Server:
     path = f"/v1/merchants/{ids['merchant_id']}/orders/{ids['order_id']}"
     assert server.post(path + "/cancel").ok
     return server
-
-
-@pytest.fixture(scope="module")
-def comparing() -> requests.Session:
-    """Has no token of its own, so that schemathesis can leave it out."""
-    session = requests.Session()
-    session.trust_env = False
-    session.hooks["response"].append(require_described)
-    return session
 
 
 def is_awaited(wait: Any) -> bool:
