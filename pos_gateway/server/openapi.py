@@ -45,7 +45,7 @@ PROBLEMS: Mapping[str, Codes] = {
         413: ("too_large",),
         415: ("unsupported_media_type", "unsupported_encoding"),
     },
-    "load": {429: ("too_many_requests",)},
+    "in_flight": {429: ("too_many_requests",)},
     "orders": {404: ("unknown_order",)},
     "query": {422: ("invalid_request",)},
     "reading": {503: ("database_unavailable", "database_busy")},
@@ -186,7 +186,7 @@ OPERATIONS: Sequence[Operation] = (
             ),
         },
         Capability.SUBMIT,
-        ("body", "load"),
+        ("body", "in_flight"),
         _ORDER,
         body={
             "required": True,
@@ -214,7 +214,7 @@ OPERATIONS: Sequence[Operation] = (
             )
         },
         Capability.SUBMIT,
-        ("body", "load"),
+        ("body", "in_flight"),
         _BATCH,
         body={
             "required": True,
@@ -245,7 +245,7 @@ OPERATIONS: Sequence[Operation] = (
         "orders",
         {202: Reply("The broker has stored the request.", views.CancellingView, examples.IDS)},
         Capability.SUBMIT,
-        ("api", "body", "load"),
+        ("api", "body", "in_flight"),
         _CANCEL,
         _IDS,
         {

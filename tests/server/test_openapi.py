@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, settings, strategies
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
+from pos_gateway.domain.http_limits import LONGEST_WAIT
 from pos_gateway.server import examples, views
 from pos_gateway.server.api import application
-from pos_gateway.server.following import LONGEST_WAIT
 from pos_gateway.server.openapi import OPERATIONS, OUTSIDE, PROBLEMS, Operation, document
 from pos_gateway.tokens.token import Role
 from tests.server.conformance import require_described, require_references
