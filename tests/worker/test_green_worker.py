@@ -130,34 +130,11 @@ POOLS = pytest.mark.parametrize("flags", [(), ("-P", "gevent"), ("--pool=gevent"
 
 
 @POOLS
-def test_https_delivery_works_with_every_name_of_the_pool(
+def test_modules_are_patched_before_other_imports_with_every_name_of_the_pool(
     flags: tuple[str, ...], broker_url: str, database_url: str, tmp_path: Path
 ) -> None:
-    """The trap: patching after ssl was imported makes TLS recurse."""
-    ca = trustme.CA()
-    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    certificate = ca.issue_cert("127.0.0.1")
-    certificate.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
-    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
-    with SimulatedMerchants(
-        tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem"
-    ) as merchants:
-        lab = Lab(broker_url, database_url, merchants, tmp_path)
-        lab.open_merchants("fast-1")
-        lab.submit("fast-1", *[f"o{n}" for n in range(20)])
-        with lab.worker(*flags, as_typed=True, ca_file=tmp_path / "ca.pem") as worker:
-            told = by_type(lab.events(20))
-        lab.close()
-    assert len(told["order.accepted"]) == 20
-    assert "MonkeyPatchWarning" not in worker.log
-    assert "RecursionError" not in worker.log
-
-
-@POOLS
-def test_modules_are_patched_before_other_imports(
-    flags: tuple[str, ...], lab: Lab, tmp_path: Path
-) -> None:
-    """Names bound before patching (``from time import sleep``) would stop every green thread."""
+    """The traps: patching after ssl was imported makes TLS recurse; a name bound before patching
+    (``from time import sleep``) would stop every green thread."""
     (tmp_path / "sitecustomize.py").write_text(
         """
 import atexit, sys
@@ -169,10 +146,28 @@ def tell():
 atexit.register(tell)
 """
     )
-    with lab.worker(*flags, as_typed=True, environment={"PYTHONPATH": str(tmp_path)}) as worker:
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    certificate = ca.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    certificate.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    with SimulatedMerchants(
+        tls_cert=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem"
+    ) as merchants:
+        lab = Lab(broker_url, database_url, merchants, tmp_path)
         lab.open_merchants("fast-1")
-        lab.submit("fast-1", "o1")
-        lab.events(1)
+        lab.submit("fast-1", *[f"o{n}" for n in range(20)])
+        with lab.worker(
+            *flags,
+            as_typed=True,
+            environment={"PYTHONPATH": str(tmp_path)},
+            ca_file=tmp_path / "ca.pem",
+        ) as worker:
+            told = by_type(lab.events(20))
+        lab.close()
+    assert len(told["order.accepted"]) == 20
+    assert "MonkeyPatchWarning" not in worker.log
+    assert "RecursionError" not in worker.log
     assert "sleep is of {'gevent.hub'}" in worker.log
 
 
@@ -194,8 +189,9 @@ def test_explicit_flags_override_the_defaults(lab: Lab) -> None:
     assert lab.merchants.summary()["max_in_flight"] == 7
 
 
-def test_the_synchronous_worker_delivers_the_same_orders(lab: Lab) -> None:
+def test_the_synchronous_worker_delivers_the_same_orders_and_keeps_deadlines(lab: Lab) -> None:
     lab.open_merchants("fast-1", "reject-1")
+    lab.open_merchants("hang-1", request_timeout=0.5)
     lab.submit("fast-1", *[f"o{n}" for n in range(20)])
     lab.submit("reject-1", "r1")
     lab.submit("no-such", "n1")
@@ -203,6 +199,9 @@ def test_the_synchronous_worker_delivers_the_same_orders(lab: Lab) -> None:
     with lab.worker("-P", "prefork", "-c", "4", app="pos_gateway"):
         told = by_type(lab.events(22))
         dead = lab.dead_letters(2)
+        lab.submit("hang-1", "h1", seconds=3)  # its child processes have started by now
+        [late] = lab.events(1)
+    assert late["type"] == "order.in_doubt"
     assert len(told["order.accepted"]) == 20
     assert told["order.rejected"] == ["r1"]
     assert told["order.failed"] == ["n1"]
@@ -222,14 +221,6 @@ def test_the_events_process_ends_with_the_synchronous_worker_even_if_it_is_kille
         worker.process.kill()
         psutil.wait_procs([companion], timeout=PATIENCE)
         assert not companion.is_running()
-
-
-def test_the_synchronous_worker_keeps_deadlines(lab: Lab) -> None:
-    lab.open_merchants("hang-1", request_timeout=0.5)
-    with lab.worker("-P", "prefork", "-c", "2", app="pos_gateway"):
-        lab.submit("hang-1", "o1", seconds=8)  # its child process starts meanwhile
-        [event] = lab.events(1)
-    assert event["type"] == "order.in_doubt"
 
 
 def test_the_heartbeat_is_short_and_remote_control_is_off(lab: Lab) -> None:
