@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +39,15 @@ class Tracing:
         self._collector = collector
 
     def worker(
-        self, *flags: str, app: str = GREEN, **environment: str
+        self, *flags: str, app: str = GREEN, local_wait_timeout: float = 5.0, **environment: str
     ) -> AbstractContextManager[WorkerProcess]:
-        variables = {**self._collector.environment, **environment}
-        return self._lab.worker(*INFO, *flags, app=app, environment=variables, tracing=True)
+        return self._lab.worker(
+            *(*INFO, *flags),
+            app=app,
+            environment={**self._collector.environment, **environment},
+            tracing=True,
+            local_wait_timeout=local_wait_timeout,
+        )
 
     def ask(self, action: str, order_id: str, merchant_id: str) -> None:
         """Have a backend with OpenTelemetry publish a request."""
@@ -104,6 +108,9 @@ def test_an_order_is_one_trace_from_the_backend_to_the_pos_and_back(
     shown = ("order_id", "merchant_id", "provider", "action", "attempt", "outcome", "contact")
     assert deliver.said(*shown) == [line[name] for name in shown]
     assert deliver.said("order_id", "provider", "attempt") == ["o1", "acme", 1]
+    times = [name for name in ("waited_seconds", "claim_seconds") if line[name] is not None]
+    assert [round(each, 4) for each in deliver.said(*times)] == [line[name] for name in times]
+    assert len(times) == (2 if app == GREEN else 1)  # an order waits in a green worker only
     assert submit.said("order_id", "merchant_id") == ["o1", "fast-1"]
     assert call.attributes["http.response.status_code"] == 201
     assert publish.attributes["messaging.message.id"] == told["event"]["id"]
@@ -165,7 +172,7 @@ def test_parked_orders_keep_their_traces(lab: Lab, tracing: Tracing, collector: 
         tracing.publish(
             an_order(order_id, "m"), traceparent=f"00-{trace}-{SPAN}-01", tracestate=STATE
         )
-    with tracing.worker():
+    with tracing.worker(local_wait_timeout=0.5):
         lab.wait_until_parked(2, 20)
         lab.open_merchants("m")
         told = lab.event_messages(70)
@@ -284,12 +291,12 @@ def test_a_replaced_child_process_traces_too(
 ) -> None:
     lab.open_merchants("fast-1")
     with tracing.worker("--max-tasks-per-child", "1", *PREFORK, app="pos_gateway"):
-        for order_id in ("o1", "o2", "o3"):
+        for order_id in ("o1", "o2"):
             tracing.publish(an_order(order_id, "fast-1"), traceparent=PARENT)
             lab.events(1)
-    delivered = collector.named("deliver", 3)
-    assert [each.said("order_id")[0] for each in delivered] == ["o1", "o2", "o3"]
-    assert len({each.id for each in delivered}) == 3
+    delivered = collector.named("deliver", 2)
+    assert [each.said("order_id")[0] for each in delivered] == ["o1", "o2"]
+    assert len({each.id for each in delivered}) == 2
 
 
 def test_unsampled_traces_are_propagated_and_not_exported(
@@ -347,17 +354,3 @@ def test_a_worker_whose_opentelemetry_cannot_be_set_up_says_why(lab: Lab, tracin
         assert worker.wait() == 78
     assert "OTEL_SPAN_EVENT_COUNT_LIMIT must be" in worker.log
     assert "Traceback" not in worker.log
-
-
-def test_a_span_has_the_times_of_its_log_line(
-    lab: Lab, tracing: Tracing, collector: Collector
-) -> None:
-    lab.open_merchants("fast-1")
-    lab.submit("fast-1", "o1")
-    with tracing.worker() as worker:
-        [event] = lab.events(1)
-    [line] = attempted(lines_of(worker))
-    times = ("waited_seconds", "claim_seconds")
-    [deliver] = collector.named("deliver")
-    assert [round(each, 4) for each in deliver.said(*times)] == [line[name] for name in times]
-    assert datetime.fromisoformat(event["occurred_at"])
