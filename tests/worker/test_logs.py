@@ -90,7 +90,10 @@ def test_lines_logged_during_shutdown_are_written(
     assert [line["order_id"] for line in attempted(lines_of(worker))] == ["o1"]
 
 
-def test_an_attempt_is_one_line_with_all_its_fields(lab: Lab) -> None:
+def test_an_attempt_is_one_line_with_all_its_fields_of_accepted_orders_at_level_info_only(
+    lab: Lab,
+) -> None:
+    lab.open_merchants("fast-1")
     lab.open_merchants("reject-1", provider="acme")
     lab.merchants.profile("reject-1", REJECT)
     with lab.worker(*INFO) as worker:
@@ -98,7 +101,14 @@ def test_an_attempt_is_one_line_with_all_its_fields(lab: Lab) -> None:
         lab.events(1)
         lab.submit("reject-1", "o2")
         lab.events(1)
-    first, second = attempted(lines_of(worker))
+        lab.submit("fast-1", "o3")
+        lab.events(1)
+    with lab.worker() as quiet:
+        lab.submit("fast-1", "o4")
+        lab.events(1)
+    assert attempted(lines_of(quiet)) == []
+    first, second, accepted = attempted(lines_of(worker))
+    assert (accepted["order_id"], accepted["outcome"]) == ("o3", "accepted")
     assert {name: first[name] for name in first if "seconds" not in name} == {
         "timestamp": first["timestamp"],
         "level": "info",
@@ -118,19 +128,6 @@ def test_an_attempt_is_one_line_with_all_its_fields(lab: Lab) -> None:
     assert all(first[f"{stage}_seconds"] > 0 for stage in stages)
     assert first["first_byte_seconds"] <= first["seconds"]
     assert second["connect_seconds"] == 0  # the connection was reused
-
-
-def test_accepted_orders_are_logged_at_level_info_only(lab: Lab) -> None:
-    lab.open_merchants("fast-1")
-    with lab.worker() as quiet:
-        lab.submit("fast-1", "o1")
-        lab.events(1)
-    with lab.worker(*INFO) as talkative:
-        lab.submit("fast-1", "o2")
-        lab.events(1)
-    assert attempted(lines_of(quiet)) == []
-    [line] = attempted(lines_of(talkative))
-    assert (line["order_id"], line["outcome"]) == ("o2", "accepted")
 
 
 def test_celerys_lines_and_printed_lines_are_json(lab: Lab, tmp_path: Path) -> None:

@@ -4,9 +4,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from contextlib import closing
-
-import pytest
+from contextlib import ExitStack, closing
 
 from testkit.servers.process import free_port
 from testkit.servers.proxy import Proxy
@@ -155,15 +153,13 @@ def test_a_synchronous_worker_leaves_the_port_to_the_process_that_publishes_even
         assert get(port, "/debug/merchants")[0] == 404
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/debug/merchants"])
-def test_an_order_is_delivered_while_a_client_of_the_port_does_not_read(
-    lab: Lab, path: str
-) -> None:
+def test_an_order_is_delivered_while_clients_of_the_port_do_not_read(lab: Lab) -> None:
     port = free_port()
     lab.open_merchants("fast-1")
-    with lab.worker(metrics_port=port):
+    with lab.worker(metrics_port=port), ExitStack() as asking:
         wait_until(lambda: not reasons(port))
-        with closing(socket.create_connection(("127.0.0.1", port))) as asking:
-            asking.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-            lab.submit("fast-1", "o1")
-            lab.events_until_all_ended(["o1"])
+        for path in ("/metrics", "/debug/merchants"):
+            client = asking.enter_context(socket.create_connection(("127.0.0.1", port)))
+            client.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+        lab.submit("fast-1", "o1")
+        lab.events_until_all_ended(["o1"])
