@@ -199,7 +199,7 @@ def test_the_synchronous_worker_delivers_the_same_orders_and_keeps_deadlines(lab
     with lab.worker("-P", "prefork", "-c", "4", app="pos_gateway"):
         told = by_type(lab.events(22))
         dead = lab.dead_letters(2)
-        lab.submit("hang-1", "h1", seconds=3)  # its child processes have started by now
+        lab.submit("hang-1", "h1", seconds=8)  # its child processes have started by now
         [late] = lab.events(1)
     assert late["type"] == "order.in_doubt"
     assert len(told["order.accepted"]) == 20
