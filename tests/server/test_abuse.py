@@ -357,7 +357,6 @@ WAYS = {
         framed(b"Upgrade: h2c", b"Connection: Upgrade", b"Content-Length: @LENGTH@")
     ),
     "newlines_before_a_request": Way(b"\r\n" * 100, (), goes_on=True),
-    "newlines_by_thousands": Way(b"\r\n" * HEAD_BYTES, (), goes_on=True),
     # Requests behind a body that nothing reads.
     "unread_body_401": Way(
         POST + HOST + b"Content-Length: 0000@INNER@\r\n\r\n" + INNER, (401,), goes_on=True
