@@ -23,6 +23,11 @@ def keep_off_the_workers_core() -> None:
     os.sched_setaffinity(0, left_cores())
 
 
+def on_any_core(command: Sequence[str]) -> list[str]:
+    """The command, to run on any of our cores."""
+    return ["taskset", "--cpu-list", ",".join(map(str, sorted(_CORES))), *command]
+
+
 def on_the_workers_core(command: Sequence[str]) -> list[str]:
     """The command, to run on the worker's core (on any, where there is only one)."""
     pin = ["taskset", "--cpu-list", str(_WORKERS)] if len(_CORES) > 1 else []

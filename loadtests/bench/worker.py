@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from loadtests.bench.cores import on_the_workers_core
+from loadtests.bench.cores import on_any_core, on_the_workers_core
 from testkit.servers.process import end
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,14 +22,24 @@ class WorkerEndedError(RuntimeError):
 
 
 class Worker:
-    """``python …`` with what it prints in a file. Start it from the main thread."""
+    """``python …`` with what it prints in a file. Start it from the main thread.
+
+    Args:
+        is_alone: it gets the worker's core; else it runs on any, beside all else.
+    """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], folder: Path
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        *,
+        is_alone: bool = True,
     ) -> None:
         self._command = [sys.executable, *command]
         self._environment = {**_neutral_environment(), **environment}
         self._log = folder / "worker.log"
+        self._place = on_the_workers_core if is_alone else on_any_core
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -59,7 +69,7 @@ class Worker:
             )
 
     def _program(self) -> list[str]:
-        return on_the_workers_core(self._command)
+        return self._place(self._command)
 
     def check(self) -> None:
         """Raises WorkerEndedError, with what it printed last, unless it runs."""
