@@ -231,7 +231,8 @@ _METRICS = """\
 # Metrics
 
 A worker serves them for Prometheus at `http://…:9808/metrics` (`POS_GATEWAY_METRICS_PORT`; 0 turns
-the port off; `POS_GATEWAY_METRICS_HOST` says where it is: at this machine alone by default), and so does `pos-gateway events run`, as far as they are about events and the process.
+the port off; `POS_GATEWAY_METRICS_HOST` says where it is: at this machine alone by default), and so do `pos-gateway events run` and
+`pos-gateway serve`, as far as they are about events, or HTTP, and the process.
 This page is generated from the code by `pos-gateway schema`. [The runbook](runbook.md) says what to
 do when an alert goes by one of them.
 
@@ -251,8 +252,8 @@ as it was at the moment of the scrape.
 
 | path | |
 |---|---|
-| `/healthz` | 200 while the event loop turns, for it is the loop that answers: a probe of whether to restart. `pos_gateway_event_loop_lag_seconds` says how late it is |
-| `/readyz` | 200, or 503 with the reasons in JSON: `broker` (nothing is taken from the queue), `database` (it has not answered for seconds, its schema is none to work on, or a table is missing: looked at every 2 s), `draining` (the worker is stopping). No answer of it asks anybody, so it may be called at any rate |
+| `/healthz` | 200 while the event loop turns, which is waited for: a probe of whether to restart. `pos_gateway_event_loop_lag_seconds` says how late it is |
+| `/readyz` | 200, or 503 with the reasons in JSON: `broker` (nothing is taken from the queue; a server takes no orders), `database` (it has not answered for seconds, its schema is none to work on, or a table is missing: looked at every 2 s), `draining` (the worker is stopping), `tokens` (a server has not read them for ten minutes: none is valid). No answer of it asks anybody, so it may be called at any rate |
 | `/debug/merchants` | how things stand with the merchants that have orders in this worker, or parked by it, or are in trouble, as JSON: `limit` (of `agreed`), `in_flight`, `waiting`, `parked`, `light`, `silent`, `breaker`, `provider`, `in_trouble`. `?troubled=1` leaves out those that are well, `?page=2` goes on, `?per_page=500` is the longest page (100) |
 
 The port has no authentication. It shows merchants' ids, how much traffic each has, and no

@@ -24,6 +24,7 @@ from pos_gateway.server.asgi import Application
 from pos_gateway.server.following import Event, Following, page_of
 from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.intake import Intake
+from pos_gateway.server.loop_turn import LoopTurn
 from pos_gateway.server.orders import Orders
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.streaming import Streaming
@@ -73,7 +74,10 @@ class Site:
             {"/v1/events/stream": Streaming(access, self.following)},
             api,
         )
-        self.metrics_port = MetricsPort(settings.metrics_port, settings.metrics_host)
+        self._loop_turn = LoopTurn()
+        self.metrics_port = MetricsPort(
+            settings.metrics_port, settings.metrics_host, self._loop_turn
+        )
         self.metrics_port.readiness.require("broker", lambda: self.intake.problem)
         self.metrics_port.readiness.require("tokens", lambda: self.tokens.problem)
         self._stopping = threading.Event()
@@ -87,6 +91,7 @@ class Site:
         require_current(self.database)
         self.tokens.refresh()
         threading.Thread(target=self._refresh, name="tokens", daemon=True).start()
+        self._loop_turn.start()
         self.metrics_port.start()
         self.intake.start(asyncio.get_running_loop())
 

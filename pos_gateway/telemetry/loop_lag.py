@@ -6,17 +6,31 @@ samples a second find every tenth of a second for which the loop stood still.
 
 import threading
 import time
+from collections.abc import Callable
 
 from pos_gateway.telemetry import metrics
+
+#: Waits for a turn of the event loop, so many seconds at most (None: any number); whether it had one.
+Turn = Callable[[float | None], bool]
 
 #: Seconds between samples.
 PERIOD = 0.25
 
 
-class LoopLag:
-    """A thread (green in a green worker) that measures how late it is woken."""
+def own_turn(_timeout: float | None) -> bool:
+    """A green thread's: where this runs, the loop runs."""
+    return True
 
-    def __init__(self) -> None:
+
+class LoopLag:
+    """A thread (green in a green worker) that measures how late the loop is.
+
+    Args:
+        turn: the loop's, if its threads are no part of it.
+    """
+
+    def __init__(self, turn: Turn = own_turn) -> None:
+        self._turn = turn
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -33,6 +47,7 @@ class LoopLag:
     def _run(self) -> None:
         due = time.monotonic() + PERIOD
         while not self._stopping.wait(max(0.0, due - time.monotonic())):
+            self._turn(None)
             now = time.monotonic()
             metrics.loop_lag.observe(max(0.0, now - due))
             due = now + PERIOD

@@ -1,7 +1,7 @@
 """The metrics port of this process.
 
     /metrics           for Prometheus
-    /healthz           200 while the event loop runs, since the loop answers
+    /healthz           200 while the event loop runs, since it has its turn before the reply
     /readyz            200, or 503 with the reasons
     /debug/merchants   the state of merchants (a green worker's)
 
@@ -16,10 +16,13 @@ from prometheus_client import disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from pos_gateway.telemetry import metrics
-from pos_gateway.telemetry.loop_lag import LoopLag
+from pos_gateway.telemetry.loop_lag import LoopLag, Turn, own_turn
 from pos_gateway.telemetry.readiness import Readiness
 from pos_gateway.telemetry.scrape import Scrape
 from pos_gateway.telemetry.serving import LOOPBACK, Page, PageReply, Server, one_at_a_time
+
+#: Seconds that ``/healthz`` waits for the event loop: less than a probe waits for its reply.
+LOOP_TIMEOUT = 4.0
 
 
 class MetricsPort:
@@ -28,18 +31,20 @@ class MetricsPort:
     Args:
         port: 0 turns it off.
         host: the local address to bind.
+        turn: the event loop's, if this port's threads are no part of it.
     """
 
-    def __init__(self, port: int, host: str = LOOPBACK) -> None:
+    def __init__(self, port: int, host: str = LOOPBACK, turn: Turn = own_turn) -> None:
         self.is_on = bool(port)
         self.scrape, self.readiness = Scrape(), Readiness()
         self.scrape.before(self.readiness.show)
-        self._loop_lag = LoopLag()
+        self._turn = turn
+        self._loop_lag = LoopLag(turn)
         self._server = Server(
             port,
             {
                 "/metrics": one_at_a_time(self._metrics),
-                "/healthz": _healthz,
+                "/healthz": self._healthz,
                 "/readyz": self._readyz,
             },
             host=host,
@@ -73,6 +78,6 @@ class MetricsPort:
         problems = self.readiness.problems()
         return PageReply.of({"ready": not problems, "reasons": problems}, 503 if problems else 200)
 
-
-def _healthz(_query: Mapping[str, str]) -> PageReply:
-    return PageReply.of({"healthy": True})
+    def _healthz(self, _query: Mapping[str, str]) -> PageReply:
+        is_healthy = self._turn(LOOP_TIMEOUT)
+        return PageReply.of({"healthy": is_healthy}, 200 if is_healthy else 503)

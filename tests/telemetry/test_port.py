@@ -115,10 +115,11 @@ def test_writing_a_long_metric_yields_and_completes(monkeypatch: pytest.MonkeyPa
     assert len(turns) == 2
 
 
-def test_the_loops_lag_is_the_delay_of_its_wake_up(
+def test_the_loops_lag_is_the_delay_of_a_wake_up_and_of_the_loops_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now, late = 100.0, [0.0, 0.3, 0.0]
+    now, late = 100.0, [0.0, 0.2, 0.0]
+    turns = [0.0, 0.0, 0.1]
 
     class Loop:
         def wait(self, seconds: float) -> bool:
@@ -129,7 +130,13 @@ def test_the_loops_lag_is_the_delay_of_its_wake_up(
             return False
 
     monkeypatch.setattr(loop_lag, "time", SimpleNamespace(monotonic=lambda: now))
-    lag = LoopLag()
+
+    def turn(_timeout: float | None) -> bool:
+        nonlocal now
+        now += turns.pop(0)
+        return True
+
+    lag = LoopLag(turn)
     lag._stopping = Loop()  # type: ignore[assignment]
     before = value("pos_gateway_event_loop_lag_seconds_sum")
     looks = value("pos_gateway_event_loop_lag_seconds_count")
