@@ -64,7 +64,7 @@ ENV PATH=/venv/bin:$PATH \
     POS_GATEWAY_METRICS_HOST=0.0.0.0
 # By number, so that Kubernetes can see that it is not root; it owns nothing in the image.
 USER 10001:10001
-EXPOSE 9808
+EXPOSE 8080 9808
 # For Docker; Kubernetes has probes of its own. Asked over HTTP, for it is the loop that serves the
 # orders that answers; whoever has turned the port off has turned this off with it.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 \

@@ -17,7 +17,10 @@ APPLIED = (
     *("base", "migrate", "overlays/canary", "overlays/canary-rollout", "overlays/development"),
     *("overlays/production", "overlays/synchronous"),
 )
-COMPONENTS = ("components/hpa", "components/keda", "components/rabbitmq-cluster")
+COMPONENTS = (
+    *("components/hpa", "components/keda", "components/rabbitmq-cluster"),
+    *("components/server", "components/server-ingress"),
+)
 Resource = dict[str, Any]
 
 

@@ -44,7 +44,7 @@ def mounts(name: str) -> dict[str, Path]:
 
 def test_every_service_for_a_laptop_exists() -> None:
     assert SERVICES.keys() >= {
-        *("rabbitmq", "postgresql", "redis", "migrate", "worker", "merchants"),
+        *("rabbitmq", "postgresql", "redis", "migrate", "worker", "server", "merchants"),
         *("prometheus", "grafana"),
     }
     assert SERVICES["worker"]["deploy"]["replicas"] == 2
@@ -129,15 +129,15 @@ def test_the_example_merchants_and_orders_are_valid() -> None:
     assert command[-2:] == ["--port", "8080"]
 
 
-def test_prometheus_scrapes_the_workers_and_loads_the_alerts() -> None:
+def test_prometheus_scrapes_workers_and_server_and_loads_the_alerts() -> None:
     files = mounts("prometheus")
     configuration = yaml.safe_load((files["/etc/prometheus/prometheus.yml"]).read_text())
     [job] = configuration["scrape_configs"]
     [found] = job["dns_sd_configs"]
-    assert found["names"] == ["worker"]
+    assert found["names"] == ["worker", "server"]
     assert found["port"] == Settings().metrics_port
-    host = SERVICES["worker"]["environment"]["POS_GATEWAY_METRICS_HOST"]
-    assert host == "0.0.0.0"
+    for name in found["names"]:
+        assert SERVICES[name]["environment"]["POS_GATEWAY_METRICS_HOST"] == "0.0.0.0"
     assert job["job_name"] == "pos-gateway"
     assert files["/etc/prometheus/rules.yml"] == ROOT / "deploy/prometheus/rules.yml"
     done = subprocess.run(
