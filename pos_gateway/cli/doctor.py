@@ -11,14 +11,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import click
-from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
-from kombu import Connection, Queue
 from sqlalchemy import Engine, func, make_url, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.broker import topology
-from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.cli.database import reason, require_exists
+from pos_gateway.cli.doctor_broker import check_broker
 from pos_gateway.cli.findings import Check, Finding, Level, fail, ok, show, warn
 from pos_gateway.cli.worker import command
 from pos_gateway.database.engine import open_database, require_current
@@ -34,8 +31,6 @@ from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings, explain, setting
 from pos_gateway.tokens.store import TokenStore
 
-#: Earlier versions have no at-least-once dead-lettering for quorum queues.
-_OLDEST = (3, 10)
 #: Seconds to wait for PostgreSQL, whose driver would wait for minutes.
 _DATABASE_PATIENCE = "5"
 #: Seconds after its ``deliver_by`` by which a cancel request has ended, unless its message is lost.
@@ -149,84 +144,6 @@ def _is_here(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def check_broker(settings: Settings) -> Iterator[Finding]:
-    """Connects as a worker does, and inspects each queue without taking a message."""
-    if settings.broker_url.startswith("memory:"):
-        yield warn("broker: in memory, of one process only", "set POS_GATEWAY_BROKER_URL")
-        return
-    connection = Connection(
-        settings.broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT
-    )
-    shown = mask_url(settings.broker_url)
-    try:
-        connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
-        yield _version(connection, shown)
-        for queue in (*topology.QUEUES, topology.splits_stream):
-            yield _queue(connection, queue)
-    except CONNECTION_ERRORS as error:
-        yield fail(
-            f"broker: {shown} cannot be used: {error}",
-            "start RabbitMQ there, or set POS_GATEWAY_BROKER_URL "
-            "(amqp://user:password@host:5672/vhost)",
-        )
-    finally:
-        connection.collect(socket_timeout=1)
-
-
-def _version(connection: Connection, shown: str) -> Finding:
-    properties = connection.connection.server_properties
-    product, version = str(properties.get("product", "?")), str(properties.get("version", "0"))
-    parts = version.split(".")
-    number = tuple(int(part) for part in parts[:2] if part.isdigit())
-    what = f"broker: {product} {version} at {shown}"
-    if product != "RabbitMQ" or number < _OLDEST:
-        return fail(what, "RabbitMQ 3.10 or later is needed (quorum queues)")
-    return ok(what)
-
-
-def _queue(connection: Connection, queue: Queue) -> Finding:
-    what = f"queue {queue.name}"
-    with connection.channel() as channel:
-        try:
-            state = channel.queue_declare(queue.name, passive=True)
-        except NotFound as error:
-            if "down or inaccessible" in error.reply_text:  # unlike a missing queue
-                return fail(
-                    f"{what}: no node leads it ({error.reply_text})",
-                    "start that node, or restart it if it runs",
-                )
-            return warn(
-                f"{what}: not there yet", "the first worker or pos-gateway enqueue makes it"
-            )
-        except AccessRefused:
-            return warn(f"{what}: this user may not look at it", "grant configure and read")
-    with connection.channel() as channel:
-        try:
-            # It exists, so this creates nothing: the broker compares type and arguments.
-            queue.bind(channel).queue_declare()
-        except PreconditionFailed as error:
-            return fail(
-                f"{what}: has another type or other arguments ({error.reply_text})",
-                "drain and delete it, or use another vhost",
-            )
-        except AccessRefused:
-            pass  # a user who may not declare cannot compare, either
-    return _traffic(what, queue, state.message_count, state.consumer_count)
-
-
-def _traffic(what: str, queue: Queue, messages: int, consumers: int) -> Finding:
-    what = f"{what}: {messages} messages ready, {consumers} consumers"
-    if not messages:
-        return ok(what)
-    match queue.name:
-        case topology.DEAD_KEY:
-            return warn(what, "these were dead-lettered: pos-gateway dlq list")
-        case topology.ORDERS_KEY | topology.CANARY_KEY if not consumers:
-            return warn(what, f"no worker delivers these: pos-gateway worker -Q {queue.name}")
-        case _:
-            return ok(what)
 
 
 def check_database(settings: Settings) -> Iterator[Finding]:
@@ -408,7 +325,7 @@ def check_patching(_: Settings) -> Iterator[Finding]:
 CHECKS: tuple[tuple[Check, tuple[str, ...] | None], ...] = (
     (check_settings, ()),
     (check_addresses, ("broker_url", "allow_private_addresses")),
-    (check_broker, ("broker_url",)),
+    (check_broker, ("broker_url", "events_to_broker")),
     (check_database, ("database_url",)),
     (check_redis, ("redis_url",)),
     (check_files, ("slots",)),

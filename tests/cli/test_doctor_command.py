@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kombu import Connection, Queue
+from kombu import Connection, Exchange, Queue
 from psycopg import sql
 
 from pos_gateway.broker import topology
@@ -200,3 +200,36 @@ def test_without_a_key_doctor_says_what_workers_do_not_share(redis_url: str) -> 
 
     assert found() == [Level.OK, Level.WARN]
     assert found(secret_key="k") == [Level.OK]
+
+
+# The broker's exchanges, and events.
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_an_exchange_of_another_program_fails(connected: Program, broker_url: str) -> None:
+    with Connection(broker_url) as connection:
+        Exchange("orders", type="fanout", durable=True).bind(connection.channel()).declare()
+    done = connected.invoke("doctor")
+    assert done.exit_code == 1
+    assert "fail  exchange orders: is another program's" in done.stdout
+    assert "-> use another vhost, or delete it" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_events_without_a_consumer_and_a_consumer_without_events_are_warnings(
+    connected: Program, broker_url: str
+) -> None:
+    publisher = Publisher(broker_url)
+    publisher.publish(Message("order-events", "order.accepted", b"{}", message_id="e-1"))
+    publisher.close()
+    queue = "queue order-events: 1 messages ready, 0 consumers"
+    unread = connected.invoke("doctor").stdout
+    assert f"warn  {queue}: RabbitMQ keeps these until its disk is full" in unread
+    without = connected.invoke("doctor", POS_GATEWAY_EVENTS_TO_BROKER="false").stdout
+    assert f"warn  {queue}, and no event comes there: POS_GATEWAY_EVENTS_TO_BROKER is" in without
+    with Connection(broker_url) as connection, connection.channel() as channel:
+        topology.events_queue.bind(channel).purge()
+        assert f"ok    {queue.replace('1', '0')}" in connected.invoke("doctor").stdout
+        with channel.Consumer([topology.events_queue]):
+            waits = connected.invoke("doctor", POS_GATEWAY_EVENTS_TO_BROKER="false").stdout
+    assert "0 messages ready, 1 consumers, and no event comes there" in waits

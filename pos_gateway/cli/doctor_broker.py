@@ -1,0 +1,130 @@
+"""``pos-gateway doctor``: the broker, its exchanges and queues."""
+
+from collections.abc import Iterator
+
+from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
+from kombu import Connection, Exchange, Queue
+
+from pos_gateway.broker import topology
+from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
+from pos_gateway.cli.findings import Finding, fail, ok, warn
+from pos_gateway.runtime.urls import mask_url
+from pos_gateway.settings import Settings
+
+#: Earlier versions have no at-least-once dead-lettering for quorum queues.
+_OLDEST = (3, 10)
+
+
+def check_broker(settings: Settings) -> Iterator[Finding]:
+    """Connects as a worker does, and inspects each queue without taking a message."""
+    if settings.broker_url.startswith("memory:"):
+        yield warn("broker: in memory, of one process only", "set POS_GATEWAY_BROKER_URL")
+        return
+    connection = Connection(
+        settings.broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT
+    )
+    shown = mask_url(settings.broker_url)
+    try:
+        connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
+        yield _version(connection, shown)
+        for exchange in (topology.orders_exchange, topology.events_exchange):
+            yield from _exchange(connection, exchange)
+        for queue in (*topology.QUEUES, topology.splits_stream):
+            yield _queue(connection, queue, settings)
+    except CONNECTION_ERRORS as error:
+        yield fail(
+            f"broker: {shown} cannot be used: {error}",
+            "start RabbitMQ there, or set POS_GATEWAY_BROKER_URL "
+            "(amqp://user:password@host:5672/vhost)",
+        )
+    finally:
+        connection.collect(socket_timeout=1)
+
+
+def _version(connection: Connection, shown: str) -> Finding:
+    properties = connection.connection.server_properties
+    product, version = str(properties.get("product", "?")), str(properties.get("version", "0"))
+    parts = version.split(".")
+    number = tuple(int(part) for part in parts[:2] if part.isdigit())
+    what = f"broker: {product} {version} at {shown}"
+    if product != "RabbitMQ" or number < _OLDEST:
+        return fail(what, "RabbitMQ 3.10 or later is needed (quorum queues)")
+    return ok(what)
+
+
+def _exchange(connection: Connection, exchange: Exchange) -> Iterator[Finding]:
+    with connection.channel() as channel:
+        try:
+            exchange.bind(channel).declare(passive=True)
+        except (NotFound, AccessRefused):  # one that is not there is made with its queues
+            return
+    with connection.channel() as channel:
+        try:
+            exchange.bind(channel).declare()  # as for a queue
+        except PreconditionFailed as error:
+            yield fail(
+                f"exchange {exchange.name}: is another program's ({error.reply_text})",
+                "use another vhost, or delete it",
+            )
+        except AccessRefused:
+            pass
+
+
+def _queue(connection: Connection, queue: Queue, settings: Settings) -> Finding:
+    what = f"queue {queue.name}"
+    with connection.channel() as channel:
+        try:
+            state = channel.queue_declare(queue.name, passive=True)
+        except NotFound as error:
+            if "down or inaccessible" in error.reply_text:  # unlike a missing queue
+                return fail(
+                    f"{what}: no node leads it ({error.reply_text})",
+                    "start that node, or restart it if it runs",
+                )
+            return warn(
+                f"{what}: not there yet", "the first worker or pos-gateway enqueue makes it"
+            )
+        except AccessRefused:
+            return warn(f"{what}: this user may not look at it", "grant configure and read")
+    with connection.channel() as channel:
+        try:
+            # It exists, so this creates nothing: the broker compares type and arguments.
+            queue.bind(channel).queue_declare()
+        except PreconditionFailed as error:
+            return fail(
+                f"{what}: has another type or other arguments ({error.reply_text})",
+                "drain and delete it, or use another vhost",
+            )
+        except AccessRefused:
+            pass  # a user who may not declare cannot compare, either
+    what = f"{what}: {state.message_count} messages ready, {state.consumer_count} consumers"
+    if queue is topology.events_queue:
+        return _events(what, state.message_count, state.consumer_count, settings)
+    return _orders(what, queue, state.message_count, state.consumer_count)
+
+
+def _events(what: str, messages: int, consumers: int, settings: Settings) -> Finding:
+    if not settings.events_to_broker and (messages or consumers):
+        return warn(
+            f"{what}, and no event comes there: POS_GATEWAY_EVENTS_TO_BROKER is false",
+            "unset it, or read events over HTTP (docs/http.md) and purge the queue",
+        )
+    if messages and not consumers:
+        return warn(
+            f"{what}: RabbitMQ keeps these until its disk is full",
+            "start the backend's consumer; POS_GATEWAY_EVENTS_TO_BROKER=false if all events are "
+            "read over HTTP",
+        )
+    return ok(what)
+
+
+def _orders(what: str, queue: Queue, messages: int, consumers: int) -> Finding:
+    if not messages:
+        return ok(what)
+    match queue.name:
+        case topology.DEAD_KEY:
+            return warn(what, "these were dead-lettered: pos-gateway dlq list")
+        case topology.ORDERS_KEY | topology.CANARY_KEY if not consumers:
+            return warn(what, f"no worker delivers these: pos-gateway worker -Q {queue.name}")
+        case _:
+            return ok(what)
