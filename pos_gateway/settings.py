@@ -191,9 +191,11 @@ class Settings(BaseModel):
         "extra `tracing`.",
     )
     http_url: Annotated[str, _url("http", "https")] | None = Field(
-        None, description="Where the HTTP server is (HttpOrderClient)."
+        None, description="Where the HTTP server is (HttpOrderClient, doctor)."
     )
-    token: SecretStr | None = Field(None, description="The token to show it (HttpOrderClient).")
+    token: SecretStr | None = Field(
+        None, description="The token to show it (HttpOrderClient, doctor)."
+    )
     http_in_flight: Annotated[int, Field(ge=1, le=100_000)] = Field(
         1000, description="Requests that the HTTP server takes at once; more get a 429."
     )

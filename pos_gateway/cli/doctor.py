@@ -4,7 +4,7 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.cli.database import reason, require_exists
 from pos_gateway.cli.doctor_broker import check_broker
+from pos_gateway.cli.doctor_server import check_server
 from pos_gateway.cli.findings import Check, Finding, Level, fail, ok, show, warn
 from pos_gateway.cli.worker import command
 from pos_gateway.database.engine import open_database, require_current
@@ -67,28 +68,42 @@ print("; ".join(problems + late) or "patched")
 
 
 @click.command()
-def doctor() -> None:
+@click.option(
+    "--server", "server_alone", is_flag=True, help="The HTTP server at POS_GATEWAY_HTTP_URL alone."
+)
+def doctor(server_alone: bool) -> None:
     """Check the settings, the broker, the database and this machine.
 
-    A line for each finding: ok, warn or fail; what; and the remedy. Nothing is changed.
+    A line for each finding: ok, warn or fail; what; and the remedy. Nothing is changed. With
+    POS_GATEWAY_HTTP_URL and POS_GATEWAY_TOKEN the HTTP server there is checked, too, as a backend
+    meets it: TLS, the token, its readiness, its clock.
 
     \b
-    Example:
+    Examples:
       pos-gateway doctor
+      export POS_GATEWAY_HTTP_URL=https://orders.example.com POS_GATEWAY_TOKEN=$(cat shop.token)
+      pos-gateway doctor --server
 
     Exit code: 0, or 1 if something keeps orders from being delivered.
     """
+    if server_alone and setting("http_url") is None:
+        raise click.UsageError(
+            "set POS_GATEWAY_HTTP_URL, where the server is, and POS_GATEWAY_TOKEN"
+        )
     failed = False
-    for finding in _findings():
+    for finding in _findings((check_settings, check_server) if server_alone else ()):
         failed = failed or finding.level is Level.FAIL
         show(finding)
     if failed:
         raise click.exceptions.Exit(1)
 
 
-def _findings() -> Iterator[Finding]:
+def _findings(wanted: Collection[Check]) -> Iterator[Finding]:
+    """Those of the wanted checks, or of all."""
     settings, valid = _usable()
     for check, needed in CHECKS:
+        if wanted and check not in wanted:
+            continue
         if not valid.issuperset(Settings.model_fields if needed is None else needed):
             continue  # check_settings reports it
         try:
@@ -328,6 +343,7 @@ CHECKS: tuple[tuple[Check, tuple[str, ...] | None], ...] = (
     (check_broker, ("broker_url", "events_to_broker")),
     (check_database, ("database_url",)),
     (check_redis, ("redis_url",)),
+    (check_server, ("http_url", "token")),
     (check_files, ("slots",)),
     (check_metrics_port, ("metrics_host", "metrics_port")),
     (check_patching, None),

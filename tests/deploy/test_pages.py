@@ -54,6 +54,9 @@ def check(line: str) -> None:
             assert target in targets
         case ["docker", "compose", "run", "--rm", service]:
             assert service in SERVICES
+        case ["docker", "compose", "exec", service, *rest]:
+            assert service in SERVICES
+            check(shlex.join(rest))
         case ["docker", "compose", command, *_]:
             assert command in ("up", "down")
         case ["docker", "build", "--target", stage, *_]:
