@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import gevent
-from gevent.event import Event
 from kombu import Connection, Queue
 
-from loadtests.demo.cast import DELIVER_WITHIN, PARTS, PROFILES, REQUEST_TIMEOUT, orders
+from loadtests.demo.cast import DELIVER_WITHIN, orders
+from loadtests.demo.gateway import configure, green_worker, open_merchants
 from loadtests.demo.screen import Screen
 from loadtests.load.outcomes import Outcomes
 from testkit.merchants.client import SimulatedMerchants
@@ -32,8 +32,6 @@ RATE = 80.0
 SECONDS = 18.0
 #: Seconds after the last order until everything has its outcome: its time to live, and some.
 LONGEST_END = DELIVER_WITHIN + 15.0
-#: Seconds that the worker may take to start.
-LONGEST_START = 30.0
 #: Seconds between pictures.
 FRAME = 0.25
 
@@ -42,13 +40,7 @@ def main() -> int:
     """The demo; 0 if all adds up, 1 if not, 130 after Ctrl-C."""
     with tempfile.TemporaryDirectory(prefix="pos-gateway-demo-") as folder:
         broker = os.environ.get("POS_GATEWAY_BROKER_URL")
-        os.environ.update(
-            POS_GATEWAY_BROKER_URL=broker or "memory://",
-            POS_GATEWAY_DATABASE_URL=f"sqlite:///{Path(folder) / 'demo.db'}",
-            POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES="true",
-            POS_GATEWAY_METRICS_PORT="0",
-            POS_GATEWAY_REQUEST_TIMEOUT=str(REQUEST_TIMEOUT),
-        )
+        configure(Path(folder), POS_GATEWAY_BROKER_URL=broker or "memory://")
         with SimulatedMerchants(seed=1) as merchants:
             try:
                 return _play(merchants, "your broker" if broker else "an in-memory broker")
@@ -58,9 +50,9 @@ def main() -> int:
 
 
 def _play(merchants: SimulatedMerchants, broker: str) -> int:
-    _open_merchants(merchants)
+    open_merchants(merchants)
     outcomes, seen = Outcomes(began=time.time()), 0
-    with Screen(outcomes, broker=broker) as screen, _worker() as lanes, _events(outcomes):
+    with Screen(outcomes, broker=broker) as screen, green_worker() as lanes, _events(outcomes):
         started = time.monotonic()
         stream = gevent.spawn(_stream, outcomes)
         while not stream.ready() or outcomes.open:
@@ -87,60 +79,6 @@ def _look(merchants: SimulatedMerchants, outcomes: Outcomes, seen: int) -> int:
         for _, order_id, creates, at in page["entries"]:
             outcomes.seen(order_id, creates, at)
     return seen
-
-
-def _open_merchants(merchants: SimulatedMerchants) -> None:
-    from pos_gateway.database.engine import upgrade  # noqa: PLC0415
-    from pos_gateway.domain.merchant import Merchant  # noqa: PLC0415
-    from pos_gateway.merchants.store import MerchantStore  # noqa: PLC0415
-    from pos_gateway.processing import gateway  # noqa: PLC0415  (reads the environment that main has made)
-
-    for pattern, profile in PROFILES.items():
-        merchants.profile(pattern, profile)
-    database = gateway.current().database
-    upgrade(database)
-    MerchantStore(database).put(
-        Merchant.parse({"id": each, "base_url": merchants.base_url(each), "provider": part.name})
-        for part in PARTS
-        for each in part.ids
-    )
-
-
-@contextmanager
-def _worker() -> Iterator[Any]:
-    """The real green worker in this process, once it consumes; yields what returns admission's lanes.
-
-    Customers order from a gateway that runs: what they see is not how long a worker takes to start.
-    """
-    from celery.worker import state  # noqa: PLC0415
-
-    from pos_gateway.gcelery import app  # noqa: PLC0415
-
-    is_ready = Event()
-    controller = app.WorkController(
-        app=app,
-        hostname="demo@localhost",
-        pool_cls=app.conf.worker_pool,
-        concurrency=app.conf.worker_concurrency,
-        loglevel="ERROR",
-        # The signal worker_ready is sent by Celery's command only.
-        ready_callback=lambda _: is_ready.set(),
-    )
-    running = gevent.spawn(controller.start)
-    gevent.wait([is_ready, running], timeout=LONGEST_START, count=1)
-    if not is_ready.is_set():
-        raise RuntimeError("the worker did not start")
-
-    def lanes() -> list[tuple[str, int, int]]:
-        dispatcher = getattr(getattr(controller, "consumer", None), "dispatcher", None)
-        merchants = dispatcher.admission.merchants() if dispatcher else ()
-        return [(each.merchant_id, each.in_flight, each.waiting) for each in merchants]
-
-    try:
-        yield lanes
-    finally:
-        state.should_stop = 0
-        running.join(REQUEST_TIMEOUT + 10)
 
 
 @contextmanager
