@@ -1,1 +1,7 @@
-"""A minute of the gateway at work: ``python -m loadtests.demo``, or ``pos-gateway demo``."""
+"""The gateway at work with nothing set up: ``pos-gateway demo``, ``pos-gateway demo --serve``.
+
+- ``cast``: the merchants; ``gateway``: the worker among them, for both
+- ``__main__``: a stream of orders, under a minute; ``screen``: what it shows
+- ``serve``: orders of the user's own, over HTTP; ``guide``: what it prints; ``server_process``,
+  ``server``: both ends of its HTTP server; ``shovel``: the messages between them
+"""

@@ -9,16 +9,52 @@ import click
 
 from pos_gateway.cli.failure import Failure
 
+#: Packages without which server or worker do not run; the base install has none of them.
+_NEEDED = ("celery", "gevent", "fastapi", "uvicorn", "uvloop", "httptools")
+
 
 @click.command()
-def demo() -> None:
+@click.option(
+    "--serve", is_flag=True, help="Take your orders over HTTP, until Ctrl-C, instead of a stream."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="The server's, with --serve; 0: a free one. Default: 8080.",
+)
+def demo(serve: bool, port: int | None) -> None:
     """See the gateway at work: under a minute, nothing to set up, nothing left behind.
 
     Simulated merchants (most healthy, some slow, some that never answer), the real green worker
     and a stream of orders, on an in-memory broker, or on yours if POS_GATEWAY_BROKER_URL is set.
     Ends by itself; exit code 0 only if every order is accounted for.
+
+    With --serve the orders are yours: the real HTTP server (pos-gateway serve) takes them on this
+    machine alone, and the worker delivers them. It prints a token, and curl commands to copy. The
+    broker is always the one in memory. Ctrl-C ends it, with exit code 0.
+
+    \b
+    Examples:
+      pos-gateway demo
+      pos-gateway demo --serve --port 8081
     """
+    if port is not None and not serve:
+        raise click.UsageError("--port goes with --serve")
     sys.path.insert(0, str(Path.cwd()))
     if importlib.util.find_spec("loadtests") is None:
         raise Failure("the demo is part of the source: run it in the repository's folder")
-    os.execv(sys.executable, [sys.executable, "-m", "loadtests.demo"])  # noqa: S606
+    module = ["loadtests.demo"]
+    if serve:
+        _require_runnable()
+        module = ["loadtests.demo.serve", str(8080 if port is None else port)]
+    os.execv(sys.executable, [sys.executable, "-m", *module])  # noqa: S606
+
+
+def _require_runnable() -> None:
+    """Raises Failure, InvalidSettings: what is missing, or wrong."""
+    for package in _NEEDED:
+        if importlib.util.find_spec(package) is None:
+            raise Failure(f"it needs the package {package}: pip install 'pos-gateway[worker]'")
+    from pos_gateway.settings import Settings
+
+    Settings.from_environment()

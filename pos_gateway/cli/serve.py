@@ -50,6 +50,11 @@ def serve(host: str, port: int, certificate: Path | None, key: Path | None) -> N
     from pos_gateway.telemetry import log
 
     settings = Settings.from_environment()
+    if settings.broker_url.startswith("memory:"):
+        raise Failure(
+            "POS_GATEWAY_BROKER_URL is memory:, the broker of one process: no worker would get the "
+            "orders; name a RabbitMQ, or try pos-gateway demo --serve"
+        )
     with database():
         pass  # says what is missing
     log.configure(lines=settings.log_buffer)

@@ -45,7 +45,7 @@ def imported_with(*modules: str) -> str:
     return done.stderr.decode().strip()
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_teaches_with_an_example(name: str) -> None:
     code, shown = invoke(name, "--help")
     assert code == 0

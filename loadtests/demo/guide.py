@@ -1,0 +1,54 @@
+"""What a user of the demo's server is told: where it is, a token, and commands to copy."""
+
+from loadtests.demo.cast import PARTS, REQUEST_TIMEOUT
+
+_CURL = 'curl -sS -H "Authorization: Bearer $TOKEN"'
+
+
+def guide(url: str, token: str) -> str:
+    """The guide. The commands are those of docs/http.md, and need the line with URL and TOKEN first."""
+    merchants = ", ".join(f"{part.prefix}-0 to {part.ids[-1]} ({part.says})" for part in PARTS)
+    return f"""\
+The HTTP server is at {url}; a green worker delivers its orders.
+Simulated merchants, by when they answer: {merchants}.
+Broker and database are temporary. Ctrl-C stops it all.
+
+In another terminal, for the commands below:
+
+{_indented(f"URL={url} TOKEN={token}")}
+
+Submit an order to a healthy merchant:
+
+{_indented(_submit("order-1", "fast-1"))}
+
+See it, with its attempts and events:
+
+{_indented(f"{_CURL} $URL/v1/merchants/fast-1/orders/order-1")}
+
+Read the events, or wait 30 s for the first (/v1/events/stream has them without end):
+
+{_indented(f'{_CURL} "$URL/v1/events?after=0&wait=30"')}
+
+Submit one to a merchant that never answers: its attempts time out after {REQUEST_TIMEOUT:g} s, and others' orders go on:
+
+{_indented(_submit("order-2", "hang-1"))}
+
+See its attempts:
+
+{_indented(f"{_CURL} $URL/v1/merchants/hang-1/orders/order-2")}
+
+Another order needs another order_id. docs/http.md has the rest.
+"""
+
+
+def _submit(order_id: str, merchant_id: str) -> str:
+    return f"""\
+{_CURL} -H "Content-Type: application/json" $URL/v1/orders -d '{{
+  "order_id": "{order_id}", "merchant_id": "{merchant_id}",
+  "placed_at": "2026-01-01T12:00:00Z", "deliver_by": "2099-01-01T00:00:00Z",
+  "currency": "EUR", "total": 1700,
+  "items": [{{"sku": "burger", "name": "Burger", "quantity": 2, "unit_price": 850}}]}}'"""
+
+
+def _indented(command: str) -> str:
+    return "\n".join(f"  {line}" for line in command.splitlines())

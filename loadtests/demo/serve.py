@@ -1,0 +1,109 @@
+"""Serve until Ctrl-C: ``python -m loadtests.demo.serve PORT``, or ``pos-gateway demo --serve``.
+
+The real HTTP server in a process of its own, the real green worker in this one, and simulated
+merchants. Orders go from the server to the worker through a pipe, events through the database.
+"""
+
+from gevent import monkey
+
+monkey.patch_all()
+
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import gevent
+from gevent.event import Event
+
+from loadtests.demo.gateway import Lanes, configure, green_worker, open_merchants
+from loadtests.demo.guide import guide
+from loadtests.demo.server_process import ServerProcess
+from pos_gateway.http_client import HttpOrderClient
+from pos_gateway.processing import gateway
+from pos_gateway.tokens.store import TokenStore
+from pos_gateway.tokens.token import Role
+from testkit.merchants.client import SimulatedMerchants
+
+#: Seconds between two looks at what has happened.
+_LOOK_EVERY = 1.0
+
+
+def main() -> int:
+    """0 after Ctrl-C or SIGTERM; 130 if it comes before all has started, or twice; 1 if it cannot serve."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with tempfile.TemporaryDirectory(prefix="pos-gateway-demo-") as folder:
+            configure(
+                Path(folder),
+                # Nothing of the user's: the worker would take real orders from a real broker.
+                POS_GATEWAY_BROKER_URL="memory://",
+                POS_GATEWAY_REDIS_URL="",
+                POS_GATEWAY_EVENTS_TO_BROKER="false",  # nothing would take them from its queue
+                no_proxy="127.0.0.1",  # for the reader of events
+            )
+            with SimulatedMerchants(seed=1) as merchants:
+                open_merchants(merchants)
+                return _serve(int(sys.argv[1]))
+    except KeyboardInterrupt:
+        sys.stderr.write("\nstopped\n")
+        return 130
+
+
+def _serve(port: int) -> int:
+    ours = gateway.current()
+    token = TokenStore(ours.database).create("demo", Role.BACKEND, operator="demo")
+    with ServerProcess(port, ours.publisher) as server, green_worker() as lanes:
+        is_told = _stop_signal()
+        print(guide(server.url, token), flush=True)
+        counts = Counter[str]()
+        reader = gevent.spawn(_count, server.url, token, counts)
+        shown = ""
+        while not (is_told.wait(_LOOK_EVERY) or server.has_ended):
+            line = _line(server.submitted, counts, lanes)
+            if line != shown:
+                print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+                shown = line
+        reader.kill()
+        if not is_told.is_set():
+            sys.stderr.write("pos-gateway: the server has ended\n")
+            return 1
+        print("\nstopping: no more requests, orders in flight end", flush=True)
+        server.stop()
+    return 0
+
+
+def _stop_signal() -> Event:
+    """Set by the first Ctrl-C or SIGTERM, which must not interrupt an order; a second one interrupts."""
+    is_told = Event()
+
+    def stop(_number: int, _frame: object) -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.default_int_handler)
+        is_told.set()
+
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, stop)
+    return is_told
+
+
+def _count(url: str, token: str, counts: Counter[str]) -> None:
+    """Count events by type, as any backend reads them."""
+    with HttpOrderClient(url, token) as client:
+        for event in client.events():
+            counts[event["type"].removeprefix("order.")] += 1
+
+
+def _line(submitted: int, counts: Counter[str], lanes: Lanes) -> str:
+    here = lanes()
+    parts = [f"{count} {what.replace('_', ' ')}" for what, count in sorted(counts.items())]
+    in_flight, waiting = sum(each[1] for each in here), sum(each[2] for each in here)
+    return ", ".join(
+        [f"orders: {submitted} submitted", *parts, f"{in_flight} in flight", f"{waiting} waiting"]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
