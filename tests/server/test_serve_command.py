@@ -21,6 +21,8 @@ def test_what_is_wrong_is_a_sentence(database_url: str, tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         done = program.run("serve", "--port", port)
         assert done.returncode == 1 and "cannot listen at 127.0.0.1" in done.stderr
+    done = program.run("serve", POS_GATEWAY_BROKER_URL="memory://")
+    assert done.returncode == 1 and "no worker would get the orders" in done.stderr
     pem = tmp_path / "x.pem"
     pem.write_text("x")
     done = program.run("serve", "--port", "0", "--certificate", str(pem), "--key", str(pem))
