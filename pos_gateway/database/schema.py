@@ -18,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
     text,
 )
 
@@ -193,4 +194,6 @@ submissions = Table(
     Column("digest", String(64), nullable=False),
     # Rows are pruned by it.
     Column("submitted_at", Double, nullable=False, index=True),
+    # It came a second time, perhaps to another server, which may have published it.
+    Column("came_again", Boolean, nullable=False, server_default=false()),
 )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from pydantic_core import from_json
 from sqlalchemy import Engine, delete, select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -23,8 +24,14 @@ from pos_gateway.runtime.vault import CannotOpen
 
 
 def digest(order: Order) -> str:
-    """What two orders have in common if they are the same, whatever their JSON's order and blanks."""
-    return sha256(order.encoded).hexdigest()
+    """What two orders have in common if they are the same, however their JSON is written.
+
+    Neither blanks nor the order of fields count, at any depth, nor a moment's time zone.
+    """
+    record = from_json(order.encoded)
+    for name in ("placed_at", "deliver_by"):
+        record[name] = getattr(order, name).timestamp()
+    return sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,8 @@ class Submissions:
     def write(self, orders: Sequence[Submitting], now: float) -> list[Known]:
         """Write those that are new; what was known of each, in order.
 
-        Of two with one key in ``orders`` the first counts, and the second is compared with it.
+        Of two with one key the first counts, and the second is compared with it: in ``orders``, and
+        where another server writes at the same moment.
 
         Args:
             orders: what is about to be published.
@@ -102,9 +110,10 @@ class Submissions:
     def forget(self, orders: Sequence[Submitting]) -> None:
         """Remove what was written for orders that were certainly not published.
 
-        Their ids are free again for an order with other content.
+        Their ids are free again for an order with other content, but for those that came a second
+        time meanwhile: another server may have published them.
         """
-        rows = [(each.merchant_id, each.order_id, each.digest) for each in orders]
+        rows = sorted((each.merchant_id, each.order_id, each.digest) for each in orders)
         self._writer.write(lambda cursor: cursor.executemany(self._forget, rows))
 
     def close(self) -> None:
@@ -178,10 +187,11 @@ _OF_LEDGER = """orders.merchant_id = {merchant_id} and orders.order_id = {order_
   and orders.action = 'submit'"""
 
 _PUT = f"""
-insert into submissions (merchant_id, order_id, digest, submitted_at)
-select {{merchant_id}}, {{order_id}}, {{digest}}, {{now}} {{from_rows}}
+insert into submissions (merchant_id, order_id, digest, submitted_at, came_again)
+select {{merchant_id}}, {{order_id}}, {{digest}}, {{now}}, false {{from_rows}}
 where not {{late}} and not exists (select 1 from orders where {_OF_LEDGER})
-on conflict (merchant_id, order_id) do nothing"""
+{{in_order}}
+on conflict (merchant_id, order_id) do update set came_again = true"""
 
 _ROW = {
     "n": "integer",
@@ -193,16 +203,27 @@ _ROW = {
 }
 _ROWS = f"json_to_recordset(%s) as r({', '.join(f'{n} {t}' for n, t in _ROW.items())})"
 
-# A statement sees the table as it was before its own writes, so a row that is new here has no digest.
+_PUT_ALL = _PUT.format(
+    **{name: f"r.{name}" for name in _ROW},
+    from_rows="from r",
+    in_order="order by r.merchant_id, r.order_id",
+)
+
+# A statement sees the table as it was when it began, and so not what another server has written
+# since. What it meets in writing is the newest, committed. Rows are locked in one order, or servers
+# with the same orders would wait for each other.
 _AT_ONCE = f"""
 with r as materialized (select * from {_ROWS}),
-put as ({_PUT.format(**{name: f"r.{name}" for name in _ROW}, from_rows="from r")})
-select r.n, submissions.digest, orders.state,
-       case when submissions.digest is null then orders.payload end
-from r
-left join submissions
-  on submissions.merchant_id = r.merchant_id and submissions.order_id = r.order_id
-left join orders on {_OF_LEDGER.format(merchant_id="r.merchant_id", order_id="r.order_id")}"""
+put as ({_PUT_ALL} returning merchant_id, order_id, digest, came_again),
+was as (select r.n, r.merchant_id, r.order_id,
+               case when put.came_again then put.digest else submissions.digest end as digest
+        from r
+        left join put on put.merchant_id = r.merchant_id and put.order_id = r.order_id
+        left join submissions
+          on submissions.merchant_id = r.merchant_id and submissions.order_id = r.order_id)
+select was.n, was.digest, orders.state, case when was.digest is null then orders.payload end
+from was
+left join orders on {_OF_LEDGER.format(merchant_id="was.merchant_id", order_id="was.order_id")}"""
 
 
 def _at_once(cursor: Any, rows: Sequence[dict[str, Any]]) -> list[Found]:
@@ -211,9 +232,10 @@ def _at_once(cursor: Any, rows: Sequence[dict[str, Any]]) -> list[Found]:
 
 
 _FORGET = """
-delete from submissions where merchant_id = {0} and order_id = {0} and digest = {0}"""
+delete from submissions
+where merchant_id = {0} and order_id = {0} and digest = {0} and not came_again"""
 
-_PUT_ONE = _PUT.format(**{name: f":{name}" for name in _ROW}, from_rows="")
+_PUT_ONE = _PUT.format(**{name: f":{name}" for name in _ROW}, from_rows="", in_order="")
 _FIND_ONE = f"""
 select :n, submissions.digest, orders.state,
        case when submissions.digest is null then orders.payload end

@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 #: Seconds that a request waits for the broker's confirm.
 TIMEOUT = 1.5
-#: Seconds that a group waits for the database. Orders are taken without it: workers compare them.
+#: Seconds that a group waits for the database. Orders are taken without it, uncompared.
 LOOK_UP_TIMEOUT = 0.5
 #: Most messages of a group: the thread lets others run between two.
 GROUP = 500
@@ -36,6 +36,9 @@ GROUP = 500
 RECONNECT_AFTER = 0.5
 #: How often a message is written at most: again if its connection was lost before its confirm.
 _WRITES = 2
+#: Bytes of messages that a broker has not confirmed, beyond which it gets no more: the requests
+#: have their replies by then, and the memory is the only bound.
+UNCONFIRMED = 64 * 1024 * 1024
 
 
 class PostResult(StrEnum):
@@ -104,12 +107,21 @@ class Intake:
         #: Results on their way to the event loop, which alone sets them.
         self._settled: deque[tuple[Posted, PostResult]] = deque()
         self._is_woken = False
-        #: Messages that are written and not confirmed, by the message.
+        #: Messages that are written and not confirmed, by the message; and their bytes.
         self._written: dict[int, Posted] = {}
-        self._is_refused = False
+        self._unconfirmed = 0
+        self._lock = threading.Lock()
+        self._is_refused = self._is_stalled = False
         self._connect_at = 0.0
-        #: Why the broker takes nothing; None: it does.
-        self.problem: str | None = "this server has not connected to the broker yet"
+        #: Why there is no connection to the broker; None: there is one.
+        self._problem: str | None = "this server has not connected to the broker yet"
+
+    @property
+    def problem(self) -> str | None:
+        """Why the broker takes nothing; None: it does. Safe from threads."""
+        if self._problem is None and self._unconfirmed > UNCONFIRMED:
+            return "the broker confirms nothing"
+        return self._problem
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Connect, and publish from now on."""
@@ -151,7 +163,7 @@ class Intake:
             except Exception:  # any error: requests would wait for a thread that has ended
                 log.exception("intake.failed")
                 for each in group:
-                    self._written.pop(id(each.message), None)
+                    self._no_longer_written(each.message)
                     self._settle(each, PostResult.UNKNOWN)
 
     def _next_group(self) -> tuple[list[Posted], bool]:
@@ -171,7 +183,7 @@ class Intake:
         """
         while True:
             try:
-                return self._queue.get(timeout=RECONNECT_AFTER if self.problem else None)
+                return self._queue.get(timeout=RECONNECT_AFTER if self._problem else None)
             except Empty:
                 self._connect()
 
@@ -217,27 +229,39 @@ class Intake:
         if self._is_refused:  # a refusal may be the topology's: it is declared again
             self._is_refused = False
             self._publisher.renew()
-        if self.problem is not None and time.monotonic() < self._connect_at:
-            self._fail(posted, self.problem)
+        if self._problem is not None and time.monotonic() < self._connect_at:
+            self._give_back(posted)
             return
-        for each in posted:
-            each.writes += 1
-            self._written[id(each.message)] = each
+        if self._unconfirmed > UNCONFIRMED:
+            if not self._is_stalled:
+                log.warning("broker.unavailable", error=self.problem)
+            self._is_stalled = True
+            self._give_back(posted)
+            return
+        self._is_stalled = False
+        with self._lock:
+            for each in posted:
+                each.writes += 1
+                self._written[id(each.message)] = each
+                self._unconfirmed += len(each.message.body)
         try:
             self._publisher.start([each.message for each in posted], self._on_confirm)
         except PublishError as error:
             for each in posted:
-                self._written.pop(id(each.message), None)
+                self._no_longer_written(each.message)
             self._connect_at = time.monotonic() + RECONNECT_AFTER
-            self._fail(posted, str(error))
+            self._set_problem(str(error))
+            self._give_back(posted)
         else:
-            self.problem = None
+            self._problem = None
 
-    def _fail(self, posted: Sequence[Posted], problem: str) -> None:
-        """Settle what was not written, for want of a connection."""
-        if problem != self.problem:
+    def _set_problem(self, problem: str) -> None:
+        if problem != self._problem:
             log.warning("broker.unavailable", error=problem)
-        self.problem = problem
+        self._problem = problem
+
+    def _give_back(self, posted: Sequence[Posted]) -> None:
+        """Settle what was not written."""
         if any(each.is_new for each in posted):
             self._database.submit(self._forget, posted)
         else:
@@ -260,16 +284,14 @@ class Intake:
     def _connect(self) -> None:
         try:
             self._publisher.connect()
-            self.problem = None
+            self._problem = None
         except PublishError as error:
-            if str(error) != self.problem:
-                log.warning("broker.unavailable", error=str(error))
-            self.problem = str(error)
+            self._set_problem(str(error))
 
     # The thread that reads confirms, and the intake's.
 
     def _on_confirm(self, message: Message, error: PublishError | None) -> None:
-        each = self._written.pop(id(message), None)
+        each = self._no_longer_written(message)
         if each is None:
             return
         if error is None:
@@ -283,6 +305,13 @@ class Intake:
             self._settle(each, PostResult.UNKNOWN)
 
     # Any of these threads.
+
+    def _no_longer_written(self, message: Message) -> Posted | None:
+        with self._lock:
+            each = self._written.pop(id(message), None)
+            if each is not None:
+                self._unconfirmed -= len(message.body)
+            return each
 
     def _settle(self, each: Posted, result: PostResult) -> None:
         """Only the first call counts."""

@@ -318,7 +318,7 @@ http_streams = Gauge("pos_gateway_http_streams", "Open streams of events.")
 http_uncompared = Counter(
     "pos_gateway_http_uncompared_total",
     "Orders that were taken without a look at earlier ones with their id, since the database did not"
-    " answer. Workers compare them.",
+    " answer. Of two with one id the one that a worker had first counts.",
 )
 http_requests, http_seconds = Kept(_http_requests), Kept(_http_seconds)
 

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import Engine, insert, select
+from sqlalchemy import Engine, insert, select, text
 
+from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import orders, submissions
 from pos_gateway.domain.order import Order
+from pos_gateway.ledger import submissions as module
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.ledger.submissions import (
@@ -121,8 +124,12 @@ def test_layout_and_defaults_are_no_content() -> None:
     relaid = Order.parse_json(json.dumps(json.loads(order.source), indent=2, sort_keys=True))
     assert digest(relaid) == digest(order)
     assert digest(an_order(notes=None)) == digest(order)
-    assert digest(an_order(placed_at="2026-01-31T13:00:00+01:00")) != digest(an_order(total=1))
+    assert digest(an_order(placed_at="2026-01-31T13:00:00+01:00")) == digest(order)
+    assert digest(an_order(placed_at="2026-01-31T11:00:00Z")) != digest(order)
     assert digest(an_order(extra=1)) != digest(order)
+    unknown = an_order(b={"c": [{"e": 1, "d": 2}], "a": 3}, a=4)
+    assert digest(an_order(a=4, b={"a": 3, "c": [{"d": 2, "e": 1}]})) == digest(unknown)
+    assert digest(an_order(a=4, b={"a": 3, "c": [{"d": 1, "e": 2}]})) != digest(unknown)
 
 
 def test_old_rows_are_pruned_in_batches(engine: Engine, known: Submissions) -> None:
@@ -137,3 +144,69 @@ def test_an_order_that_was_not_published_leaves_its_id_free(known: Submissions) 
     known.write([ONE, replace(ONE, order_id="o2")], 1.0)
     known.forget([ONE, replace(other, order_id="o2")])
     assert known.write([other, replace(ONE, order_id="o2")], 2.0) == [NEW, SAME], "not another's"
+
+
+def test_the_id_of_an_order_that_came_twice_stays_taken(known: Submissions) -> None:
+    """Another server may have published the second one."""
+    assert known.write([ONE], 1.0) == [NEW]
+    assert known.write([ONE], 2.0) == [SAME]
+    known.forget([ONE])
+    assert known.write([replace(ONE, digest="b" * 64)], 3.0) == [OTHER]
+
+
+@pytest.fixture
+def another(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator["AnotherServer"]:
+    monkeypatch.setattr(module, "_SESSION", "set statement_timeout = '60s'")
+    engine = open_database(postgresql_url)
+    another = AnotherServer(engine)
+    yield another
+    another.close()
+    engine.dispose()
+
+
+class AnotherServer:
+    """Writes rows in a transaction that it has not committed yet, beside ``known``."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.known = Submissions(engine, Payloads(Vault(new_key())))
+        self._connection = engine.connect()
+        self._pool = ThreadPoolExecutor(1)
+
+    def write(self, order: Submitting) -> None:
+        values = {"merchant_id": order.merchant_id, "order_id": order.order_id, "digest": "c" * 64}
+        self._connection.execute(insert(submissions).values(**values, submitted_at=1.0))
+
+    def wait_for_it(self, orders: list[Submitting]) -> "Future[list[Known]]":
+        """Have ``known`` write these orders, until it waits for a row of this one."""
+        writing = self._pool.submit(self.known.write, orders, 2.0)
+        waiting = text("select count(*) from pg_locks where not granted")
+        with self._engine.connect() as connection:
+            while not connection.scalar(waiting):
+                assert not writing.done(), writing.result()
+        return writing
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+    def close(self) -> None:
+        self._connection.close()
+        self._pool.shutdown()
+        self.known.close()
+
+
+def test_what_another_server_writes_at_the_same_moment_is_compared(another: AnotherServer) -> None:
+    another.write(ONE)
+    writing = another.wait_for_it([ONE, replace(ONE, order_id="o2")])
+    another.commit()
+    assert writing.result(60) == [OTHER, NEW]
+
+
+def test_servers_with_the_same_orders_do_not_wait_for_each_other(another: AnotherServer) -> None:
+    """One that waits for a row has none of those behind it, whatever the batch's order."""
+    last = replace(ONE, order_id="o2")
+    another.write(ONE)
+    writing = another.wait_for_it([last, ONE])
+    another.write(last)
+    another.commit()
+    assert writing.result(60) == [OTHER, OTHER]

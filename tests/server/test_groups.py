@@ -275,3 +275,32 @@ def test_what_no_request_waits_for_any_more_is_not_published() -> None:
 
     play(broker, table, script)
     assert broker.written == [["o1"], ["o3"]]
+
+
+def test_a_broker_that_confirms_nothing_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "UNCONFIRMED", 1)
+    confirms: list[tuple[Message, OnConfirm]] = []
+
+    def keeps(messages: Sequence[Message], on_confirm: OnConfirm) -> None:
+        confirms.extend((message, on_confirm) for message in messages)
+
+    broker, table = Broker(keeps), Table()
+    order, refused, later = posted("o1"), posted("o2"), posted("o3")
+
+    async def script(taking: Intake) -> None:
+        request = asyncio.create_task(taking.post([order]))
+        while not confirms:
+            await asyncio.sleep(0.001)
+        give_up(order)
+        await request
+        assert taking.problem == "the broker confirms nothing"
+        await taking.post([refused])
+        [(message, on_confirm)] = confirms
+        on_confirm(message, None)
+        assert taking.problem is None
+        await taking.post([later])
+
+    play(broker, table, script)
+    assert (refused.result, later.result) == (PostResult.UNKNOWN, PostResult.STORED)
+    assert broker.written == [["o1"], ["o3"]]
+    assert table.forgotten == ["o2"]
