@@ -21,14 +21,17 @@ from typing import Generic
 
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.backlog import Backlog
+from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.health import FLEET, Health, Transition
-from pos_gateway.admission.lane import Call, Demand, Lane, MerchantStatus, Ticket
+from pos_gateway.admission.lane import Call, Demand, Lane, Ticket
 from pos_gateway.admission.lanes import LANES, Lanes
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.parking import look_again
 from pos_gateway.admission.room import WaitBudget
 from pos_gateway.admission.scheduler import Scheduler
+from pos_gateway.admission.symptoms import MerchantStatus, Symptoms
+from pos_gateway.admission.trouble import is_in_trouble
 from pos_gateway.domain.outcome import CallResult
 
 
@@ -168,6 +171,10 @@ class Admission(Generic[Ticket]):
         call.lane.bulkhead.leave()
         self._scheduler.released(call, now)
         self._changed(call.lane)
+
+    def note_error(self, call: Call[Ticket], code: str, now: float) -> None:
+        """Note why a call failed, for operators: it changes no decision."""
+        call.lane.noted().error = code, now
 
     def tick(self, now: float) -> None:
         """Advance the time: merchants fall silent, breakers half-open, waiting orders expire."""
@@ -320,6 +327,11 @@ class Admission(Generic[Ticket]):
         lane = self._lanes.get(merchant_id)
         return lane.standing(self.parked_count.of(merchant_id)) if lane else None
 
+    def symptoms(self, merchant_id: str, now: float) -> Symptoms | None:
+        """A merchant's status, and what shows why; None if nothing is known of it."""
+        lane = self._lanes.get(merchant_id)
+        return lane.symptoms(self.parked_count.of(merchant_id), now) if lane else None
+
     def merchants(self) -> Iterator[MerchantStatus]:
         """The status of every merchant that has orders here, or parked, or is in trouble."""
         return chain.from_iterable(self.merchants_by(LANES))
@@ -333,6 +345,22 @@ class Admission(Generic[Ticket]):
                 for lane in lanes
                 if not lane.is_idle or lane.is_troubled or parked(lane.merchant_id)
             ]
+
+    def in_trouble_by(self, few: int) -> Iterator[list[MerchantStatus]]:
+        """The status of the merchants in trouble, of ``few`` merchants at a time."""
+        parked, closed = self.parked_count.of, BreakerState.CLOSED
+        for lanes in self._lanes.by(few):
+            # Most merchants are idle, and told apart by no more than this.
+            busy = (
+                lane
+                for lane in lanes
+                if lane.waiting
+                or lane.bulkhead.in_flight
+                or lane.breaker.state is not closed
+                or parked(lane.merchant_id)
+            )
+            statuses = (lane.standing(parked(lane.merchant_id)) for lane in busy)
+            yield [each for each in statuses if each.merchant_id and is_in_trouble(each)]
 
     # Bookkeeping
 

@@ -81,6 +81,21 @@ class Breaker:
         late = self._late.bit_count() + overdue
         return self._failed.bit_count() >= FAILURE_RATE * calls or late >= SLOW_RATE * calls
 
+    @property
+    def calls(self) -> int:
+        """Calls in the window. It stays as it is while the breaker is not closed."""
+        return self._calls
+
+    @property
+    def failed(self) -> int:
+        """Failed calls in the window."""
+        return self._failed.bit_count()
+
+    @property
+    def late(self) -> int:
+        """Late calls in the window."""
+        return self._late.bit_count()
+
     def record(self, *, failed: bool, late: bool) -> None:
         """Record a finished call."""
         self._calls = min(WINDOW, self._calls + 1)

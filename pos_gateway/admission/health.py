@@ -80,6 +80,8 @@ class Health(Generic[Ticket]):
         self._judge_load(call, now, contact)
         if contact is not CallResult.NONE:
             self._judge_speed(call, now, contact)
+            if contact is not CallResult.ANSWERED or call.late or lane.evidence is not None:
+                lane.noted().latest = now - call.started
         self._judge_presence(call, now, contact, retry_after)
 
     def released(self, call: Call[Ticket]) -> None:
@@ -100,6 +102,8 @@ class Health(Generic[Ticket]):
     def open(self, lane: Lane[Ticket], now: float, why: str, at_least: float = 0.0) -> None:
         """Open the breaker, for ``at_least`` seconds."""
         breaker = lane.breaker
+        if breaker.is_closed:
+            lane.noted().since = now
         if breaker.is_open or why == FLEET:
             breaker.open_for(now, at_least)
         else:
@@ -164,6 +168,8 @@ class Health(Generic[Ticket]):
                 return
         elif breaker.is_closed and answered is not None:
             breaker.record(failed=not answered, late=call.late)
+            if not answered:
+                lane.noted().failed(contact)
             if breaker.is_tripped(lane.late_calls):
                 self.open(lane, now, "failures" if not answered else "late", asked or 0.0)
                 return

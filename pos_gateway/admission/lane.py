@@ -1,6 +1,7 @@
 """One merchant's lane: its bulkhead, breaker, latency estimate, usage, and waiting orders."""
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -8,12 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 from pos_gateway.admission import pacing
 from pos_gateway.admission.breaker import Breaker, BreakerState
 from pos_gateway.admission.bulkhead import Bulkhead
+from pos_gateway.admission.evidence import Evidence
 from pos_gateway.admission.limits import Terms
 from pos_gateway.admission.merchant_latency import MerchantLatency
 from pos_gateway.admission.parking import ParkingQueue
 from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.rate import Rate
+from pos_gateway.admission.symptoms import MerchantStatus, Symptoms
 from pos_gateway.admission.usage import WINDOW, Usage
+from pos_gateway.domain.outcome import CallResult
 
 if TYPE_CHECKING:
     from pos_gateway.admission.merchant_queue import MerchantQueue
@@ -49,26 +53,6 @@ class Demand(NamedTuple):
     waiting: int
 
 
-class MerchantStatus(NamedTuple):
-    """A merchant's status."""
-
-    merchant_id: str
-    in_flight: int
-    waiting: int
-    #: Its concurrency limit (0: it is paused, or not known yet), and the limit in force.
-    agreed: int
-    limit: int
-    #: It used less than its fair share of slot-time when last judged: it starts at once.
-    light: bool
-    #: A call of its hangs or timed out, its breaker is half-open, or its provider is silent.
-    silent: bool
-    breaker: BreakerState
-    #: Its orders wait for the merchant itself, not for a slot.
-    troubled: bool
-    #: Its orders that this process has parked.
-    parked: int
-
-
 @dataclass(slots=True, eq=False)
 class Lane(Generic[Ticket]):
     """A merchant that has, or had, orders in flight or waiting."""
@@ -95,6 +79,8 @@ class Lane(Generic[Ticket]):
     last_call: float = 0.0
     #: When it answered last, be it with 429 or 503.
     last_answer: float = -inf
+    #: What went wrong, for operators; None: no call has failed or was late.
+    evidence: Evidence | None = None
     #: Slots that its orders hold.
     usage: Usage = field(default_factory=Usage)
     #: Whether it used less than its fair share of slot-time when last judged (``Scheduler``).
@@ -205,6 +191,32 @@ class Lane(Generic[Ticket]):
             self.breaker.state,
             self.is_troubled,
             parked,
+        )
+
+    def noted(self) -> Evidence:
+        """Its evidence, made on demand: few merchants ever have any."""
+        if self.evidence is None:
+            self.evidence = Evidence()
+        return self.evidence
+
+    def symptoms(self, parked: int, now: float) -> Symptoms:
+        """Its status, and what shows why."""
+        breaker, evidence = self.breaker, self.evidence or Evidence()
+        failures = Counter(evidence.last(breaker.failed))
+        error, failed_at = evidence.error or (None, now)
+        return Symptoms(
+            self.standing(parked),
+            0.0 if breaker.is_closed else now - evidence.since,
+            max(0.0, breaker.until - now) if breaker.is_open else 0.0,
+            breaker.calls,
+            failures[CallResult.TIMED_OUT],
+            failures[CallResult.FAILED],
+            failures[CallResult.OVERLOADED],
+            breaker.late,
+            evidence.latest,
+            self.latency.mean,
+            error,
+            now - failed_at,
         )
 
     def is_forgettable(self, now: float) -> bool:

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterable
 
 from pos_gateway.admission.breaker import BreakerState
-from pos_gateway.admission.lane import MerchantStatus
+from pos_gateway.admission.symptoms import MerchantStatus
 
 
 def is_in_trouble(standing: MerchantStatus) -> bool:

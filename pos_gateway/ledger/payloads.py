@@ -52,8 +52,9 @@ class Payloads:
         if self._vault.current is None:
             return reason
         said = json.dumps([reason.code, reason.message]).encode()
-        code = reason.code if _CODE.fullmatch(reason.code) else "other"
-        return Reason(code, SEALED + self._vault.seal_bytes(said, whose=_whose(key)))
+        return Reason(
+            readable_code(reason), SEALED + self._vault.seal_bytes(said, whose=_whose(key))
+        )
 
     def open_reason(self, key: Key, reason: Reason) -> Reason:
         """The reason as it was; without its message if no key opens that."""
@@ -77,6 +78,11 @@ class Payloads:
             return reason
         sealed = reason.message.removeprefix(SEALED)
         return Reason(*json.loads(self._vault.open_bytes(sealed, whose=_whose(key))))
+
+
+def readable_code(reason: Reason) -> str:
+    """Its code; ``other`` if it is none, but a POS's words, which may be about the customer."""
+    return reason.code if _CODE.fullmatch(reason.code) else "other"
 
 
 def _whose(key: Key) -> str:

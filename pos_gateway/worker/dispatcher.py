@@ -34,6 +34,7 @@ from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import CallResult, Outcome
 from pos_gateway.fleet.coordinator import Coordinator
+from pos_gateway.ledger.payloads import readable_code
 from pos_gateway.ledger.states import Action
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime import failpoints
@@ -361,6 +362,7 @@ class Dispatcher:
             received=request.received,
         )
         request.decide(decision)
+        self._note_error(request, decision.outcome)
         try:
             # At most ``slots`` outcomes may be uncommitted without a slot, so that an outage of
             # database or broker stops the worker from starting more.
@@ -495,6 +497,12 @@ class Dispatcher:
         if self.admission.waiting:  # usually no order waits for the slot
             self._wake.set()
 
+    def _note_error(self, request: OrderRequest, outcome: Outcome) -> None:
+        """Note why its call failed, for operators."""
+        call, reason = request.call, outcome.reason
+        if outcome.contact not in _WELL and call is not None and reason is not None:
+            self.admission.note_error(call, readable_code(reason), self._clock.now())
+
     def _park_soon(self, request: OrderRequest) -> None:
         if self._joins(request):  # a copy is in flight: parking this one would only duplicate it
             return
@@ -585,6 +593,8 @@ def _log_transition(transition: Transition) -> None:
     )
 
 
+#: The results of calls that show nothing wrong with the merchant.
+_WELL = (CallResult.ANSWERED, CallResult.NONE)
 _ANNOUNCED = {
     BreakerState.OPEN: "opened",
     BreakerState.HALF_OPEN: "half_opened",

@@ -11,7 +11,7 @@ from prometheus_client import Gauge
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.breaker import BreakerState
-from pos_gateway.admission.lane import MerchantStatus
+from pos_gateway.admission.symptoms import MerchantStatus
 from pos_gateway.admission.trouble import is_in_trouble, worst
 from pos_gateway.runtime.green import cooperatively
 from pos_gateway.telemetry import metrics

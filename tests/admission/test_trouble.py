@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.admission.breaker import BreakerState
-from pos_gateway.admission.lane import MerchantStatus
+from pos_gateway.admission.symptoms import MerchantStatus
 from pos_gateway.admission.trouble import is_in_trouble, worst
 
 WELL: dict[str, Any] = {
