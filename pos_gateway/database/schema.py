@@ -4,6 +4,8 @@ The ledger's times are Unix time in seconds, as floats: SQLite has no type for t
 that write many rows take them as JSON.
 """
 
+from collections.abc import Iterator
+
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -153,6 +155,45 @@ workers = Table(
     Column("beat_at", Double, nullable=False),
     # Its worker's clock at the last beat: only differences mean anything.
     Column("clock", Double),
+)
+
+#: What workers count: see ``reports/counters.py``.
+COUNTED = (
+    "taken",
+    "accepted",
+    "rejected",
+    "cancelled",
+    "expired",
+    "failed",
+    "pending",
+    "in_doubt",
+    *(f"waited_{number}" for number in range(11)),
+)
+
+
+def _counted(kind: type[Integer]) -> Iterator[Column[int]]:
+    return (Column(name, kind(), nullable=False, server_default="0") for name in COUNTED)
+
+
+#: Each worker's last report, and what it has counted since it started: see ``reports/store.py``.
+worker_reports = Table(
+    "worker_reports",
+    metadata,
+    Column("worker", String(64), primary_key=True),
+    # By the database's clock, and for how many seconds it counts.
+    Column("at", Double, nullable=False),
+    Column("lasts", Double, nullable=False),
+    Column("report", Text, nullable=False),
+    *_counted(BigInteger),
+)
+
+#: What each worker has counted in each minute, by the database's clock.
+worker_minutes = Table(
+    "worker_minutes",
+    metadata,
+    Column("minute", Integer, primary_key=True),
+    Column("worker", String(64), primary_key=True),
+    *_counted(Integer),
 )
 
 #: The operators' actions.

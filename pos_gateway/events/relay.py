@@ -1,6 +1,6 @@
 """One process's part in the event pipeline: it leads if it can, and helps another leader.
 
-The leader also prunes old events and orders, so that the tables are bounded.
+The leader also prunes old events, orders and reports, so that the tables are bounded.
 """
 
 import threading
@@ -24,6 +24,7 @@ from pos_gateway.events.traced import traced
 from pos_gateway.ledger.lease import Lease
 from pos_gateway.ledger.ledger import Run, here
 from pos_gateway.ledger.pruning import present, prune_orders
+from pos_gateway.reports.store import prune_reports
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.telemetry import metrics
 
@@ -40,6 +41,8 @@ _LAST = 1.0
 _AFTER_MISTAKE = 5.0
 #: Old events removed per batch, and seconds between checks for them.
 PRUNED, PRUNE_EVERY = 1000, 60.0
+#: Seconds between two prunings of the workers' reports.
+PRUNE_REPORTS_EVERY = 60.0
 #: Seconds from one pass over the terminal orders to the next.
 PRUNE_ORDERS_EVERY = 3600.0
 
@@ -94,6 +97,7 @@ class Relay:
         self._engine, self._run = engine, run
         self._keep_orders = keep_orders
         self._prune_orders_at = -inf
+        self._prune_reports_at = -inf
         #: The present pass over the terminal orders, a batch at a time.
         self._pass: Iterator[tuple[int, int]] = iter(())
         self._stopping = threading.Event()
@@ -118,6 +122,13 @@ class Relay:
         metrics.events_leading.set(self._leadership.leads)
         metrics.events_unpublished.set(self._pipeline.lag.unpublished)
         metrics.events_age.set(self._pipeline.lag.age(self._clock.now().timestamp()))
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the oldest unpublished event was recorded; None: another process leads."""
+        if not self._leadership.leads:
+            return None
+        return self._pipeline.lag.age(self._clock.now().timestamp())
 
     def stop(self) -> None:
         """End after the batch in flight, if the broker confirms it soon. Idempotent.
@@ -154,6 +165,7 @@ class Relay:
                     # Helping would take CPU from the leader's own thread.
                     self._prune()
                     self._prune_orders()
+                    self._prune_reports()
                 else:
                     hydrated = self._helping.step()
             except LedgerUnavailable as error:
@@ -176,6 +188,12 @@ class Relay:
             before = self._present() - self._keep_orders
             self._prune_orders_at = now + PRUNE_ORDERS_EVERY
             self._pass = prune_orders(self._engine, before)
+
+    def _prune_reports(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._prune_reports_at:
+            self._prune_reports_at = now + PRUNE_REPORTS_EVERY
+            self._run(lambda: prune_reports(self._engine))
 
     def _present(self) -> float:
         now = self._clock.now().timestamp()

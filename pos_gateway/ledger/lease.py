@@ -64,6 +64,11 @@ class Lease:
         return f"{self._worker}-{self._number}"
 
     @property
+    def worker(self) -> str:
+        """The worker's id, which all its lease ids begin with. No two processes share one."""
+        return self._worker
+
+    @property
     def ids(self) -> list[str]:
         """All ids so far, the present one last."""
         return [f"{self._worker}-{number}" for number in range(1, self._number + 1)]

@@ -161,6 +161,30 @@ def test_the_leader_prunes_old_published_events(
     assert [each.event_id for each in rows.events()] == ["e5"]
 
 
+def test_the_leader_prunes_old_reports(
+    relay: Relays, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once a minute, and however events are kept."""
+    pruned, times = threading.Event(), list[int]()
+
+    def prune(_: Engine) -> int:
+        times.append(1)
+        pruned.set()
+        return 0
+
+    monkeypatch.setattr(relays, "prune_reports", prune)
+    monkeypatch.setattr(relays, "LOOK", 0.01)
+    leader, _ = relay()
+    assert pruned.wait(SOON)
+    leader._prune_reports()
+    assert len(times) == 1
+    age = leader.age
+    assert age is not None
+    assert age >= 0
+    idle = Relay(engine, Hydration(Payloads(Vault())), Lease, broker_url="amqp://127.0.0.1:1//")
+    assert idle.age is None
+
+
 class Ahead(SystemClock):
     """The clock of a machine that is three months ahead."""
 

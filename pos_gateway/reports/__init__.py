@@ -1,0 +1,1 @@
+"""What workers say of themselves, in the database: written by each of them, read all together."""

@@ -1,0 +1,106 @@
+"""The thread that reports, and the process that has none."""
+
+import threading
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
+
+from pos_gateway.ledger.ledger import LEASE_IN_FORK
+from pos_gateway.reports import reporter as subject
+from pos_gateway.reports.reporter import AFTER_FAILURE, EVERY
+from tests.reports.lab import Reports
+
+
+def away(*_: Any, **__: Any) -> None:
+    raise OperationalError("insert", None, Exception("the server is away"))
+
+
+def test_a_report_that_cannot_be_stored_is_dropped(
+    reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it counted comes with the next one."""
+    worker = reports.worker("w")
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.reporter._store, "write", away)
+        for _ in range(3):
+            worker.ends(1)
+            with pytest.raises(OperationalError):
+                worker.report()
+    worker.report()
+    assert reports.total() == 3
+
+
+def test_the_thread_reports_until_it_is_stopped(
+    reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also after a mistake, and while the database is away."""
+    monkeypatch.setattr(subject, "EVERY", 0.01)
+    worker, tried = reports.worker("w"), threading.Semaphore(0)
+    write, failures = worker.reporter._store.write, [away, lambda *_, **__: 1 // 0]
+
+    def fails_first(*arguments: Any, **named: Any) -> None:
+        tried.release()
+        (failures.pop() if failures else write)(*arguments, **named)
+
+    monkeypatch.setattr(worker.reporter._store, "write", fails_first)
+    with capture_logs() as logs:
+        worker.reporter.start()
+        worker.reporter.start()
+        for _ in range(4):  # at the fourth the third is stored
+            assert tried.acquire(timeout=30)
+    assert [each["event"] for each in logs if each["log_level"] == "error"] == ["report.mistake"]
+    assert reports.names() == ["w"]
+    worker.reporter.stop()
+    assert not reports.view.now().workers
+
+
+def test_stopping_waits_for_no_database(reports: Reports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "GRACE", 0.0)
+    worker, answers = reports.worker("w"), threading.Event()
+    worker.report()
+    monkeypatch.setattr(worker.reporter._store, "write", lambda *_, **__: answers.wait(60))
+    worker.reporter.stop()  # would hang
+    answers.set()
+
+
+def test_a_process_without_a_thread_reports_when_it_is_due(reports: Reports) -> None:
+    worker = reports.worker("w")
+    for expected in (1, 1, 3):
+        worker.ends(1)
+        worker.reporter.report_if_due()
+        assert reports.total() == expected
+        worker.clock.seconds += EVERY / 2
+    reports.pass_time(LEASE_IN_FORK - 20)  # idle, as far as is known
+    assert reports.names() == ["w"]
+    reports.pass_time(20)
+    assert reports.names() == []
+
+
+def test_an_order_does_not_wait_for_a_database_that_fails(
+    reports: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, tried = reports.worker("w"), []
+
+    def fails(*_: Any, **__: Any) -> None:
+        tried.append(1)
+        away()
+
+    monkeypatch.setattr(worker.reporter._store, "write", fails)
+    for _ in range(int(AFTER_FAILURE)):
+        worker.reporter.report_if_due()
+        worker.clock.seconds += 1
+    assert len(tried) == 1
+    worker.reporter.report_if_due()
+    assert len(tried) == 2
+
+
+def test_without_its_tables_nothing_but_reports_fail(engine: Engine) -> None:
+    """A restored database may lack them."""
+    with engine.begin() as connection:
+        connection.execute(text("drop table worker_reports"))
+    worker = Reports(engine).worker("w")
+    worker.reporter.report_if_due()
+    worker.reporter.stop()
