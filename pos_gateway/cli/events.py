@@ -32,9 +32,14 @@ from pos_gateway.domain.outcome import Kind
 from pos_gateway.runtime.clock import shown
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from pos_gateway.broker.message import Message
     from pos_gateway.broker.publisher import Publisher
     from pos_gateway.events.archive import Archive
+    from pos_gateway.events.relay import Relay
+    from pos_gateway.ledger.ledger import Ledger
+    from pos_gateway.reports.reporter import Reporter
 
 _PREFIX = "order."
 #: Every event type; a retry publishes none.
@@ -360,15 +365,35 @@ def run(*, until_eof: bool) -> None:
         with contextlib.suppress(LedgerUnavailable):
             ledger.catch_up()  # the first heartbeat, which leading requires
         relay.start()
+        reporter = _reporter(engine, ledger, relay)
+        reporter.start()
         if until_eof:
             threading.Thread(target=_at_eof, args=(told_to_stop.set,), daemon=True).start()
         told_to_stop.wait()
+        reporter.stop()
         schema.stop()
         relay.stop()
         ledger.close()  # last: its lease keeps other processes from leading
         if tracing is not None:
             tracing.stop()
         port.stop()
+
+
+def _reporter(engine: "Engine", ledger: "Ledger", relay: "Relay") -> "Reporter":
+    """Reports this process, and how late events are."""
+    from importlib.metadata import version
+
+    from pos_gateway.reports.counters import counters
+    from pos_gateway.reports.report import EVENTS, WorkerReport
+    from pos_gateway.reports.reporter import Figures, Reporter
+
+    release = version("pos-gateway")
+
+    def figures() -> Figures:
+        report = WorkerReport(EVENTS, release=release, events_age=relay.age)
+        return Figures(report, counters(0, {}, ()))
+
+    return Reporter(engine, lambda: ledger.lease.worker, figures)
 
 
 def _at_eof(do: Callable[[], None]) -> None:

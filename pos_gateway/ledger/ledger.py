@@ -111,6 +111,8 @@ class Ledger:
     def _begin(self) -> None:
         """Start as a worker unknown to the database."""
         self._tickets = itertools.count(1)
+        #: Orders that this worker was the first to claim.
+        self.new_orders = 0
         #: This worker's abandoned claims, by ticket.
         self._abandoned: dict[int, Abandoned] = {}
         #: Tickets of claims whose commit may or may not have succeeded.
@@ -161,6 +163,7 @@ class Ledger:
             self._unknown.discard(ticket)
             raise
         if isinstance(claimed, Claim):
+            self.new_orders += claimed.epoch == 1 and key.action is Action.SUBMIT
             claimed.payload, claimed.deliver_by = payload, deliver_by
             claimed.endpoint = endpoint if claimed.sending else claimed.history.endpoint
         if isinstance(claimed, Ended) and claimed.reason is not None:

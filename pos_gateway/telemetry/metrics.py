@@ -124,8 +124,13 @@ _order, _attempt = Kept(_orders), Kept(_attempts)
 _reply, _dead_letter = Kept(_attempt_seconds), Kept(_dead_letters)
 
 
+#: The same by outcome alone, for this process's report: reading the counters costs too much there.
+recorded: Numbers[str] = Numbers()
+
+
 def outcome_recorded(outcome: str, provider: str | None) -> None:
     """An order's status event is durable."""
+    recorded[outcome] += 1
     _order(outcome, provider_name(provider)).inc()
 
 

@@ -32,6 +32,7 @@ from pos_gateway.worker.drain import Drain
 from pos_gateway.worker.events_process import EventsProcess
 from pos_gateway.worker.gc_tuning import tune_gc
 from pos_gateway.worker.loop import green_loop
+from pos_gateway.worker.reporting import green_reporter
 from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.standings import Standings
 from pos_gateway.worker.strategy import JSON, KNOWN_HEADERS, why_undecodable
@@ -174,6 +175,7 @@ class OrderConsumer(Consumer):
         elif self.dispatcher.start():
             watch_threads()
             tune_gc()
+            green_reporter(self._gateway, self.dispatcher, self.app).start()
         super().on_ready()
 
     def _start_events_process(self) -> None:

@@ -164,6 +164,31 @@ class Dispatcher:
         metrics.waiting.labels("bundle").set(self._parking.waiting_orders)
         self._timing.show(self._gate.queue_metrics.ready)
 
+    def now(self) -> float:
+        """The time by admission's clock."""
+        return self._clock.now()
+
+    @property
+    def healthy_waits(self) -> list[int]:
+        """Orders of light merchants by how long they waited for their first attempt: see ``Timing``."""
+        return self._timing.healthy_waits
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """Orders that wait in this worker, by what they wait for."""
+        blocked = self.admission.blocked
+        return {
+            "merchant": blocked,
+            "slot": self.admission.waiting - blocked,
+            "retry": len(self._retries),
+            "bundle": self._parking.waiting_orders,
+        }
+
+    @property
+    def uncommitted(self) -> int:
+        """Orders whose slot is released and whose outcome is not durable yet."""
+        return self._storing
+
     @property
     def in_flight(self) -> int:
         """Orders on a green thread."""

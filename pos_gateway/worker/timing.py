@@ -4,12 +4,14 @@ A message does not say when it was published; ``placed_at`` stands in, by the ba
 is in the future by this worker's clock counts as now.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from time import time
 
 from pos_gateway.broker.topology import CANARY_KEY, ORDERS_KEY
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.processing.decision import Decision
+from pos_gateway.reports.counters import WAITS
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker.request import OrderRequest
 
@@ -24,6 +26,9 @@ class Timing:
         #: The latest ``placed_at`` delivered by each queue. Retries have routing keys of their own,
         #: and unparked orders are older than their neighbours.
         self._latest = {ORDERS_KEY: 0.0, CANARY_KEY: 0.0}
+        #: First attempts of light merchants' orders, by how long they waited: ``WAITS`` has the
+        #: upper bounds; the last is for those above.
+        self.healthy_waits = [0] * (len(WAITS) + 1)
 
     def taken(self, request: OrderRequest) -> None:
         """An order was delivered by its queue."""
@@ -36,7 +41,10 @@ class Timing:
     def started(self, request: OrderRequest) -> None:
         """An order's attempt begins; not called for one that has expired."""
         if request.placed_at is not None and not request.attempts:
-            metrics.queue_wait.observe(max(0.0, time() - request.placed_at))
+            wait = max(0.0, time() - request.placed_at)
+            metrics.queue_wait.observe(wait)
+            if request.call is not None and request.call.light is not None:
+                self.healthy_waits[bisect_left(WAITS, wait)] += 1
 
     def settled(self, request: OrderRequest, decision: Decision) -> None:
         """An order's outcome is committed."""

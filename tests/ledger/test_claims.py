@@ -54,6 +54,18 @@ def test_a_fresh_order_claimed_without_sending_is_claimed_only(worker: Workers, 
     assert rows.order().state == State.SENDING
 
 
+def test_an_order_is_new_to_one_worker_alone(worker: Workers) -> None:
+    """However often it is claimed; a cancel request is no order."""
+    one, two = worker(), worker()
+    claim = claimed(one.claim(KEY, send=True))
+    two.claim(KEY, send=True)
+    one.finish(claim, without_event())
+    claimed(two.claim(KEY, send=True))
+    claimed(two.claim(replace(KEY, action=Action.CANCEL), send=True))
+    claimed(two.claim(Key("m", "o2"), send=False))
+    assert (one.new_orders, two.new_orders) == (1, 1)
+
+
 def test_an_orders_endpoint_stays_in_its_row_until_it_is_sent_to_another(
     worker: Workers, rows: Rows
 ) -> None:

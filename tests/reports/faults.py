@@ -160,6 +160,34 @@ FAULTS = [
         "(EVERY if self._succeeds(self.report) else EVERY)",
         "reporter::does_not_wait_for_a_database",
     ),
+    Fault(
+        "looking at all merchants takes half a thousandth of a core",
+        "worker/trouble_watch",
+        "self._look_at = now + cpu / SHARE",
+        "self._look_at = now",
+        "trouble_watch::ten_thousand",
+    ),
+    Fault(
+        "failures are those of the window",
+        "admission/evidence",
+        "return self._failures[len(self._failures) - failures :]",
+        "return self._failures",
+        "trouble_watch::of_the_window",
+    ),
+    Fault(
+        "a breaker is open since it was closed",
+        "admission/health",
+        "        if breaker.is_closed:\n            lane.noted()",
+        "        if True:\n            lane.noted()",
+        "trouble_watch::open_since_it_was_closed",
+    ),
+    Fault(
+        "trouble has lasted since it was first seen",
+        "worker/trouble_watch",
+        "before.get(each.merchant_id, now)",
+        "now",
+        "trouble_watch::lasts_until_it_is_over",
+    ),
 ]
 
 

@@ -23,7 +23,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def a_request(placed_at: float | None, key: str = "orders", **fields: Any) -> Any:
-    given = {"attempts": 0, **fields}
+    given = {"attempts": 0, "call": None, **fields}
     return SimpleNamespace(placed_at=placed_at, routing_key=key, **given)
 
 
@@ -57,6 +57,18 @@ def test_the_queue_wait_ends_with_the_first_attempt(now: SimpleNamespace) -> Non
     timing.started(a_request(None))  # a cancel request
     timing.started(a_request(1003.0))  # the backend's clock is ahead
     assert since(before, "queue_wait") == (2, 10.0)
+
+
+def test_the_waits_of_light_merchants_orders_are_counted(now: SimpleNamespace) -> None:
+    """For the report: first attempts alone."""
+    timing = Timing()
+    light, heavy = SimpleNamespace(light=3), SimpleNamespace(light=None)
+    for placed_at in (1000.0, 999.98, 999.98, 900.0, 1001.0):
+        timing.started(a_request(placed_at, call=light))
+    timing.started(a_request(990.0, call=heavy))
+    timing.started(a_request(990.0))
+    timing.started(a_request(990.0, call=light, attempts=1))
+    assert timing.healthy_waits == [2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 1]
 
 
 def test_an_orders_duration_ends_when_its_outcome_is_durable(now: SimpleNamespace) -> None:

@@ -1,0 +1,80 @@
+"""What a worker reports: read from what its parts know anyway."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from pos_gateway.broker.topology import CANARY_KEY
+from pos_gateway.processing.gateway import Gateway, off_the_loop
+from pos_gateway.reports.counters import Counters, counters
+from pos_gateway.reports.report import GREEN, SYNCHRONOUS, WorkerReport
+from pos_gateway.reports.reporter import Figures, Reporter
+from pos_gateway.telemetry import metrics
+from pos_gateway.worker.trouble_watch import TroubleWatch
+
+if TYPE_CHECKING:
+    from pos_gateway.worker.dispatcher import Dispatcher
+
+_RELEASE = version("pos-gateway")
+
+
+def green_reporter(gate: Gateway, dispatcher: "Dispatcher", app: Any) -> Reporter:
+    """Reports a green worker."""
+    canary = _is_canary(app)
+    watch = TroubleWatch(dispatcher.admission, dispatcher.now)
+    started = gate.clock.monotonic()
+
+    def figures() -> Figures:
+        admission, troubles = dispatcher.admission, watch.troubles()
+        report = WorkerReport(
+            kind=GREEN,
+            canary=canary,
+            release=_RELEASE,
+            uptime=round(gate.clock.monotonic() - started, 1),
+            slots=admission.slots,
+            waiting=dispatcher.waiting,
+            parked=admission.parked_count.total,
+            uncommitted=dispatcher.uncommitted,
+            events_age=gate.events.age,
+            queues=gate.queue_metrics.ready,
+            in_trouble=watch.in_trouble,
+            troubles=troubles,
+        )
+        return Figures(report, _counters(gate, dispatcher.healthy_waits))
+
+    return _reporter(gate, figures)
+
+
+@cache
+def synchronous_reporter(gate: Gateway, app: Any) -> Reporter:
+    """Reports a process of a synchronous worker: it has no admission, and one order at a time."""
+    canary = _is_canary(app)
+    started = gate.clock.monotonic()
+
+    def figures() -> Figures:
+        uptime = round(gate.clock.monotonic() - started, 1)
+        report = WorkerReport(SYNCHRONOUS, canary, _RELEASE, uptime)
+        return Figures(report, _counters(gate, ()))
+
+    return _reporter(gate, figures)
+
+
+def _reporter(gate: Gateway, figures: Callable[[], Figures]) -> Reporter:
+    reporter = Reporter(
+        gate.database,
+        lambda: gate.ledger.lease.worker,
+        figures,
+        run=off_the_loop(gate.database),
+        clock=gate.clock,
+    )
+    gate.before_stop(reporter.stop)
+    return reporter
+
+
+def _is_canary(app: Any) -> bool:
+    return set(app.amqp.queues.consume_from) == {CANARY_KEY}
+
+
+def _counters(gate: Gateway, waits: Sequence[int]) -> Counters:
+    return counters(gate.ledger.new_orders, metrics.recorded, waits)
