@@ -387,7 +387,6 @@ class Dispatcher:
             received=request.received,
         )
         request.decide(decision)
-        self._note_error(request, decision.outcome)
         try:
             # At most ``slots`` outcomes may be uncommitted without a slot, so that an outage of
             # database or broker stops the worker from starting more.
@@ -518,15 +517,12 @@ class Dispatcher:
         if outcome is None:
             self.admission.release(call, self._clock.now(), CallResult.NONE)
         else:
-            self.admission.release(call, self._clock.now(), outcome.contact, outcome.retry_after)
+            now, reason = self._clock.now(), outcome.reason
+            if outcome.contact not in _WELL and reason is not None:
+                self.admission.note_error(call, readable_code(reason), now)
+            self.admission.release(call, now, outcome.contact, outcome.retry_after)
         if self.admission.waiting:  # usually no order waits for the slot
             self._wake.set()
-
-    def _note_error(self, request: OrderRequest, outcome: Outcome) -> None:
-        """Note why its call failed, for operators."""
-        call, reason = request.call, outcome.reason
-        if outcome.contact not in _WELL and call is not None and reason is not None:
-            self.admission.note_error(call, readable_code(reason), self._clock.now())
 
     def _park_soon(self, request: OrderRequest) -> None:
         if self._joins(request):  # a copy is in flight: parking this one would only duplicate it
