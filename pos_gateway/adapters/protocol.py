@@ -1,9 +1,11 @@
 """The adapter protocol. An adapter opens no socket (it calls ``send``) and keeps no state."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
@@ -34,6 +36,8 @@ class Limits:
     request_bytes: int | None = None
     #: Statuses beside 429 that are documented as "not processed": the order is retried.
     unprocessed: frozenset[int] = frozenset()
+    #: Maximum bytes of a callback.
+    callback_bytes: int = 64 * 1024
 
     @property
     def orders_per_second(self) -> float | None:
@@ -76,4 +80,33 @@ class Adapter(Protocol):
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         """The order's state at the POS; None: it does not know it. Lets TransportError pass."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackRequest:
+    """A POST of a POS's, as it came."""
+
+    #: As the POS was given it.
+    url: str
+    #: Names in lower case; a header that came twice is empty.
+    headers: Mapping[str, str]
+    body: bytes
+    #: Unix time.
+    now: float
+
+
+@runtime_checkable
+class ReadsCallbacks(Protocol):
+    """What an adapter has besides, if its POS calls back. Pure."""
+
+    def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
+        """What the POS says; None: it is not signed with the merchant's key.
+
+        Empty: the gateway has no use for it. Nothing but the signature is looked at before that is
+        verified, in constant time, over the bytes that came (``signatures.py``).
+
+        Raises:
+            InvalidCallback: it is signed, and breaks the contract.
+        """
         ...

@@ -1,14 +1,19 @@
 """The reference POS API, as in ``docs/adapters.md``.
 
 ``POST {base_url}/orders`` with ``Idempotency-Key: <order_id>``; ``GET {base_url}/orders/{id}``;
-``POST {base_url}/orders/{id}/cancel``. Its error codes are passed on unchanged.
+``POST {base_url}/orders/{id}/cancel``. Its error codes are passed on unchanged. Its callbacks are
+Standard Webhooks.
 """
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 from urllib.parse import quote
 
+from pydantic import Field, ValidationError
+from pydantic_core import from_json
+
 from pos_gateway.adapters.pos_fields import problems
-from pos_gateway.adapters.protocol import Guarantee, Limits
+from pos_gateway.adapters.protocol import CallbackRequest, Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     after_refusal,
@@ -19,13 +24,40 @@ from pos_gateway.adapters.replies import (
     merchant_gone,
     no_answer,
 )
-from pos_gateway.domain.errors import FieldError
+from pos_gateway.adapters.signatures import is_standard_key, key_of, standard_webhook
+from pos_gateway.domain.callback import Callback
+from pos_gateway.domain.errors import FieldError, InvalidCallback
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.order import Order, Time
+from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome, Reason
+from pos_gateway.domain.record import WHOLE, Identifier, Record, field_errors
 from pos_gateway.transport.exchange import Reply, Request, Send
 
 _DECIDED = {"accepted": Kind.ACCEPTED, "rejected": Kind.REJECTED, "cancelled": Kind.CANCELLED}
+#: What a callback's type means.
+_MEANINGS: dict[str, Kind | Lifecycle] = {
+    **{f"order.{name}": kind for name, kind in _DECIDED.items()},
+    "order.preparing": Lifecycle.PREPARING,
+    "order.ready": Lifecycle.READY,
+    "order.completed": Lifecycle.COMPLETED,
+}
+
+
+class _Why(Record):
+    """Why: a code for programs and a sentence for people."""
+
+    code: Annotated[str, Field(min_length=1)]
+    message: str = ""
+
+
+class _Message(Record):
+    """A callback's body. An unknown field is ignored: a POS may say more."""
+
+    type: str
+    order_id: Identifier
+    external_id: Identifier | None = None
+    reason: _Why | None = None
+    occurred_at: Time
 
 
 class RestAdapter:
@@ -36,7 +68,11 @@ class RestAdapter:
     limits = Limits()
 
     def check(self, merchant: Merchant) -> list[FieldError]:
-        return problems(merchant, {}, self.limits)
+        found = problems(merchant, {}, self.limits)
+        if not is_standard_key(key_of(merchant)):
+            problem = "must be a key of Standard Webhooks: whsec_ and Base64"
+            found.append(FieldError("auth.webhook_signature_key", problem))
+        return found
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         reply = send(
@@ -74,6 +110,30 @@ class RestAdapter:
         if is_absent(reply):
             return None
         return _decision(reply, order) if reply.status == 200 else no_answer(reply)
+
+    def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
+        event_id = standard_webhook(request, merchant)
+        if event_id is None:
+            return None
+        try:
+            said = _Message.model_validate(from_json(request.body, allow_inf_nan=False))
+        except ValidationError as error:
+            raise InvalidCallback(field_errors(error)) from None
+        except ValueError as error:
+            raise InvalidCallback([FieldError(WHOLE, f"is not JSON: {error}")]) from None
+        meaning = _MEANINGS.get(said.type)
+        if meaning is None:  # a later version of the API may have more
+            return []
+        return [
+            Callback(
+                event_id,
+                meaning,
+                said.order_id,
+                said.external_id,
+                said.occurred_at.timestamp(),
+                None if (why := said.reason) is None else Reason.of(why.code, why.message),
+            )
+        ]
 
 
 def _url(order: Order, merchant: Merchant) -> str:

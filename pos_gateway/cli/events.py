@@ -28,7 +28,7 @@ from pos_gateway.domain.errors import (
     LedgerUnavailable,
     PublishError,
 )
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.runtime.clock import shown
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _PREFIX = "order."
 #: Every event type; a retry publishes none.
-TYPES = tuple(kind.value for kind in Kind if kind is not Kind.RETRY)
+TYPES = tuple(kind.value for kind in (*Kind, *Lifecycle) if kind is not Kind.RETRY)
 #: Maximum earlier events shown.
 MAX_LAST = 10_000
 _STYLES = {

@@ -55,6 +55,8 @@ catalogs = Table(
     Column("updated_at", Double, nullable=False, index=True),
 )
 
+_with_external_id = text("external_id is not null")
+
 #: Each order's request, attempts and outcome: see ``ledger/ledger.py``.
 orders = Table(
     "orders",
@@ -95,8 +97,18 @@ orders = Table(
     Column("payload", Text),
     # Its last attempts, as JSON.
     Column("attempt_history", Text),
+    # How far an accepted order is, as its POS says by itself: see ``ledger/callbacks.py``.
+    Column("lifecycle", String(16)),
     Index("orders_by_state", "state", "updated_at"),
     Index("orders_by_order", "order_id"),
+    # A POS that knows its own id alone. The merchant, too: some POSes number their orders from 1.
+    Index(
+        "orders_by_external_id",
+        "external_id",
+        "merchant_id",
+        sqlite_where=_with_external_id,
+        postgresql_where=_with_external_id,
+    ),
 )
 
 _without_position = text("position is null")
@@ -237,4 +249,19 @@ submissions = Table(
     Column("submitted_at", Double, nullable=False, index=True),
     # It came a second time, perhaps to another server, which may have published it.
     Column("came_again", Boolean, nullable=False, server_default=false()),
+)
+
+#: POSes' callbacks, against a second one with the same id: see ``ledger/callbacks.py``.
+callbacks = Table(
+    "callbacks",
+    metadata,
+    Column("adapter", String(64), primary_key=True),
+    # Of the URL that it came to.
+    Column("merchant_id", String(128), primary_key=True),
+    # The POS's id of the message.
+    Column("event_id", String(128), primary_key=True),
+    # Rows are pruned by it.
+    Column("received_at", Double, nullable=False, index=True),
+    # What followed, as ``CallbackResult`` has it.
+    Column("result", String(16), nullable=False),
 )

@@ -84,6 +84,9 @@ class Credentials(Record):
     model_config = ConfigDict(extra="forbid")
 
     tls: Identity | None = Field(default=None, description="Mutual TLS, whatever else is asked.")
+    webhook_signature_key: Secret | None = Field(
+        default=None, description="With which the POS signs what it says by itself (callbacks)."
+    )
 
     def reveal(self) -> dict[str, Any]:
         """With the secrets in clear: for the vault only."""
@@ -140,8 +143,8 @@ class Signature(Credentials):
 
     @cached_property
     def secrets(self) -> tuple[str, ...]:
-        whole = self.secret.get_secret_value()
-        return whole, whole.removeprefix("whsec_")
+        whole = super().secrets
+        return (*whole, *(each.removeprefix("whsec_") for each in whole))
 
 
 class OAuth2(Credentials):

@@ -4,6 +4,7 @@ PosGatewayError
 ├── InvalidOrder            the order breaks the contract; names the field
 ├── InvalidMerchant         a merchant's record breaks the contract; names the field
 ├── InvalidCatalogEntry     a line of a merchant's catalog breaks the contract; names the field
+├── InvalidCallback         what a POS says by itself breaks the contract; names the field
 ├── InvalidSettings         the environment breaks the contract; names the variable
 ├── InvalidSplit            the canary's share or its pilots are wrong; names the field
 ├── Unauthorized            the HTTP server does not take the token, or not for this
@@ -96,6 +97,10 @@ class InvalidMerchant(InvalidRecord):
 
 class InvalidCatalogEntry(InvalidRecord):
     """Raised when an entry of a merchant's catalog breaks the contract."""
+
+
+class InvalidCallback(InvalidRecord):
+    """Raised when a signed callback breaks the contract."""
 
 
 class InvalidSettings(InvalidRecord):

@@ -20,6 +20,22 @@ class Kind(StrEnum):
     IN_DOUBT = "in_doubt"  # bytes may have left and no complete valid reply came
 
 
+class Lifecycle(StrEnum):
+    """What a POS says of an order after it has accepted it. Each is an event's type, too."""
+
+    PREPARING = "preparing"
+    READY = "ready"
+    COMPLETED = "completed"
+    CANCELLED_BY_POS = "cancelled_by_pos"
+
+    def is_after(self, other: "Lifecycle | None") -> bool:
+        """Whether an order goes from there to here, and never back; None: it was just accepted."""
+        return other is None or _ORDER.index(self) > _ORDER.index(other)
+
+
+_ORDER = tuple(Lifecycle)
+
+
 class CallResult(StrEnum):
     """How the merchant's POS behaved in an attempt, whatever the order's outcome."""
 

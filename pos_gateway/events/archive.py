@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Engine, bindparam, func, select, text
 
 from pos_gateway.broker.message import Message
 from pos_gateway.database.schema import events, pipeline
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import ROWS, Row
@@ -89,7 +89,7 @@ class Archive:
                 (replace(key, action=Action.CANCEL), requests_reopened),
             )
             for number in range(max(0, last - _REOPENED), last + 1)
-            for kind in Kind
+            for kind in (*Kind, *Lifecycle)
         ]
         return self.by_ids(ids)[1]
 

@@ -3,7 +3,7 @@
 from hashlib import sha1, sha256
 from uuid import UUID
 
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.states import Action, EventRow, Key
 
@@ -12,7 +12,7 @@ _NAMESPACE = UUID("6f2b0c1e-5d38-4f0e-9a52-6a0e3d1b7c44").bytes
 
 def dehydrated(
     key: Key,
-    kind: Kind,
+    kind: Kind | Lifecycle,
     *,
     reopened: int = 0,
     content: bytes = b"",
@@ -26,7 +26,7 @@ def dehydrated(
 
     Args:
         key: the order, or the cancel request.
-        kind: its outcome.
+        kind: its outcome, or how far an accepted order is.
         reopened: how often it was reopened.
         content: the message's body, if it has no row: two messages under one order id that fail
             are two events, and the same message delivered twice is one.

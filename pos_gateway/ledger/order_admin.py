@@ -237,6 +237,7 @@ class OrderAdmin:
             values["deliver_by"] = deliver_by
         if reopen:
             values |= {"reopened": seen.reopened + 1, "told": None, "external_id": None}
+            values["lifecycle"] = None
         if entry.event is not None:
             values["told"] = entry.event.kind
         with self._engine.begin() as connection:

@@ -27,6 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.database.schema import events, orders, pipeline
 from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.ledger.callbacks import prune_callbacks
 from pos_gateway.ledger.states import FINAL, State
 from pos_gateway.ledger.submissions import prune_submissions
 
@@ -109,7 +110,7 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
     An order has ended once its ``deliver_by`` has passed too, and its cancel request is terminal,
     or was never answered and its ``deliver_by`` was before this moment: its message is lost. Each batch
     reads a bounded number of rows; yields how many it has emptied and removed. What the HTTP server
-    wrote of older orders goes, too, uncounted.
+    wrote of older orders and callbacks goes, too, uncounted.
 
     Raises:
         LedgerUnavailable: the database is away.
@@ -125,8 +126,9 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
             yield emptied.rowcount, removed.rowcount
     except SQLAlchemyError as error:
         raise LedgerUnavailable(str(error)) from error
-    for _ in prune_submissions(engine, before, batch):
-        yield 0, 0
+    for prune_others in (prune_submissions, prune_callbacks):
+        for _ in prune_others(engine, before, batch):
+            yield 0, 0
 
 
 def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequence[Any]]:

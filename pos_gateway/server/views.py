@@ -5,14 +5,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.ledger.states import State
 from pos_gateway.server import examples
 from pos_gateway.server.problems import TYPE
 from pos_gateway.server.submitting import SUBMITTED
 
 #: The types of events.
-EVENT_TYPES = tuple(f"order.{kind}" for kind in Kind if kind is not Kind.RETRY)
+EVENT_TYPES = tuple(f"order.{kind}" for kind in (*Kind, *Lifecycle) if kind is not Kind.RETRY)
 _STATES = [SUBMITTED, *(state.value for state in State)]
 
 

@@ -1,0 +1,35 @@
+"""POSes' callbacks: which came, how far accepted orders are, and orders by the POS's id."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0013"
+down_revision = "0012"
+
+_WITH_ID = sa.text("external_id is not null")
+
+
+def upgrade() -> None:
+    op.create_table(
+        "callbacks",
+        sa.Column("adapter", sa.String(64), primary_key=True),
+        sa.Column("merchant_id", sa.String(128), primary_key=True),
+        sa.Column("event_id", sa.String(128), primary_key=True),
+        sa.Column("received_at", sa.Double(), nullable=False, index=True),
+        sa.Column("result", sa.String(16), nullable=False),
+    )
+    op.add_column("orders", sa.Column("lifecycle", sa.String(16)))
+    op.create_index(
+        "orders_by_external_id",
+        "orders",
+        ["external_id", "merchant_id"],
+        if_not_exists=True,  # operators make it beforehand: building it locks a large table
+        sqlite_where=_WITH_ID,
+        postgresql_where=_WITH_ID,
+    )
+
+
+def downgrade() -> None:
+    op.drop_index("orders_by_external_id", "orders")
+    op.drop_column("orders", "lifecycle")
+    op.drop_table("callbacks")

@@ -1,0 +1,462 @@
+"""Callbacks in the ledger, on both databases: what each one changes, and what it never may."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, insert, select, text, update
+
+from pos_gateway.database.schema import audit, callbacks, events, orders
+from pos_gateway.domain.callback import Callback
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.outcome import Kind, Lifecycle, Reason
+from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger import callbacks as module
+from pos_gateway.ledger.callbacks import CallbackLedger, CallbackResult, Received, prune_callbacks
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Action, Ended, Key, State
+from pos_gateway.runtime.vault import Vault, new_key
+from tests.ledger.lab import DAY, KEY, Clock, Rows, Worker, an_entry, claimed, without_event
+
+HERE = "the POS"
+CANCEL = replace(KEY, action=Action.CANCEL)
+FORWARD = (Lifecycle.PREPARING, Lifecycle.READY, Lifecycle.COMPLETED)
+
+
+@pytest.fixture
+def ledger(engine: Engine) -> Iterator[CallbackLedger]:
+    clock = Clock()
+    clock.of_day = DAY + 60
+    ledger = CallbackLedger(engine, Payloads(Vault()), dehydrated, clock)
+    yield ledger
+    ledger.close()
+
+
+def of(meaning: Kind | Lifecycle, event_id: str | None = None, **others: Any) -> Received:
+    """A callback about the order."""
+    key = others.pop("key", KEY)
+    endpoints = others.pop("endpoints", (HERE,))
+    said = Callback(event_id or f"of-{meaning}", meaning, order_id=KEY.order_id, **others)
+    return Received("rest", "m", said, key, endpoints)
+
+
+def told(rows: Rows) -> list[str]:
+    return [row.type for row in rows.events()]
+
+
+def apply(ledger: CallbackLedger, *received: Received) -> list[CallbackResult]:
+    return [each.result for each in ledger.apply(received)]
+
+
+def open_in(worker: Callable[..., Worker], state: State) -> Worker:
+    """A worker that has sent the order, which is in this state now."""
+    one: Worker = worker()
+    claim = claimed(one.claim(KEY, send=True, endpoint=HERE, order=b"{}"))
+    if state is State.PENDING:
+        one.finish(claim, an_entry(Kind.PENDING, pending=True))
+    elif state is State.IN_DOUBT:
+        one.finish(claim, an_entry(Kind.IN_DOUBT, doubt_since=DAY))
+    return one
+
+
+OPEN = pytest.mark.parametrize("state", [State.SENDING, State.PENDING, State.IN_DOUBT])
+
+
+@OPEN
+@pytest.mark.parametrize("kind", [Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED])
+def test_a_decision_ends_an_order_that_the_pos_may_have(
+    ledger: CallbackLedger,
+    worker: Callable[..., Worker],
+    rows: Rows,
+    engine: Engine,
+    state: State,
+    kind: Kind,
+) -> None:
+    open_in(worker, state)
+    before = rows.order()
+    reason = Reason("sold_out", "no\nsoup")
+    said = of(kind, external_id="7", reason=reason)
+    [applied] = ledger.apply([said])
+    assert (applied.result, applied.events) == (CallbackResult.APPLIED, (kind,))
+    row = rows.order()
+    assert (row.state, row.told, row.epoch) == (kind, kind, before.epoch + 1)
+    assert (row.owner, row.doubt_since, row.settling, row.pending) == (None, None, None, False)
+    assert (row.external_id, row.reason_code, row.reason_message) == ("7", "sold_out", "no soup")
+    event = rows.events()[-1]
+    assert (event.type, event.external_id, event.reason_code) == (kind, "7", "sold_out")
+    assert event.event_id == dehydrated(KEY, kind).id, "as an attempt's"
+    with engine.connect() as connection:
+        [note] = connection.execute(select(audit)).all()
+        [stored] = connection.execute(select(callbacks)).all()
+    assert (note.what, note.order_id) == (f"callback.{kind}", "o1")
+    assert (stored.event_id, stored.result) == (f"of-{kind}", "applied")
+
+
+@OPEN
+@pytest.mark.parametrize("to", FORWARD)
+def test_an_order_that_is_prepared_was_accepted(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, state: State, to: Lifecycle
+) -> None:
+    open_in(worker, state)
+    before = told(rows)
+    assert apply(ledger, of(to)) == [CallbackResult.APPLIED]
+    assert (rows.order().state, rows.order().lifecycle) == ("accepted", to)
+    assert told(rows)[len(before) :] == ["accepted", to]
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_attempt_in_flight_loses_its_claim_and_finds_the_end(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, is_open: bool
+) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=is_open, endpoint=HERE))
+    if not is_open:
+        assert one.sending(claim, HERE)
+    assert apply(ledger, of(Kind.ACCEPTED)) == [CallbackResult.APPLIED]
+    for kind in (Kind.ACCEPTED, Kind.REJECTED, Kind.FAILED):
+        assert not one.finish(claim, an_entry(kind)), "it would be a second end"
+    assert not one.sending(claim, HERE)
+    ended = one.claim(KEY, send=True)
+    assert isinstance(ended, Ended)
+    assert ended.state is State.ACCEPTED
+    assert told(rows) == ["accepted"]
+    one.abandon(claim, sent=True)
+    one.clock.advance(10)
+    one.beat()
+    assert rows.order().state == "accepted", "nothing is released"
+
+
+def test_a_failover_brings_no_lost_claim_back(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    """A worker replays its last outcomes on a new connection."""
+    one = open_in(worker, State.PENDING)
+    assert apply(ledger, of(Kind.REJECTED)) == [CallbackResult.APPLIED]
+    one._writer.close()
+    one.beat()
+    assert (rows.order().state, told(rows)) == ("rejected", ["pending", "rejected"])
+
+
+@pytest.mark.parametrize("meaning", [*(Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED), *Lifecycle])
+def test_an_order_that_was_never_sent_is_not_at_its_pos(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, meaning: Kind | Lifecycle
+) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=False))
+    assert apply(ledger, of(meaning, "1")) == [CallbackResult.UNSENT]
+    assert one.finish(claim, without_event())
+    assert apply(ledger, of(meaning, "2")) == [CallbackResult.UNSENT]
+    claim = claimed(one.claim(KEY, send=False))
+    assert one.finish(claim, an_entry(Kind.EXPIRED)), "its claim held"
+    assert apply(ledger, of(meaning, "3")) == [CallbackResult.UNSENT]
+    assert (rows.order().state, told(rows)) == ("expired", ["expired"])
+
+
+def test_an_order_that_the_pos_has_after_all_is_not_sent_again(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    """It said that it had not processed it: the order was to be sent again."""
+    one = open_in(worker, State.SENDING)
+    other = replace(KEY, order_id="o2")
+    claim = claimed(one.claim(other, send=True, endpoint=HERE))
+    one.finish(claim, without_event())
+    assert rows.order(other).state == "new"
+    assert apply(ledger, of(Kind.ACCEPTED, key=other)) == [CallbackResult.APPLIED]
+    assert isinstance(one.claim(other, send=True), Ended)
+
+
+def test_another_pos_than_the_one_that_may_have_it_says_nothing_about_it(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    open_in(worker, State.IN_DOUBT)
+    said = of(Kind.REJECTED, endpoints=("another", "a third"))
+    assert apply(ledger, said) == [CallbackResult.MOVED]
+    assert rows.order().state == "in_doubt"
+
+
+def accepted(worker: Callable[..., Worker], **others: Any) -> Worker:
+    one: Worker = worker()
+    claim = claimed(one.claim(KEY, send=True, endpoint=HERE, order=b"{}"))
+    assert one.finish(claim, an_entry(external_id="7", **others))
+    return one
+
+
+def test_lifecycle_events_follow_an_acceptance(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    accepted(worker)
+    before = rows.order()
+    assert apply(ledger, *map(of, FORWARD)) == [CallbackResult.APPLIED] * 3
+    assert told(rows) == ["accepted", *FORWARD]
+    row = rows.order()
+    assert row.lifecycle == "completed"
+    assert (row.state, row.told, row.epoch, row.updated_at) == (
+        "accepted",
+        "accepted",
+        before.epoch,
+        before.updated_at,
+    )
+    for event, kind in zip(rows.events()[1:], FORWARD, strict=True):
+        assert event.event_id == dehydrated(KEY, kind).id
+        assert (event.external_id, event.attempts) == ("7", 1)
+
+
+def test_a_lifecycle_never_goes_back(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    accepted(worker)
+    late, known = CallbackResult.LATE, CallbackResult.KNOWN
+    assert apply(ledger, of(Lifecycle.READY)) == [CallbackResult.APPLIED]
+    assert apply(ledger, of(Lifecycle.PREPARING), of(Lifecycle.READY, "2")) == [late, known]
+    assert apply(ledger, of(Kind.ACCEPTED)) == [known]
+    assert apply(ledger, of(Lifecycle.CANCELLED_BY_POS)) == [CallbackResult.APPLIED]
+    assert apply(ledger, of(Lifecycle.COMPLETED), of(Kind.CANCELLED)) == [late, known]
+    assert told(rows) == ["accepted", "ready", "cancelled_by_pos"]
+
+
+@pytest.mark.parametrize("kind", [Kind.REJECTED, Kind.CANCELLED])
+def test_an_accepted_order_that_the_pos_gives_up_is_cancelled_by_it(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, kind: Kind
+) -> None:
+    """Its one terminal event was published: a rejection would be a second one."""
+    accepted(worker)
+    reason = Reason("sold_out", "no soup")
+    assert apply(ledger, of(kind, reason=reason)) == [CallbackResult.APPLIED]
+    assert told(rows) == ["accepted", "cancelled_by_pos"]
+    assert rows.events()[-1].reason_code == "sold_out"
+    assert (rows.order().state, rows.order().reason_code) == ("accepted", None)
+
+
+@pytest.mark.parametrize("kind", [Kind.REJECTED, Kind.EXPIRED, Kind.FAILED, Kind.CANCELLED])
+@pytest.mark.parametrize("meaning", [Kind.ACCEPTED, *FORWARD])
+def test_a_pos_that_has_an_order_that_ended_otherwise_is_for_an_operator(
+    ledger: CallbackLedger,
+    worker: Callable[..., Worker],
+    rows: Rows,
+    engine: Engine,
+    kind: Kind,
+    meaning: Kind | Lifecycle,
+) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True, endpoint=HERE))
+    assert one.finish(claim, an_entry(kind))
+    assert apply(ledger, of(meaning)) == [CallbackResult.CONTRADICTION]
+    assert told(rows) == [kind]
+    assert rows.order().state == kind
+    with engine.connect() as connection:
+        [note] = connection.execute(select(audit)).all()
+    assert (note.what, note.operator) == ("callback.contradiction", "callback of rest")
+    assert apply(ledger, of(Kind.REJECTED), of(Kind.CANCELLED)) == [CallbackResult.KNOWN] * 2
+
+
+def test_a_callback_that_comes_again_changes_nothing(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    accepted(worker)
+    same, duplicate = of(Lifecycle.READY, "1"), CallbackResult.DUPLICATE
+    assert apply(ledger, same, same) == [CallbackResult.APPLIED, duplicate]
+    assert apply(ledger, same) == [duplicate]
+    altered = of(Lifecycle.COMPLETED, "1")
+    assert apply(ledger, altered) == [duplicate], "an id is one message's"
+    others = [replace(altered, merchant_id="m2"), replace(altered, adapter="square")]
+    assert apply(ledger, *others) == [CallbackResult.APPLIED, CallbackResult.KNOWN]
+    assert told(rows) == ["accepted", "ready", "completed"]
+
+
+def test_an_unknown_order_is_stored(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    accepted(worker)
+    unknown = [of(Kind.ACCEPTED, "1", key=Key("m", "o9")), of(Kind.ACCEPTED, "2", key=None)]
+    assert apply(ledger, *unknown) == [CallbackResult.UNKNOWN] * 2
+    assert apply(ledger, *unknown) == [CallbackResult.DUPLICATE] * 2
+    assert told(rows) == ["accepted"]
+
+
+@pytest.mark.parametrize("event_id", ["x" * 5000, "\x00", "é\ud800", ""])
+def test_an_event_id_may_be_any_text(
+    ledger: CallbackLedger, worker: Callable[..., Worker], event_id: str
+) -> None:
+    accepted(worker)
+    said = replace(of(Lifecycle.READY).callback, event_id=event_id)
+    received = Received("rest", "m", said, KEY, (HERE,))
+    expected = [CallbackResult.APPLIED, CallbackResult.DUPLICATE]
+    assert apply(ledger, received, received) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [(0.0, DAY + 60 - 86_400), (DAY + 10, DAY + 10), (DAY * 2, DAY + 60), (None, DAY + 60)],
+)
+def test_an_event_occurred_when_the_pos_says_within_a_day(
+    ledger: CallbackLedger,
+    worker: Callable[..., Worker],
+    rows: Rows,
+    said: float | None,
+    written: float,
+) -> None:
+    accepted(worker)
+    apply(ledger, of(Lifecycle.READY, occurred_at=said))
+    assert rows.events()[-1].occurred_at == written
+
+
+# Cancel requests
+
+
+def asked_to_cancel(one: Worker, *, sent: bool) -> Any:
+    claim = claimed(one.claim(CANCEL, send=False, deliver_by=DAY + 900))
+    if sent:
+        assert one.sending(claim)
+    return claim
+
+
+def test_a_pos_that_cancels_because_it_was_asked_ends_the_request(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    one = accepted(worker)
+    claim = asked_to_cancel(one, sent=True)
+    assert apply(ledger, of(Kind.CANCELLED)) == [CallbackResult.APPLIED]
+    assert (rows.order(CANCEL).state, rows.order().state) == ("cancelled", "accepted")
+    assert told(rows) == ["accepted", "cancelled"]
+    event = rows.events()[-1]
+    assert (event.event_id, event.external_id) == (dehydrated(CANCEL, Kind.CANCELLED).id, "7")
+    assert not one.finish(claim, an_entry(Kind.CANCELLED, key=CANCEL)), "it would be a second one"
+    late = [of(Kind.CANCELLED, "2"), of(Lifecycle.READY)]
+    assert apply(ledger, *late) == [CallbackResult.KNOWN, CallbackResult.LATE]
+    assert told(rows) == ["accepted", "cancelled"]
+
+
+def test_a_pos_that_cancels_before_it_was_asked_did_so_by_itself(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    one = accepted(worker)
+    claim = asked_to_cancel(one, sent=False)
+    assert apply(ledger, of(Kind.CANCELLED)) == [CallbackResult.APPLIED]
+    assert told(rows) == ["accepted", "cancelled_by_pos"]
+    assert one.finish(claim, without_event())
+
+
+# Many at once
+
+
+def test_many_are_one_transaction_in_order(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    one = worker()
+    keys = [Key("m", f"o{number}") for number in range(40)]
+    for key in keys:
+        one.finish(claimed(one.claim(key, send=True, endpoint=HERE)), an_entry(key=key))
+    said = [of(kind, f"{key.order_id} {kind}", key=key) for kind in FORWARD for key in keys]
+    assert apply(ledger, *said) == [CallbackResult.APPLIED] * 120
+    recorded = [(row.order_id, row.type) for row in rows.events()[40:]]
+    assert recorded == [(key.order_id, kind) for kind in FORWARD for key in keys]
+    assert {row.lifecycle for row in rows.orders()} == {"completed"}
+
+
+def test_an_event_whose_id_is_taken_gets_another(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, engine: Engine
+) -> None:
+    accepted(worker)
+    with engine.begin() as connection:
+        connection.execute(
+            insert(events).values(
+                event_id=dehydrated(KEY, Lifecycle.READY).id,
+                type="ready",
+                merchant_id="m",
+                order_id="x",
+                occurred_at=DAY,
+                attempts=1,
+            )
+        )
+    assert apply(ledger, of(Lifecycle.READY)) == [CallbackResult.APPLIED]
+    assert told(rows) == ["accepted", "ready", "ready"]
+
+
+def test_the_poss_words_are_sealed(engine: Engine, worker: Callable[..., Worker]) -> None:
+    accepted(worker)
+    vault = Vault(new_key())
+    ledger = CallbackLedger(engine, Payloads(vault), dehydrated)
+    reason = Reason("sold_out", "Ada is not here")
+    ledger.apply([of(Lifecycle.CANCELLED_BY_POS, reason=reason)])
+    ledger.close()
+    with engine.connect() as connection:
+        everything = [
+            str(row) for table in (events, orders) for row in connection.execute(select(table))
+        ]
+    assert not any("Ada" in row for row in everything)
+
+
+def test_an_order_is_found_by_the_poss_id(
+    ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine
+) -> None:
+    accepted(worker)
+    assert ledger.owners("7") == [KEY]
+    assert ledger.owners("8") == []
+    if engine.dialect.name == "postgresql":
+        with engine.connect() as connection:
+            connection.execute(text("set enable_seqscan = off"))
+            query = "explain select 1 from orders where external_id = '7' and action = 'submit'"
+            plan = str(connection.execute(text(query)).all())
+        assert "orders_by_external_id" in plan
+
+
+def test_old_ones_are_forgotten(
+    ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine
+) -> None:
+    accepted(worker)
+    apply(ledger, *(of(Lifecycle.READY, str(number)) for number in range(5)))
+    assert list(prune_callbacks(engine, DAY + 60, 2)) == []
+    assert list(prune_callbacks(engine, DAY + 61, 2)) == [2, 2, 1]
+    assert apply(ledger, of(Lifecycle.READY, "0")) == [CallbackResult.KNOWN], "once more harmless"
+
+
+def test_an_order_that_a_worker_is_writing_is_tried_again(
+    postgresql_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """It never waits for a worker's lock: a worker may wait for its."""
+    from pos_gateway.database.engine import open_database
+
+    engine = open_database(postgresql_url)
+    rows, ledger = Rows(engine), CallbackLedger(engine, Payloads(Vault()), dehydrated)
+    request.addfinalizer(engine.dispose)
+    request.addfinalizer(ledger.close)
+    accepted(lambda: Worker(engine))
+    with engine.connect() as connection:
+        connection.execute(update(orders).values(attempts=5))
+        monkeypatch.setattr(module, "TRIES", 2)
+        two = [of(Lifecycle.READY, "1"), of(Lifecycle.READY, "2", key=Key("m", "o9"))]
+        assert apply(ledger, *two) == [CallbackResult.BUSY, CallbackResult.UNKNOWN]
+        monkeypatch.setattr(module, "TRIES", 10_000)
+        threading.Timer(0.2, connection.commit).start()
+        assert apply(ledger, two[0]) == [CallbackResult.APPLIED]
+    assert rows.events()[-1].attempts == 5, "what the worker has written"
+
+
+def test_a_database_that_is_away_is_said(ledger: CallbackLedger, engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("alter table callbacks rename to elsewhere"))
+    try:
+        with pytest.raises(LedgerUnavailable):
+            apply(ledger, of(Kind.ACCEPTED))
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text("alter table elsewhere rename to callbacks"))
+    assert apply(ledger, of(Kind.ACCEPTED)) == [CallbackResult.UNKNOWN]
+
+
+def test_an_operator_who_reopens_an_order_begins_its_lifecycle_anew(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, engine: Engine
+) -> None:
+    from pos_gateway.ledger.order_admin import OrderAdmin
+
+    accepted(worker)
+    apply(ledger, of(Lifecycle.READY))
+    admin = OrderAdmin(engine, Payloads(Vault()))
+    seen = admin.one(KEY)
+    assert seen is not None
+    admin.change(seen, without_event(), operator="ada", what="test", details="", reopen=True)
+    assert rows.order().lifecycle is None
