@@ -193,6 +193,11 @@ class Settings(BaseModel):
     http_url: Annotated[str, _url("http", "https")] | None = Field(
         None, description="Where the HTTP server is (HttpOrderClient, doctor)."
     )
+    http_public_url: Annotated[str, _url("http", "https")] | None = Field(
+        None,
+        description="Where POSes reach the HTTP server: some sign the URL that they call. Unset:"
+        " `https://` and the request's `Host`.",
+    )
     token: SecretStr | None = Field(
         None, description="The token to show it (HttpOrderClient, doctor)."
     )

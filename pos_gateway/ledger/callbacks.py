@@ -67,8 +67,8 @@ class Received:
     #: Of the URL that it came to; the callback's id is one of this merchant's.
     merchant_id: str
     callback: Callback
-    #: The order that it is about; None: none is known.
-    key: Key | None
+    #: The order that it is about.
+    key: Key
     #: The fingerprints of the POS that its merchant's record names.
     endpoints: tuple[str, ...] = ()
 
@@ -152,10 +152,10 @@ class CallbackLedger:
 
     def _transact(self, cursor: Any, received: dict[int, Received]) -> dict[int, Applied]:
         """What followed from each; those whose order is being written are left out."""
-        keys = sorted({each.key for each in received.values() if each.key is not None})
+        keys = sorted({each.key for each in received.values()})
         busy, rows = self._say.lock(cursor, [_key(key) for key in keys])
         found = {(row.key.merchant_id, row.key.order_id, row.key.action): row for row in rows}
-        present = {n: r for n, r in received.items() if r.key is None or _key(r.key) not in busy}
+        present = {n: each for n, each in received.items() if _key(each.key) not in busy}
         seen = self._say.seen(cursor, sorted({each.identity for each in present.values()}))
         group = _Group(self._payloads, self._dehydrate, self._clock.now().timestamp())
         done = {}
@@ -164,10 +164,7 @@ class CallbackLedger:
                 done[place] = Applied(CallbackResult.DUPLICATE)
                 continue
             seen.add(each.identity)
-            order = request = None
-            if each.key is not None:
-                order = found.get((*_key(each.key), Action.SUBMIT))
-                request = found.get((*_key(each.key), Action.CANCEL))
+            order, request = (found.get((*_key(each.key), action)) for action in _ACTIONS)
             done[place] = group.apply(each, order, request)
         self._say.write(cursor, group)
         return done
@@ -392,6 +389,9 @@ def prune_callbacks(engine: Engine, before: float, batch: int) -> Iterator[int]:
         raise LedgerUnavailable(str(error)) from error
 
 
+_ACTIONS = (Action.SUBMIT, Action.CANCEL)
+
+
 def _key(key: Key) -> tuple[str, str]:
     return key.merchant_id, key.order_id
 
@@ -529,9 +529,6 @@ class _PostgreSQL(_Statements):
     def lock(
         self, cursor: Any, keys: Sequence[tuple[str, str]]
     ) -> tuple[set[tuple[str, str]], list[_Standing]]:
-        if not keys:
-            cursor.execute("begin")
-            return set(), []
         rows = [
             {"merchant_id": merchant_id, "order_id": order_id} for merchant_id, order_id in keys
         ]

@@ -16,6 +16,9 @@ log = structlog.get_logger(__name__)
 #: Most bytes of a body that are skipped, if it is not read, before the next request.
 _SKIPPED = 64 * 1024
 
+#: Where POSes call.
+CALLBACKS = "/v1/callbacks/"
+
 ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -24,14 +27,20 @@ class Application:
 
     Args:
         posts: handlers of ``POST`` by path.
+        callbacks: the handler of ``POST`` to paths below ``CALLBACKS``.
         streams: applications of ``GET`` by path; what they raise before they reply becomes a problem.
         rest: the application for other paths.
     """
 
     def __init__(
-        self, posts: Mapping[str, Handler], streams: Mapping[str, ASGI], rest: ASGI
+        self,
+        posts: Mapping[str, Handler],
+        callbacks: Handler,
+        streams: Mapping[str, ASGI],
+        rest: ASGI,
     ) -> None:
         self._posts = posts
+        self._callbacks = callbacks
         self._streams = streams
         self._rest = rest
 
@@ -46,6 +55,9 @@ class Application:
         scope["path"] = path = scope["raw_path"].decode("ascii")
         if path in self._posts:
             status = await _answered(self._posts[path], scope, receive, send)
+        elif path.startswith(CALLBACKS):
+            status = await _answered(self._callbacks, scope, receive, send)
+            path = CALLBACKS + "{adapter}/{merchant_id}"
         elif path in self._streams:
             status = await _streamed(self._streams[path], scope, receive, send)
         else:

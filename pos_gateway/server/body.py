@@ -33,7 +33,7 @@ async def read_body(
     receive: Receive,
     limit: int,
     *,
-    content_types: tuple[bytes, ...],
+    content_types: tuple[bytes, ...] = (),
     count: Callable[[int], None],
     setting: str = "",
 ) -> bytes:
@@ -41,7 +41,7 @@ async def read_body(
 
     Args:
         limit: most bytes.
-        content_types: those that are taken, without parameters.
+        content_types: those that are taken, without parameters; empty: any.
         setting: the variable that the limit comes from, if it is one.
         count: called with the number of bytes as they come. May raise Problem.
 
@@ -75,7 +75,8 @@ async def disconnected(receive: Receive) -> None:
 
 def _require_type(headers: Iterable[tuple[bytes, bytes]], content_types: tuple[bytes, ...]) -> None:
     content_type = header(headers, b"content-type")
-    if content_type is None or content_type.split(b";")[0].strip().lower() not in content_types:
+    is_taken = (content_type or b"").split(b";")[0].strip().lower() in content_types
+    if content_types and not is_taken:
         wanted = " or ".join(each.decode() for each in content_types)
         detail = f"the request's Content-Type should be {wanted}"
         raise Problem(415, "unsupported_media_type", detail, close=True)

@@ -92,3 +92,10 @@ SHOWN = {
     "cancellation": None,
     "events": [_OF_ORDER],
 }
+
+CALLBACK = {
+    "type": "order.ready",
+    "order_id": IDS["order_id"],
+    "occurred_at": "2026-11-20T07:39:02Z",
+}
+CALLED_BACK = {"results": ["applied"]}

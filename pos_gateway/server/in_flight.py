@@ -48,12 +48,12 @@ class InFlight:
         if self._count >= self._requests:
             raise self._refusal(close=False)
         self._count += 1
-        metrics.http_in_flight.set(self._count)
+        metrics.http_in_flight.inc()
         try:
             yield
         finally:
             self._count -= 1
-            metrics.http_in_flight.set(self._count)
+            metrics.http_in_flight.dec()
 
     def _refusal(self, *, close: bool) -> Problem:
         return Problem(

@@ -45,6 +45,11 @@ PROBLEMS: Mapping[str, Codes] = {
         413: ("too_large",),
         415: ("unsupported_media_type", "unsupported_encoding"),
     },
+    "callbacks": {
+        403: ("unsigned",),
+        422: ("invalid_callback",),
+        503: ("order_busy", "database_unavailable"),
+    },
     "in_flight": {429: ("too_many_requests",)},
     "orders": {404: ("unknown_order",)},
     "query": {422: ("invalid_request",)},
@@ -313,6 +318,32 @@ OPERATIONS: Sequence[Operation] = (
                 "schema": _POSITION,
             },
         ),
+    ),
+    Operation(
+        "post",
+        "/v1/callbacks/{adapter}/{merchant_id}",
+        "callBack",
+        "Say something about an order",
+        "For POSes, which sign the call: docs/adapters.md says how. 200 once what follows is stored.",
+        "callbacks",
+        {
+            200: Reply(
+                "What followed from each thing that the call says.",
+                views.CallbackView,
+                examples.CALLED_BACK,
+            )
+        },
+        None,
+        ("body", "in_flight", "reading", "callbacks"),
+        parameters=(
+            _in_path("adapter", "rest"),
+            _in_path("merchant_id", examples.ORDER["merchant_id"]),
+        ),
+        body={
+            "required": True,
+            "description": "As the POS has it, whatever its Content-Type.",
+            "content": {"application/json": {"schema": {}, "example": examples.CALLBACK}},
+        },
     ),
     Operation(
         "get",

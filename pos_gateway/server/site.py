@@ -7,20 +7,25 @@ from math import inf
 
 import structlog
 
+from pos_gateway.adapters.registry import adapters
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.database.engine import open_database, require_current
 from pos_gateway.domain.split import Split
 from pos_gateway.events.archive import Archive
+from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
+from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.submissions import Submissions
+from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.routing.splits import SplitWatch
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.server.access import Access
 from pos_gateway.server.api import application
 from pos_gateway.server.asgi import Application
+from pos_gateway.server.callbacks import CallbackMerchants, CallbackRoute, CallbackWriter
 from pos_gateway.server.following import Event, Following, page_of
 from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.intake import Intake
@@ -44,7 +49,8 @@ class Site:
     def __init__(self, settings: Settings, clock: Clock = SYSTEM_CLOCK) -> None:
         self.settings = settings
         self.database = open_database(settings.database_url)
-        payloads = Payloads(Vault(settings.secret_keys))
+        vault = Vault(settings.secret_keys)
+        payloads = Payloads(vault)
         self.tokens = Tokens(TokenStore(self.database, clock), clock)
         limits = RateLimits(settings.http_rate or inf)
         self.intake = Intake(
@@ -54,6 +60,12 @@ class Site:
         self._splits = SplitWatch(settings.broker_url)
         self.reading = Reading()
         self._archive = Archive(self.database, Hydration(payloads))
+        #: Of callbacks alone: anyone may call.
+        self._callback_reading = Reading()
+        store = MerchantStore(self.database, clock, vault)
+        self._callback_merchants = CallbackMerchants(store, self._callback_reading)
+        ledger = CallbackLedger(self.database, payloads, dehydrated, clock)
+        self._callback_writer = CallbackWriter(ledger)
         self.following = Following(self._read_events, self._last_position)
         access = Access(self.tokens, limits)
         submission = SubmitRoutes(
@@ -68,9 +80,19 @@ class Site:
         api = application(
             access, submission, orders, self.following, self.reading, problem=self.problem
         )
+        callbacks = CallbackRoute(
+            adapters(),
+            self._callback_merchants,
+            self._callback_writer,
+            self._callback_reading,
+            InFlight(settings.http_in_flight),
+            public_url=settings.http_public_url,
+            clock=clock,
+        )
         #: The ASGI application.
         self.app = Application(
             {"/v1/orders": submission.submit, "/v1/orders/batch": submission.submit_batch},
+            callbacks,
             {"/v1/events/stream": Streaming(access, self.following)},
             api,
         )
@@ -102,6 +124,8 @@ class Site:
         self.intake.stop()
         self._splits.close()
         self.reading.close()
+        self._callback_reading.close()
+        self._callback_writer.close()
         self.tokens.flush()
         self.metrics_port.stop()
         self.database.dispose()
@@ -117,6 +141,7 @@ class Site:
     def _refresh(self) -> None:
         while not self._stopping.wait(REFRESH_EVERY):
             self.tokens.refresh()
+            self._callback_merchants.refresh()
 
     async def _read_events(self, after: int, most: int) -> Sequence[Event]:
         return await self.reading(lambda: page_of(self._behind, after, most))

@@ -175,6 +175,12 @@ class EventPage(View):
     next: int = Field(ge=0, description="`after` of the next request.")
 
 
+class CallbackView(View):
+    """What followed from a call: from each thing that it says."""
+
+    results: list[str] = Field(description="As `pos_gateway_callbacks_total` has them.")
+
+
 class HealthView(View):
     """Whether the process runs."""
 

@@ -325,7 +325,16 @@ http_uncompared = Counter(
     "Orders that were taken without a look at earlier ones with their id, since the database did not"
     " answer. Of two with one id the one that a worker had first counts.",
 )
+_callbacks = Counter(
+    "pos_gateway_callbacks_total",
+    "POSes' callbacks by what followed: applied, known, late, duplicate, unknown (no order of ours),"
+    " unsent, moved, busy (the POS sends it again), contradiction (the POS has an order that ended"
+    " otherwise: call the merchant), unused (the gateway has no use for it), invalid, or unsigned"
+    " (refused: no right signature).",
+    ("adapter", "result"),
+)
 http_requests, http_seconds = Kept(_http_requests), Kept(_http_seconds)
+callbacks = Kept(_callbacks)
 
 # Caches
 

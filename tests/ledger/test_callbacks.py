@@ -269,9 +269,8 @@ def test_an_unknown_order_is_stored(
     ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
 ) -> None:
     accepted(worker)
-    unknown = [of(Kind.ACCEPTED, "1", key=Key("m", "o9")), of(Kind.ACCEPTED, "2", key=None)]
-    assert apply(ledger, *unknown) == [CallbackResult.UNKNOWN] * 2
-    assert apply(ledger, *unknown) == [CallbackResult.DUPLICATE] * 2
+    unknown = of(Kind.ACCEPTED, key=Key("m", "o9"))
+    assert apply(ledger, unknown, unknown) == [CallbackResult.UNKNOWN, CallbackResult.DUPLICATE]
     assert told(rows) == ["accepted"]
 
 

@@ -163,7 +163,6 @@ class CallbackMachine(RuleBasedStateMachine):
         results = self.ledger.apply(received)
         assert len(self.rows.events()) - events == sum(len(each.events) for each in results)
         for each, applied in zip(received, results, strict=True):
-            assert each.key is not None
             event_id = each.callback.event_id
             assert (applied.result is CallbackResult.DUPLICATE) is (event_id in self.stored)
             self.stored.add(event_id)

@@ -1,0 +1,343 @@
+"""POSes' callbacks, in: verified by the adapter, and stored before they are answered.
+
+Anyone may call here. So a call that is not signed costs a signature and no write, and is refused in
+the same words and time whether there is such a merchant or not; and nothing here shares a limit with
+backends.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hmac import compare_digest
+from typing import Any
+from urllib.parse import unquote
+
+import structlog
+from pydantic_core import to_json
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.adapters.pos_fields import endpoint
+from pos_gateway.adapters.protocol import Adapter, CallbackRequest, ReadsCallbacks
+from pos_gateway.adapters.signatures import key_of
+from pos_gateway.domain.callback import Callback
+from pos_gateway.domain.errors import InvalidCallback, LedgerUnavailable, OrderChanged
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.record import identifier
+from pos_gateway.ledger.callbacks import Applied, CallbackLedger, CallbackResult, Received
+from pos_gateway.ledger.states import Key
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.clock import Clock
+from pos_gateway.server.asgi import CALLBACKS
+from pos_gateway.server.body import Receive, Scope, read_body
+from pos_gateway.server.in_flight import InFlight
+from pos_gateway.server.problems import Problem, invalid
+from pos_gateway.server.reading import Reading
+from pos_gateway.server.submitting import JsonReply
+from pos_gateway.telemetry import metrics
+
+log = structlog.get_logger(__name__)
+
+#: Seconds that a call waits for the database: vendors wait 10 s for the answer.
+TIMEOUT = 5.0
+#: Most callbacks of a transaction.
+GROUP = 256
+#: Most merchants in memory, and the seconds that a record is valid; an edit is seen sooner.
+MERCHANTS, LIFETIME = 10_000, 60.0
+#: Seconds between two log lines about refused calls.
+QUIET = 1.0
+
+
+class CallbackRoute:
+    """``POST /v1/callbacks/{adapter}/{merchant_id}``. For the event loop.
+
+    Args:
+        in_flight: of its own, as ``reading`` is: a flood of calls keeps no order out.
+        public_url: where POSes reach this server; None: as their requests say.
+    """
+
+    def __init__(
+        self,
+        adapters: Mapping[str, Adapter],
+        merchants: "CallbackMerchants",
+        writer: "CallbackWriter",
+        reading: Reading,
+        in_flight: InFlight,
+        *,
+        public_url: str | None,
+        clock: Clock,
+    ) -> None:
+        self._adapters = {
+            name: adapter
+            for name, adapter in adapters.items()
+            if isinstance(adapter, ReadsCallbacks)
+        }
+        self._merchants = merchants
+        self._writer = writer
+        self._reading = reading
+        self._in_flight = in_flight
+        self._public_url = public_url
+        self._clock = clock
+        self._refused = _Refused()
+
+    async def __call__(self, scope: Scope, receive: Receive) -> JsonReply:
+        """200 once what follows is stored. Raises Problem."""
+        name, merchant_id = _names(scope["path"])
+        adapter = self._adapters.get(name)
+        if adapter is None:
+            raise self._refusal("(unknown)", merchant_id)
+        with self._in_flight.reading() as count:
+            body = await read_body(scope, receive, adapter.limits.callback_bytes, count=count)
+            with self._in_flight.taking():
+                return await self._taken(scope, body, adapter, merchant_id)
+
+    async def _taken(self, scope: Scope, body: bytes, adapter: Any, merchant_id: str) -> JsonReply:
+        found = await self._merchants.get(merchant_id)
+        is_its = found is not None and found.adapter == adapter.name
+        merchant = found if found is not None and is_its else _STRANGER
+        request = CallbackRequest(
+            self._url(scope), _headers(scope), body, self._clock.now().timestamp()
+        )
+        try:
+            said = adapter.callbacks(request, merchant)
+        except InvalidCallback as error:
+            metrics.callbacks(adapter.name, "invalid").inc()
+            raise invalid(error, "callback") from None
+        if said is None:
+            raise self._refusal(adapter.name, merchant_id)
+        if not said:
+            metrics.callbacks(adapter.name, "unused").inc()
+        results = await self._apply(adapter, merchant, said)
+        return JsonReply(200, to_json({"results": results}))
+
+    async def _apply(
+        self, adapter: Adapter, merchant: Merchant, said: Sequence[Callback]
+    ) -> list[CallbackResult]:
+        results = [CallbackResult.UNKNOWN] * len(said)
+        received: dict[int, Received] = {}
+        owners: dict[int, Merchant] = {}
+        for place, each in enumerate(said):
+            owner, order_id = merchant, each.order_id
+            if order_id is None:
+                found = await self._owner(adapter, merchant, each)
+                if found is None:  # most are the merchant's own, which no backend has sent
+                    continue
+                owner, order_id = found
+            endpoints = (endpoint(owner, adapter), owner.endpoint)
+            key = Key(owner.id, order_id)
+            received[place] = Received(adapter.name, merchant.id, each, key, endpoints)
+            owners[place] = owner
+        applied = await self._writer.apply(list(received.values())) if received else []
+        for place, one in zip(received, applied, strict=True):
+            results[place] = one.result
+            _tell(received[place], one, owners[place].provider)
+        for result in results:
+            metrics.callbacks(adapter.name, result).inc()
+        if CallbackResult.BUSY in results:
+            detail = "a worker is writing the order at this moment; send the same again"
+            raise Problem(503, "order_busy", detail, retry_after=1)
+        return results
+
+    async def _owner(
+        self, adapter: Adapter, merchant: Merchant, callback: Callback
+    ) -> tuple[Merchant, str] | None:
+        """The order that its POS knows by this id, and its merchant, which has the same key."""
+        known_as, account = callback.external_id, callback.account
+        if known_as is None:
+            return None
+        owners = []
+        for key in await self._reading(lambda: self._writer.owners(known_as)):
+            owner = await self._merchants.get(key.merchant_id)
+            if owner is None or owner.adapter != adapter.name:
+                continue
+            is_meant = owner.id == merchant.id if account is None else _is_at(owner, account)
+            has_the_key = compare_digest(key_of(owner).encode(), key_of(merchant).encode())
+            if is_meant and has_the_key:
+                owners.append((owner, key.order_id))
+        return owners[0] if len(owners) == 1 else None
+
+    def _url(self, scope: Scope) -> str:
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        base = self._public_url or f"https://{host.decode('latin-1')}"
+        path, query = scope["path"], scope["query_string"].decode("latin-1")
+        return f"{base.rstrip('/')}{path}?{query}" if query else f"{base.rstrip('/')}{path}"
+
+    def _refusal(self, adapter: str, merchant_id: str) -> Problem:
+        metrics.callbacks(adapter, "unsigned").inc()
+        self._refused.tell(adapter, merchant_id)
+        return Problem(
+            403, "unsigned", "the call is not signed as this merchant's POS signs: docs/adapters.md"
+        )
+
+
+class CallbackMerchants:
+    """The records of merchants whose POSes call. For the event loop, but for ``refresh``."""
+
+    def __init__(self, store: MerchantStore, reading: Reading) -> None:
+        self._store = store
+        self._reading = reading
+        #: By id: until when it is valid, and the record; None: there is none.
+        self._known: dict[str, tuple[float, Merchant | None]] = {}
+        self._loads: dict[str, asyncio.Task[Merchant | None]] = {}
+        self._last_edit = 0.0
+
+    async def get(self, merchant_id: str) -> Merchant | None:
+        """The merchant's record; None: there is none. Raises Problem 503."""
+        until, merchant = self._known.get(merchant_id, (0.0, None))
+        if time.monotonic() < until:
+            return merchant
+        load = self._loads.get(merchant_id)
+        if load is None:
+            load = self._loads[merchant_id] = asyncio.ensure_future(self._load(merchant_id))
+            load.add_done_callback(lambda _: self._loads.pop(merchant_id, None))
+        return await asyncio.shield(load)
+
+    def refresh(self) -> None:
+        """Forget all if there was an edit since. Safe from threads."""
+        try:
+            last = self._store.last_edit()
+        except SQLAlchemyError:
+            return  # what is known stays valid for a while
+        if last != self._last_edit:
+            self._last_edit, self._known = last, {}
+
+    async def _load(self, merchant_id: str) -> Merchant | None:
+        known = self._known  # what is read before an edit is not kept after it
+        found = await self._reading(lambda: self._store.get([merchant_id]))
+        while len(known) >= MERCHANTS:
+            known.pop(next(iter(known)), None)
+        merchant = found.get(merchant_id)
+        known[merchant_id] = time.monotonic() + LIFETIME, merchant
+        return merchant
+
+
+class CallbackWriter:
+    """Applies callbacks in groups: those that come during a transaction share the next.
+
+    For the event loop; ``owners`` is safe from threads.
+    """
+
+    def __init__(self, ledger: CallbackLedger) -> None:
+        self._ledger = ledger
+        self._thread = ThreadPoolExecutor(1, "callbacks")
+        self._waiting: list[tuple[Sequence[Received], asyncio.Future[list[Applied]]]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self.owners = ledger.owners
+
+    async def apply(self, received: Sequence[Received]) -> list[Applied]:
+        """What followed from each, once that is durable. Raises Problem 503."""
+        result: asyncio.Future[list[Applied]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((received, result))
+        if self._writing is None:
+            self._writing = asyncio.ensure_future(self._write())
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                return await result
+        except TimeoutError:
+            problem = f"the database did not answer within {TIMEOUT:g} s"
+        except (LedgerUnavailable, OrderChanged) as error:
+            log.warning("database.unavailable", error=str(error))
+            problem = "the database does not answer"
+        raise Problem(503, "database_unavailable", problem, retry_after=1)
+
+    def close(self) -> None:
+        """End, once the present group is written."""
+        self._thread.shutdown(cancel_futures=True)
+        self._ledger.close()
+
+    async def _write(self) -> None:
+        while self._waiting:
+            group: list[tuple[Sequence[Received], asyncio.Future[list[Applied]]]] = []
+            size = 0
+            while self._waiting and size < GROUP:
+                one = self._waiting.pop(0)
+                if not one[1].done():  # its request may have given up
+                    group.append(one)
+                    size += len(one[0])
+            await self._write_group(group)
+        self._writing = None
+
+    async def _write_group(
+        self, group: "Sequence[tuple[Sequence[Received], asyncio.Future[list[Applied]]]]"
+    ) -> None:
+        received = [each for those, _ in group for each in those]
+        loop = asyncio.get_running_loop()
+        try:
+            applied = await loop.run_in_executor(self._thread, self._ledger.apply, received)
+        except Exception as error:  # noqa: BLE001  (each has a waiting request)
+            if len(group) > 1 and not isinstance(error, LedgerUnavailable):
+                for each in group:  # one is to blame; the others are written
+                    await self._write_group([each])
+                return
+            for _, result in group:
+                if not result.done():
+                    result.set_exception(error)
+            return
+        for those, result in group:
+            if not result.done():
+                result.set_result(applied[: len(those)])
+            applied = applied[len(those) :]
+
+
+class _Refused:
+    """Says in the log that calls are refused, once a second at most."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._told_at = -QUIET
+
+    def tell(self, adapter: str, merchant_id: str) -> None:
+        self._count += 1
+        now = time.monotonic()
+        if now - self._told_at >= QUIET:
+            count, self._count, self._told_at = self._count, 0, now
+            log.warning("callback.refused", adapter=adapter, merchant_id=merchant_id, calls=count)
+
+
+def _tell(received: Received, applied: Applied, provider: str | None) -> None:
+    named = {
+        "adapter": received.adapter,
+        "merchant_id": received.key.merchant_id,
+        "order_id": received.key.order_id,
+        "meaning": received.callback.meaning.value,
+    }
+    match applied.result:
+        case CallbackResult.APPLIED:
+            log.info("callback.applied", **named)
+        case CallbackResult.CONTRADICTION:
+            log.warning("callback.contradiction", **named)
+        case CallbackResult.MOVED:
+            log.warning("callback.moved", **named)
+    for each in applied.events:
+        if isinstance(each, Kind):
+            metrics.outcome_recorded(each.value, provider)
+
+
+def _names(path: str) -> tuple[str, str]:
+    """The adapter's name and the merchant's id. Raises Problem 404."""
+    parts = path.removeprefix(CALLBACKS).split("/")
+    if len(parts) == 2:
+        name, merchant_id = parts[0], identifier(unquote(parts[1]))
+        if name and merchant_id:
+            return name, merchant_id
+    raise Problem(
+        404, "not_found", f"the path should be {CALLBACKS}ADAPTER/MERCHANT_ID", close=True
+    )
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        said = name.decode("latin-1")
+        found[said] = "" if said in found else value.decode("latin-1")
+    return found
+
+
+def _is_at(merchant: Merchant, account: tuple[str, str]) -> bool:
+    field, value = account
+    return merchant.pos.get(field) == value
+
+
+#: Stands in for a merchant that there is not: it has no key that a caller could know.
+_STRANGER = Merchant.parse({"id": "none", "base_url": "https://pos.invalid"})
