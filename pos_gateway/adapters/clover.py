@@ -2,7 +2,7 @@
 
 Sources, on docs.clover.com: "Create an atomic order", "Manage orders data", "Create custom orders",
 "Get all orders", "Get a single order", "Apply filters", "API usage and rate limits", "401 Unauthorized", "Status codes
-and errors reference".
+and errors reference", "Use webhooks".
 
 An item in the merchant's catalog is sent as an inventory item, and its modifiers as inventory
 modifiers, at our prices. Any other item is ad hoc: a name and a price. Clover ignores modifiers
@@ -15,7 +15,7 @@ note begins with it and a digest of the merchant's, and a look-up finds the orde
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -23,7 +23,7 @@ from urllib.parse import quote, urlencode
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.marks import merchant_digest, the_only
 from pos_gateway.adapters.pos_fields import PosField, problems
-from pos_gateway.adapters.protocol import Guarantee, Limits
+from pos_gateway.adapters.protocol import CallbackRequest, Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     LOOK_UP,
@@ -37,11 +37,14 @@ from pos_gateway.adapters.replies import (
     shorter,
     with_the_order,
 )
+from pos_gateway.adapters.signatures import is_same, key_of, said
 from pos_gateway.adapters.window import windows
+from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Order
 from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.domain.record import identifier
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
@@ -63,6 +66,8 @@ REJECTIONS = {
 
 #: A merchant in an order's mark.
 _MERCHANT = re.compile(r"#[0-9a-f]{12}( |$)")
+
+_CODE = re.compile(rb'\{\s*"verificationCode"\s*:\s*"([A-Za-z0-9-]{1,64})"\s*\}')
 
 #: Maximum line items of an order ("Create an atomic order").
 _LINES = 3000
@@ -121,6 +126,39 @@ class CloverAdapter:
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         found = _find(order, merchant, send)
         return _standing(found, order) if isinstance(found, dict) else found
+
+    def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
+        """Clover signs nothing: it sends the app's auth code, and says only what has changed.
+
+        An order that was deleted is cancelled. Anything else is left to look-ups.
+        """
+        given = request.headers.get("x-clover-auth", "")
+        return list(_told(said(request.body))) if is_same(given, key_of(merchant)) else None
+
+    def verification_code(self, body: bytes) -> str | None:
+        """The code that Clover sends, without its auth code, when a URL is entered."""
+        code = _CODE.fullmatch(body.strip())
+        return code[1].decode() if code else None
+
+
+def _told(message: dict[str, Any]) -> Iterator[Callback]:
+    """The deletions of orders in a message, which may be about any of the app's merchants."""
+    merchants = message.get("merchants")
+    for known_as, updates in merchants.items() if isinstance(merchants, dict) else ():
+        for each in updates if isinstance(updates, list) else ():
+            if not isinstance(each, dict) or each.get("type") != "DELETE":
+                continue
+            what, _, order_id = str(each.get("objectId")).partition(":")
+            if what != "O" or identifier(order_id) is None:
+                continue
+            at = each.get("ts")
+            yield Callback(
+                f"{known_as}:{order_id}:{at}",
+                Kind.CANCELLED,
+                external_id=order_id,
+                occurred_at=at / 1000 if isinstance(at, int) and 0 <= at < 10**14 else None,
+                account=("merchant_id", known_as),
+            )
 
 
 def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:

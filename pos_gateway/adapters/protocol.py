@@ -98,7 +98,11 @@ class CallbackRequest:
 
 @runtime_checkable
 class ReadsCallbacks(Protocol):
-    """What an adapter has besides, if its POS calls back. Pure."""
+    """What an adapter has besides, if its POS calls back. Pure.
+
+    If its POS sends a code when a URL is entered there, ``verification_code(body)`` is that code, or
+    None: anyone may send one, it is logged for the operator, and answered with 200.
+    """
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         """What the POS says; None: it is not signed with the merchant's key.

@@ -6,7 +6,9 @@ import hmac
 import re
 import secrets
 from datetime import UTC, datetime
+from typing import Any
 
+from pydantic_core import from_json
 from standardwebhooks import Webhook
 
 from pos_gateway.adapters.protocol import CallbackRequest
@@ -38,6 +40,22 @@ def hmac_sha256(key: str, *signed: bytes) -> str:
 def is_same(given: str, expected: str) -> bool:
     """Whether they are the same, in constant time."""
     return hmac.compare_digest(given.encode(), expected.encode())
+
+
+def said(body: bytes) -> dict[str, Any]:
+    """A verified body's JSON object; empty: it is none, and nothing is known of it."""
+    try:
+        found = from_json(body, allow_inf_nan=False)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def inside(found: Any, *path: str) -> dict[str, Any]:
+    """The object at this path; empty: there is none."""
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def is_standard_key(key: str) -> bool:

@@ -3,7 +3,8 @@
 Sources, on developer.squareup.com: "CreateOrder", "RetrieveOrder", "SearchOrders" and
 "UpdateOrder" in the API reference, "Pagination", the objects Order, OrderLineItem, OrderLineItemModifier, CreateOrderRequestLineItem and
 FulfillmentPickupDetails, "Create Orders", "ErrorCode", "Idempotency", "Handling errors", "Orders
-API Requirements".
+API Requirements"; for callbacks "Validate notifications", order.updated and
+order.fulfillment.updated in the webhooks reference, FulfillmentState.
 
 An item in the merchant's catalog is sent as one of the seller's item variations, and its modifiers
 as the seller's modifiers: their name, our price, which overrides theirs. Any other item is ad hoc:
@@ -13,7 +14,7 @@ Order Manager if it has a fulfillment: ``pickup`` becomes one here if the custom
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,7 +23,7 @@ from urllib.parse import quote
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.marks import the_only
 from pos_gateway.adapters.pos_fields import PosField, problems
-from pos_gateway.adapters.protocol import Guarantee, Limits
+from pos_gateway.adapters.protocol import CallbackRequest, Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     LOOK_UP,
@@ -36,11 +37,14 @@ from pos_gateway.adapters.replies import (
     shorter,
     with_the_order,
 )
+from pos_gateway.adapters.signatures import hmac_sha256, inside, is_same, key_of, said
 from pos_gateway.adapters.window import windows
+from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Customer, Item, Order
-from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
+from pos_gateway.domain.order import Customer, Item, Order, timestamp
+from pos_gateway.domain.outcome import CallResult, Kind, Lifecycle, Outcome, Reason
+from pos_gateway.domain.record import identifier
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
@@ -48,6 +52,17 @@ FIELDS = {"location_id": PosField("the Square location's id")}
 
 #: OrderState, without DRAFT: no order is created as one here.
 _STATES = {"OPEN": Kind.ACCEPTED, "COMPLETED": Kind.ACCEPTED, "CANCELED": Kind.CANCELLED}
+#: What a callback means: by OrderState, else by FulfillmentState. FAILED says neither that the order
+#: is cancelled nor that it is done.
+_SAID: Mapping[str, Kind | Lifecycle] = {
+    "CANCELED": Kind.CANCELLED,
+    "COMPLETED": Lifecycle.COMPLETED,
+}
+_FULFILLING: Mapping[str, Kind | Lifecycle] = {
+    **_SAID,
+    "RESERVED": Lifecycle.PREPARING,
+    "PREPARED": Lifecycle.READY,
+}
 #: FulfillmentState: the terminal ones.
 _DONE = ("COMPLETED", "CANCELED", "FAILED")
 
@@ -172,6 +187,39 @@ class SquareAdapter:
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         found = _find(order, merchant, send)
         return _standing(found) if isinstance(found, dict) else found
+
+    def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
+        given = request.headers.get("x-square-hmacsha256-signature", "")
+        expected = hmac_sha256(key_of(merchant), request.url.encode(), request.body)
+        return _told(said(request.body)) if is_same(given, expected) else None
+
+
+def _told(event: dict[str, Any]) -> list[Callback]:
+    """What an order.updated or order.fulfillment.updated says; nothing: no more than is known.
+
+    The order is found by Square's id: the events have no ``metadata``.
+    """
+    name = {
+        "order.updated": "order_updated",
+        "order.fulfillment.updated": "order_fulfillment_updated",
+    }.get(str(event.get("type")), "")
+    found = inside(event, "data", "object", name)
+    updates = found.get("fulfillment_update")
+    last = updates[-1] if isinstance(updates, list) and updates else None
+    state = inside({"last": last}, "last").get("new_state")
+    meaning = _SAID.get(str(found.get("state"))) or _FULFILLING.get(str(state))
+    known_as, location = (identifier(found.get(each)) for each in ("order_id", "location_id"))
+    if meaning is None or known_as is None or location is None:
+        return []
+    return [
+        Callback(
+            str(event.get("event_id")),
+            meaning,
+            external_id=known_as,
+            occurred_at=timestamp(found.get("updated_at") or event.get("created_at")),
+            account=("location_id", location),
+        )
+    ]
 
 
 def _creation(order: Order, merchant: Merchant) -> bytes:

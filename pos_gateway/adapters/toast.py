@@ -2,7 +2,8 @@
 
 Sources, on doc.toasttab.com: "Creating orders", "Order prices", "External identifiers", "Handling
 request timeouts for the orders API", "Rate limiting", "API responses and errors", "Void an order",
-and the orders API reference (Order, Check, Selection, ErrorMessage).
+and the orders API reference (Order, Check, Selection, ErrorMessage); for callbacks "Orders webhook"
+and "Message signing".
 
 Toast has no ad-hoc items: the catalog's id for an item's ``sku``, or else the ``sku`` itself, is
 the item's GUID at Toast, with the GUID of its menu group (a modifier's: of its option group) before
@@ -12,7 +13,7 @@ its documentation demands, and an order with a different total is rejected.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -22,7 +23,7 @@ from urllib.parse import quote
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.marks import merchant_digest, the_only
 from pos_gateway.adapters.pos_fields import GUID, PosField, problems
-from pos_gateway.adapters.protocol import Guarantee, Limits
+from pos_gateway.adapters.protocol import CallbackRequest, Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     after_refusal,
@@ -34,11 +35,14 @@ from pos_gateway.adapters.replies import (
     no_answer,
     with_the_order,
 )
+from pos_gateway.adapters.signatures import hmac_sha256, inside, is_same, key_of, said
 from pos_gateway.adapters.window import windows
+from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Item, Modifier, Order
+from pos_gateway.domain.order import Item, Modifier, Order, timestamp
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
+from pos_gateway.domain.record import identifier
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
@@ -69,6 +73,10 @@ _STATES = {
     "NOT_APPROVED": Kind.REJECTED,
 }
 
+_NOT_APPROVED = "the restaurant did not approve the order"
+#: A callback's time, and most that are tried: it is one of the first fields.
+_TIMESTAMP, _TIMES = re.compile(rb'"timestamp"\s*:\s*"([^"\\]{1,64})"'), 4
+
 #: ErrorMessage.code. Toast publishes no list; this one is in "API responses and errors".
 REJECTIONS: Mapping[str, Rejection] = {"10025": Rejection.PAYMENT_REQUIRED}
 _REFUSALS = (400, 422)
@@ -94,7 +102,13 @@ class ToastAdapter:
     pos_fields = FIELDS
     guarantee = Guarantee.QUERYABLE
     #: "Handling request timeouts for the orders API"; "Rate limiting".
-    limits = Limits(longest_reply=30.0, per_second=20.0, requests=2, request_bytes=2**20)
+    limits = Limits(
+        longest_reply=30.0,
+        per_second=20.0,
+        requests=2,
+        request_bytes=2**20,
+        callback_bytes=2**20,  # "Orders webhook": over 600 kB
+    )
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits, ITEM)
@@ -143,6 +157,16 @@ class ToastAdapter:
             return self._look_up_unmarked(order, merchant, send)
         return _decision(reply, order, merchant) if reply.status == 200 else no_answer(reply)
 
+    def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
+        """The signature is over the body and then its ``timestamp``.
+
+        Which of the body's texts that is, is not parsed before it is verified: each is tried.
+        """
+        given, key = request.headers.get("toast-signature", ""), key_of(merchant)
+        times = [each[1] for each in _TIMESTAMP.finditer(request.body)][:_TIMES] or [b""]
+        compared = [is_same(given, hmac_sha256(key, request.body, each)) for each in times]
+        return _told(said(request.body)) if any(compared) else None
+
     def _look_up_unmarked(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         """Look up the order as the release before has sent it: its mark names no merchant."""
         reply = send(_get(merchant, _unmarked(order, merchant)))
@@ -183,6 +207,31 @@ class ToastAdapter:
             return None
         problem = f"at Toast it is {amounts[0]} ({amounts[1]} with tax), the total is {order.total}"
         return rejected(Rejection.PRICE_MISMATCH, problem)
+
+
+def _told(message: dict[str, Any]) -> list[Callback]:
+    """What an order_updated says of the order, which has no ``externalId`` in it."""
+    if message.get("eventType") not in ("order_updated", "channel_order_updated"):
+        return []
+    found = inside(message, "details", "order")
+    known_as = identifier(found.get("guid"))
+    meaning = _STATES.get(str(found.get("approvalStatus")))
+    if found.get("voided") is True or found.get("deleted") is True:
+        meaning = Kind.CANCELLED
+    restaurant = identifier(inside(message, "details").get("restaurantGuid"))
+    if known_as is None or restaurant is None or meaning in (None, Kind.PENDING):
+        return []
+    reason = rejected(Rejection.OTHER, _NOT_APPROVED).reason if meaning is Kind.REJECTED else None
+    return [
+        Callback(
+            str(message.get("guid")),
+            meaning,
+            external_id=known_as,
+            occurred_at=timestamp(message.get("timestamp")),
+            reason=reason,
+            account=("restaurant", restaurant),
+        )
+    ]
 
 
 def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:
@@ -284,7 +333,7 @@ def _decided(found: dict[str, Any] | None, order: Order, merchant: Merchant) -> 
     if found.get("voided") is True or found.get("deleted") is True:
         return replace(outcome, kind=Kind.CANCELLED)
     if outcome.kind is Kind.REJECTED:
-        reason = rejected(Rejection.OTHER, "the restaurant did not approve the order").reason
+        reason = rejected(Rejection.OTHER, _NOT_APPROVED).reason
         return replace(outcome, reason=reason)
     return outcome
 

@@ -79,7 +79,7 @@ class CallbackRoute:
         self._in_flight = in_flight
         self._public_url = public_url
         self._clock = clock
-        self._refused = _Refused()
+        self._refused, self._codes = _OnceASecond(), _OnceASecond()
 
     async def __call__(self, scope: Scope, receive: Receive) -> JsonReply:
         """200 once what follows is stored. Raises Problem."""
@@ -89,6 +89,8 @@ class CallbackRoute:
             raise self._refusal("(unknown)", merchant_id)
         with self._in_flight.reading() as count:
             body = await read_body(scope, receive, adapter.limits.callback_bytes, count=count)
+            if self._is_told_a_code(adapter, merchant_id, body):
+                return JsonReply(200, b'{"results":[]}')
             with self._in_flight.taking():
                 return await self._taken(scope, body, adapter, merchant_id)
 
@@ -157,6 +159,19 @@ class CallbackRoute:
                 owners.append((owner, key.order_id))
         return owners[0] if len(owners) == 1 else None
 
+    def _is_told_a_code(self, adapter: Any, merchant_id: str, body: bytes) -> bool:
+        """Whether the call has a code that an operator is to enter at the vendor."""
+        read = getattr(adapter, "verification_code", None)
+        code = None if read is None else read(body)
+        if code is not None and self._codes.is_due():
+            log.warning(
+                "callback.verification_code",
+                adapter=adapter.name,
+                merchant_id=merchant_id,
+                code=code,
+            )
+        return code is not None
+
     def _url(self, scope: Scope) -> str:
         host = next((value for name, value in scope["headers"] if name == b"host"), b"")
         base = self._public_url or f"https://{host.decode('latin-1')}"
@@ -165,7 +180,9 @@ class CallbackRoute:
 
     def _refusal(self, adapter: str, merchant_id: str) -> Problem:
         metrics.callbacks(adapter, "unsigned").inc()
-        self._refused.tell(adapter, merchant_id)
+        if self._refused.is_due():
+            calls = self._refused.count()
+            log.warning("callback.refused", adapter=adapter, merchant_id=merchant_id, calls=calls)
         return Problem(
             403, "unsigned", "the call is not signed as this merchant's POS signs: docs/adapters.md"
         )
@@ -280,19 +297,26 @@ class CallbackWriter:
             applied = applied[len(those) :]
 
 
-class _Refused:
-    """Says in the log that calls are refused, once a second at most."""
+class _OnceASecond:
+    """When the log says again what anyone may cause."""
 
     def __init__(self) -> None:
         self._count = 0
         self._told_at = -QUIET
 
-    def tell(self, adapter: str, merchant_id: str) -> None:
+    def is_due(self) -> bool:
+        """Whether it is said now; counts it if not."""
         self._count += 1
         now = time.monotonic()
-        if now - self._told_at >= QUIET:
-            count, self._count, self._told_at = self._count, 0, now
-            log.warning("callback.refused", adapter=adapter, merchant_id=merchant_id, calls=count)
+        if now - self._told_at < QUIET:
+            return False
+        self._told_at = now
+        return True
+
+    def count(self) -> int:
+        """How often it has happened since this was asked last."""
+        count, self._count = self._count, 0
+        return count
 
 
 def _tell(received: Received, applied: Applied, provider: str | None) -> None:

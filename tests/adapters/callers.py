@@ -105,4 +105,103 @@ REST = Caller(
     rest_signed,
 )
 
-CALLERS = {caller.name: caller for caller in (REST,)}
+# Square
+
+ORDER_ID = "eA3vssLHKJrv9H0IdJCM3gNqfdcZY"
+
+
+def square_event(name: str, **fields: Any) -> bytes:
+    """As in the webhooks reference."""
+    said = {"order_id": ORDER_ID, "location_id": "L1", "state": "OPEN", "updated_at": WHEN}
+    content = {"created_at": "2020-04-16T23:14:26.129Z", "version": 6, **said, **fields}
+    kind = f"order_{name.replace('.', '_')}"
+    return compact(
+        {
+            "merchant_id": "5S9MXCS9Y99KK",
+            "type": f"order.{name}",
+            "event_id": "b3adf364-4937-436e-a833-49c72b4baee8",
+            "created_at": "2020-04-16T23:16:30.789Z",
+            "data": {"type": "order", "id": ORDER_ID, "object": {kind: content}},
+        }
+    )
+
+
+def square_body(meaning: Kind | Lifecycle) -> bytes | None:
+    match meaning:
+        case Kind.CANCELLED:
+            return square_event("updated", state="CANCELED")
+        case Lifecycle.COMPLETED:
+            return square_event("updated", state="COMPLETED")
+        case Lifecycle.PREPARING | Lifecycle.READY:
+            state = "RESERVED" if meaning is Lifecycle.PREPARING else "PREPARED"
+            update = {"fulfillment_uid": "VWJ1", "old_state": "PROPOSED", "new_state": state}
+            return square_event("fulfillment.updated", fulfillment_update=[update])
+    return None
+
+
+def square_signed(key: str, url: str, body: bytes) -> Mapping[str, str]:
+    return {"x-square-hmacsha256-signature": signature(key.encode(), url.encode(), body)}
+
+
+SQUARE = Caller("square", "asdf1234", square_body, square_signed, None, ORDER_ID)
+
+# Toast
+
+TOAST_GUID = "f6d98b95-2816-4f54-b1ab-7a5d71e83769"
+
+
+def toast_event(**fields: Any) -> bytes:
+    """As in "Orders webhook": the order has no ``externalId``."""
+    restaurant = VENDORS["toast"].merchant.pos["restaurant"]
+    order = {"guid": TOAST_GUID, "entityType": "Order", "externalId": None, "checks": [], **fields}
+    return compact(
+        {
+            "timestamp": WHEN,
+            "eventCategory": "order_updated",
+            "eventType": "order_updated",
+            "guid": "534bf25a-b657-45aa-9a63-47f8f35400d6",
+            "details": {"restaurantGuid": restaurant, "order": order},
+        }
+    )
+
+
+def toast_body(meaning: Kind | Lifecycle) -> bytes | None:
+    match meaning:
+        case Kind.ACCEPTED:
+            return toast_event(approvalStatus="APPROVED")
+        case Kind.REJECTED:
+            return toast_event(approvalStatus="NOT_APPROVED")
+        case Kind.CANCELLED:
+            return toast_event(approvalStatus="APPROVED", voided=True)
+    return None
+
+
+def toast_signed(key: str, url: str, body: bytes, at: str = WHEN) -> Mapping[str, str]:
+    return {"toast-signature": signature(key.encode(), body, at.encode())}
+
+
+TOAST = Caller("toast", "toast-secret", toast_body, toast_signed, None, TOAST_GUID)
+
+# Clover
+
+
+def clover_body(
+    meaning: Kind | Lifecycle, object_id: str = "O:8WAD6KV8D90KR", kind: str = "DELETE"
+) -> bytes | None:
+    if meaning is not Kind.CANCELLED:
+        return None
+    update = {"objectId": object_id, "type": kind, "ts": NOW * 1000}
+    return compact({"appId": "DRKVJT2ZRRRSC", "merchants": {"M1": [update]}})
+
+
+CLOVER = Caller(
+    "clover",
+    "0307e264-b33a-4913-88aa-37b10014a0b8",
+    clover_body,
+    lambda key, url, body: {"x-clover-auth": key},
+    None,
+    "8WAD6KV8D90KR",
+    signs_body=False,
+)
+
+CALLERS = {caller.name: caller for caller in (REST, SQUARE, TOAST, CLOVER)}

@@ -2,16 +2,34 @@
 
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.protocol import CallbackRequest, ReadsCallbacks
 from pos_gateway.adapters.registry import BUILT_IN
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.domain.errors import ABSENT, InvalidCallback
 from pos_gateway.domain.outcome import Kind, Lifecycle
-from tests.adapters.callers import CALLERS, NOW, REST, Caller, compact, rest_body, rest_signed
+from tests.adapters.callers import (
+    CALLERS,
+    CLOVER,
+    NOW,
+    REST,
+    SQUARE,
+    TOAST,
+    Caller,
+    compact,
+    rest_body,
+    rest_signed,
+    square_body,
+    square_event,
+    toast_body,
+    toast_event,
+    toast_signed,
+)
 from tests.adapters.vendors import VENDORS
 
 ANOTHER = "whsec_" + base64.b64encode(b"another key").decode()
@@ -191,3 +209,131 @@ class _Secret:
 
     def get_secret_value(self) -> str:
         return self._value
+
+
+# Square
+
+
+def test_a_square_call_is_signed_with_its_url() -> None:
+    request = SQUARE.request(square_body(Lifecycle.READY) or b"")
+    assert SQUARE.read(request)
+    moved = replace(request, url=request.url.replace("fast-1", "fast-2"))
+    assert SQUARE.read(moved) is None, "another merchant's URL"
+    assert SQUARE.read(replace(request, url=request.url + "?x=1")) is None
+
+
+def test_square_signs_as_its_documentation_does() -> None:
+    """The example of "Validate notifications"."""
+    body = (
+        b'{"merchant_id":"MLEFBHHSJGVHD","type":"webhooks.test_notification",'
+        b'"event_id":"ac3ac95b-f97d-458c-a6e6-18981597e05f",'
+        b'"created_at":"2022-07-13T20:30:59.037339943Z",'
+        b'"data":{"type":"webhooks","id":"bc368e64-01aa-407e-b46e-3231809b1129"}}'
+    )
+    headers = {"x-square-hmacsha256-signature": "GF4YkrJgGBDZ9NIYbNXBnMzqb2HoL4RW/S6vkZ9/2N4="}
+    key = "Ibxx_5AKakO-3qeNVR61Dw"
+    url = "https://webhook.site/679a4f3a-dcfa-49ee-bac5-9d0edad886b9"
+    merchant = SQUARE.merchant
+    auth = merchant.auth.model_copy(update={"webhook_signature_key": _Secret(key)})
+    request = CallbackRequest(url, headers, body, NOW)
+    assert SQUARE.read(request, merchant.model_copy(update={"auth": auth})) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        square_event("updated"),
+        square_event("updated", state="DRAFT"),
+        square_event("created", state="COMPLETED"),
+        square_event("updated", state="COMPLETED", order_id=None),
+        square_event("updated", state="COMPLETED", location_id="two words"),
+        square_event("fulfillment.updated", fulfillment_update=[{"new_state": "FAILED"}]),
+        square_event("fulfillment.updated", fulfillment_update=[{"new_state": "PROPOSED"}]),
+        square_event("fulfillment.updated", fulfillment_update=["RESERVED"]),
+        square_event("fulfillment.updated", fulfillment_update={}),
+    ],
+)
+def test_what_square_says_besides_is_of_no_use(body: bytes) -> None:
+    assert SQUARE.read(SQUARE.request(body)) == []
+
+
+def test_a_square_order_that_is_cancelled_is_not_prepared() -> None:
+    update = [{"new_state": "PREPARED"}]
+    body = square_event("fulfillment.updated", state="CANCELED", fulfillment_update=update)
+    found = SQUARE.read(SQUARE.request(body))
+    assert found is not None
+    assert [(each.meaning, each.account) for each in found] == [
+        (Kind.CANCELLED, ("location_id", "L1"))
+    ]
+
+
+# Toast
+
+
+def test_a_toast_call_is_signed_with_its_time() -> None:
+    body = toast_body(Kind.ACCEPTED) or b""
+    other = CallbackRequest("", toast_signed(TOAST.key, "", body, "2026-01-01"), body, NOW)
+    assert TOAST.read(other) is None
+    without = body.replace(b'"timestamp"', b'"timestamps"')
+    assert TOAST.read(CallbackRequest("", toast_signed(TOAST.key, "", without, ""), without, NOW))
+
+
+def test_a_toast_calls_time_is_found_wherever_it_is() -> None:
+    said = json.loads(toast_body(Kind.ACCEPTED) or b"")
+    at = said.pop("timestamp")
+    said["details"]["order"]["checks"] = [{"timestamp": "yesterday"}]
+    body = json.dumps({**said, "timestamp": at}, indent=1).encode()
+    request = CallbackRequest("", toast_signed(TOAST.key, "", body, at), body, NOW)
+    found = TOAST.read(request)
+    assert found is not None
+    assert found[0].occurred_at == NOW
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        toast_event(approvalStatus="NEEDS_APPROVAL"),
+        toast_event(approvalStatus=None),
+        toast_event(approvalStatus="APPROVED", guid=None),
+        toast_event(approvalStatus="APPROVED").replace(b'"order_updated"', b'"stock"'),
+        toast_event(approvalStatus="APPROVED").replace(b"restaurantGuid", b"restaurant"),
+    ],
+)
+def test_what_toast_says_besides_is_of_no_use(body: bytes) -> None:
+    assert TOAST.read(TOAST.request(body)) == []
+
+
+def test_toast_may_say_600_kilobytes() -> None:
+    many = [{"guid": "x" * 36, "displayName": "Soup", "quantity": 1}] * 10_000
+    body = toast_event(approvalStatus="APPROVED", checks=[{"selections": many}])
+    assert 600_000 < len(body) < VENDORS["toast"].adapter.limits.callback_bytes
+    assert TOAST.read(TOAST.request(body))
+
+
+# Clover
+
+
+def test_clover_says_several_things_of_several_merchants() -> None:
+    one = {"objectId": "O:A", "type": "DELETE", "ts": NOW * 1000}
+    others = [
+        {**one, "type": "UPDATE"},
+        {**one, "objectId": "I:B"},
+        {**one, "objectId": "O:a b"},
+        7,
+    ]
+    body = compact({"merchants": {"M1": [one, *others], "M2": [{**one, "ts": "x"}], "M3": 7}})
+    found = CLOVER.read(CLOVER.request(body))
+    assert found is not None
+    assert [(each.external_id, each.account, each.occurred_at) for each in found] == [
+        ("A", ("merchant_id", "M1"), NOW),
+        ("A", ("merchant_id", "M2"), None),
+    ]
+
+
+def test_clovers_verification_code_is_read_without_its_auth_code() -> None:
+    read = CloverAdapter().verification_code
+    assert read(b' {"verificationCode": "ce7643c1-83ea"}\n') == "ce7643c1-83ea"
+    for body in (b"", b"{}", b'{"verificationCode":"a\\nb"}', b'{"verificationCode":"x","y":1}'):
+        assert read(body) is None
+    long = compact({"verificationCode": "x" * 65})
+    assert read(long) is None

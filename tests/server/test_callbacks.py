@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 import requests
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Engine, select, text, update
 
 from pos_gateway.adapters.pos_fields import endpoint
+from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
+from pos_gateway.adapters.square import SquareAdapter
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import callbacks, events, orders
 from pos_gateway.domain.merchant import Merchant
@@ -25,7 +27,7 @@ from pos_gateway.ledger.states import Claim, Entry, Key, State
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.server import views
-from tests.adapters.callers import compact, rest_signed
+from tests.adapters.callers import compact, rest_signed, square_event, square_signed
 from tests.server.lab import Server, migrated, serving
 from tests.server.raw import Raw
 
@@ -42,6 +44,7 @@ def merchant(merchant_id: str, key: str | None = KEY, **others: Any) -> Merchant
 
 
 ONE = merchant("m/1")
+_REST = RestAdapter()
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +73,16 @@ def server(module_url: str, module_database: str, engine: Engine, log: Path) -> 
         yield server
 
 
-def sent(engine: Engine, order_id: str, kind: Kind = Kind.PENDING, owner: Merchant = ONE) -> Key:
+def sent(
+    engine: Engine,
+    order_id: str,
+    kind: Kind = Kind.PENDING,
+    owner: Merchant = ONE,
+    adapter: Adapter = _REST,
+) -> Key:
     """An order that its POS has, and has decided so about."""
     ledger, key = Ledger(engine), Key(owner.id, order_id)
-    where = endpoint(owner, RestAdapter())
+    where = endpoint(owner, adapter)
     claim = ledger.claim(key, send=True, order=b"{}", endpoint=where)
     assert isinstance(claim, Claim)
     event = dehydrated(key, kind)
@@ -116,6 +125,15 @@ def told(engine: Engine, key: Key) -> list[str]:
     with engine.connect() as connection:
         query = select(events.c.type).where(events.c.order_id == key.order_id)
         return list(connection.scalars(query.order_by(events.c.id)))
+
+
+def logged(log: Path, event: str) -> list[str]:
+    """The log's lines about it, once there is one."""
+    until = time.monotonic() + 20
+    while not (lines := [line for line in log.read_text().splitlines() if event in line]):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return lines
 
 
 def test_what_a_pos_says_is_stored_before_it_is_answered(
@@ -283,7 +301,7 @@ def test_refusals_are_logged_once_a_second_without_what_came(
     began = time.monotonic()
     for _ in range(40):
         call(server, body_of("ready", order_id), key=OTHER)
-    lines = [line for line in log.read_text().splitlines() if "callback.refused" in line]
+    lines = logged(log, "callback.refused")
     assert len(lines) - before <= time.monotonic() - began + 2
     assert order_id not in "".join(lines)
     assert json.loads(lines[-1])["merchant_id"]
@@ -315,3 +333,88 @@ def test_a_database_that_is_away_has_the_pos_call_again(
             connection.execute(text("alter table elsewhere rename to callbacks"))
     assert told(engine, key) == ["pending"]
     assert call(server, body_of("accepted", order_id)).status_code == 200
+
+
+# Vendors: one URL for an application's merchants
+
+SQUARE_KEY = "asdf1234"
+
+
+def at_square(merchant_id: str, location: str, key: str = SQUARE_KEY) -> Merchant:
+    return merchant(merchant_id, key, adapter="square", pos={"location_id": location})
+
+
+@pytest.fixture(scope="module")
+def _square(engine: Engine) -> None:
+    brands = [at_square("s1", "L1"), at_square("s2", "L2"), at_square("s3", "L1", "another")]
+    clover = merchant("c1", "a-code", adapter="clover", pos={"merchant_id": "M1"})
+    MerchantStore(engine, vault=Vault(SECRET)).put([*brands, clover])
+
+
+def known_at_square(engine: Engine, order_id: str, owner: Merchant) -> str:
+    """Square's id of an order that it has accepted."""
+    key, external_id = (
+        sent(engine, order_id, Kind.ACCEPTED, owner, SquareAdapter()),
+        f"at-{order_id}",
+    )
+    with engine.begin() as connection:
+        change = update(orders).where(orders.c.order_id == key.order_id)
+        connection.execute(change.values(external_id=external_id))
+    return external_id
+
+
+def square_call(server: Server, external_id: str, location: str, **others: Any) -> Any:
+    body = square_event("updated", state="COMPLETED", order_id=external_id, location_id=location)
+    path = "/v1/callbacks/square/s1"
+    url = others.get("url", f"https://{server.url.removeprefix('http://')}{path}")
+    headers = square_signed(SQUARE_KEY, url, body)
+    return requests.post(server.url + path, data=body, headers=dict(headers), timeout=20)
+
+
+@pytest.mark.usefixtures("_square")
+def test_an_order_is_found_by_the_poss_id_at_any_merchant_with_its_key(
+    server: Server, engine: Engine, order_id: str
+) -> None:
+    known_as = known_at_square(engine, order_id, at_square("s2", "L2"))
+    others = known_at_square(engine, f"{order_id}-3", at_square("s3", "L1", "another"))
+    until = time.monotonic() + 20
+    while (reply := square_call(server, known_as, "L2")).status_code == 403:
+        assert time.monotonic() < until, "the merchants are new"
+    assert reply.json() == {"results": ["applied"]}
+    assert told(engine, Key("s2", order_id)) == ["accepted", "completed"]
+    for external_id, location in ((others, "L1"), (known_as, "L1"), ("none", "L1")):
+        reply = square_call(server, external_id, location)
+        assert (reply.status_code, reply.json()) == (200, {"results": ["unknown"]})
+    assert told(engine, Key("s3", f"{order_id}-3")) == ["accepted"]
+    with engine.connect() as connection:
+        query = select(callbacks.c.result).where(callbacks.c.adapter == "square")
+        assert list(connection.scalars(query)) == ["applied"], "a shop's own orders are not stored"
+
+
+@pytest.mark.usefixtures("_square")
+def test_a_url_that_the_pos_was_not_given_is_another(server: Server) -> None:
+    square_call(server, "none", "L1")
+    elsewhere = "https://elsewhere.example.com/v1/callbacks/square/s1"
+    assert square_call(server, "none", "L1", url=elsewhere).status_code == 403
+
+
+@pytest.mark.usefixtures("_square")
+def test_the_url_may_be_set(module_url: str, module_database: str, tmp_path: Path) -> None:
+    public = "https://orders.example.com/pos/"
+    settings = {"POS_GATEWAY_SECRET_KEY": SECRET, "POS_GATEWAY_HTTP_PUBLIC_URL": public}
+    with serving(module_url, module_database, tmp_path / "log", settings) as server:
+        assert square_call(server, "none", "L1").status_code == 403
+        url = f"{public}v1/callbacks/square/s1"
+        assert square_call(server, "none", "L1", url=url).status_code == 200
+
+
+@pytest.mark.usefixtures("_square")
+def test_clovers_code_is_answered_and_logged_for_the_operator(server: Server, log: Path) -> None:
+    code = {"verificationCode": "ce7643c1-83ea-4218-abe6-da876c9c7a0a"}
+    for merchant_id in ("c1", "m9"):  # whether there is such a merchant is not told
+        url = f"{server.url}/v1/callbacks/clover/{merchant_id}"
+        assert requests.post(url, json=code, timeout=20).status_code == 200
+    lines = logged(log, "callback.verification_code")
+    assert json.loads(lines[0])["code"] == code["verificationCode"]
+    assert len(lines) <= 2
+    assert requests.post(url, json={}, timeout=20).status_code == 403
