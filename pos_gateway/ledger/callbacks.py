@@ -277,7 +277,7 @@ class _Group:
         if not to.is_after(order.lifecycle):
             return CallbackResult.KNOWN if to is order.lifecycle else CallbackResult.LATE
         order.lifecycle = to
-        self.lifecycles.append({**_row_key(order.key), "lifecycle": to})
+        self.lifecycles.append({**_row_key(order.key), "epoch": order.epoch, "lifecycle": to})
         said = received.callback.occurred_at
         at = self.now if said is None else min(max(said, self.now - OLDEST), self.now)
         self._record(received, order, to, at)
@@ -444,6 +444,7 @@ _THIS = """
 where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}
   and orders.action = {action}"""
 
+# The state as an expression: PostgreSQL would look through all orders of a state, by its index.
 _END = (
     """
 update orders
@@ -453,13 +454,11 @@ set state = {state}, owner = null, epoch = orders.epoch + 1, deaths = 0, taken_f
     updated_at = {now}
 {from_rows}"""
     + _THIS
-    + " and orders.epoch = {epoch} and orders.state = {was} returning orders.epoch"
+    + " and orders.epoch = {epoch} and orders.state || '' = {was} returning orders.epoch"
 )
 
 _LIFECYCLE = (
-    "update orders set lifecycle = {lifecycle} {from_rows}"
-    + _THIS
-    + " and orders.state = 'accepted'"
+    "update orders set lifecycle = {lifecycle} {from_rows}" + _THIS + " and orders.epoch = {epoch}"
 )
 
 _EVENT = """

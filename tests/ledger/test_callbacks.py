@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, insert, select, text, update
 
+from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import audit, callbacks, events, orders
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
@@ -417,8 +418,6 @@ def test_an_order_that_a_worker_is_writing_is_tried_again(
     request: pytest.FixtureRequest,
 ) -> None:
     """It never waits for a worker's lock: a worker may wait for its."""
-    from pos_gateway.database.engine import open_database
-
     engine = open_database(postgresql_url)
     rows, ledger = Rows(engine), CallbackLedger(engine, Payloads(Vault()), dehydrated)
     request.addfinalizer(engine.dispose)
@@ -433,6 +432,36 @@ def test_an_order_that_a_worker_is_writing_is_tried_again(
         threading.Timer(0.2, connection.commit).start()
         assert apply(ledger, two[0]) == [CallbackResult.APPLIED]
     assert rows.events()[-1].attempts == 5, "what the worker has written"
+
+
+def test_postgresql_finds_orders_by_their_key_alone(postgresql_url: str) -> None:
+    """Not by their state, which most of them share."""
+    engine = open_database(postgresql_url)
+    ledger = CallbackLedger(engine, Payloads(Vault()), dehydrated)
+    one = Worker(engine)
+    keys = [Key("m", f"o{number}") for number in range(300)]
+    for number, key in enumerate(keys):
+        claim = claimed(one.claim(key, send=True, endpoint=HERE))
+        kind = Kind.ACCEPTED if number % 2 else Kind.PENDING
+        one.finish(claim, an_entry(kind, key=key, pending=kind is Kind.PENDING))
+    before = read_by_state(engine)
+    for key in keys:
+        assert apply(ledger, of(Lifecycle.READY, key.order_id, key=key)) == [CallbackResult.APPLIED]
+    ledger.close()  # a session reports its statistics when it ends
+    engine.dispose()
+    assert read_by_state(engine) - before < len(keys)
+    engine.dispose()
+
+
+def read_by_state(engine: Engine) -> int:
+    """Rows that were found by their state, in all sessions."""
+    query = (
+        "select pg_stat_force_next_flush(), idx_tup_read from pg_stat_user_indexes "
+        "where indexrelname = 'orders_by_state'"
+    )
+    with engine.connect() as connection:
+        connection.execute(text("select pg_stat_clear_snapshot()"))
+        return int(connection.execute(text(query)).one()[1])
 
 
 def test_a_database_that_is_away_is_said(ledger: CallbackLedger, engine: Engine) -> None:

@@ -409,6 +409,20 @@ FAULTS = [
         'return Outcome(Kind.FAILED, Reason.of("secret_key"',
         seed=133,
     ),
+    Fault(
+        "a callback ends no order that has ended",
+        "ledger.callbacks",
+        "elif order.state.is_final:",
+        "elif False:",
+        seed=30,
+    ),
+    Fault(
+        "callbacks that come in another order take no order back",
+        "ledger.callbacks",
+        "if not to.is_after(order.lifecycle):",
+        "if to is order.lifecycle:",
+        seed=1,
+    ),
 ]
 
 

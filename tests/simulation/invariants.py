@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.states import Action, Key, State
 
@@ -108,10 +108,17 @@ def _of_events(world: "World", order_id: str, rows: Any) -> Iterator[str]:
         for number in range(1 + rows.get((order_id, action), _NONE).reopened)
         for kind in (*ENDS, "pending", "in_doubt")
     }
+    stages = {
+        dehydrated(key, stage, reopened=number).id: stage
+        for number in range(1 + rows.get((order_id, "submit"), _NONE).reopened)
+        for stage in Lifecycle
+    }
     told = [
         (kind, *known.get(event_id, (-1, None)))
         for kind, event_id in world.database.rows(query, order_id)
+        if event_id not in stages
     ]
+    yield from _of_stages([kind for kind, _ in world.database.rows(query, order_id)])
     if any(action is None for _, _, action in told):
         yield f"events have ids of no generation: {told}"
         return
@@ -134,3 +141,12 @@ def _of_events(world: "World", order_id: str, rows: Any) -> Iterator[str]:
     later = [kind for kind, _, action in told if action is Action.CANCEL]
     if later and (row.state is not State.ACCEPTED or {*later[:-1]} - {"accepted"}):
         yield f"after its end {row.state} it was told as {later}"
+
+
+def _of_stages(told: list[str]) -> Iterator[str]:
+    """A lifecycle goes forward, behind the acceptance."""
+    stages = [kind for kind in told if kind in list(Lifecycle)]
+    if stages != sorted(set(stages), key=list(Lifecycle).index):
+        yield f"its lifecycle was told as {stages}"
+    if stages and "accepted" not in told[: told.index(stages[0])]:
+        yield f"{stages[0]} was told before it was accepted: {told}"

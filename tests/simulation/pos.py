@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pos_gateway.adapters.protocol import Guarantee
@@ -11,6 +11,9 @@ from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.simulation.database import Database
 from tests.simulation.scheduler import Process, Scheduler, Task
+
+if TYPE_CHECKING:
+    from tests.simulation.callbacks import Callbacks
 
 #: The gateway's time limit in seconds, and the longest that a POS takes for a reply.
 TIME_LIMIT, LONGEST = 3.0, 6.0
@@ -50,6 +53,7 @@ class Pos:
     trouble: float
     #: It creates orders with a delay.
     is_slow: bool
+    callbacks: "Callbacks"
     has_trouble: bool = True
     records: list[Record] = field(default_factory=list)
     _mute: dict[str, bool] = field(default_factory=dict)
@@ -110,7 +114,7 @@ class Pos:
         record = next(iter(self.of(rest[1])), None)
         if record is None or (record.status == "cancelled" and self.character(rest[1])[3]):
             return _reply(404, {})
-        self._decide(record)
+        self.decide(record)
         if request.method == "GET":
             return self._show(200, record)
         if record.status == "cancelled" and not self.character(record.order_id)[2]:
@@ -119,6 +123,7 @@ class Pos:
             if record.status == "rejected" or not self.character(record.order_id)[1]:
                 return _reply(409, {"error": {"code": "too_late", "message": ""}})
             record.status = "cancelled"
+            self.callbacks.happened(record.order_id, "cancelled")
             self.scheduler.say(f"POS cancels {record.order_id}")
         return self._show(200, record)
 
@@ -129,18 +134,23 @@ class Pos:
             # As most POSes do, it repeats a key's first reply, whatever the order's state.
             return _reply(*known[0].first)
         if kind == "rejected":
+            self.callbacks.happened(order_id, kind)
             return _reply(422, {"error": {"code": "sold_out", "message": ""}})
         record = Record(order_id, kind)
         if kind == "pending":
             random = self.scheduler.random
             record.decides_at = self.scheduler.time + random.uniform(0, 60)
             record.decides_as = random.choice(("accepted", "accepted", "rejected"))
+            self.callbacks.will_decide(self, record)
+        else:
+            self.callbacks.happened(order_id, kind)
         self.records.append(record)
         self.scheduler.say(f"POS makes {order_id} {kind}")
         record.first = 202 if kind == "pending" else 201, self._shown(record)
         return _reply(*record.first)
 
-    def _decide(self, record: Record) -> None:
+    def decide(self, record: Record) -> None:
+        """Decide about it, if it is time."""
         if record.status == "pending" and self.scheduler.time >= record.decides_at:
             record.status = record.decides_as
 

@@ -25,6 +25,7 @@ from pos_gateway.runtime import failpoints
 from tests.simulation import invariants
 from tests.simulation.adapters import ADAPTERS
 from tests.simulation.broker import Broker, Publisher
+from tests.simulation.callbacks import Callbacks
 from tests.simulation.clock import SKEW, MachineClock
 from tests.simulation.database import Database
 from tests.simulation.operators import Operators
@@ -80,13 +81,16 @@ class World:
         self.database = Database(scheduler)
         self.broker = Broker(scheduler)
         trouble = random.choice((0, 0.2, 0.5, 0.8))
+        self.callbacks = Callbacks(self, seed)
         self.poses: dict[str, Pos] = {}
         #: Each merchant's records, with the time from which on they hold.
         self.merchants: dict[str, list[tuple[float, Merchant]]] = {}
         for name, adapter in ADAPTERS.items():
             for host in (name, f"{name}-2"):
                 is_slow = random.random() < 0.3
-                self.poses[host] = Pos(scheduler, adapter.guarantee, trouble, is_slow=is_slow)
+                self.poses[host] = Pos(
+                    scheduler, adapter.guarantee, trouble, is_slow, self.callbacks
+                )
             merchant = Merchant(id=name, adapter=name, base_url=f"https://{name}/pos")
             self.merchants[name] = [(-inf, merchant)]
         self.workers: list[Worker] = []
@@ -134,7 +138,8 @@ class World:
         return LIMIT + SKEW + self._set_back + self.operators.until
 
     def _is_over(self) -> bool:
-        is_quiet = not (self._unsent or self.operators.busy) and self.broker.is_empty
+        is_quiet = not (self._unsent or self.operators.busy or self.callbacks.open)
+        is_quiet = is_quiet and self.broker.is_empty
         is_done = is_quiet and not self.is_storm and not self._abandoned
         return is_done or bool(self.violations)
 
