@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from hmac import compare_digest
 from typing import Any
 from urllib.parse import unquote
@@ -320,22 +321,24 @@ class _OnceASecond:
 
 
 def _tell(received: Received, applied: Applied, provider: str | None) -> None:
-    named = {
-        "adapter": received.adapter,
-        "merchant_id": received.key.merchant_id,
-        "order_id": received.key.order_id,
-        "meaning": received.callback.meaning.value,
-    }
-    match applied.result:
-        case CallbackResult.APPLIED:
-            log.info("callback.applied", **named)
-        case CallbackResult.CONTRADICTION:
-            log.warning("callback.contradiction", **named)
-        case CallbackResult.MOVED:
-            log.warning("callback.moved", **named)
+    say = _SAYINGS.get(applied.result)
+    if say is not None:
+        say(
+            adapter=received.adapter,
+            merchant_id=received.key.merchant_id,
+            order_id=received.key.order_id,
+            meaning=received.callback.meaning.value,
+        )
     for each in applied.events:
         if isinstance(each, Kind):
             metrics.outcome_recorded(each.value, provider)
+
+
+_SAYINGS = {
+    CallbackResult.APPLIED: partial(log.info, "callback.applied"),
+    CallbackResult.CONTRADICTION: partial(log.warning, "callback.contradiction"),
+    CallbackResult.MOVED: partial(log.warning, "callback.moved"),
+}
 
 
 def _names(path: str) -> tuple[str, str]:

@@ -178,7 +178,7 @@ class EventPage(View):
 class CallbackView(View):
     """What followed from a call: from each thing that it says."""
 
-    results: list[str] = Field(description="As `pos_gateway_callbacks_total` has them.")
+    results: list[str] = Field(description="As `pos_gateway_http_callbacks_total` has them.")
 
 
 class HealthView(View):

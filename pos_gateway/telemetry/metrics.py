@@ -326,7 +326,7 @@ http_uncompared = Counter(
     " answer. Of two with one id the one that a worker had first counts.",
 )
 _callbacks = Counter(
-    "pos_gateway_callbacks_total",
+    "pos_gateway_http_callbacks_total",
     "POSes' callbacks by what followed: applied, known, late, duplicate, unknown (no order of ours),"
     " unsent, moved, busy (the POS sends it again), contradiction (the POS has an order that ended"
     " otherwise: call the merchant), unused (the gateway has no use for it), invalid, or unsigned"

@@ -17,7 +17,7 @@ from pos_gateway.broker import topology, wire
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.client import in_canary
 from pos_gateway.domain.order import CancelRequest, Order
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.domain.split import Split
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
@@ -173,7 +173,7 @@ def test_the_example_event_is_the_example_orders() -> None:
 def test_every_field_and_type_of_an_event_is_described() -> None:
     described = set(re.findall(r"`([a-z_.]+)`", section("Status events")))
     assert set(json.loads(block("Status events", "json"))) <= described
-    types = {f"order.{kind}" for kind in Kind if kind is not Kind.RETRY}
+    types = {f"order.{kind}" for kind in (*Kind, *Lifecycle) if kind is not Kind.RETRY}
     assert types <= described
     assert {name for name in described if name.startswith("order.")} == types
 
