@@ -7,6 +7,7 @@ backends.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -239,7 +240,7 @@ class CallbackWriter:
     def __init__(self, ledger: CallbackLedger) -> None:
         self._ledger = ledger
         self._thread = ThreadPoolExecutor(1, "callbacks")
-        self._waiting: list[tuple[Sequence[Received], asyncio.Future[list[Applied]]]] = []
+        self._waiting: deque[tuple[Sequence[Received], asyncio.Future[list[Applied]]]] = deque()
         self._writing: asyncio.Task[None] | None = None
         self.owners = ledger.owners
 
@@ -265,16 +266,22 @@ class CallbackWriter:
         self._ledger.close()
 
     async def _write(self) -> None:
-        while self._waiting:
-            group: list[tuple[Sequence[Received], asyncio.Future[list[Applied]]]] = []
-            size = 0
-            while self._waiting and size < GROUP:
-                one = self._waiting.pop(0)
-                if not one[1].done():  # its request may have given up
-                    group.append(one)
-                    size += len(one[0])
-            await self._write_group(group)
-        self._writing = None
+        try:
+            while self._waiting:
+                if group := self._next_group():
+                    await self._write_group(group)
+        finally:
+            self._writing = None
+
+    def _next_group(self) -> list[tuple[Sequence[Received], asyncio.Future[list[Applied]]]]:
+        group: list[tuple[Sequence[Received], asyncio.Future[list[Applied]]]] = []
+        size = 0
+        while self._waiting and size < GROUP:
+            one = self._waiting.popleft()
+            if not one[1].done():  # its request may have given up
+                group.append(one)
+                size += len(one[0])
+        return group
 
     async def _write_group(
         self, group: "Sequence[tuple[Sequence[Received], asyncio.Future[list[Applied]]]]"
