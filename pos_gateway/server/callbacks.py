@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from hmac import compare_digest
 from typing import Any
 from urllib.parse import unquote
@@ -328,24 +327,35 @@ class _OnceASecond:
 
 
 def _tell(received: Received, applied: Applied, provider: str | None) -> None:
-    say = _SAYINGS.get(applied.result)
-    if say is not None:
-        say(
-            adapter=received.adapter,
-            merchant_id=received.key.merchant_id,
-            order_id=received.key.order_id,
-            meaning=received.callback.meaning.value,
-        )
+    meaning, key = received.callback.meaning.value, received.key
+    match applied.result:
+        case CallbackResult.APPLIED:
+            log.info(
+                "callback.applied",
+                adapter=received.adapter,
+                merchant_id=key.merchant_id,
+                order_id=key.order_id,
+                meaning=meaning,
+            )
+        case CallbackResult.CONTRADICTION:
+            log.warning(
+                "callback.contradiction",
+                adapter=received.adapter,
+                merchant_id=key.merchant_id,
+                order_id=key.order_id,
+                meaning=meaning,
+            )
+        case CallbackResult.MOVED:
+            log.warning(
+                "callback.moved",
+                adapter=received.adapter,
+                merchant_id=key.merchant_id,
+                order_id=key.order_id,
+                meaning=meaning,
+            )
     for each in applied.events:
         if isinstance(each, Kind):
             metrics.outcome_recorded(each.value, provider)
-
-
-_SAYINGS = {
-    CallbackResult.APPLIED: partial(log.info, "callback.applied"),
-    CallbackResult.CONTRADICTION: partial(log.warning, "callback.contradiction"),
-    CallbackResult.MOVED: partial(log.warning, "callback.moved"),
-}
 
 
 def _names(path: str) -> tuple[str, str]:

@@ -157,6 +157,16 @@ def test_what_a_pos_says_is_stored_before_it_is_answered(
     )
 
 
+def test_what_follows_is_logged(server: Server, engine: Engine, order_id: str, log: Path) -> None:
+    sent(engine, order_id, Kind.REJECTED)
+    sent(engine, f"{order_id}-2")
+    assert call(server, body_of("ready", order_id)).json() == {"results": ["contradiction"]}
+    assert call(server, body_of("ready", f"{order_id}-2")).json() == {"results": ["applied"]}
+    for event, of in (("callback.contradiction", order_id), ("callback.applied", f"{order_id}-2")):
+        line = json.loads(logged(log, f'"{of}"')[0])
+        assert (line["event"], line["meaning"]) == (event, "ready")
+
+
 def test_the_order_shows_its_lifecycle_events(
     server: Server, engine: Engine, order_id: str
 ) -> None:
