@@ -97,7 +97,7 @@ orders = Table(
     Column("payload", Text),
     # Its last attempts, as JSON.
     Column("attempt_history", Text),
-    # How far an accepted order is, as its POS says by itself: see ``ledger/callbacks.py``.
+    # How far an accepted order is, as its POS says by itself: see ``ledger/callback_rules.py``.
     Column("lifecycle", String(16)),
     Index("orders_by_state", "state", "updated_at"),
     Index("orders_by_order", "order_id"),

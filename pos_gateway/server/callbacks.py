@@ -5,33 +5,30 @@ the same words and time whether there is such a merchant or not; and nothing her
 backends.
 """
 
-import asyncio
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from hmac import compare_digest
 from typing import Any
 from urllib.parse import unquote
 
 import structlog
 from pydantic_core import to_json
-from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.adapters.protocol import Adapter, CallbackRequest, ReadsCallbacks
 from pos_gateway.adapters.signatures import key_of
 from pos_gateway.domain.callback import Callback
-from pos_gateway.domain.errors import InvalidCallback, LedgerUnavailable, OrderChanged
+from pos_gateway.domain.errors import InvalidCallback
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.record import identifier
-from pos_gateway.ledger.callbacks import Applied, CallbackLedger, CallbackResult, Received
+from pos_gateway.ledger.callback_rules import Applied, CallbackResult, Received
 from pos_gateway.ledger.states import Key
-from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.asgi import CALLBACKS
 from pos_gateway.server.body import Receive, Scope, read_body
+from pos_gateway.server.callback_merchants import CallbackMerchants
+from pos_gateway.server.callback_writer import CallbackWriter
 from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.problems import Problem, invalid
 from pos_gateway.server.reading import Reading
@@ -40,12 +37,6 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that a call waits for the database: vendors wait 10 s for the answer.
-TIMEOUT = 5.0
-#: Most callbacks of a transaction.
-GROUP = 256
-#: Most merchants in memory, and the seconds that a record is valid; an edit is seen sooner.
-MERCHANTS, LIFETIME = 10_000, 60.0
 #: Seconds between two log lines about refused calls.
 QUIET = 1.0
 
@@ -61,8 +52,8 @@ class CallbackRoute:
     def __init__(
         self,
         adapters: Mapping[str, Adapter],
-        merchants: "CallbackMerchants",
-        writer: "CallbackWriter",
+        merchants: CallbackMerchants,
+        writer: CallbackWriter,
         reading: Reading,
         in_flight: InFlight,
         *,
@@ -187,121 +178,6 @@ class CallbackRoute:
         return Problem(
             403, "unsigned", "the call is not signed as this merchant's POS signs: docs/adapters.md"
         )
-
-
-class CallbackMerchants:
-    """The records of merchants whose POSes call. For the event loop, but for ``refresh``."""
-
-    def __init__(self, store: MerchantStore, reading: Reading) -> None:
-        self._store = store
-        self._reading = reading
-        #: By id: until when it is valid, and the record; None: there is none.
-        self._known: dict[str, tuple[float, Merchant | None]] = {}
-        self._loads: dict[str, asyncio.Task[Merchant | None]] = {}
-        self._last_edit = 0.0
-
-    async def get(self, merchant_id: str) -> Merchant | None:
-        """The merchant's record; None: there is none. Raises Problem 503."""
-        until, merchant = self._known.get(merchant_id, (0.0, None))
-        if time.monotonic() < until:
-            return merchant
-        load = self._loads.get(merchant_id)
-        if load is None:
-            load = self._loads[merchant_id] = asyncio.ensure_future(self._load(merchant_id))
-            load.add_done_callback(lambda _: self._loads.pop(merchant_id, None))
-        return await asyncio.shield(load)
-
-    def refresh(self) -> None:
-        """Forget all if there was an edit since. Safe from threads."""
-        try:
-            last = self._store.last_edit()
-        except SQLAlchemyError:
-            return  # what is known stays valid for a while
-        if last != self._last_edit:
-            self._last_edit, self._known = last, {}
-
-    async def _load(self, merchant_id: str) -> Merchant | None:
-        known = self._known  # what is read before an edit is not kept after it
-        found = await self._reading(lambda: self._store.get([merchant_id]))
-        while len(known) >= MERCHANTS:
-            known.pop(next(iter(known)), None)
-        merchant = found.get(merchant_id)
-        known[merchant_id] = time.monotonic() + LIFETIME, merchant
-        return merchant
-
-
-class CallbackWriter:
-    """Applies callbacks in groups: those that come during a transaction share the next.
-
-    For the event loop; ``owners`` is safe from threads.
-    """
-
-    def __init__(self, ledger: CallbackLedger) -> None:
-        self._ledger = ledger
-        self._thread = ThreadPoolExecutor(1, "callbacks")
-        self._waiting: deque[tuple[Sequence[Received], asyncio.Future[list[Applied]]]] = deque()
-        self._writing: asyncio.Task[None] | None = None
-        self.owners = ledger.owners
-
-    async def apply(self, received: Sequence[Received]) -> list[Applied]:
-        """What followed from each, once that is durable. Raises Problem 503."""
-        result: asyncio.Future[list[Applied]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((received, result))
-        if self._writing is None:
-            self._writing = asyncio.ensure_future(self._write())
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                return await result
-        except TimeoutError:
-            problem = f"the database did not answer within {TIMEOUT:g} s"
-        except (LedgerUnavailable, OrderChanged) as error:
-            log.warning("database.unavailable", error=str(error))
-            problem = "the database does not answer"
-        raise Problem(503, "database_unavailable", problem, retry_after=1)
-
-    def close(self) -> None:
-        """End, once the present group is written."""
-        self._thread.shutdown(cancel_futures=True)
-        self._ledger.close()
-
-    async def _write(self) -> None:
-        try:
-            while self._waiting:
-                if group := self._next_group():
-                    await self._write_group(group)
-        finally:
-            self._writing = None
-
-    def _next_group(self) -> list[tuple[Sequence[Received], asyncio.Future[list[Applied]]]]:
-        group: list[tuple[Sequence[Received], asyncio.Future[list[Applied]]]] = []
-        size = 0
-        while self._waiting and size < GROUP:
-            one = self._waiting.popleft()
-            if not one[1].done():  # its request may have given up
-                group.append(one)
-                size += len(one[0])
-        return group
-
-    async def _write_group(
-        self, group: "Sequence[tuple[Sequence[Received], asyncio.Future[list[Applied]]]]"
-    ) -> None:
-        received = [each for those, _ in group for each in those]
-        loop = asyncio.get_running_loop()
-        try:
-            applied = await loop.run_in_executor(self._thread, self._ledger.apply, received)
-        except Exception as error:  # noqa: BLE001  (each has a waiting request)
-            if len(group) > 1 and not isinstance(error, LedgerUnavailable):
-                for each in group:  # one is to blame; the others are written
-                    await self._write_group([each])
-                return
-            for _, result in group:
-                if not result.done():
-                    result.set_exception(error)
-            return
-        for those, result in group:
-            if not result.done():
-                result.set_result(applied[: len(those)])
-            applied = applied[len(those) :]
 
 
 class _OnceASecond:

@@ -25,7 +25,9 @@ from pos_gateway.runtime.vault import Vault
 from pos_gateway.server.access import Access
 from pos_gateway.server.api import application
 from pos_gateway.server.asgi import Application
-from pos_gateway.server.callbacks import CallbackMerchants, CallbackRoute, CallbackWriter
+from pos_gateway.server.callback_merchants import CallbackMerchants
+from pos_gateway.server.callback_writer import CallbackWriter
+from pos_gateway.server.callbacks import CallbackRoute
 from pos_gateway.server.following import Event, Following, page_of
 from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.intake import Intake

@@ -23,7 +23,8 @@ from pos_gateway.database.schema import metadata
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.callbacks import CallbackLedger, CallbackResult, Received
+from pos_gateway.ledger.callback_rules import CallbackResult, Received
+from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Claim, Ended, Entry, EventRow, Key, State

@@ -15,7 +15,8 @@ from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.callbacks import CallbackLedger, CallbackResult, Received
+from pos_gateway.ledger.callback_rules import CallbackResult, Received
+from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key, State
 from pos_gateway.runtime.vault import Vault

@@ -12,11 +12,12 @@ from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind
-from pos_gateway.ledger.callbacks import Applied, CallbackResult, Received
+from pos_gateway.ledger.callback_rules import Applied, CallbackResult, Received
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
-from pos_gateway.server import callbacks as module
-from pos_gateway.server.callbacks import CallbackRoute, CallbackWriter
+from pos_gateway.server import callback_writer as module
+from pos_gateway.server.callback_writer import CallbackWriter
+from pos_gateway.server.callbacks import CallbackRoute
 from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading

@@ -11,7 +11,8 @@ from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.callbacks import CallbackLedger, Received
+from pos_gateway.ledger.callback_rules import Received
+from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import Vault

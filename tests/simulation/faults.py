@@ -411,14 +411,14 @@ FAULTS = [
     ),
     Fault(
         "a callback ends no order that has ended",
-        "ledger.callbacks",
+        "ledger.callback_rules",
         "elif order.state.is_final:",
         "elif False:",
         seed=30,
     ),
     Fault(
         "callbacks that come in another order take no order back",
-        "ledger.callbacks",
+        "ledger.callback_rules",
         "if not to.is_after(order.lifecycle):",
         "if to is order.lifecycle:",
         seed=1,

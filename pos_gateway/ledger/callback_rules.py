@@ -1,0 +1,273 @@
+"""What follows from a callback: the order's change and its event, an operator's, or nothing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+from pos_gateway.domain.callback import Callback
+from pos_gateway.domain.outcome import Kind, Lifecycle, Reason, one_line
+from pos_gateway.domain.record import identifier
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import EventRow, Key, State
+
+#: Seconds by which an event may be older than its callback: a POS repeats one for a day, and a date
+#: long ago would have the event pruned at once.
+OLDEST = 86_400.0
+
+
+class CallbackResult(StrEnum):
+    """What followed from a callback. All of these are stored, and answered with 200."""
+
+    #: The order has changed, and there is an event.
+    APPLIED = "applied"
+    #: It says what is known.
+    KNOWN = "known"
+    #: The order is further than that.
+    LATE = "late"
+    #: It came before.
+    DUPLICATE = "duplicate"
+    #: The ledger has no such order of the merchant's.
+    UNKNOWN = "unknown"
+    #: The order was never sent: its POS cannot have it.
+    UNSENT = "unsent"
+    #: The order was sent to another POS than the merchant's record names now.
+    MOVED = "moved"
+    #: The POS has an order that ended otherwise, and whose end was published: for an operator.
+    CONTRADICTION = "contradiction"
+    #: Not stored: workers write the order all the time. The POS sends it again.
+    BUSY = "busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A callback, and where it came."""
+
+    adapter: str
+    #: Of the URL that it came to; the callback's id is one of this merchant's.
+    merchant_id: str
+    callback: Callback
+    #: The order that it is about.
+    key: Key
+    #: The fingerprints of the POS that its merchant's record names.
+    endpoints: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """What another one with the same is a duplicate of."""
+        event_id = self.callback.event_id
+        if identifier(event_id) is None:
+            event_id = sha256(event_id.encode(errors="replace")).hexdigest()
+        return self.adapter, self.merchant_id, event_id
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What followed from a callback, and the events that were recorded with it."""
+
+    result: CallbackResult
+    events: tuple[Kind | Lifecycle, ...] = ()
+
+
+#: Makes an event's row of the order's key, what has happened, and how often it was reopened.
+Dehydrate = Callable[..., EventRow]
+
+
+@dataclass(slots=True)
+class Standing:
+    """A row of ``orders`` as it is locked, and as this transaction leaves it."""
+
+    key: Key
+    state: State
+    epoch: int
+    attempts: int
+    in_doubt: bool
+    pending: bool
+    reopened: int
+    endpoint: str | None
+    external_id: str | None
+    lifecycle: Lifecycle | None
+
+    @property
+    def may_be_sent(self) -> bool:
+        """Whether its POS may have got it, or the request: SENDING was durable once."""
+        may_be_there = self.state is State.SENDING or self.in_doubt or self.pending
+        return may_be_there or self.endpoint is not None
+
+
+@dataclass(slots=True)
+class CallbackGroup:
+    """Decides what follows from callbacks, and collects what is to be written."""
+
+    payloads: Payloads
+    dehydrate: Dehydrate
+    now: float
+    ends: list[dict[str, Any]] = field(default_factory=list)
+    lifecycles: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    audit: list[dict[str, Any]] = field(default_factory=list)
+    received: list[dict[str, Any]] = field(default_factory=list)
+
+    def apply(
+        self, received: Received, order: Standing | None, request: Standing | None
+    ) -> Applied:
+        """Decide what follows, and have it written.
+
+        Args:
+            order: the order's row.
+            request: its cancel request's.
+        """
+        before = len(self.events)
+        result = self._apply(received, order, request)
+        adapter, merchant_id, event_id = received.identity
+        self.received.append(
+            {
+                "adapter": adapter,
+                "merchant_id": merchant_id,
+                "event_id": event_id,
+                "result": result,
+                "now": self.now,
+            }
+        )
+        return Applied(result, tuple(each["said"] for each in self.events[before:]))
+
+    def _apply(
+        self, received: Received, order: Standing | None, request: Standing | None
+    ) -> CallbackResult:
+        if order is None:
+            return CallbackResult.UNKNOWN
+        meaning, endpoint = received.callback.meaning, order.endpoint
+        if order.state is not State.ACCEPTED and not order.may_be_sent:
+            result = CallbackResult.UNSENT
+        elif endpoint is not None and endpoint not in received.endpoints:
+            result = CallbackResult.MOVED
+        elif order.state is State.ACCEPTED:
+            result = self._go_on(received, order, request, _OF_ACCEPTED[meaning])
+        elif order.state.is_final:
+            result = self._compare(received, order)
+        else:
+            self._end(received, order, _OF_OPEN[meaning])
+            if isinstance(meaning, Lifecycle) and meaning is not Lifecycle.CANCELLED_BY_POS:
+                self._go_on(received, order, request, meaning)
+            result = CallbackResult.APPLIED
+        return result
+
+    def _compare(self, received: Received, order: Standing) -> CallbackResult:
+        """The order has ended, and was not accepted."""
+        if _OF_OPEN[received.callback.meaning] is not Kind.ACCEPTED:
+            return CallbackResult.KNOWN
+        self._note(received, order, "callback.contradiction")
+        return CallbackResult.CONTRADICTION
+
+    def _go_on(
+        self,
+        received: Received,
+        order: Standing,
+        request: Standing | None,
+        to: Lifecycle | None,
+    ) -> CallbackResult:
+        """An accepted order goes on, and never back."""
+        if to is None:
+            return CallbackResult.KNOWN
+        if request is not None and request.state is State.CANCELLED:
+            return CallbackResult.KNOWN if to is Lifecycle.CANCELLED_BY_POS else CallbackResult.LATE
+        is_asked = request is not None and not request.state.is_final and request.may_be_sent
+        if to is Lifecycle.CANCELLED_BY_POS and request is not None and is_asked:
+            # The POS may say this because it was asked to.
+            request.external_id = order.external_id
+            self._end(received, request, Kind.CANCELLED)
+            return CallbackResult.APPLIED
+        if not to.is_after(order.lifecycle):
+            return CallbackResult.KNOWN if to is order.lifecycle else CallbackResult.LATE
+        order.lifecycle = to
+        self.lifecycles.append({**_row_key(order.key), "epoch": order.epoch, "lifecycle": to})
+        said = received.callback.occurred_at
+        at = self.now if said is None else min(max(said, self.now - OLDEST), self.now)
+        self._record(received, order, to, at)
+        return CallbackResult.APPLIED
+
+    def _end(self, received: Received, row: Standing, kind: Kind) -> None:
+        """End an order, or a cancel request, as a look-up at this moment would."""
+        reason = self._reason(received, row.key)
+        said = received.callback.external_id
+        row.external_id = one_line(said)[:256] if said else row.external_id
+        self.ends.append(
+            {
+                **_row_key(row.key),
+                "was": row.state,
+                "epoch": row.epoch,
+                "state": kind,
+                "external_id": row.external_id,
+                "reason_code": reason and reason.code,
+                "reason_message": reason and reason.message,
+                "now": self.now,
+            }
+        )
+        row.state, row.epoch = State(kind.value), row.epoch + 1
+        self._record(received, row, kind, self.now)
+        self._note(received, row, f"callback.{kind}")
+
+    def _record(self, received: Received, row: Standing, kind: Kind | Lifecycle, at: float) -> None:
+        event = self.dehydrate(row.key, kind, reopened=row.reopened)
+        reason = self._reason(received, row.key)
+        self.events.append(
+            {
+                "n": len(self.events),
+                "event": event,
+                "said": kind,
+                "key": row.key,
+                "epoch": row.epoch,
+                "type": event.kind,
+                "merchant_id": row.key.merchant_id,
+                "order_id": row.key.order_id,
+                "now": at,
+                "external_id": row.external_id,
+                "reason_code": reason and reason.code,
+                "reason_message": reason and reason.message,
+                "attempts": row.attempts,
+            }
+        )
+
+    def _note(self, received: Received, row: Standing, what: str) -> None:
+        adapter, merchant_id, event_id = received.identity
+        self.audit.append(
+            {
+                "n": len(self.audit),
+                "now": self.now,
+                "operator": f"callback of {adapter}",
+                "what": what,
+                "merchant_id": row.key.merchant_id,
+                "order_id": row.key.order_id,
+                "details": f"{received.callback.meaning} as {event_id} to {merchant_id}",
+            }
+        )
+
+    def _reason(self, received: Received, key: Key) -> Reason | None:
+        reason = received.callback.reason
+        if reason is None:
+            return None
+        return self.payloads.seal_reason(key, Reason.of(reason.code, reason.message))
+
+
+#: What a callback makes of an open order: a POS prepares what it has accepted.
+_OF_OPEN: dict[Kind | Lifecycle, Kind] = {
+    Kind.ACCEPTED: Kind.ACCEPTED,
+    Kind.REJECTED: Kind.REJECTED,
+    Kind.CANCELLED: Kind.CANCELLED,
+    Lifecycle.PREPARING: Kind.ACCEPTED,
+    Lifecycle.READY: Kind.ACCEPTED,
+    Lifecycle.COMPLETED: Kind.ACCEPTED,
+    Lifecycle.CANCELLED_BY_POS: Kind.CANCELLED,
+}
+#: What it makes of an accepted one; None: nothing. A second terminal event is never published.
+_OF_ACCEPTED: dict[Kind | Lifecycle, Lifecycle | None] = {
+    Kind.ACCEPTED: None,
+    Kind.REJECTED: Lifecycle.CANCELLED_BY_POS,
+    Kind.CANCELLED: Lifecycle.CANCELLED_BY_POS,
+    **{each: each for each in Lifecycle},
+}
+
+
+def _row_key(key: Key) -> dict[str, Any]:
+    return {"merchant_id": key.merchant_id, "order_id": key.order_id, "action": key.action}

@@ -1,0 +1,210 @@
+"""The statements that apply callbacks, in each database's dialect."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pos_gateway.domain.errors import OrderChanged
+from pos_gateway.domain.outcome import Lifecycle
+from pos_gateway.ledger.callback_rules import CallbackGroup, Standing
+from pos_gateway.ledger.event_ids import with_another_id
+from pos_gateway.ledger.states import Action, Key, State
+
+# The rows of orders are locked until the commit: a server that stops in between must not keep them.
+SESSION = "set statement_timeout = '2s'; set idle_in_transaction_session_timeout = '2s'"
+
+_VALUES = {
+    "n": "integer",
+    "adapter": "text",
+    "merchant_id": "text",
+    "order_id": "text",
+    "action": "text",
+    "event_id": "text",
+    "result": "text",
+    "state": "text",
+    "was": "text",
+    "epoch": "bigint",
+    "lifecycle": "text",
+    "external_id": "text",
+    "reason_code": "text",
+    "reason_message": "text",
+    "attempts": "integer",
+    "type": "text",
+    "operator": "text",
+    "what": "text",
+    "details": "text",
+    "now": "double precision",
+}
+
+_FIND = """
+select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.epoch,
+       orders.attempts, orders.doubt_since is not null, orders.pending, orders.reopened,
+       orders.endpoint, orders.external_id, orders.lifecycle
+from orders{and_rows}
+where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}"""
+
+_SEEN = """
+select callbacks.adapter, callbacks.merchant_id, callbacks.event_id from callbacks{and_rows}
+where callbacks.adapter = {adapter} and callbacks.merchant_id = {merchant_id}
+  and callbacks.event_id = {event_id}"""
+
+_TAKEN = "select events.event_id from events{and_rows} where events.event_id = {event_id}"
+
+_THIS = """
+where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}
+  and orders.action = {action}"""
+
+# The state as an expression: PostgreSQL would look through all orders of a state, by its index.
+_END = (
+    """
+update orders
+set state = {state}, owner = null, epoch = orders.epoch + 1, deaths = 0, taken_from = null,
+    doubt_since = null, settling = null, pending = false, told = {state},
+    external_id = {external_id}, reason_code = {reason_code}, reason_message = {reason_message},
+    updated_at = {now}
+{from_rows}"""
+    + _THIS
+    + " and orders.epoch = {epoch} and orders.state || '' = {was} returning orders.epoch"
+)
+
+_LIFECYCLE = (
+    "update orders set lifecycle = {lifecycle} {from_rows}" + _THIS + " and orders.epoch = {epoch}"
+)
+
+_EVENT = """
+insert into events (event_id, type, merchant_id, order_id, occurred_at, external_id, reason_code,
+                    reason_message, attempts)
+select {event_id}, {type}, {merchant_id}, {order_id}, {now}, {external_id}, {reason_code},
+       {reason_message}, {attempts} {from_rows} order by {n}"""
+
+_NOTE = """
+insert into audit (at, operator, what, merchant_id, order_id, details)
+select {now}, {operator}, {what}, {merchant_id}, {order_id}, {details} {from_rows} order by {n}"""
+
+_PUT = """
+insert into callbacks (adapter, merchant_id, event_id, received_at, result)
+select {adapter}, {merchant_id}, {event_id}, {now}, {result} {from_rows} where true
+on conflict (adapter, merchant_id, event_id) do nothing"""
+
+
+class Statements:
+    """The statements, in one database's dialect."""
+
+    def _run(self, cursor: Any, text: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
+        """Run for all these rows; returns what it finds."""
+        raise NotImplementedError
+
+    def lock(
+        self, cursor: Any, keys: Sequence[tuple[str, str]]
+    ) -> tuple[set[tuple[str, str]], list[Standing]]:
+        """Lock the rows of these orders; returns the keys of those that are being written, too."""
+        raise NotImplementedError
+
+    def seen(self, cursor: Any, ids: Iterable[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
+        """Which of these callbacks came before."""
+        names = ("adapter", "merchant_id", "event_id")
+        rows = [dict(zip(names, each, strict=True)) for each in ids]
+        return {tuple(row) for row in self._run(cursor, _SEEN, rows)} if rows else set()
+
+    def write(self, cursor: Any, group: CallbackGroup) -> None:
+        """Write what was decided."""
+        if len(self._run(cursor, _END, group.ends)) < len(group.ends):
+            raise OrderChanged("an order that was locked has changed")
+        last = {_row_key_of(each): each for each in group.lifecycles}
+        self._run(cursor, _LIFECYCLE, list(last.values()))
+        self._run(cursor, _EVENT, self._events(cursor, group.events))
+        self._run(cursor, _NOTE, group.audit)
+        # In one order, so that two servers with the same callbacks never deadlock.
+        self._run(cursor, _PUT, sorted(group.received, key=_put_order))
+
+    def _events(self, cursor: Any, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        wanted = [{"event_id": each["event"].id} for each in events]
+        taken = {row[0] for row in self._run(cursor, _TAKEN, wanted)}
+        written = []
+        for each in events:
+            event = each["event"]
+            if event.id in taken:  # no event is lost
+                event = with_another_id(each["key"], event, each["epoch"])
+            row = {name: value for name, value in each.items() if name in _VALUES}
+            written.append({**row, "event_id": event.id})
+        return written
+
+
+class PostgreSQL(Statements):
+    """Each statement is for all rows."""
+
+    _rows = f"json_to_recordset(%s) as r({', '.join(f'{n} {t}' for n, t in _VALUES.items())})"
+
+    def lock(
+        self, cursor: Any, keys: Sequence[tuple[str, str]]
+    ) -> tuple[set[tuple[str, str]], list[Standing]]:
+        rows = [
+            {"merchant_id": merchant_id, "order_id": order_id} for merchant_id, order_id in keys
+        ]
+        cursor.execute("begin")
+        there = {tuple(row[:3]) for row in self._run(cursor, _FIND, rows)}
+        # Workers may wait for these locks, and these never wait for a worker's: no deadlock.
+        locked = self._run(cursor, _FIND + " for update of orders skip locked", rows)
+        busy = {row[:2] for row in there - {tuple(row[:3]) for row in locked}}
+        return busy, [_read(row) for row in locked]
+
+    def write(self, cursor: Any, group: CallbackGroup) -> None:
+        super().write(cursor, group)
+        cursor.execute("commit")
+
+    def _run(self, cursor: Any, text: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
+        if not rows:
+            return []
+        places = {name: f"r.{name}" for name in _VALUES}
+        said = text.format(**places, from_rows=f"from {self._rows}", and_rows=f", {self._rows}")
+        cursor.execute(said, (json.dumps(list(rows)),))
+        found: list[Any] = cursor.fetchall() if cursor.description else []
+        return found
+
+
+class SQLite(Statements):
+    """Each statement is for one row. The transaction has the whole database to itself."""
+
+    _nothing = dict.fromkeys(_VALUES)
+
+    def lock(
+        self, cursor: Any, keys: Sequence[tuple[str, str]]
+    ) -> tuple[set[tuple[str, str]], list[Standing]]:
+        rows = [
+            {"merchant_id": merchant_id, "order_id": order_id} for merchant_id, order_id in keys
+        ]
+        return set(), [_read(row) for row in self._run(cursor, _FIND, rows)]
+
+    def _run(self, cursor: Any, text: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
+        said = text.format(**{name: f":{name}" for name in _VALUES}, from_rows="", and_rows="")
+        found = []
+        for row in rows:
+            found += cursor.execute(said, {**self._nothing, **row}).fetchall()
+        return found
+
+
+def _read(row: Sequence[Any]) -> Standing:
+    merchant_id, order_id, action, state, epoch, attempts, in_doubt, pending, reopened, *others = (
+        row
+    )
+    endpoint, external_id, lifecycle = others
+    return Standing(
+        Key(merchant_id, order_id, Action(action)),
+        State(state),
+        epoch,
+        attempts,
+        bool(in_doubt),
+        bool(pending),
+        reopened,
+        endpoint,
+        external_id,
+        None if lifecycle is None else Lifecycle(lifecycle),
+    )
+
+
+def _row_key_of(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["merchant_id"], row["order_id"], row["action"]
+
+
+def _put_order(row: dict[str, Any]) -> tuple[str, str, str]:
+    return row["adapter"], row["merchant_id"], row["event_id"]
