@@ -56,6 +56,7 @@ catalogs = Table(
 )
 
 _with_external_id = text("external_id is not null")
+_is_waiting = text("again_at is not null")
 
 #: Each order's request, attempts and outcome: see ``ledger/ledger.py``.
 orders = Table(
@@ -264,4 +265,17 @@ callbacks = Table(
     Column("received_at", Double, nullable=False, index=True),
     # What followed, as ``CallbackResult`` has it.
     Column("result", String(16), nullable=False),
+    # One that waits for its order's id: itself, as JSON; whose it is; the id; and when it is tried
+    # again (Unix time).
+    Column("waiting", Text),
+    Column("shop", String(256)),
+    Column("external_id", String(256)),
+    Column("again_at", Double),
+    Index(
+        "callbacks_waiting",
+        "shop",
+        "again_at",
+        sqlite_where=_is_waiting,
+        postgresql_where=_is_waiting,
+    ),
 )

@@ -1,20 +1,27 @@
 """What follows from a callback: the order's change and its event, an operator's, or nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.outcome import Kind, Lifecycle, Reason, one_line
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import EventRow, Key, State
+from pos_gateway.ledger.states import RESOLVE_FOR, EventRow, Key, State
 
 #: Seconds by which an event may be older than its callback: a POS repeats one for a day, and a date
 #: long ago would have the event pruned at once.
 OLDEST = 86_400.0
+#: Seconds for which a callback waits for its order's id: as long as an order is looked up after its
+#: ``deliver_by``; and those until it is tried again for the first time.
+WAIT, FIRST_WAIT = RESOLVE_FOR, 1.0
+#: Most that wait for one shop.
+MOST_WAITING = 100
 
 
 class CallbackResult(StrEnum):
@@ -34,6 +41,8 @@ class CallbackResult(StrEnum):
     UNSENT = "unsent"
     #: The order was sent to another POS than the merchant's record names now.
     MOVED = "moved"
+    #: It names an order by an id that the POS may be about to tell: it is tried again.
+    WAITING = "waiting"
     #: The POS has an order that ended otherwise, and whose end was published: for an operator.
     CONTRADICTION = "contradiction"
     #: Not stored: workers write the order all the time. The POS sends it again.
@@ -48,10 +57,23 @@ class Received:
     #: Of the URL that it came to; the callback's id is one of this merchant's.
     merchant_id: str
     callback: Callback
-    #: The order that it is about.
-    key: Key
-    #: The fingerprints of the POS that its merchant's record names.
-    endpoints: tuple[str, ...] = ()
+    #: The merchants that it may be about, each with the fingerprints of the POS that its record names.
+    owners: Mapping[str, tuple[str, ...]]
+    #: When it was stored as waiting (Unix time), if it is tried again.
+    waiting_since: float | None = None
+
+    @property
+    def key(self) -> Key | None:
+        """The order that it is about; None: it says the POS's id alone."""
+        order_id, owners = self.callback.order_id, list(self.owners)
+        return Key(owners[0], order_id) if order_id and owners else None
+
+    @property
+    def shop(self) -> str:
+        """Those of which few wait at once."""
+        account = self.callback.account
+        shop = self.merchant_id if account is None else "=".join(account)
+        return f"{self.adapter} {shop}"[:256]
 
     @property
     def identity(self) -> tuple[str, str, str]:
@@ -64,9 +86,10 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What followed from a callback, and the events that were recorded with it."""
+    """What followed from a callback, to which order, and the events that were recorded with it."""
 
     result: CallbackResult
+    key: Key | None = None
     events: tuple[Kind | Lifecycle, ...] = ()
 
 
@@ -103,6 +126,9 @@ class CallbackGroup:
     payloads: Payloads
     dehydrate: Dehydrate
     now: float
+    #: Of a shop: how many of its callbacks wait.
+    count_waiting: Callable[[str], int]
+    waiting: dict[str, int] = field(default_factory=dict)
     ends: list[dict[str, Any]] = field(default_factory=list)
     lifecycles: list[dict[str, Any]] = field(default_factory=list)
     events: list[dict[str, Any]] = field(default_factory=list)
@@ -120,6 +146,40 @@ class CallbackGroup:
         """
         before = len(self.events)
         result = self._apply(received, order, request)
+        if result is CallbackResult.WAITING:
+            return self.wait(received)
+        self._put(received, result)
+        key = None if order is None else order.key
+        return Applied(result, key, tuple(each["said"] for each in self.events[before:]))
+
+    def wait(self, received: Received) -> Applied:
+        """Have it tried again after as long as it has waited, unless that, or their number, is large."""
+        since, shop = received.waiting_since, received.shop
+        waited = 0.0 if since is None else max(0.0, self.now - since)
+        if since is None:
+            self.waiting[shop] = self.waiting.get(shop) or self.count_waiting(shop)
+            self.waiting[shop] += 1
+        if waited > WAIT or self.waiting.get(shop, 0) > MOST_WAITING:
+            return self.drop(received)
+        text = self.payloads.seal(_place(received.identity), _CALLBACK.dump_json(received.callback))
+        again_at = self.now + max(FIRST_WAIT, waited)
+        self._put(
+            received,
+            CallbackResult.WAITING,
+            waiting=text,
+            shop=shop,
+            external_id=str(received.callback.external_id)[:256],
+            again_at=again_at,
+        )
+        return Applied(CallbackResult.WAITING)
+
+    def drop(self, received: Received) -> Applied:
+        """It is about none of our orders. That is stored only if the callback is."""
+        if received.waiting_since is not None:
+            self._put(received, CallbackResult.UNKNOWN)
+        return Applied(CallbackResult.UNKNOWN)
+
+    def _put(self, received: Received, result: CallbackResult, **waiting: Any) -> None:
         adapter, merchant_id, event_id = received.identity
         self.received.append(
             {
@@ -128,9 +188,9 @@ class CallbackGroup:
                 "event_id": event_id,
                 "result": result,
                 "now": self.now,
+                **waiting,
             }
         )
-        return Applied(result, tuple(each["said"] for each in self.events[before:]))
 
     def _apply(
         self, received: Received, order: Standing | None, request: Standing | None
@@ -140,7 +200,7 @@ class CallbackGroup:
         meaning, endpoint = received.callback.meaning, order.endpoint
         if order.state is not State.ACCEPTED and not order.may_be_sent:
             result = CallbackResult.UNSENT
-        elif endpoint is not None and endpoint not in received.endpoints:
+        elif endpoint is not None and endpoint not in received.owners[order.key.merchant_id]:
             result = CallbackResult.MOVED
         elif order.state is State.ACCEPTED:
             result = self._go_on(received, order, request, _OF_ACCEPTED[meaning])
@@ -271,3 +331,17 @@ _OF_ACCEPTED: dict[Kind | Lifecycle, Lifecycle | None] = {
 
 def _row_key(key: Key) -> dict[str, Any]:
     return {"merchant_id": key.merchant_id, "order_id": key.order_id, "action": key.action}
+
+
+_CALLBACK: TypeAdapter[Callback] = TypeAdapter(Callback)
+
+
+def waiting_callback(payloads: Payloads, identity: Sequence[str], text: str) -> Callback:
+    """One that was stored as waiting. Raises CannotOpen or ValueError."""
+    return _CALLBACK.validate_json(payloads.open(_place(identity), text))
+
+
+def _place(identity: Sequence[str]) -> Key:
+    """What its text is sealed for."""
+    _, merchant_id, event_id = identity
+    return Key(merchant_id, event_id)

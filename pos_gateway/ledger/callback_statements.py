@@ -33,8 +33,13 @@ _VALUES = {
     "operator": "text",
     "what": "text",
     "details": "text",
+    "waiting": "text",
+    "shop": "text",
+    "again_at": "double precision",
     "now": "double precision",
 }
+
+_OPEN = ", ".join(f"'{state}'" for state in State if not state.is_final)
 
 _FIND = """
 select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.epoch,
@@ -43,8 +48,26 @@ select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.
 from orders{and_rows}
 where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}"""
 
+# In one statement: an order has its id in the first part, or still lacks it in the second.
+_OWNED = f"""
+select orders.merchant_id, orders.external_id, orders.order_id from orders{{and_rows}}
+where orders.external_id = {{external_id}} and orders.merchant_id = {{merchant_id}}
+  and orders.action = 'submit'
+union all
+select distinct orders.merchant_id, null, null from orders{{and_rows}}
+where orders.merchant_id || '' = {{merchant_id}} and orders.action = 'submit'
+  and orders.external_id is null and orders.state in ({_OPEN})
+  and (orders.state = 'sending' or orders.doubt_since is not null or orders.pending
+       or orders.endpoint is not null)"""
+
+_WAITING = """
+select count(*) from callbacks{and_rows}
+where callbacks.shop = {shop} and callbacks.again_at is not null"""
+
 _SEEN = """
-select callbacks.adapter, callbacks.merchant_id, callbacks.event_id from callbacks{and_rows}
+select callbacks.adapter, callbacks.merchant_id, callbacks.event_id,
+       callbacks.again_at is not null
+from callbacks{and_rows}
 where callbacks.adapter = {adapter} and callbacks.merchant_id = {merchant_id}
   and callbacks.event_id = {event_id}"""
 
@@ -82,9 +105,15 @@ insert into audit (at, operator, what, merchant_id, order_id, details)
 select {now}, {operator}, {what}, {merchant_id}, {order_id}, {details} {from_rows} order by {n}"""
 
 _PUT = """
-insert into callbacks (adapter, merchant_id, event_id, received_at, result)
-select {adapter}, {merchant_id}, {event_id}, {now}, {result} {from_rows} where true
-on conflict (adapter, merchant_id, event_id) do nothing"""
+insert into callbacks (adapter, merchant_id, event_id, received_at, result, waiting, shop,
+                       external_id, again_at)
+select {adapter}, {merchant_id}, {event_id}, {now}, {result}, {waiting}, {shop},
+       {external_id}, {again_at}
+{from_rows} where true
+on conflict (adapter, merchant_id, event_id) do update
+set result = excluded.result, waiting = excluded.waiting, shop = excluded.shop,
+    external_id = excluded.external_id, again_at = excluded.again_at
+where callbacks.again_at is not null"""
 
 
 class Statements:
@@ -100,11 +129,36 @@ class Statements:
         """Lock the rows of these orders; returns the keys of those that are being written, too."""
         raise NotImplementedError
 
-    def seen(self, cursor: Any, ids: Iterable[tuple[str, str, str]]) -> set[tuple[str, str, str]]:
-        """Which of these callbacks came before."""
+    def owned(
+        self, cursor: Any, places: Iterable[tuple[str, str]]
+    ) -> tuple[dict[tuple[str, str], list[str]], set[str]]:
+        """The orders that these merchants' POSes know by these ids: order ids by merchant and id.
+
+        And those of the merchants whose POS may have an order, and has not told its id.
+        """
+        rows = [{"merchant_id": merchant_id, "external_id": known} for merchant_id, known in places]
+        named: dict[tuple[str, str], list[str]] = {}
+        nameless = set()
+        for merchant_id, external_id, order_id in self._run(cursor, _OWNED, rows):
+            if external_id is None:
+                nameless.add(merchant_id)
+            else:
+                named.setdefault((merchant_id, external_id), []).append(order_id)
+        return named, nameless
+
+    def seen(
+        self, cursor: Any, ids: Iterable[tuple[str, str, str]]
+    ) -> dict[tuple[str, str, str], bool]:
+        """Which of these callbacks came before, and whether each one waits."""
         names = ("adapter", "merchant_id", "event_id")
         rows = [dict(zip(names, each, strict=True)) for each in ids]
-        return {tuple(row) for row in self._run(cursor, _SEEN, rows)} if rows else set()
+        found = self._run(cursor, _SEEN, rows)
+        return {(row[0], row[1], row[2]): bool(row[3]) for row in found}
+
+    def waiting(self, cursor: Any, shop: str) -> int:
+        """How many of a shop's callbacks wait."""
+        [[count]] = self._run(cursor, _WAITING, [{"shop": shop}])
+        return int(count)
 
     def write(self, cursor: Any, group: CallbackGroup) -> None:
         """Write what was decided."""
@@ -157,7 +211,7 @@ class PostgreSQL(Statements):
             return []
         places = {name: f"r.{name}" for name in _VALUES}
         said = text.format(**places, from_rows=f"from {self._rows}", and_rows=f", {self._rows}")
-        cursor.execute(said, (json.dumps(list(rows)),))
+        cursor.execute(said, (json.dumps(list(rows)),) * said.count("%s"))
         found: list[Any] = cursor.fetchall() if cursor.description else []
         return found
 

@@ -8,13 +8,15 @@ flight loses its claim, and its message finds how the order ended.
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Engine, delete, select, tuple_
+from sqlalchemy import Engine, and_, delete, select, tuple_, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.database.schema import callbacks, orders
+from pos_gateway.database.schema import callbacks
+from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.callback_rules import (
     Applied,
@@ -22,16 +24,33 @@ from pos_gateway.ledger.callback_rules import (
     CallbackResult,
     Dehydrate,
     Received,
+    waiting_callback,
 )
 from pos_gateway.ledger.callback_statements import SESSION, PostgreSQL, SQLite, Statements
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.vault import CannotOpen
 
 #: How often an order is tried that a worker is writing, and the seconds between two tries.
 TRIES, PAUSE = 5, 0.02
+#: Seconds after which one that was due, and was not applied, is due again.
+CLAIMED_FOR = 10.0
 _ACTIONS = (Action.SUBMIT, Action.CANCEL)
+_ORDER = (callbacks.c.shop, callbacks.c.external_id)
+_KEY = (callbacks.c.adapter, callbacks.c.merchant_id, callbacks.c.event_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A callback that waits for its order's id, and where it came."""
+
+    adapter: str
+    merchant_id: str
+    callback: Callback
+    #: When it came (Unix time).
+    since: float
 
 
 class CallbackLedger:
@@ -75,17 +94,37 @@ class CallbackLedger:
                 break
         return [results.get(each, Applied(CallbackResult.BUSY)) for each in range(len(received))]
 
-    def owners(self, external_id: str) -> list[Key]:
-        """The orders that some POS knows by this id. Safe from threads.
+    def due(self, limit: int) -> list[Waiting]:
+        """Those to apply again: what has waited long enough, and others of the same order with it.
+
+        Other servers get one of these only if the caller has not applied it for a while. In the
+        order in which they came. Safe from threads.
+
+        Args:
+            limit: most that have waited long enough.
 
         Raises:
             SQLAlchemyError: the database is away.
         """
-        query = select(orders.c.merchant_id, orders.c.order_id).where(
-            orders.c.external_id == external_id, orders.c.action == Action.SUBMIT
-        )
-        with self._engine.connect() as connection:
-            return [Key(*row) for row in connection.execute(query)]
+        now = self._clock.now().timestamp()
+        due = select(*_ORDER).where(callbacks.c.again_at <= now).order_by(callbacks.c.again_at)
+        of_it = tuple_(*_ORDER).in_(due.limit(limit).with_for_update(skip_locked=True))
+        these = and_(of_it, callbacks.c.again_at.is_not(None))
+        claim = update(callbacks).where(these).values(again_at=now + CLAIMED_FOR)
+        claim = claim.returning(*_KEY, callbacks.c.received_at, callbacks.c.waiting)
+        found, unreadable = [], []
+        with self._engine.begin() as connection:
+            for *identity, since, text in connection.execute(claim).all():
+                try:
+                    callback = waiting_callback(self._payloads, identity, text)
+                except (CannotOpen, ValueError):
+                    unreadable.append(tuple(identity))
+                else:
+                    found.append(Waiting(identity[0], identity[1], callback, since))
+            if unreadable:
+                end = update(callbacks).where(tuple_(*_KEY).in_(unreadable))
+                connection.execute(end.values(result=CallbackResult.UNKNOWN, again_at=None))
+        return sorted(found, key=lambda each: (each.since, each.callback.occurred_at or 0.0))
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -93,22 +132,49 @@ class CallbackLedger:
 
     def _transact(self, cursor: Any, received: dict[int, Received]) -> dict[int, Applied]:
         """What followed from each; those whose order is being written are left out."""
-        keys = sorted({each.key for each in received.values()})
-        busy, rows = self._say.lock(cursor, [_key(key) for key in keys])
+        keys, nameless = self._keys(cursor, received)
+        busy, rows = self._say.lock(cursor, [_key(key) for key in sorted(set(keys.values()))])
         found = {(row.key.merchant_id, row.key.order_id, row.key.action): row for row in rows}
-        present = {n: each for n, each in received.items() if _key(each.key) not in busy}
+        present = {
+            n: each for n, each in received.items() if n not in keys or _key(keys[n]) not in busy
+        }
         seen = self._say.seen(cursor, sorted({each.identity for each in present.values()}))
-        group = CallbackGroup(self._payloads, self._dehydrate, self._clock.now().timestamp())
+        now, count = self._clock.now().timestamp(), partial(self._say.waiting, cursor)
+        group = CallbackGroup(self._payloads, self._dehydrate, now, count)
         done = {}
         for place, each in present.items():
-            if each.identity in seen:
+            is_waiting = seen.get(each.identity)
+            if is_waiting is not None and not (is_waiting and each.waiting_since is not None):
                 done[place] = Applied(CallbackResult.DUPLICATE)
                 continue
-            seen.add(each.identity)
-            order, request = (found.get((*_key(each.key), action)) for action in _ACTIONS)
-            done[place] = group.apply(each, order, request)
+            seen[each.identity] = False
+            if place in keys:
+                order, request = (found.get((*_key(keys[place]), action)) for action in _ACTIONS)
+                done[place] = group.apply(each, order, request)
+            else:
+                done[place] = group.wait(each) if place in nameless else group.drop(each)
         self._say.write(cursor, group)
         return done
+
+    def _keys(self, cursor: Any, received: dict[int, Received]) -> tuple[dict[int, Key], set[int]]:
+        """Their orders; and which ones may be about an order whose id is not known yet."""
+        keys, ids = dict[int, Key](), dict[int, str]()
+        for n, each in received.items():
+            if (key := each.key) is not None:
+                keys[n] = key
+            elif (external_id := each.callback.external_id) is not None:
+                ids[n] = external_id
+        places = {(owner, known_as) for n, known_as in ids.items() for owner in received[n].owners}
+        named, nameless = self._say.owned(cursor, sorted(places))
+        waiting = set()
+        for n, known_as in ids.items():
+            owners = received[n].owners
+            its = [Key(o, order_id) for o in owners for order_id in named.get((o, known_as), ())]
+            if len(its) == 1:
+                keys[n] = its[0]
+            elif not its and not nameless.isdisjoint(owners):
+                waiting.add(n)
+        return keys, waiting
 
 
 def prune_callbacks(engine: Engine, before: float, batch: int) -> Iterator[int]:
@@ -117,15 +183,14 @@ def prune_callbacks(engine: Engine, before: float, batch: int) -> Iterator[int]:
     Raises:
         LedgerUnavailable: the database is away.
     """
-    key = (callbacks.c.adapter, callbacks.c.merchant_id, callbacks.c.event_id)
     old = callbacks.c.received_at < before
     try:
         while True:
             with engine.begin() as connection:
-                query = select(*key).where(old).order_by(callbacks.c.received_at).limit(batch)
+                query = select(*_KEY).where(old).order_by(callbacks.c.received_at).limit(batch)
                 rows = [tuple(row) for row in connection.execute(query)]
                 if rows:
-                    connection.execute(delete(callbacks).where(tuple_(*key).in_(rows), old))
+                    connection.execute(delete(callbacks).where(tuple_(*_KEY).in_(rows), old))
             if not rows:
                 return
             yield len(rows)

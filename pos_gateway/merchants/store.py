@@ -76,6 +76,13 @@ class MerchantStore:
                     found[row.id] = self._merchant(row), seconds(row.updated_at)
         return found
 
+    def places(self) -> Iterator[tuple[str, str, dict[str, str]]]:
+        """Every merchant's id, adapter and ``pos``, where it has one."""
+        query = select(merchants.c.id, merchants.c.adapter, merchants.c.pos)
+        with self._engine.connect() as connection:
+            rows = connection.execution_options(yield_per=_BATCH).execute(query)
+            yield from ((row.id, row.adapter, row.pos) for row in rows if row.pos)
+
     def last_edit(self) -> float:
         """The highest stamp there is; 0 without a merchant."""
         with self._engine.connect() as connection:

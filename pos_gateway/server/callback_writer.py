@@ -23,7 +23,7 @@ GROUP = 256
 class CallbackWriter:
     """Applies callbacks in groups: those that come during a transaction share the next.
 
-    For the event loop; ``owners`` is safe from threads.
+    For the event loop.
     """
 
     def __init__(self, ledger: CallbackLedger) -> None:
@@ -31,7 +31,6 @@ class CallbackWriter:
         self._thread = ThreadPoolExecutor(1, "callbacks")
         self._waiting: deque[tuple[Sequence[Received], asyncio.Future[list[Applied]]]] = deque()
         self._writing: asyncio.Task[None] | None = None
-        self.owners = ledger.owners
 
     async def apply(self, received: Sequence[Received]) -> list[Applied]:
         """What followed from each, once that is durable. Raises Problem 503."""

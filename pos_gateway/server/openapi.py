@@ -48,8 +48,8 @@ PROBLEMS: Mapping[str, Codes] = {
     "callbacks": {
         403: ("unsigned",),
         422: ("invalid_callback",),
-        503: ("order_busy",),
     },
+    "callback_intake": {503: ("order_busy",)},
     "callback_writer": {503: ("database_unavailable",)},
     "in_flight": {429: ("too_many_requests",)},
     "orders": {404: ("unknown_order",)},
@@ -335,7 +335,7 @@ OPERATIONS: Sequence[Operation] = (
             )
         },
         None,
-        ("body", "in_flight", "reading", "callbacks", "callback_writer"),
+        ("body", "in_flight", "reading", "callbacks", "callback_intake", "callback_writer"),
         parameters=(
             _in_path("adapter", "rest"),
             _in_path("merchant_id", examples.ORDER["merchant_id"]),

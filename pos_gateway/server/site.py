@@ -25,6 +25,7 @@ from pos_gateway.runtime.vault import Vault
 from pos_gateway.server.access import Access
 from pos_gateway.server.api import application
 from pos_gateway.server.asgi import Application
+from pos_gateway.server.callback_intake import CallbackIntake
 from pos_gateway.server.callback_merchants import CallbackMerchants
 from pos_gateway.server.callback_writer import CallbackWriter
 from pos_gateway.server.callbacks import CallbackRoute
@@ -36,6 +37,7 @@ from pos_gateway.server.orders import Orders
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.streaming import Streaming
 from pos_gateway.server.submitting import SubmitRoutes
+from pos_gateway.server.waiting_callbacks import WaitingCallbacks
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.tokens.rate import RateLimits
@@ -68,6 +70,10 @@ class Site:
         self._callback_merchants = CallbackMerchants(store, self._callback_reading)
         ledger = CallbackLedger(self.database, payloads, dehydrated, clock)
         self._callback_writer = CallbackWriter(ledger)
+        intake = CallbackIntake(self._callback_merchants, self._callback_writer)
+        self._waiting_callbacks = WaitingCallbacks(
+            adapters(), ledger, self._callback_merchants, intake, self._callback_reading
+        )
         self.following = Following(self._read_events, self._last_position)
         access = Access(self.tokens, limits)
         submission = SubmitRoutes(
@@ -85,8 +91,7 @@ class Site:
         callbacks = CallbackRoute(
             adapters(),
             self._callback_merchants,
-            self._callback_writer,
-            self._callback_reading,
+            intake,
             InFlight(settings.http_in_flight),
             public_url=settings.http_public_url,
             clock=clock,
@@ -118,6 +123,7 @@ class Site:
         self._loop_turn.start()
         self.metrics_port.start()
         self.intake.start(asyncio.get_running_loop())
+        self._waiting_callbacks.start()
 
     def stop(self) -> None:
         """Stop what ``start`` started. Idempotent."""
@@ -126,6 +132,7 @@ class Site:
         self.intake.stop()
         self._splits.close()
         self.reading.close()
+        self._waiting_callbacks.stop()
         self._callback_reading.close()
         self._callback_writer.close()
         self.tokens.flush()

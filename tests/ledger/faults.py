@@ -840,7 +840,7 @@ FAULTS = [
     Fault(
         "an order is at one POS",
         "ledger/callback_rules",
-        "elif endpoint is not None and endpoint not in received.endpoints:",
+        "elif endpoint is not None and endpoint not in received.owners[order.key.merchant_id]:",
         "elif False:",
         "callbacks::another_pos",
     ),
@@ -854,8 +854,8 @@ FAULTS = [
     Fault(
         "a callback counts once",
         "ledger/callbacks",
-        "            if each.identity in seen:\n",
-        "            if False:\n",
+        "            if is_waiting is not None and not",
+        "            if False and not",
         "callbacks::comes_again",
     ),
     Fault(
@@ -864,6 +864,62 @@ FAULTS = [
         "    Lifecycle.READY: Kind.ACCEPTED,\n",
         "    Lifecycle.READY: Kind.REJECTED,\n",
         "callbacks::was_accepted",
+    ),
+    Fault(
+        "a callback waits for its order's id",
+        "ledger/callbacks",
+        "            elif not its and not nameless.isdisjoint(owners):\n",
+        "            elif False:\n",
+        "callbacks_waiting::before_the_id",
+    ),
+    Fault(
+        "a shop's other orders are not waited for",
+        "ledger/callback_statements",
+        "  and orders.external_id is null and orders.state in",
+        "  and orders.state in",
+        "callbacks_waiting::other_orders or no_longer_than",
+    ),
+    Fault(
+        "a callback does not wait for an order that was never sent",
+        "ledger/callback_statements",
+        "       or orders.endpoint is not null)",
+        "       or true)",
+        "callbacks_waiting::other_orders",
+    ),
+    Fault(
+        "a callback waits for an hour at most",
+        "ledger/callback_rules",
+        "if waited > WAIT or ",
+        "if ",
+        "callbacks_waiting::for_an_hour",
+    ),
+    Fault(
+        "few callbacks of a shop wait",
+        "ledger/callback_rules",
+        "self.waiting.get(shop, 0) > MOST_WAITING",
+        "False",
+        "callbacks_waiting::a_hundred",
+    ),
+    Fault(
+        "callbacks that waited are applied in the order in which they came",
+        "ledger/callbacks",
+        "(each.since, each.callback.occurred_at or 0.0)",
+        "-(each.callback.occurred_at or 0.0)",
+        "callbacks_waiting::before_the_id",
+    ),
+    Fault(
+        "a callback that waited counts once",
+        "ledger/callbacks",
+        "not (is_waiting and each.waiting_since is not None)",
+        "each.waiting_since is None",
+        "callbacks_waiting::of_two_servers",
+    ),
+    Fault(
+        "a callback that waits is sealed",
+        "ledger/callback_rules",
+        "self.payloads.seal(_place(received.identity), _CALLBACK.dump_json(received.callback))",
+        "_CALLBACK.dump_json(received.callback).decode()",
+        "callbacks_waiting::is_sealed",
     ),
 ]
 

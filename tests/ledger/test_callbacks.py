@@ -40,8 +40,17 @@ def of(meaning: Kind | Lifecycle, event_id: str | None = None, **others: Any) ->
     """A callback about the order."""
     key = others.pop("key", KEY)
     endpoints = others.pop("endpoints", (HERE,))
-    said = Callback(event_id or f"of-{meaning}", meaning, order_id=KEY.order_id, **others)
-    return Received("rest", "m", said, key, endpoints)
+    said = Callback(event_id or f"of-{meaning}", meaning, order_id=key.order_id, **others)
+    return Received("rest", "m", said, {key.merchant_id: endpoints})
+
+
+def vendors(
+    external_id: str, meaning: Kind | Lifecycle = Lifecycle.READY, **others: Any
+) -> Received:
+    """A callback that names the POS's id alone."""
+    owners = others.pop("owners", {"m": (HERE,)})
+    said = Callback(f"of-{external_id}-{meaning}", meaning, external_id=external_id, **others)
+    return Received("square", "m", said, owners)
 
 
 def told(rows: Rows) -> list[str]:
@@ -282,7 +291,7 @@ def test_an_event_id_may_be_any_text(
 ) -> None:
     accepted(worker)
     said = replace(of(Lifecycle.READY).callback, event_id=event_id)
-    received = Received("rest", "m", said, KEY, (HERE,))
+    received = Received("rest", "m", said, {"m": (HERE,)})
     expected = [CallbackResult.APPLIED, CallbackResult.DUPLICATE]
     assert apply(ledger, received, received) == expected
 
@@ -393,8 +402,9 @@ def test_an_order_is_found_by_the_poss_id(
     ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine
 ) -> None:
     accepted(worker)
-    assert ledger.owners("7") == [KEY]
-    assert ledger.owners("8") == []
+    [one, other] = ledger.apply([vendors("7"), vendors("8")])
+    assert (one.result, one.key) == (CallbackResult.APPLIED, KEY)
+    assert (other.result, other.key) == (CallbackResult.UNKNOWN, None)
     if engine.dialect.name == "postgresql":
         with engine.connect() as connection:
             connection.execute(text("set enable_seqscan = off"))

@@ -154,8 +154,7 @@ class CallbackMachine(RuleBasedStateMachine):
                 "rest",
                 "m",
                 Callback(f"{key.order_id}-{meaning}-{number}", meaning, key.order_id),
-                key,
-                (HERE,),
+                {"m": (HERE,)},
             )
             for key, meaning, number in said
         ]
@@ -168,6 +167,7 @@ class CallbackMachine(RuleBasedStateMachine):
             assert (applied.result is CallbackResult.DUPLICATE) is (event_id in self.stored)
             self.stored.add(event_id)
             assert bool(applied.events) is (applied.result is CallbackResult.APPLIED)
+            assert each.key is not None
             row = before[each.key]
             if row is None or (row.state in ("new", "claimed") and not row.endpoint):
                 may_be_there = row is not None and (row.doubt_since or row.pending)

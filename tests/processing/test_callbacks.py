@@ -48,7 +48,7 @@ class CallingGate(Gate):
         self._number += 1
         merchant = self.directory.get("m")
         said = Callback(str(self._number), meaning, "o1", "1")
-        received = Received("rest", "m", said, KEY, (endpoint(merchant, self.adapters["rest"]),))
+        received = Received("rest", "m", said, {"m": (endpoint(merchant, self.adapters["rest"]),)})
         ledger = CallbackLedger(self.database, Payloads(Vault()), dehydrated, self.clock)
         try:
             [applied] = ledger.apply([received])

@@ -13,14 +13,13 @@ from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.callback_rules import Applied, CallbackResult, Received
-from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.server import callback_writer as module
+from pos_gateway.server.callback_intake import CallbackIntake
 from pos_gateway.server.callback_writer import CallbackWriter
 from pos_gateway.server.callbacks import CallbackRoute
 from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.problems import Problem
-from pos_gateway.server.reading import Reading
 from tests.adapters.callers import REST, rest_body, rest_signed
 
 
@@ -41,15 +40,12 @@ class Ledger:
                 raise self.fails[each.callback.event_id]
         return [Applied(self.result) for _ in received]
 
-    def owners(self, _external_id: str) -> list[Key]:
-        return []
-
     def close(self) -> None:
         pass
 
 
 def a_callback(event_id: str) -> Received:
-    return Received("rest", "m", Callback(event_id, Kind.ACCEPTED, "o1"), Key("m", "o1"))
+    return Received("rest", "m", Callback(event_id, Kind.ACCEPTED, "o1"), {"m": ()})
 
 
 async def applied(ledger: Any, *ids: str) -> list[Any]:
@@ -119,13 +115,15 @@ def test_an_order_that_is_being_written_has_the_pos_call_again() -> None:
         async def get(self, _merchant_id: str) -> Any:
             return REST.merchant
 
+        async def owners(self, *_: Any) -> Any:
+            return {"fast-1": ("the POS",)}
+
     async def called() -> None:
         writer = CallbackWriter(ledger)  # type: ignore[arg-type]
         route = CallbackRoute(
             {"rest": RestAdapter()},
             Merchants(),  # type: ignore[arg-type]
-            writer,
-            Reading(),
+            CallbackIntake(Merchants(), writer),  # type: ignore[arg-type]
             InFlight(10),
             public_url=None,
             clock=SYSTEM_CLOCK,

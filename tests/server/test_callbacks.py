@@ -375,6 +375,7 @@ def known_at_square(engine: Engine, order_id: str, owner: Merchant) -> str:
 
 def square_call(server: Server, external_id: str, location: str, **others: Any) -> Any:
     body = square_event("updated", state="COMPLETED", order_id=external_id, location_id=location)
+    body = body.replace(b"b3adf364", b"%08d" % next(_number))  # in its event_id
     path = "/v1/callbacks/square/s1"
     url = others.get("url", f"https://{server.url.removeprefix('http://')}{path}")
     headers = square_signed(SQUARE_KEY, url, body)
@@ -399,6 +400,28 @@ def test_an_order_is_found_by_the_poss_id_at_any_merchant_with_its_key(
     with engine.connect() as connection:
         query = select(callbacks.c.result).where(callbacks.c.adapter == "square")
         assert list(connection.scalars(query)) == ["applied"], "a shop's own orders are not stored"
+
+
+@pytest.mark.usefixtures("_square")
+def test_a_call_that_is_faster_than_the_workers_commit_is_applied_after_it(
+    server: Server, engine: Engine, order_id: str
+) -> None:
+    owner, key = at_square("s2", "L2"), Key("s2", order_id)
+    known_as = f"at-{order_id}"
+    ledger = Ledger(engine)
+    claim = ledger.claim(key, send=True, order=b"{}", endpoint=endpoint(owner, SquareAdapter()))
+    assert isinstance(claim, Claim)
+    until = time.monotonic() + 20
+    while square_call(server, known_as, "L2").json().get("results") != ["waiting"]:
+        assert time.monotonic() < until, "the merchants are new"
+    assert square_call(server, known_as, "L1").json() == {"results": ["unknown"]}
+    event = dehydrated(key, Kind.ACCEPTED)
+    entry = Entry(State.ACCEPTED, time.time(), 1, external_id=known_as, event=event)
+    assert ledger.finish(claim, entry)
+    ledger.close()
+    while told(engine, key) != ["accepted", "completed"]:
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 @pytest.mark.usefixtures("_square")

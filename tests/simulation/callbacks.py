@@ -14,7 +14,6 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.callback_rules import Received
 from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import Vault
 from tests.simulation.adapters import ADAPTERS
 from tests.simulation.scheduler import Process
@@ -82,12 +81,11 @@ class Callbacks:
     ) -> None:
         self._scheduler.sleep(seconds)
         merchant_id = self._world.submitted[order_id].merchant_id
-        key = Key(merchant_id, order_id)
         while order_id not in self._world.reopened:  # a call about an earlier generation
             merchant = self._world.merchants[merchant_id][-1][1]
             where = endpoint(merchant, ADAPTERS[merchant.adapter])
             said = Callback(event_id, meaning, order_id, f"at-{order_id}")
-            received = Received(merchant.adapter, merchant_id, said, key, (where,))
+            received = Received(merchant.adapter, merchant_id, said, {merchant_id: (where,)})
             payloads = Payloads(Vault(self._world.operators.secret_keys()))
             ledger = CallbackLedger(
                 self._world.database.engine, payloads, dehydrated, self._scheduler

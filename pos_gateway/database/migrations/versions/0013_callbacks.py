@@ -6,6 +6,7 @@ from alembic import op
 revision = "0013"
 down_revision = "0012"
 
+_IS_WAITING = sa.text("again_at is not null")
 _WITH_ID = sa.text("external_id is not null")
 
 
@@ -17,6 +18,17 @@ def upgrade() -> None:
         sa.Column("event_id", sa.String(128), primary_key=True),
         sa.Column("received_at", sa.Double(), nullable=False, index=True),
         sa.Column("result", sa.String(16), nullable=False),
+        sa.Column("waiting", sa.Text()),
+        sa.Column("shop", sa.String(256)),
+        sa.Column("external_id", sa.String(256)),
+        sa.Column("again_at", sa.Double()),
+    )
+    op.create_index(
+        "callbacks_waiting",
+        "callbacks",
+        ["shop", "again_at"],
+        sqlite_where=_IS_WAITING,
+        postgresql_where=_IS_WAITING,
     )
     op.add_column("orders", sa.Column("lifecycle", sa.String(16)))
     op.create_index(

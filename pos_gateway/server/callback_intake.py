@@ -1,0 +1,92 @@
+"""Applies what POSes say, and says in the log and the metrics what followed."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from pos_gateway.adapters.protocol import Adapter
+from pos_gateway.domain.callback import Callback
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.ledger.callback_rules import Applied, CallbackResult, Received
+from pos_gateway.server.callback_merchants import CallbackMerchants
+from pos_gateway.server.callback_writer import CallbackWriter
+from pos_gateway.server.problems import Problem
+from pos_gateway.telemetry import metrics
+
+log = structlog.get_logger(__name__)
+
+
+class CallbackIntake:
+    """Applies callbacks whose signature was verified. For the event loop."""
+
+    def __init__(self, merchants: CallbackMerchants, writer: CallbackWriter) -> None:
+        self._merchants = merchants
+        self._writer = writer
+
+    async def apply(
+        self, adapter: Adapter, merchant: Merchant, said: Sequence[Callback]
+    ) -> list[CallbackResult]:
+        """What followed from each, which is durable. Raises Problem 503: they come again.
+
+        Args:
+            merchant: of the URL that they came to.
+        """
+        received = []
+        for each in said:
+            owners = await self._merchants.owners(adapter, merchant, each)
+            received.append(Received(adapter.name, merchant.id, each, owners))
+        return await self.apply_received(received)
+
+    async def apply_received(self, received: Sequence[Received]) -> list[CallbackResult]:
+        """The same. Those without an owner are not written, unless they have waited."""
+        results = [CallbackResult.UNKNOWN] * len(received)
+        places = [
+            place
+            for place, each in enumerate(received)
+            if each.owners or each.waiting_since is not None
+        ]
+        applied = await self._writer.apply([received[place] for place in places])
+        for place, one in zip(places, applied, strict=True):
+            results[place] = one.result
+            self._tell(received[place], one)
+        for each, result in zip(received, results, strict=True):
+            metrics.callbacks(each.adapter, result).inc()
+        if CallbackResult.BUSY in results:
+            detail = "a worker is writing the order at this moment; send the same again"
+            raise Problem(503, "order_busy", detail, retry_after=1)
+        return results
+
+    def _tell(self, received: Received, applied: Applied) -> None:
+        adapter, key, meaning = received.adapter, applied.key, received.callback.meaning.value
+        if key is None:
+            return
+        match applied.result:
+            case CallbackResult.APPLIED:
+                log.info(
+                    "callback.applied",
+                    adapter=adapter,
+                    merchant_id=key.merchant_id,
+                    order_id=key.order_id,
+                    meaning=meaning,
+                )
+            case CallbackResult.CONTRADICTION:
+                log.warning(
+                    "callback.contradiction",
+                    adapter=adapter,
+                    merchant_id=key.merchant_id,
+                    order_id=key.order_id,
+                    meaning=meaning,
+                )
+            case CallbackResult.MOVED:
+                log.warning(
+                    "callback.moved",
+                    adapter=adapter,
+                    merchant_id=key.merchant_id,
+                    order_id=key.order_id,
+                    meaning=meaning,
+                )
+        for each in applied.events:
+            if isinstance(each, Kind):
+                provider = self._merchants.provider(key.merchant_id)
+                metrics.outcome_recorded(each.value, provider)

@@ -1,0 +1,214 @@
+"""Callbacks that come before their order's id does: each is applied once that is known.
+
+Clover, Square and Toast name an order by their own id, which the ledger has only once the worker that
+sent the order has committed the reply.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, select
+
+from pos_gateway.database.schema import callbacks
+from pos_gateway.domain.callback import Callback
+from pos_gateway.domain.outcome import Kind, Lifecycle, Reason
+from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger.callback_rules import MOST_WAITING, WAIT, CallbackResult, Received
+from pos_gateway.ledger.callbacks import CLAIMED_FOR, CallbackLedger
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Key
+from pos_gateway.runtime.vault import Vault, new_key
+from tests.ledger.lab import DAY, KEY, Clock, Rows, Worker, an_entry, claimed, without_event
+
+HERE = "the POS"
+OWNERS = {"m": (HERE,)}
+APPLIED, WAITING, UNKNOWN = CallbackResult.APPLIED, CallbackResult.WAITING, CallbackResult.UNKNOWN
+DUPLICATE = CallbackResult.DUPLICATE
+
+
+@pytest.fixture
+def clock() -> Clock:
+    clock = Clock()
+    clock.of_day = DAY + 60
+    return clock
+
+
+@pytest.fixture
+def ledger(engine: Engine, clock: Clock) -> Iterator[CallbackLedger]:
+    ledger = CallbackLedger(engine, Payloads(Vault()), dehydrated, clock)
+    yield ledger
+    ledger.close()
+
+
+def of(
+    external_id: str, meaning: Kind | Lifecycle = Lifecycle.READY, number: int = 0, **others: Any
+) -> Received:
+    """A callback that names the POS's id alone."""
+    owners = others.pop("owners", OWNERS)
+    said = Callback(f"{external_id}-{meaning}-{number}", meaning, external_id=external_id, **others)
+    return Received("square", "m", said, owners)
+
+
+def apply(ledger: CallbackLedger, *received: Received) -> list[CallbackResult]:
+    return [each.result for each in ledger.apply(received)]
+
+
+def again(ledger: CallbackLedger) -> list[CallbackResult]:
+    """Apply what is due, as a server does."""
+    due = ledger.due(1000)
+    received = [
+        Received(each.adapter, each.merchant_id, each.callback, OWNERS, each.since) for each in due
+    ]
+    return apply(ledger, *received)
+
+
+def waiting(engine: Engine) -> list[Any]:
+    with engine.connect() as connection:
+        return list(connection.execute(select(callbacks).where(callbacks.c.again_at.is_not(None))))
+
+
+def sent(worker: Callable[..., Worker], key: Key = KEY) -> tuple[Worker, Any]:
+    one: Worker = worker()
+    return one, claimed(one.claim(key, send=True, endpoint=HERE, order=b"{}"))
+
+
+def told(rows: Rows) -> list[str]:
+    return [row.type for row in rows.events()]
+
+
+def test_one_that_comes_before_the_id_is_applied_once_that_is_known(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, engine: Engine, clock: Clock
+) -> None:
+    one, claim = sent(worker)
+    reason = Reason("sold_out", "no soup")
+    assert apply(ledger, of("7", Kind.ACCEPTED)) == [WAITING]
+    clock.of_day += 3
+    assert again(ledger) == [WAITING]
+    cancelled = of("7", Kind.CANCELLED, reason=reason, occurred_at=DAY + 2)
+    assert apply(ledger, cancelled, of("7", occurred_at=DAY + 1)) == [WAITING] * 2
+    assert apply(ledger, of("7")) == [DUPLICATE], "the POS calls again"
+    assert (told(rows), again(ledger)) == ([], [])
+    assert one.finish(claim, an_entry(Kind.PENDING, pending=True, external_id="7"))
+    clock.of_day += 1
+    assert again(ledger) == [APPLIED] * 3, "in their order, also those that are not due yet"
+    assert told(rows) == ["pending", "accepted", "ready", "cancelled_by_pos"]
+    assert rows.events()[-1].reason_message == "no soup"
+    assert waiting(engine) == []
+    clock.of_day += WAIT
+    assert (again(ledger), apply(ledger, of("7"))) == ([], [DUPLICATE])
+
+
+def test_an_order_in_any_state_that_may_get_an_id_is_waited_for(
+    ledger: CallbackLedger, worker: Callable[..., Worker]
+) -> None:
+    entries = (
+        None,
+        an_entry(Kind.IN_DOUBT, doubt_since=DAY),
+        an_entry(Kind.PENDING, pending=True),
+        without_event(),  # "not processed", says the POS, and may have done so
+    )
+    for number, entry in enumerate(entries):
+        owner = f"m{number}"
+        one, claim = sent(worker, Key(owner, "o1"))
+        if entry is not None:
+            assert one.finish(claim, entry)
+        said = of("7", number=number, owners={owner: (HERE,), "another": (HERE,)})
+        assert apply(ledger, said) == [WAITING]
+
+
+def test_a_shops_other_orders_are_not_waited_for(
+    ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine
+) -> None:
+    """Most of what a busy shop's POS says is about those."""
+    one, claim = sent(worker, Key("m2", "o1"))
+    unsent = claimed(one.claim(KEY, send=False))
+    assert apply(ledger, of("7")) == [UNKNOWN], "nothing was sent"
+    assert one.finish(unsent, without_event())
+    assert apply(ledger, of("7")) == [UNKNOWN]
+    pending = an_entry(Kind.PENDING, pending=True, external_id="8", key=claim.key)
+    assert one.finish(claim, pending)
+    assert apply(ledger, of("7", owners={"m2": (HERE,)})) == [UNKNOWN], "its order has its id"
+    assert apply(ledger, of("7", owners={})) == [UNKNOWN]
+    with engine.connect() as connection:
+        assert connection.execute(select(callbacks)).all() == []
+
+
+def test_it_waits_no_longer_than_an_order_lacks_its_id(
+    ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine, clock: Clock, rows: Rows
+) -> None:
+    one, claim = sent(worker)
+    assert apply(ledger, of("7")) == [WAITING]
+    assert one.finish(claim, an_entry(external_id="8"))
+    clock.of_day += 1
+    assert again(ledger) == [UNKNOWN]
+    assert waiting(engine) == []
+    assert told(rows) == ["accepted"]
+
+
+def test_it_is_tried_after_as_long_as_it_has_waited_and_for_an_hour(
+    ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine, clock: Clock
+) -> None:
+    sent(worker)
+    assert apply(ledger, of("7")) == [WAITING]
+    came, tries = clock.of_day, []
+    while waiting(engine) and clock.of_day < came + 5000:
+        clock.of_day += 1
+        tries += [clock.of_day - came for _ in again(ledger)]
+    assert waiting(engine) == []
+    assert tries == [*(2**n for n in range(12)), 4096]
+    assert WAIT == 3600
+
+
+def test_a_hundred_of_a_shop_wait(
+    ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine, clock: Clock
+) -> None:
+    sent(worker)
+    half = MOST_WAITING // 2
+    first = [of("7", number=number, account=("shop", "1")) for number in range(half)]
+    others = [of("7", number=number, account=("shop", "1")) for number in range(half, 2 * half + 9)]
+    assert apply(ledger, *first) == [WAITING] * half
+    assert apply(ledger, *others) == [WAITING] * half + [UNKNOWN] * 9
+    assert len(waiting(engine)) == MOST_WAITING
+    assert apply(ledger, of("7", number=999, account=("shop", "2"))) == [WAITING]
+    clock.of_day += 1
+    assert again(ledger) == [WAITING] * (MOST_WAITING + 1), "they keep their places"
+
+
+def test_of_two_servers_one_tries_it(
+    ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine, clock: Clock, rows: Rows
+) -> None:
+    other = CallbackLedger(engine, Payloads(Vault()), dehydrated, clock)
+    one, claim = sent(worker)
+    assert apply(ledger, of("7")) == [WAITING]
+    assert one.finish(claim, an_entry(external_id="7"))
+    clock.of_day += 1
+    [mine] = ledger.due(10)
+    assert other.due(10) == []
+    clock.of_day += CLAIMED_FOR  # the first has died, or so it seems
+    [its] = other.due(10)
+    assert its == mine
+    received = Received(mine.adapter, mine.merchant_id, mine.callback, OWNERS, mine.since)
+    assert apply(other, received) == [APPLIED]
+    assert apply(ledger, received) == [DUPLICATE]
+    assert told(rows) == ["accepted", "ready"]
+    other.close()
+
+
+def test_one_that_waits_is_sealed(
+    engine: Engine, worker: Callable[..., Worker], clock: Clock
+) -> None:
+    sent(worker)
+    vault = Vault(new_key())
+    ledger = CallbackLedger(engine, Payloads(vault), dehydrated, clock)
+    assert apply(ledger, of("7", reason=Reason("x", "Ada is not here"))) == [WAITING]
+    [row] = waiting(engine)
+    assert "Ada" not in str(row)
+    clock.of_day += 1
+    [due] = ledger.due(10)
+    assert due.callback.reason == Reason("x", "Ada is not here")
+    ledger.close()
+    clock.of_day += CLAIMED_FOR
+    another = CallbackLedger(engine, Payloads(Vault(new_key())), dehydrated, clock)
+    assert (another.due(10), waiting(engine)) == ([], []), "its key is gone"
+    another.close()
