@@ -41,6 +41,8 @@ class CallbackResult(StrEnum):
     UNSENT = "unsent"
     #: The order was sent to another POS than the merchant's record names now.
     MOVED = "moved"
+    #: The order was reopened, and it is, or may be, about the order that the POS had before.
+    EARLIER = "earlier"
     #: It names an order by an id that the POS may be about to tell: it is tried again.
     WAITING = "waiting"
     #: The POS has an order that ended otherwise, and whose end was published: for an operator.
@@ -202,6 +204,8 @@ class CallbackGroup:
             result = CallbackResult.UNSENT
         elif endpoint is not None and endpoint not in received.owners[order.key.merchant_id]:
             result = CallbackResult.MOVED
+        elif order.reopened and received.callback.external_id != (order.external_id or ""):
+            result = self._of_another(received, order)
         elif order.state is State.ACCEPTED:
             result = self._go_on(received, order, request, _OF_ACCEPTED[meaning])
         elif order.state.is_final:
@@ -212,6 +216,17 @@ class CallbackGroup:
                 self._go_on(received, order, request, meaning)
             result = CallbackResult.APPLIED
         return result
+
+    def _of_another(self, received: Received, order: Standing) -> CallbackResult:
+        """The order was reopened: only the POS's id can say that this one is meant."""
+        if received.callback.external_id is None:
+            return CallbackResult.EARLIER
+        if order.external_id is None and not order.state.is_final:
+            return CallbackResult.WAITING
+        if _OF_OPEN[received.callback.meaning] is not Kind.ACCEPTED:
+            return CallbackResult.EARLIER
+        self._note(received, order, "callback.contradiction")
+        return CallbackResult.CONTRADICTION
 
     def _compare(self, received: Received, order: Standing) -> CallbackResult:
         """The order has ended, and was not accepted."""

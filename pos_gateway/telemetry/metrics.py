@@ -328,7 +328,7 @@ http_uncompared = Counter(
 _callbacks = Counter(
     "pos_gateway_http_callbacks_total",
     "POSes' callbacks by what followed: applied, known, late, duplicate, unknown (no order of ours),"
-    " waiting (for an order's id: it counts again later), unsent, moved, busy (the"
+    " waiting (for an order's id: it counts again later), unsent, moved, earlier (than a replay), busy (the"
     " POS sends it again), contradiction (the POS has an order that ended"
     " otherwise: call the merchant), unused (the gateway has no use for it), invalid, or unsigned"
     " (refused: no right signature).",

@@ -921,6 +921,27 @@ FAULTS = [
         "_CALLBACK.dump_json(received.callback).decode()",
         "callbacks_waiting::is_sealed",
     ),
+    Fault(
+        "a reopened order is another one at its POS",
+        "ledger/callback_rules",
+        "elif order.reopened and received",
+        "elif False and received",
+        "callbacks_waiting::earlier_generation",
+    ),
+    Fault(
+        "a callback without an id is no reopened order's",
+        "ledger/callback_rules",
+        '!= (order.external_id or ""):',
+        "!= order.external_id:",
+        "callbacks_waiting::earlier_generation",
+    ),
+    Fault(
+        "a callback waits for the id of a reopened order",
+        "ledger/callback_rules",
+        "            return CallbackResult.WAITING\n",
+        "            return CallbackResult.EARLIER\n",
+        "callbacks_waiting::present_generation",
+    ),
 ]
 
 

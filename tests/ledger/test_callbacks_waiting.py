@@ -5,6 +5,7 @@ sent the order has committed the reply.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pos_gateway.domain.outcome import Kind, Lifecycle, Reason
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.callback_rules import MOST_WAITING, WAIT, CallbackResult, Received
 from pos_gateway.ledger.callbacks import CLAIMED_FOR, CallbackLedger
+from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import Vault, new_key
@@ -24,7 +26,7 @@ from tests.ledger.lab import DAY, KEY, Clock, Rows, Worker, an_entry, claimed, w
 HERE = "the POS"
 OWNERS = {"m": (HERE,)}
 APPLIED, WAITING, UNKNOWN = CallbackResult.APPLIED, CallbackResult.WAITING, CallbackResult.UNKNOWN
-DUPLICATE = CallbackResult.DUPLICATE
+DUPLICATE, EARLIER = CallbackResult.DUPLICATE, CallbackResult.EARLIER
 
 
 @pytest.fixture
@@ -212,3 +214,75 @@ def test_one_that_waits_is_sealed(
     another = CallbackLedger(engine, Payloads(Vault(new_key())), dehydrated, clock)
     assert (another.due(10), waiting(engine)) == ([], []), "its key is gone"
     another.close()
+
+
+# Orders that an operator has reopened
+
+
+def reopened(engine: Engine, worker: Callable[..., Worker], kind: Kind = Kind.REJECTED) -> Worker:
+    """An order that had this end, and that an operator has reopened."""
+    one, claim = sent(worker)
+    assert one.finish(claim, an_entry(kind, external_id="7"))
+    admin = OrderAdmin(engine, Payloads(Vault()))
+    seen = admin.one(KEY)
+    assert seen is not None
+    admin.change(seen, without_event(), operator="ada", what="test", details="", reopen=True)
+    return one
+
+
+def named(external_id: str | None, meaning: Kind | Lifecycle, number: int = 0) -> Received:
+    """A callback that names our id, and perhaps the POS's."""
+    return replace(
+        of(str(external_id), meaning, number),
+        adapter="rest",
+        callback=Callback(f"{external_id}-{meaning}-{number}", meaning, "o1", external_id),
+    )
+
+
+@pytest.mark.parametrize("meaning", [Kind.ACCEPTED, Kind.REJECTED, Lifecycle.READY])
+def test_one_of_an_earlier_generation_changes_nothing(
+    ledger: CallbackLedger,
+    worker: Callable[..., Worker],
+    rows: Rows,
+    engine: Engine,
+    clock: Clock,
+    meaning: Kind | Lifecycle,
+) -> None:
+    """Which generation is meant only the POS's id can say."""
+    one = reopened(engine, worker)
+    assert apply(ledger, named(None, meaning)) == [EARLIER]
+    assert apply(ledger, named("7", meaning)) == [WAITING], "it may get the same id"
+    claim = claimed(one.claim(KEY, send=True, endpoint=HERE))
+    assert apply(ledger, named(None, meaning, 1)) == [EARLIER]
+    assert one.finish(claim, an_entry(external_id="8")), "its claim held"
+    clock.of_day += 1
+    is_there = meaning is not Kind.REJECTED
+    assert again(ledger) == [CallbackResult.CONTRADICTION if is_there else EARLIER]
+    assert apply(ledger, named(None, meaning, 2)) == [EARLIER]
+    assert (rows.order().state, rows.order().lifecycle) == ("accepted", None)
+    assert told(rows) == ["rejected", "accepted"]
+
+
+def test_one_of_the_present_generation_counts(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, engine: Engine, clock: Clock
+) -> None:
+    one = reopened(engine, worker)
+    claim = claimed(one.claim(KEY, send=True, endpoint=HERE))
+    assert apply(ledger, named("8", Lifecycle.PREPARING)) == [WAITING]
+    assert one.finish(claim, an_entry(Kind.PENDING, pending=True, external_id="8"))
+    clock.of_day += 1
+    assert again(ledger) == [APPLIED]
+    assert apply(ledger, named("8", Lifecycle.READY)) == [APPLIED]
+    assert told(rows) == ["rejected", "pending", "accepted", "preparing", "ready"]
+
+
+def test_an_order_that_is_not_sent_again_is_waited_for_in_vain(
+    ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine, clock: Clock
+) -> None:
+    one = reopened(engine, worker)
+    assert apply(ledger, named("7", Kind.REJECTED)) == [WAITING]
+    claim = claimed(one.claim(KEY, send=False))
+    assert one.finish(claim, an_entry(Kind.EXPIRED))
+    clock.of_day += 1
+    assert again(ledger) == [EARLIER]
+    assert waiting(engine) == []

@@ -6,12 +6,14 @@ Their chance is their own, so that the other runs stay as they are.
 from random import Random
 from typing import TYPE_CHECKING
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.callback_rules import Received
+from pos_gateway.ledger.callback_rules import CallbackResult, Received
 from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.vault import Vault
@@ -81,22 +83,63 @@ class Callbacks:
     ) -> None:
         self._scheduler.sleep(seconds)
         merchant_id = self._world.submitted[order_id].merchant_id
-        while order_id not in self._world.reopened:  # a call about an earlier generation
-            merchant = self._world.merchants[merchant_id][-1][1]
-            where = endpoint(merchant, ADAPTERS[merchant.adapter])
-            said = Callback(event_id, meaning, order_id, f"at-{order_id}")
-            received = Received(merchant.adapter, merchant_id, said, {merchant_id: (where,)})
-            payloads = Payloads(Vault(self._world.operators.secret_keys()))
-            ledger = CallbackLedger(
-                self._world.database.engine, payloads, dehydrated, self._scheduler
-            )
+        adapter = self._world.merchants[merchant_id][-1][1].adapter
+        # Of an order that it refuses at once it makes no record.
+        known_as = f"at-{order_id}" if self._world.records(order_id) else None
+        said = Callback(event_id, meaning, order_id, known_as)
+        if self._applied(Received(adapter, merchant_id, said, self._owners(merchant_id))):
+            while self._is_waiting(event_id):  # for the id of a reopened order
+                self._scheduler.sleep(self._random.uniform(1, 10))
+                self._try_again()
+        self.open -= 1
+
+    def _applied(self, *received: Received) -> bool:
+        """Apply these, as often as it takes; whether one waits."""
+        while True:
+            ledger = self._ledger()
             try:
-                [applied] = ledger.apply([received])
+                results = [each.result for each in ledger.apply(received)]
             except LedgerUnavailable:
                 self._scheduler.sleep(self._random.uniform(1, 10))  # the POS calls again
             else:
-                self._scheduler.say(f"{event_id} {meaning}: {applied.result}")
-                break
+                for each, result in zip(received, results, strict=True):
+                    said = each.callback
+                    self._scheduler.say(f"{said.event_id} {said.meaning}: {result}")
+                return CallbackResult.WAITING in results
             finally:
                 ledger.close()
-        self.open -= 1
+
+    def _try_again(self) -> None:
+        """What a server does every second."""
+        ledger = self._ledger()
+        try:
+            due = ledger.due(100)
+        except SQLAlchemyError:
+            return
+        finally:
+            ledger.close()
+        if due:
+            self._applied(
+                *(
+                    Received(
+                        each.adapter,
+                        each.merchant_id,
+                        each.callback,
+                        self._owners(each.merchant_id),
+                        each.since,
+                    )
+                    for each in due
+                )
+            )
+
+    def _is_waiting(self, event_id: str) -> bool:
+        query = "select 1 from callbacks where again_at is not null and event_id = ?"
+        return bool(self._world.database.rows(query, event_id))
+
+    def _owners(self, merchant_id: str) -> dict[str, tuple[str, ...]]:
+        merchant = self._world.merchants[merchant_id][-1][1]
+        return {merchant_id: (endpoint(merchant, ADAPTERS[merchant.adapter]),)}
+
+    def _ledger(self) -> CallbackLedger:
+        payloads = Payloads(Vault(self._world.operators.secret_keys()))
+        return CallbackLedger(self._world.database.engine, payloads, dehydrated, self._scheduler)
