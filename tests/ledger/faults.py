@@ -942,6 +942,21 @@ FAULTS = [
         "            return CallbackResult.EARLIER\n",
         "callbacks_waiting::present_generation",
     ),
+    Fault(
+        "what follows from a callback is in the table",
+        "ledger/callback_rules",
+        "            return CallbackResult.KNOWN if to is order.lifecycle else CallbackResult.LATE\n",
+        "            return CallbackResult.LATE\n",
+        "callbacks_table::as_the_table_has_it",
+    ),
+    Fault(
+        "callbacks of one group see each other's effects",
+        "ledger/callback_rules",
+        "        row.state, row.epoch = State(kind.value), row.epoch + 1\n",
+        "",
+        "callbacks_table::any_history",
+        examples=400,
+    ),
 ]
 
 
