@@ -37,7 +37,7 @@ from pos_gateway.adapters.replies import (
     shorter,
     with_the_order,
 )
-from pos_gateway.adapters.signatures import is_same, key_of, said
+from pos_gateway.adapters.signatures import is_key, said
 from pos_gateway.adapters.window import windows
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
@@ -133,7 +133,7 @@ class CloverAdapter:
         An order that was deleted is cancelled. Anything else is left to look-ups.
         """
         given = request.headers.get("x-clover-auth", "")
-        return list(_told(said(request.body))) if is_same(given, key_of(merchant)) else None
+        return list(_told(said(request.body))) if is_key(given, merchant) else None
 
     def verification_code(self, body: bytes) -> str | None:
         """The code that Clover sends, without its auth code, when a URL is entered."""

@@ -24,7 +24,7 @@ from pos_gateway.adapters.replies import (
     merchant_gone,
     no_answer,
 )
-from pos_gateway.adapters.signatures import is_standard_key, key_of, standard_webhook
+from pos_gateway.adapters.signatures import is_standard_key, keys_of, standard_webhook
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError, InvalidCallback
 from pos_gateway.domain.merchant import Merchant
@@ -69,7 +69,7 @@ class RestAdapter:
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         found = problems(merchant, {}, self.limits)
-        if not is_standard_key(key_of(merchant)):
+        if not all(map(is_standard_key, keys_of(merchant))):
             problem = "must be a key of Standard Webhooks: whsec_ and Base64"
             found.append(FieldError("auth.webhook_signature_key", problem))
         return found

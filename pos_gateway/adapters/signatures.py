@@ -23,10 +23,15 @@ _UNIX_TIME = re.compile("[0-9]{1,12}")
 _NO_KEY = base64.b64encode(secrets.token_bytes(32)).decode()
 
 
-def key_of(merchant: Merchant) -> str:
-    """The key with which the merchant's POS signs."""
-    key = merchant.auth.webhook_signature_key
-    return _NO_KEY if key is None else key.get_secret_value()
+def keys_of(merchant: Merchant) -> tuple[str, ...]:
+    """The keys with which the merchant's POS signs: two while it changes its key."""
+    return merchant.auth.webhook_signature_keys or (_NO_KEY,)
+
+
+def share_a_key(one: Merchant, other: Merchant) -> bool:
+    """Whether the same vendor's application may call for both."""
+    compared = [is_same(a, b) for a in keys_of(one) for b in keys_of(other)]
+    return any(compared)
 
 
 def hmac_sha256(key: str, *signed: bytes) -> str:
@@ -58,6 +63,18 @@ def inside(found: Any, *path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def is_signed(given: str, merchant: Merchant, *signed: bytes) -> bool:
+    """Whether this is ``hmac_sha256`` with one of the merchant's keys, in constant time."""
+    compared = [is_same(given, hmac_sha256(key, *signed)) for key in keys_of(merchant)]
+    return any(compared)
+
+
+def is_key(given: str, merchant: Merchant) -> bool:
+    """Whether this is one of the merchant's keys, in constant time."""
+    compared = [is_same(given, key) for key in keys_of(merchant)]
+    return any(compared)
+
+
 def is_standard_key(key: str) -> bool:
     """Whether Standard Webhooks can sign with it."""
     try:
@@ -74,7 +91,8 @@ def standard_webhook(request: CallbackRequest, merchant: Merchant) -> str | None
     """
     said = [request.headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")]
     message_id, at, given = said
-    if not (message_id and _UNIX_TIME.fullmatch(at) and is_standard_key(key_of(merchant))):
+    keys = keys_of(merchant)
+    if not (message_id and _UNIX_TIME.fullmatch(at) and all(map(is_standard_key, keys))):
         return None
     try:
         body = request.body.decode()
@@ -82,6 +100,7 @@ def standard_webhook(request: CallbackRequest, merchant: Merchant) -> str | None
         return None
     is_recent = abs(request.now - int(at)) <= TOLERANCE
     moment = datetime.fromtimestamp(int(at) if is_recent else 0, UTC)
-    expected = Webhook(key_of(merchant)).sign(message_id, moment, body)
-    compared = [is_same(each, expected) for each in given.split(" ")[:_SIGNATURES]]
+    signatures = given.split(" ")[:_SIGNATURES]
+    expected = [Webhook(key).sign(message_id, moment, body) for key in keys]
+    compared = [is_same(each, right) for each in signatures for right in expected]
     return message_id if any(compared) and is_recent else None

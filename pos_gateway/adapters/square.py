@@ -37,7 +37,7 @@ from pos_gateway.adapters.replies import (
     shorter,
     with_the_order,
 )
-from pos_gateway.adapters.signatures import hmac_sha256, inside, is_same, key_of, said
+from pos_gateway.adapters.signatures import inside, is_signed, said
 from pos_gateway.adapters.window import windows
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
@@ -190,8 +190,8 @@ class SquareAdapter:
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         given = request.headers.get("x-square-hmacsha256-signature", "")
-        expected = hmac_sha256(key_of(merchant), request.url.encode(), request.body)
-        return _told(said(request.body)) if is_same(given, expected) else None
+        is_its = is_signed(given, merchant, request.url.encode(), request.body)
+        return _told(said(request.body)) if is_its else None
 
 
 def _told(event: dict[str, Any]) -> list[Callback]:

@@ -35,7 +35,7 @@ from pos_gateway.adapters.replies import (
     no_answer,
     with_the_order,
 )
-from pos_gateway.adapters.signatures import hmac_sha256, inside, is_same, key_of, said
+from pos_gateway.adapters.signatures import inside, is_signed, said
 from pos_gateway.adapters.window import windows
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
@@ -162,9 +162,9 @@ class ToastAdapter:
 
         Which of the body's texts that is, is not parsed before it is verified: each is tried.
         """
-        given, key = request.headers.get("toast-signature", ""), key_of(merchant)
+        given = request.headers.get("toast-signature", "")
         times = [each[1] for each in _TIMESTAMP.finditer(request.body)][:_TIMES] or [b""]
-        compared = [is_same(given, hmac_sha256(key, request.body, each)) for each in times]
+        compared = [is_signed(given, merchant, request.body, each) for each in times]
         return _told(said(request.body)) if any(compared) else None
 
     def _look_up_unmarked(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:

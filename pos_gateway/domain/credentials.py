@@ -49,6 +49,12 @@ def _one_line(value: Any) -> Any:
 Secret = Annotated[SecretStr, BeforeValidator(_one_line), Field(max_length=4096)]
 
 
+def _two_at_most(keys: SecretStr) -> SecretStr:
+    if len(keys.get_secret_value().split()) > 2:
+        raise ValueError("must be one key, or two with a blank between them")
+    return keys
+
+
 class Identity(Record):
     """Mutual TLS: PEM texts of our certificate with its chain, its key, and trusted authorities."""
 
@@ -84,8 +90,10 @@ class Credentials(Record):
     model_config = ConfigDict(extra="forbid")
 
     tls: Identity | None = Field(default=None, description="Mutual TLS, whatever else is asked.")
-    webhook_signature_key: Secret | None = Field(
-        default=None, description="With which the POS signs what it says by itself (callbacks)."
+    webhook_signature_key: Annotated[Secret, AfterValidator(_two_at_most)] | None = Field(
+        default=None,
+        description="With which the POS signs what it says by itself (callbacks). While it changes:"
+        " both keys, with a blank between them.",
     )
 
     def reveal(self) -> dict[str, Any]:
@@ -97,7 +105,14 @@ class Credentials(Record):
     def secrets(self) -> tuple[str, ...]:
         """The secrets that the POS has too, and may repeat."""
         values = (getattr(self, name) for name in type(self).model_fields)
-        return tuple(each.get_secret_value() for each in values if isinstance(each, SecretStr))
+        texts = [each.get_secret_value() for each in values if isinstance(each, SecretStr)]
+        return (*texts, *self.webhook_signature_keys)
+
+    @property
+    def webhook_signature_keys(self) -> tuple[str, ...]:
+        """Those that are valid."""
+        key = self.webhook_signature_key
+        return () if key is None else tuple(key.get_secret_value().split())
 
     @cached_property
     def fingerprint(self) -> str:

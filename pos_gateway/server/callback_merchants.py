@@ -4,13 +4,12 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from hmac import compare_digest
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.adapters.protocol import Adapter
-from pos_gateway.adapters.signatures import key_of
+from pos_gateway.adapters.signatures import share_a_key
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
@@ -61,9 +60,7 @@ class CallbackMerchants:
             found = [
                 each
                 for each in others
-                if each is not None
-                and each.adapter == adapter.name
-                and compare_digest(key_of(each).encode(), key_of(merchant).encode())
+                if each is not None and each.adapter == adapter.name and share_a_key(each, merchant)
             ]
         return {each.id: (endpoint(each, adapter), each.endpoint) for each in found}
 

@@ -14,7 +14,8 @@ from pos_gateway.server.problems import Problem
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that a call waits for the database: vendors wait 10 s for the answer.
+#: Seconds that a call waits for the database. Square waits 10 s for the answer, Toast 2 s, and both
+#: call again: it is a duplicate then.
 TIMEOUT = 5.0
 #: Most callbacks of a transaction.
 GROUP = 256
