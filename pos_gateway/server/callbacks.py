@@ -67,8 +67,8 @@ class CallbackRoute:
         """200 once what follows is stored. Raises Problem."""
         name, merchant_id = _names(scope["path"])
         adapter = self._adapters.get(name)
-        if adapter is None:
-            raise self._refusal("(unknown)", merchant_id)
+        if adapter is None or merchant_id is None:
+            raise self._refusal("(unknown)", merchant_id or "(unknown)")
         with self._in_flight.reading() as count:
             body = await read_body(scope, receive, adapter.limits.callback_bytes, count=count)
             if self._is_told_a_code(adapter, merchant_id, body):
@@ -146,13 +146,11 @@ class _OnceASecond:
         return count
 
 
-def _names(path: str) -> tuple[str, str]:
-    """The adapter's name and the merchant's id. Raises Problem 404."""
+def _names(path: str) -> tuple[str, str | None]:
+    """The adapter's name and the merchant's id; None: it cannot be one. Raises Problem 404."""
     parts = path.removeprefix(CALLBACKS).split("/")
-    if len(parts) == 2:
-        name, merchant_id = parts[0], identifier(unquote(parts[1]))
-        if name and merchant_id:
-            return name, merchant_id
+    if len(parts) == 2 and all(parts):
+        return parts[0], identifier(unquote(parts[1]))
     raise Problem(
         404, "not_found", f"the path should be {CALLBACKS}ADAPTER/MERCHANT_ID", close=True
     )

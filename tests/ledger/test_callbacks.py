@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -363,6 +364,39 @@ def test_many_are_one_transaction_in_order(
     recorded = [(row.order_id, row.type) for row in rows.events()[40:]]
     assert recorded == [(key.order_id, kind) for kind in FORWARD for key in keys]
     assert {row.lifecycle for row in rows.orders()} == {"completed"}
+
+
+def test_two_servers_apply_the_same_callbacks_once(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, engine: Engine
+) -> None:
+    """In opposite orders, about orders that are known, not known, and without the POS's id."""
+    other = CallbackLedger(engine, Payloads(Vault()), dehydrated)
+    one = worker()
+    keys = [Key("m", f"o{number}") for number in range(30)]
+    for key in keys:
+        one.finish(claimed(one.claim(key, send=True, endpoint=HERE)), an_entry(key=key))
+    claimed(one.claim(Key("m2", "o1"), send=True, endpoint=HERE))
+    waiting = {"m2": (HERE,)}
+    said = [of(Lifecycle.READY, key.order_id, key=key) for key in keys]
+    said += [of(Lifecycle.READY, f"no-{n}", key=Key("m", f"no-{n}")) for n in range(30)]
+    said += [vendors(f"{number}", owners=waiting) for number in range(30)]
+
+    def applied(server: CallbackLedger, order: list[Received]) -> dict[str, CallbackResult]:
+        found: dict[str, CallbackResult] = {}
+        while left := [each for each in order if each.callback.event_id not in found]:
+            for each, result in zip(left, apply(server, *left), strict=True):
+                if result is not CallbackResult.BUSY:
+                    found[each.callback.event_id] = result
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        servers = (ledger, said), (other, said[::-1])
+        results = list(pool.map(lambda server: applied(*server), servers))
+    other.close()
+    for each in said[:30]:
+        found = sorted(result[each.callback.event_id] for result in results)
+        assert found == [CallbackResult.APPLIED, CallbackResult.DUPLICATE]
+    assert told(rows) == ["accepted"] * 30 + ["ready"] * 30
 
 
 def test_an_event_whose_id_is_taken_gets_another(

@@ -1,4 +1,4 @@
-"""Faults in the HTTP server's connections and in its client, each with the test that must find it.
+"""Faults in the HTTP server's connections, callbacks and client, each with the test that must find it.
 
 ``python -m tests.server.faults`` tries them.
 """
@@ -226,6 +226,27 @@ FAULTS = [
         "return _no_reply(error)",
         "raise BrokerUnavailable(str(error)) from error",
         "http_client::no_error_has_the_token",
+    ),
+    Fault(
+        "a POS is told to call again about an order that is being written",
+        "server/callback_intake",
+        "if CallbackResult.BUSY in results:",
+        "if False:",
+        "callback_groups::being_written",
+    ),
+    Fault(
+        "a callback that cannot be written fails alone",
+        "server/callback_writer",
+        "if len(group) > 1 and not isinstance(error, LedgerUnavailable):",
+        "if False:",
+        "callback_groups::cannot_be_written",
+    ),
+    Fault(
+        "a callback whose POS was told to call again is not written",
+        "server/callback_writer",
+        "if not one[1].done():",
+        "if True:",
+        "callback_groups::bounded_time",
     ),
 ]
 

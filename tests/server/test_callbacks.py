@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -28,9 +29,11 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.server import views
 from tests.adapters.callers import compact, rest_signed, square_event, square_signed
+from tests.server.conformance import require_described
 from tests.server.lab import Server, migrated, serving
 from tests.server.raw import Raw
 
+ROOT = Path(__file__).parents[2]
 SECRET = new_key()
 KEY = "whsec_" + base64.b64encode(b"a key of thirty-two bytes or so.").decode()
 OTHER = "whsec_" + base64.b64encode(b"another key of thirty-two bytes.").decode()
@@ -57,6 +60,7 @@ def engine(module_database: str) -> Iterator[Engine]:
     engine = open_database(module_database)
     store = MerchantStore(engine, vault=Vault(SECRET))
     store.put([ONE, merchant("m2", OTHER), merchant("m3", None), merchant("m4", adapter="acme")])
+    store.put([merchant("m5", paused=True)])
     yield engine
     engine.dispose()
 
@@ -112,7 +116,13 @@ def call(
     signed = rest_signed(key, "", body, time.time(), message_id)
     url = f"{server.url}/v1/callbacks/{path}"
     said = {"content-type": "application/json", **signed, **(headers or {})}
-    return requests.post(url, data=body, headers=said, timeout=20)
+    return posted(url, body, said)
+
+
+def posted(url: str, body: bytes, headers: Mapping[str, str]) -> requests.Response:
+    """The reply, which has to be as the OpenAPI document has it."""
+    hooks = {"response": require_described}
+    return requests.post(url, data=body, headers=dict(headers), timeout=20, hooks=hooks)
 
 
 def state_of(engine: Engine, key: Key) -> Any:
@@ -265,6 +275,40 @@ def test_a_call_that_is_of_no_use_is_answered(server: Server) -> None:
     assert (reply.status_code, reply.json()) == (200, {"results": []})
 
 
+def test_a_paused_merchants_pos_is_heard(server: Server, engine: Engine, order_id: str) -> None:
+    """Its orders are parked; those that it has go on."""
+    key = sent(engine, order_id, owner=merchant("m5"))
+    assert call(server, body_of("ready", order_id), "rest/m5").json() == {"results": ["applied"]}
+    assert told(engine, key) == ["pending", "accepted", "ready"]
+
+
+def test_two_servers_take_the_same_call_once(
+    server: Server,
+    module_url: str,
+    module_database: str,
+    engine: Engine,
+    order_id: str,
+    tmp_path: Path,
+) -> None:
+    keys = [sent(engine, f"{order_id}-{number}") for number in range(20)]
+    settings = {"POS_GATEWAY_SECRET_KEY": SECRET}
+    with serving(module_url, module_database, tmp_path / "log", settings) as other:
+
+        def called(number: int) -> str:
+            one = (server, other)[number % 2]
+            order = keys[number // 2].order_id
+            while True:
+                reply = call(one, body_of("ready", order), message_id=f"both-{order}")
+                if reply.status_code == 200:  # 503: the other one is writing the order
+                    return str(reply.json()["results"])
+
+        with ThreadPoolExecutor(40) as pool:
+            results = list(pool.map(called, range(40)))
+    assert sorted(results) == ["['applied']"] * 20 + ["['duplicate']"] * 20
+    for key in keys:
+        assert told(engine, key) == ["pending", "accepted", "ready"]
+
+
 def test_the_body_has_64_kib_at_most(server: Server, engine: Engine, order_id: str) -> None:
     sent(engine, order_id)
     most = body_of("ready", order_id)
@@ -273,11 +317,26 @@ def test_the_body_has_64_kib_at_most(server: Server, engine: Engine, order_id: s
     assert call(server, most + b" ").status_code == 413
 
 
-@pytest.mark.parametrize(
-    "path", ["", "rest", "rest/", "/m1", "rest/m1/x", "rest/%00", "rest/..%2Fx"]
-)
+@pytest.mark.parametrize("path", ["", "rest", "rest/", "/m1", "rest/m1/x"])
 def test_another_path_is_none(server: Server, path: str) -> None:
-    assert call(server, b"{}", path).status_code in (403, 404)
+    assert call(server, b"{}", path).status_code == 404
+
+
+@pytest.mark.parametrize("merchant_id", ["%00", "..%2Fx", "x" * 200, "%FF", "m%201"])
+def test_an_id_that_no_merchant_can_have_is_refused_like_an_unknown_one(
+    server: Server, merchant_id: str
+) -> None:
+    assert call(server, b"{}", f"rest/{merchant_id}").status_code == 403
+
+
+def test_the_documents_table_of_adversaries_names_tests_that_there_are() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    table = page.partition("## Callbacks that are wrong")[2].partition("\n## ")[0]
+    named = {*re.findall(r"`(test_\w+)`", table)}
+    files = ROOT.glob("tests/*/test_callback*.py")
+    there = {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text())}
+    assert len(named) > 30
+    assert named <= there
 
 
 def test_it_takes_post_only(server: Server) -> None:
@@ -379,7 +438,7 @@ def square_call(server: Server, external_id: str, location: str, **others: Any) 
     path = "/v1/callbacks/square/s1"
     url = others.get("url", f"https://{server.url.removeprefix('http://')}{path}")
     headers = square_signed(SQUARE_KEY, url, body)
-    return requests.post(server.url + path, data=body, headers=dict(headers), timeout=20)
+    return posted(server.url + path, body, headers)
 
 
 @pytest.mark.usefixtures("_square")

@@ -1,0 +1,64 @@
+"""Faults in the verification of callbacks, each with the test that must find it.
+
+``python -m tests.adapters.faults`` tries them.
+"""
+
+from tests.planting import Fault, try_all
+
+SIGNATURES = "adapters/signatures"
+
+FAULTS = [
+    Fault(
+        "a callback is signed",
+        SIGNATURES,
+        "for key in keys_of(merchant)]\n    return any(compared)\n\n\ndef is_key",
+        "for key in keys_of(merchant)]\n    return bool(compared)\n\n\ndef is_key",
+        "callbacks::another_key or altered",
+    ),
+    Fault(
+        "a callback may have either key",
+        SIGNATURES,
+        "for key in keys_of(merchant)]\n    return any(compared)\n\n\ndef is_key",
+        "for key in keys_of(merchant)]\n    return compared[0]\n\n\ndef is_key",
+        "callbacks::while_a_key_changes",
+    ),
+    Fault(
+        "a merchant without a key is called by no POS",
+        SIGNATURES,
+        "or (_NO_KEY,)",
+        'or ("",)',
+        "callbacks::without_a_key",
+    ),
+    Fault(
+        "a call that is recorded is of no use after five minutes",
+        SIGNATURES,
+        "if any(compared) and is_recent else",
+        "if any(compared) else",
+        "callbacks::after_five_minutes or whole_number",
+    ),
+    Fault(
+        "Square signs its URL",
+        "adapters/square",
+        "merchant, request.url.encode(), request.body)",
+        "merchant, request.body)",
+        "callbacks::square_signs",
+    ),
+    Fault(
+        "Toast signs its time",
+        "adapters/toast",
+        "merchant, request.body, each)",
+        "merchant, request.body)",
+        "callbacks::calls_time_is_found",
+    ),
+    Fault(
+        "Clover's deletions alone are cancellations",
+        "adapters/clover",
+        'each.get("type") != "DELETE"',
+        "False",
+        "callbacks::several_things",
+    ),
+]
+
+
+if __name__ == "__main__":
+    try_all(FAULTS, "adapters")
