@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +14,13 @@ from typing import NamedTuple
 import pytest
 from jsonschema import Draft202012Validator
 
+from pos_gateway.database.engine import open_database
+from pos_gateway.domain.credentials import NoAuth
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.server.openapi import OPERATIONS, document
 from testkit.merchants.client import SimulatedMerchants
-from tests.server.lab import Server, order
+from tests.server.lab import Server, order, serving
 from tests.worker.lab import Lab
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +34,8 @@ def blocks(language: str) -> list[str]:
 
 
 CURLS = [block for block in blocks("sh") if "curl" in block]
+SECRET = new_key()
+KEY = f"whsec_{b64encode(b'a key of thirty-two bytes or so.').decode()}"
 
 
 class Program(NamedTuple):
@@ -86,9 +93,10 @@ def folder(server: Server, tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_every_request_of_the_page_is_answered(published: Server, folder: Path) -> None:
-    assert len(CURLS) == 7
+    *others, _ = CURLS
+    assert len(others) == 7
     shown = []
-    for block in CURLS:
+    for block in others:
         # --fail: a refusal is an error.
         commands = re.sub(r"URL=http\S+\n", "", block).replace("curl -sS", "curl -sSf")
         script = f"TOKEN=$(cat token)\nURL={published.url}\n{commands}"
@@ -108,6 +116,30 @@ def test_every_request_of_the_page_is_answered(published: Server, folder: Path) 
     assert json.loads(page)["next"] == len(IDS)
     assert re.findall(r"^id: (\d+)$", stream, re.MULTILINE) == ["1", "2", "3", "4", "5"]
     assert re.findall(r"^event: (.*)$", stream, re.MULTILINE) == ["order.accepted"] * 5
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_pages_callback_is_answered(
+    published: Server, module_url: str, module_database: str, tmp_path: Path
+) -> None:
+    (tmp_path / "webhook_signature_key").write_text(KEY + "\n")
+    engine = open_database(module_database)
+    store = MerchantStore(engine, vault=Vault(SECRET))
+    auth = NoAuth.model_validate({"type": "none", "webhook_signature_key": KEY})
+    store.put([store.get(["m-1"])["m-1"].model_copy(update={"auth": auth})])
+    engine.dispose()
+    settings = {"POS_GATEWAY_SECRET_KEY": SECRET}
+    with serving(module_url, module_database, tmp_path / "log", settings) as server:
+        commands = CURLS[-1].replace("curl -sS", "curl -sSf").replace('"o-1"', '"e-1"')
+        done = subprocess.run(
+            ["sh", "-euc", f"URL={server.url}\n{commands}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == json.loads(blocks("json")[3])
 
 
 @pytest.fixture
@@ -159,7 +191,8 @@ def test_the_programs_have_the_syntax_of_their_languages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "model"), [(0, "SubmittedView"), (2, "EventPage"), (3, "ProblemView")]
+    ("block", "model"),
+    [(0, "SubmittedView"), (2, "EventPage"), (3, "CallbackView"), (4, "ProblemView")],
 )
 def test_the_replies_of_the_page_have_the_documents_shapes(block: int, model: str) -> None:
     shown = json.loads(blocks("json")[block])
