@@ -1,9 +1,11 @@
 """A backend that posts orders over HTTP/1.1 on some connections: prints what it saw, as JSON.
 
     python -m loadtests.bench.http.client URL TOKEN ORDERS --connections 16 --batch 1 [--rate 500]
+    python -m loadtests.bench.http.client URL TOKEN 0 --requests FILE
 
 Without a rate each connection posts as soon as it has its reply; with one, orders are posted at equal
-distances, and a late one counts from when it was due.
+distances, and a late one counts from when it was due. A file has a request a line, in JSON: its path,
+its headers and its body.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import json
 import time
 from collections import deque
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -50,17 +53,11 @@ def an_order(number: int, prefix: str) -> bytes:
 
 
 class Backend:
-    """Posts these bodies, and keeps what came."""
+    """Posts these requests, and keeps what came."""
 
-    def __init__(self, path: str, host: str, token: str, bodies: list[bytes], kind: str) -> None:
-        head = (
-            f"POST {path} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n"
-            f"content-type: {kind}\r\n"
-        )
-        self.left = deque(
-            f"{head}content-length: {len(body)}\r\n\r\n".encode() + body for body in bodies
-        )
-        self.expected = len(bodies)
+    def __init__(self, requests: list[bytes]) -> None:
+        self.left = deque(requests)
+        self.expected = len(requests)
         self.seconds: list[float] = []
         self.statuses: dict[int, int] = {}
         self.done = asyncio.Event()
@@ -118,14 +115,8 @@ class Connection(asyncio.Protocol):
 async def run(options: argparse.Namespace) -> dict[str, object]:
     """Post them all."""
     where = urlsplit(options.url)
-    prefix = f"http-{time.time_ns():x}"
-    orders = [an_order(number, prefix) for number in range(options.orders)]
-    size = options.batch
-    batches = [b"\n".join(orders[i : i + size]) for i in range(0, len(orders), size)]
-    path, kind = where.path or "/v1/orders", "application/json"
-    if size > 1:
-        path, kind = f"{path}/batch", "application/x-ndjson"
-    backend = Backend(path, where.netloc, options.token, batches, kind)
+    requests = _of_file(options) if options.requests else _of_orders(options)
+    backend = Backend(requests)
     backend.is_paced = options.rate > 0
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
@@ -133,17 +124,40 @@ async def run(options: argparse.Namespace) -> dict[str, object]:
         await loop.create_connection(lambda: Connection(backend), where.hostname, where.port)
     if backend.is_paced:
         began = time.perf_counter()
-        for number in range(len(batches)):
+        for number in range(len(requests)):
             loop.call_later(number / options.rate, backend.post_one)
     await backend.done.wait()
     seconds = sorted(backend.seconds)
     return {
         "seconds": time.perf_counter() - began,
-        "orders": options.orders,
+        "orders": options.orders or len(requests),
         "p50": seconds[len(seconds) // 2],
         "p99": seconds[int(len(seconds) * 0.99)],
         "statuses": backend.statuses,
     }
+
+
+def _of_orders(options: argparse.Namespace) -> list[bytes]:
+    prefix = f"http-{time.time_ns():x}"
+    orders = [an_order(number, prefix) for number in range(options.orders)]
+    size = options.batch
+    batches = [b"\n".join(orders[i : i + size]) for i in range(0, len(orders), size)]
+    path, kind = urlsplit(options.url).path or "/v1/orders", "application/json"
+    if size > 1:
+        path, kind = f"{path}/batch", "application/x-ndjson"
+    headers = {"authorization": f"Bearer {options.token}", "content-type": kind}
+    return [_request(options.url, path, headers, each) for each in batches]
+
+
+def _of_file(options: argparse.Namespace) -> list[bytes]:
+    found = map(json.loads, options.requests.read_text().splitlines())
+    return [_request(options.url, path, headers, body.encode()) for path, headers, body in found]
+
+
+def _request(url: str, path: str, headers: dict[str, str], body: bytes) -> bytes:
+    said = {"host": urlsplit(url).netloc, **headers, "content-length": len(body)}
+    lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in said.items()), "", ""]
+    return "\r\n".join(lines).encode() + body
 
 
 def main() -> None:
@@ -154,6 +168,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--rate", type=float, default=0.0)
+    parser.add_argument("--requests", type=Path)
     print(json.dumps(uvloop.run(run(parser.parse_args()))))
 
 

@@ -1,4 +1,4 @@
-"""Orders over HTTP: the server on a core of its own, a backend beside it, in one run."""
+"""Orders and callbacks over HTTP: the server on a core of its own, a backend beside it, in one run."""
 
 import json
 import socket
@@ -6,16 +6,20 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from importlib.util import find_spec
+from secrets import token_bytes
 from statistics import median
 from typing import Any
 
 import psutil
 import requests
+from sqlalchemy import Engine
+from standardwebhooks import Webhook
 
 from loadtests.bench.candidate import WATCHED
 from loadtests.bench.report import Verdict, section, table, verdicts
@@ -24,6 +28,14 @@ from loadtests.bench.waiting import InvalidRunError, wait_for_consumer, wait_unt
 from loadtests.bench.worker import ROOT, Worker
 from loadtests.bench.world import World, world
 from pos_gateway.database.engine import open_database
+from pos_gateway.domain.credentials import NoAuth
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.states import Claim, Entry, Key, State
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
 from testkit.servers.process import free_port
@@ -32,6 +44,8 @@ NAME = "http"
 
 #: What is wanted: orders a second of one core, singly and in batches; seconds at a steady rate.
 SINGLE, BATCHED, P50, P99, BESIDE = 2500.0, 15_000.0, 0.005, 0.010, 1.3
+#: Callbacks a second of one core: each applied, with its event.
+CALLBACKS = 1000.0
 #: MiB with so many idle streams; seconds from an outcome to a stream.
 STREAMS, STREAMS_MIB, EVENT_P95 = 2000, 150.0, 0.150
 _RATE = 200.0
@@ -42,6 +56,8 @@ OURS, BATCHES, PLAIN = "gateway", "gateway, batches of 100", "FastAPI with aio-p
 STEADY = "gateway, 200/s"
 #: With and without a worker, both on any core: on one of its own it would wait for the worker.
 ALONE, DELIVERED = "gateway, 200/s, any core", "gateway, 200/s, any core, a worker delivers"
+CALLED = "gateway, callbacks"
+_STAGES = ("preparing", "ready", "completed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +129,12 @@ def report(rounds: Sequence[Round]) -> str:
             at_least=BATCHED,
             form=",.0f",
         ),
+        Verdict(
+            f"{CALLED}: callbacks/s of a core",
+            [s.per_core for s in runs[CALLED]],
+            at_least=CALLBACKS,
+            form=",.0f",
+        ),
         Verdict(f"{STEADY}: p50, ms", [s.p50 * 1e3 for s in runs[STEADY]], at_most=P50 * 1e3),
         Verdict(f"{STEADY}: p99, ms", [s.p99 * 1e3 for s in runs[STEADY]], at_most=P99 * 1e3),
         Verdict("while a worker delivers / without: p99", ratio, at_most=BESIDE),
@@ -130,8 +152,8 @@ def report(rounds: Sequence[Round]) -> str:
         ),
     ]
     return section(
-        f"{NAME}: orders of 1 KB over HTTP, confirmed by the broker",
-        table(("", "orders/s", "of a core", "CPU ms", "p50 ms", "p99 ms"), lines),
+        f"{NAME}: orders of 1 KB over HTTP, confirmed by the broker; signed callbacks, stored",
+        table(("", "a second", "of a core", "CPU ms", "p50 ms", "p99 ms"), lines),
         verdicts(wanted),
     )
 
@@ -159,20 +181,73 @@ def _round(servers: Servers, part: int) -> Round:
         with world(servers, _MERCHANTS) as place, _plain(place) as (server, url):
             _post(server, url, "none", Post(1000))
             runs[PLAIN] = _post(server, url, "none", Post(10_000 // part))
+    with world(servers, _MERCHANTS) as place:
+        runs[CALLED] = _callbacks(place, 4000 // part)
     with world(servers, _MERCHANTS) as place, _server(place) as (server, url, token):
         streams = _streams(server, url, token)
     return Round(runs, streams, p95)
 
 
+def _callbacks(place: World, orders: int) -> Seen:
+    """POSes say of so many accepted orders how far they are, in three calls each."""
+    secret, key = new_key(), f"whsec_{b64encode(token_bytes(32)).decode()}"
+    engine = open_database(place.database_url)
+    store = MerchantStore(engine, vault=Vault(secret))
+    auth = NoAuth.model_validate({"type": "none", "webhook_signature_key": key})
+    records = [each.model_copy(update={"auth": auth}) for each in store.all()]
+    store.put(records)
+    accepted = list(_accepted(engine, records, orders))
+    engine.dispose()
+    calls = place.folder / "calls"
+    with calls.open("w") as lines:
+        for stage in _STAGES:
+            for each in accepted:
+                lines.write(json.dumps(_call(each, stage, Webhook(key))) + "\n")
+    with _server(place, POS_GATEWAY_SECRET_KEY=secret) as (server, url, token):
+        how = Post(orders * len(_STAGES))
+        return _post(server, url, token, how, "--requests", str(calls), status=200)
+
+
+def _accepted(engine: Engine, merchants: Sequence[Merchant], count: int) -> Iterator[Key]:
+    """So many orders in the ledger that their POSes have accepted."""
+    ledger = Ledger(engine)
+    for number in range(count):
+        merchant = merchants[number % len(merchants)]
+        key = Key(merchant.id, f"o-{number}")
+        claim = ledger.claim(key, send=True, order=b"{}", endpoint=merchant.endpoint)
+        assert isinstance(claim, Claim)
+        event = dehydrated(key, Kind.ACCEPTED)
+        ledger.finish(claim, Entry(State.ACCEPTED, time.time(), 1, event=event))
+        yield key
+    ledger.close()
+
+
+def _call(key: Key, stage: str, webhook: Webhook) -> tuple[str, dict[str, str], str]:
+    """A request of the POS: its path, headers and body."""
+    now = datetime.now(UTC)
+    said = {"type": f"order.{stage}", "order_id": key.order_id, "occurred_at": now.isoformat()}
+    body, event_id = json.dumps(said), f"{key.order_id}-{stage}"
+    headers = {
+        "webhook-id": event_id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": webhook.sign(event_id, now, body),
+        "content-type": "application/json",
+    }
+    return f"/v1/callbacks/rest/{key.merchant_id}", headers, body
+
+
 @contextmanager
-def _server(place: World, *, is_alone: bool = True) -> Iterator[tuple[Worker, str, str]]:
+def _server(
+    place: World, *, is_alone: bool = True, **settings: str
+) -> Iterator[tuple[Worker, str, str]]:
     """A server, once it is ready; its URL, and a token."""
     engine = open_database(place.database_url)
     token = TokenStore(engine).create("bench", Role.BACKEND, operator="bench")
     engine.dispose()
     port = free_port()
     command = ["-P", "-m", "pos_gateway", "serve", "--port", str(port)]
-    with Worker(command, place.environment, place.folder, is_alone=is_alone) as server:
+    environment = place.environment | settings
+    with Worker(command, environment, place.folder, is_alone=is_alone) as server:
         url = f"http://127.0.0.1:{port}"
         _wait(server, f"{url}/readyz")
         yield server, url, token
@@ -201,22 +276,24 @@ def _wait(server: Worker, url: str) -> None:
         raise InvalidRunError("the server does not answer")
 
 
-def _post(server: Worker, url: str, token: str, how: Post) -> Seen:
+def _post(
+    server: Worker, url: str, token: str, how: Post, *options: str, status: int = 202
+) -> Seen:
     process = psutil.Process(server.pid)
     before = process.cpu_times()
-    seen = _client(url, token, how)
+    seen = _client(url, token, how, *options)
     after = process.cpu_times()
-    wanted = 202 if how.batch == 1 else 207
+    wanted = status if how.batch == 1 else 207
     if set(seen["statuses"]) != {str(wanted)}:
         raise InvalidRunError(f"not all orders were taken: {seen['statuses']}")
     cpu = after.user + after.system - before.user - before.system
     return Seen(how.orders / seen["seconds"], seen["p50"], seen["p99"], cpu / how.orders)
 
 
-def _client(url: str, token: str, how: Post) -> Any:
+def _client(url: str, token: str, how: Post, *options: str) -> Any:
     command = [sys.executable, "-m", "loadtests.bench.http.client", f"{url}/v1/orders", token]
     command += [str(how.orders), "--connections", str(how.connections)]
-    command += ["--batch", str(how.batch), "--rate", str(how.rate)]
+    command += ["--batch", str(how.batch), "--rate", str(how.rate), *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=300, check=False)
     if done.returncode:
         raise InvalidRunError(done.stderr.decode(errors="replace")[-500:])
