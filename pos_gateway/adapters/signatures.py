@@ -5,6 +5,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,14 +35,6 @@ def share_a_key(one: Merchant, other: Merchant) -> bool:
     return any(compared)
 
 
-def hmac_sha256(key: str, *signed: bytes) -> str:
-    """The signature, in Base64."""
-    made = hmac.new(key.encode(), digestmod=hashlib.sha256)
-    for each in signed:
-        made.update(each)
-    return base64.b64encode(made.digest()).decode()
-
-
 def is_same(given: str, expected: str) -> bool:
     """Whether they are the same, in constant time."""
     return hmac.compare_digest(given.encode(), expected.encode())
@@ -63,9 +56,24 @@ def inside(found: Any, *path: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def is_signed(given: str, merchant: Merchant, *signed: bytes) -> bool:
-    """Whether this is ``hmac_sha256`` with one of the merchant's keys, in constant time."""
-    compared = [is_same(given, hmac_sha256(key, *signed)) for key in keys_of(merchant)]
+def is_signed(
+    given: str, merchant: Merchant, *signed: bytes, ends: Sequence[bytes] = (b"",)
+) -> bool:
+    """Whether this is Base64 of HMAC-SHA256 with one of the merchant's keys, in constant time.
+
+    Args:
+        signed: the parts that are signed.
+        ends: what may be behind them: each is tried, and the parts are hashed once for all.
+    """
+    compared = []
+    for key in keys_of(merchant):
+        begun = hmac.new(key.encode(), digestmod=hashlib.sha256)
+        for each in signed:
+            begun.update(each)
+        for end in ends:
+            made = begun.copy()
+            made.update(end)
+            compared.append(is_same(given, base64.b64encode(made.digest()).decode()))
     return any(compared)
 
 

@@ -1,6 +1,7 @@
 """What every adapter must do with a callback, whatever its POS, and what is each one's own."""
 
 import base64
+import hmac
 import json
 from dataclasses import replace
 from hashlib import sha256
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.adapters import signatures
 from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.protocol import CallbackRequest, ReadsCallbacks
 from pos_gateway.adapters.registry import BUILT_IN
@@ -324,6 +326,18 @@ def test_a_toast_call_is_signed_with_its_time() -> None:
     assert TOAST.read(other) is None
     without = body.replace(b'"timestamp"', b'"timestamps"')
     assert TOAST.read(CallbackRequest("", toast_signed(TOAST.key, "", without, ""), without, NOW))
+
+
+def test_a_toast_call_is_hashed_once_however_many_times_it_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Anyone may send a megabyte of them."""
+    hashed = []
+    new = hmac.new
+    monkeypatch.setattr(signatures.hmac, "new", lambda *a, **k: hashed.append(1) or new(*a, **k))
+    body = toast_event(approvalStatus="APPROVED", checks=[{"timestamp": str(n)} for n in range(99)])
+    assert TOAST.read(CallbackRequest("", {"toast-signature": "x"}, body, NOW)) is None
+    assert len(hashed) == 1
 
 
 def test_a_toast_calls_time_is_found_wherever_it_is() -> None:
