@@ -16,6 +16,9 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
+#: What may follow from a callback that waits, and counts as waiting already.
+_COUNTED_BEFORE = (CallbackResult.WAITING, CallbackResult.DUPLICATE, CallbackResult.BUSY)
+
 
 class CallbackIntake:
     """Applies callbacks whose signature was verified. For the event loop."""
@@ -46,12 +49,13 @@ class CallbackIntake:
             for place, each in enumerate(received)
             if each.owners or each.waiting_since is not None
         ]
-        applied = await self._writer.apply([received[place] for place in places])
+        applied = await self._writer.apply([received[place] for place in places]) if places else []
         for place, one in zip(places, applied, strict=True):
             results[place] = one.result
             self._tell(received[place], one)
         for each, result in zip(received, results, strict=True):
-            metrics.callbacks(each.adapter, result).inc()
+            if each.waiting_since is None or result not in _COUNTED_BEFORE:
+                metrics.callbacks(each.adapter, result).inc()
         if CallbackResult.BUSY in results:
             detail = "a worker is writing the order at this moment; send the same again"
             raise Problem(503, "order_busy", detail, retry_after=1)

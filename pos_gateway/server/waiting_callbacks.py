@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 import structlog
 
@@ -50,9 +51,8 @@ class WaitingCallbacks:
         while True:
             await asyncio.sleep(EVERY)
             try:
-                await self.retry()
-            except Problem as problem:  # what is due now is due again soon
-                log.info("callback.not_tried", error=problem.detail)
+                with suppress(Problem):  # the log has it, and what is due now is due again soon
+                    await self.retry()
             except Exception as error:
                 log.error("callback.not_tried", exc_info=error)
 

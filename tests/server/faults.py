@@ -248,6 +248,13 @@ FAULTS = [
         "if True:",
         "callback_groups::bounded_time",
     ),
+    Fault(
+        "a callback that waits in vain is tried once more",
+        "server/callback_intake",
+        "if each.owners or each.waiting_since is not None",
+        "if each.owners",
+        "callback_groups::is_gone",
+    ),
 ]
 
 if __name__ == "__main__":

@@ -11,15 +11,20 @@ import pytest
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.callback_rules import Applied, CallbackResult, Received
+from pos_gateway.ledger.callbacks import Waiting
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
+from pos_gateway.server import callback_intake as intake_module
 from pos_gateway.server import callback_writer as module
 from pos_gateway.server.callback_intake import CallbackIntake
 from pos_gateway.server.callback_writer import CallbackWriter
 from pos_gateway.server.callbacks import CallbackRoute
 from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.problems import Problem
+from pos_gateway.server.reading import Reading
+from pos_gateway.server.waiting_callbacks import WaitingCallbacks
 from tests.adapters.callers import REST, rest_body, rest_signed
 
 
@@ -31,9 +36,17 @@ class Ledger:
         self.go_on = threading.Event()
         self.fails: dict[str, Exception] = {}
         self.result = CallbackResult.APPLIED
+        self.received: list[Received] = []
+        self.waiting: list[Waiting] = []
+
+    def due(self, _limit: int) -> list[Waiting]:
+        if "due" in self.fails:
+            raise self.fails["due"]
+        return self.waiting
 
     def apply(self, received: Sequence[Received]) -> list[Applied]:
         self.go_on.wait(10)
+        self.received += received
         self.groups.append([each.callback.event_id for each in received])
         for each in received:
             if each.callback.event_id in self.fails:
@@ -111,18 +124,11 @@ def test_an_order_that_is_being_written_has_the_pos_call_again() -> None:
     body = rest_body(Kind.ACCEPTED) or b""
     headers = rest_signed(REST.key, "", body, time.time())
 
-    class Merchants:
-        async def get(self, _merchant_id: str) -> Any:
-            return REST.merchant
-
-        async def owners(self, *_: Any) -> Any:
-            return {"fast-1": ("the POS",)}
-
     async def called() -> None:
         writer = CallbackWriter(ledger)  # type: ignore[arg-type]
         route = CallbackRoute(
             {"rest": RestAdapter()},
-            Merchants(),  # type: ignore[arg-type]
+            Merchants(REST.merchant),  # type: ignore[arg-type]
             CallbackIntake(Merchants(), writer),  # type: ignore[arg-type]
             InFlight(10),
             public_url=None,
@@ -143,3 +149,83 @@ def test_an_order_that_is_being_written_has_the_pos_call_again() -> None:
         writer.close()
 
     asyncio.run(called())
+
+
+class Merchants:
+    """One merchant, or none."""
+
+    def __init__(self, *merchants: Merchant) -> None:
+        self._merchants = {each.id: each for each in merchants}
+
+    async def get(self, merchant_id: str) -> Merchant | None:
+        return self._merchants.get(merchant_id)
+
+    async def owners(self, *_: Any) -> Any:
+        return {"fast-1": ("the POS",)}
+
+    def provider(self, _merchant_id: str) -> None:
+        pass
+
+
+async def tried_again(ledger: Ledger, merchants: Merchants) -> None:
+    ledger.go_on.set()
+    writer, reading = CallbackWriter(ledger), Reading()  # type: ignore[arg-type]
+    intake = CallbackIntake(merchants, writer)  # type: ignore[arg-type]
+    adapters: Any = {"rest": RestAdapter()}
+    waiting = WaitingCallbacks(adapters, ledger, merchants, intake, reading)  # type: ignore[arg-type]
+    try:
+        await waiting.retry()
+    finally:
+        writer.close()
+        reading.close()
+
+
+def a_waiting(adapter: str = "rest") -> Waiting:
+    return Waiting(adapter, "fast-1", Callback("1", Kind.ACCEPTED, external_id="7"), 5.0)
+
+
+def test_what_is_due_is_tried_with_the_owners_of_today() -> None:
+    ledger = Ledger()
+    ledger.waiting = [a_waiting()]
+    asyncio.run(tried_again(ledger, Merchants(REST.merchant)))
+    [received] = ledger.received
+    assert (received.owners, received.waiting_since) == ({"fast-1": ("the POS",)}, 5.0)
+
+
+@pytest.mark.parametrize("adapter", ["rest", "square", "gone"])
+def test_one_whose_merchant_or_adapter_is_gone_is_tried_and_dropped(adapter: str) -> None:
+    """Else it would be due for ever."""
+    ledger = Ledger()
+    ledger.waiting = [a_waiting(adapter)]
+    merchants = Merchants() if adapter == "rest" else Merchants(REST.merchant)
+    asyncio.run(tried_again(ledger, merchants))
+    [received] = ledger.received
+    assert received.owners == {}
+
+
+def test_one_that_waits_on_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = []
+
+    class Counter:
+        def inc(self) -> None:
+            pass
+
+    def count(_adapter: str, result: str) -> Counter:
+        counted.append(result)
+        return Counter()
+
+    monkeypatch.setattr(intake_module.metrics, "callbacks", count)
+    ledger = Ledger()
+    ledger.waiting, ledger.result = [a_waiting()], CallbackResult.WAITING
+    asyncio.run(tried_again(ledger, Merchants(REST.merchant)))
+    assert counted == []
+    ledger.result = CallbackResult.APPLIED
+    asyncio.run(tried_again(ledger, Merchants(REST.merchant)))
+    assert counted == ["applied"]
+
+
+def test_a_database_that_is_away_ends_a_try() -> None:
+    ledger = Ledger()
+    ledger.fails["due"] = LedgerUnavailable("away")
+    with pytest.raises(Problem):
+        asyncio.run(tried_again(ledger, Merchants(REST.merchant)))
