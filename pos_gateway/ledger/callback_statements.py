@@ -48,7 +48,8 @@ select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.
 from orders{and_rows}
 where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}"""
 
-# In one statement: an order has its id in the first part, or still lacks it in the second.
+# In one statement: an order has its id in the first part, or still lacks it in the second. That one
+# reads the open orders by their state, once for all: of a merchant's orders most have ended.
 _OWNED = f"""
 select orders.merchant_id, orders.external_id, orders.order_id from orders{{and_rows}}
 where orders.external_id = {{external_id}} and orders.merchant_id = {{merchant_id}}
