@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def database(*, current: bool = True) -> "Iterator[Engine]":
+def database(*, current: bool = True, answer: float | None = None) -> "Iterator[Engine]":
     """The configured database while entered.
 
     Args:
         current: whether its schema must be one for this version.
+        answer: seconds for PostgreSQL's answer to a statement, if not as many as a command has.
 
     Raises:
         PendingMigration, SchemaTooNew: it is not; or there is no database yet.
@@ -35,13 +36,13 @@ def database(*, current: bool = True) -> "Iterator[Engine]":
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from pos_gateway.database.engine import open_database, require_current
+    from pos_gateway.database.engine import COMMAND_ANSWER, open_database, require_current
     from pos_gateway.runtime.urls import mask_url
     from pos_gateway.settings import Settings
 
     url = Settings.from_environment().database_url
     try:
-        engine = open_database(url)
+        engine = open_database(url, answer=answer or COMMAND_ANSWER)
     except (SQLAlchemyError, ValueError) as error:
         raise Failure(f"POS_GATEWAY_DATABASE_URL: {mask_url(url)} is no URL") from error
     try:

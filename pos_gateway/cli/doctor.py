@@ -19,7 +19,7 @@ from pos_gateway.cli.doctor_broker import check_broker
 from pos_gateway.cli.doctor_server import check_server
 from pos_gateway.cli.findings import Check, Finding, Level, fail, ok, show, warn
 from pos_gateway.cli.worker import command
-from pos_gateway.database.engine import open_database, require_current
+from pos_gateway.database.engine import COMMAND_ANSWER, open_database, require_current
 from pos_gateway.database.schema import merchants
 from pos_gateway.domain.errors import InvalidSettings, PendingMigration, SchemaTooNew
 from pos_gateway.ledger.order_admin import OrderAdmin
@@ -168,7 +168,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
         url = make_url(settings.database_url)
         if url.get_backend_name() != "sqlite":
             url = url.update_query_dict({"connect_timeout": _DATABASE_PATIENCE})
-        engine = open_database(url.render_as_string(hide_password=False))
+        engine = open_database(url.render_as_string(False), answer=COMMAND_ANSWER)
     except InvalidSettings as error:
         yield fail(f"database: {error}", "pos-gateway settings")
         return

@@ -320,6 +320,7 @@ def run(*, until_eof: bool) -> None:
     """
     import structlog
 
+    from pos_gateway.database.engine import ANSWER
     from pos_gateway.events.hydration import Hydration
     from pos_gateway.events.relay import Relay
     from pos_gateway.ledger.ledger import Ledger
@@ -339,7 +340,7 @@ def run(*, until_eof: bool) -> None:
 
         tracing = ExportedTracing()
         tracing.start()
-    with _until_told() as told_to_stop, database() as engine:
+    with _until_told() as told_to_stop, database(answer=ANSWER) as engine:
         keys = payloads()
         ledger, schema = Ledger(engine, keys), SchemaWatch(engine)
         relay = Relay(

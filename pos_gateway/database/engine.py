@@ -1,6 +1,6 @@
 """Opens and migrates the database, and checks that this version can use its schema."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,14 @@ _POSTGRESQL = {
     # Of the URL's hosts, only the primary: a standby may lag, and nothing can be claimed there.
     "target_session_attrs": "primary",
 }
+#: Seconds for PostgreSQL's answer to a statement, after which its connection counts as lost: what
+#: is in between (a pooler, a load balancer) may acknowledge for a server that is gone. The same for
+#: commands, whose statements may read whole tables; and for migrations.
+ANSWER, COMMAND_ANSWER, _MIGRATION_ANSWER = 15.0, 600.0, 3600.0
+#: The same while a connection is made, or looked at before it is used again.
+_PING_ANSWER = 5.0
+#: How much earlier the server ends a statement: it can say so, and nothing goes on without a client.
+_EARLIER = 5.0
 #: How long a migration waits for a table's lock: workers queue behind it.
 _LOCK_TIMEOUT = "5s"
 #: The PostgreSQL advisory lock that a migration holds: any unused number.
@@ -53,8 +61,11 @@ _EVERY_TABLE = union_all(
 )
 
 
-def open_database(url: str) -> Engine:
+def open_database(url: str, *, answer: float = ANSWER) -> Engine:
     """An engine for the URL; connects on first use.
+
+    Args:
+        answer: seconds for PostgreSQL's answer to a statement.
 
     Raises:
         InvalidSettings: the URL is invalid, or PostgreSQL's driver is not installed.
@@ -88,7 +99,7 @@ def open_database(url: str) -> Engine:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
     elif scheme == "postgresql+psycopg":
-        event.listen(engine, "do_connect", _connect_to_postgresql)
+        _bound_answers(engine, answer)
     return engine
 
 
@@ -103,8 +114,9 @@ def upgrade(engine: Engine) -> None:
         if engine.dialect.name == "sqlite":  # its driver begins no transaction for DDL
             connection.exec_driver_sql("begin immediate")
         else:
-            # Two first migrations at once would both create the tables: the second waits without
-            # limit, and finds nothing to do.
+            _allow_a_migration(connection)
+            # Two first migrations at once would both create the tables: the second waits for the
+            # first, and finds nothing to do.
             connection.exec_driver_sql(f"select pg_advisory_xact_lock({_UPGRADING})")
             connection.exec_driver_sql(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")
         command.upgrade(_alembic(connection), "head")
@@ -162,12 +174,38 @@ def _alembic(connection: Connection | None = None) -> "Config":
     return config
 
 
-def _connect_to_postgresql(
-    _dialect: object, _record: object, arguments: Sequence[Any], named: Mapping[str, Any]
-) -> Any:
+def _bound_answers(engine: Engine, answer: float) -> None:
+    """Have no statement of the engine's connections to PostgreSQL wait for ever."""
     from pos_gateway.database.confirmed import ConfirmedConnection  # noqa: PLC0415  (needs psycopg)
+    from pos_gateway.database.psycopg_internals import wait_at_most  # noqa: PLC0415  (likewise)
 
-    return ConfirmedConnection.connect(*arguments, **named)
+    def connect(_dialect: object, _record: object, arguments: Any, named: Any) -> Any:
+        connection = ConfirmedConnection.connect(*arguments, **named)
+        wait_at_most(connection, _PING_ANSWER)
+        connection.autocommit = True
+        connection.execute(f"set statement_timeout = '{answer - _EARLIER:g}s'")
+        connection.autocommit = False
+        return connection
+
+    def check_out(connection: Any, _record: object, _proxy: object) -> None:
+        wait_at_most(connection, answer)
+
+    def check_in(connection: Any, _record: object) -> None:
+        if connection is not None:  # else it was lost
+            wait_at_most(connection, _PING_ANSWER)
+
+    event.listen(engine, "do_connect", connect)
+    event.listen(engine, "checkout", check_out)
+    event.listen(engine, "checkin", check_in)
+
+
+def _allow_a_migration(connection: Connection) -> None:
+    """Its time, for this transaction: it may rewrite a table, or wait for another migration."""
+    from pos_gateway.database.psycopg_internals import wait_at_most  # noqa: PLC0415  (likewise)
+
+    wait_at_most(connection.connection.driver_connection, _MIGRATION_ANSWER)
+    limit = _MIGRATION_ANSWER - _EARLIER
+    connection.exec_driver_sql(f"set local statement_timeout = '{limit:g}s'")
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -957,6 +957,48 @@ FAULTS = [
         "callbacks_table::any_history",
         examples=400,
     ),
+    Fault(
+        "a connection that went silent is found before it is used",
+        "database/engine",
+        "        if connection is not None:  # else it was lost\n            wait_at_most(connection, _PING_ANSWER)",
+        "        if connection is not None:\n            wait_at_most(connection, 60)",
+        "silence::idle_connections_that_went_silent",
+    ),
+    Fault(
+        "no statement waits for ever",
+        "database/engine",
+        "        wait_at_most(connection, answer)",
+        "        wait_at_most(connection, 60)",
+        "silence::a_statement_without_an_answer",
+    ),
+    Fault(
+        "a silent connection is closed",
+        "database/psycopg_internals",
+        "        connection.close()  # it is out of step, and its pool replaces what is closed\n",
+        "",
+        "silence::idle_connections_that_went_silent",
+    ),
+    Fault(
+        "a server that is alive ends its statements first",
+        "database/engine",
+        "set statement_timeout = '{answer - _EARLIER:g}s'",
+        "set statement_timeout = '{answer + _EARLIER:g}s'",
+        "silence::a_server_that_is_alive",
+    ),
+    Fault(
+        "a migration has its own limit",
+        "database/engine",
+        "            _allow_a_migration(connection)\n",
+        "",
+        "silence::a_migration_may_take_longer",
+    ),
+    Fault(
+        "a command has its own limit",
+        "cli/database",
+        "answer=answer or COMMAND_ANSWER",
+        "answer=15.0",
+        "silence::a_commands_statement",
+    ),
 ]
 
 

@@ -16,9 +16,11 @@ from typing import Any
 import gevent
 from gevent.event import Event
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
 
 from pos_gateway.database import engine as database
 from pos_gateway.database.engine import open_database
+from pos_gateway.database.psycopg_internals import wait_at_most
 from pos_gateway.database.schema import metadata
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger import commits, writer
@@ -166,6 +168,22 @@ def a_silent_database_is_unavailable(_ledger: Ledger, hold: Hold, engine: Engine
     alone.close()
 
 
+def a_silent_read_is_an_error(_ledger: Ledger, _hold: Hold, engine: Engine) -> None:
+    """So it is on every other connection; other green threads run meanwhile."""
+    with engine.connect() as connection:
+        wait_at_most(connection.connection.driver_connection, 0.2)
+        try:
+            with ticking() as tick:
+                connection.execute(text("select pg_sleep(60)"))
+        except OperationalError as error:
+            assert "not answered for 0.2 s" in str(error)
+            assert tick.turns > 1, tick.turns
+        else:
+            raise AssertionError("it was not silent")
+    with engine.connect() as connection:
+        connection.execute(text("select 1"))
+
+
 def each_statement_has_the_whole_timeout(_ledger: Ledger, _hold: Hold, engine: Engine) -> None:
     """The waits of earlier statements are not taken off."""
     answer, writer._ANSWER = writer._ANSWER, 3.0
@@ -281,6 +299,7 @@ STORIES: dict[str, list[Story]] = {
         *ANYWHERE,
         the_server_sleeps,
         a_silent_database_is_unavailable,
+        a_silent_read_is_an_error,
         each_statement_has_the_whole_timeout,
         a_write_larger_than_the_sockets_buffer,
         a_killed_writer_leaves_the_connection_usable,

@@ -59,10 +59,15 @@ def test_an_exception_in_wait_propagates(connection: Any) -> None:
         connection.execute("select 1")
 
 
-def test_a_slow_reply_is_an_error(connection: Any) -> None:
-    wait_at_most(connection, 0.1)
-    with pytest.raises(psycopg.OperationalError):
+def test_without_a_reply_in_time_the_connection_is_closed(connection: Any) -> None:
+    """The last limit counts, and it is each exchange's."""
+    wait_at_most(connection, 0.01)
+    wait_at_most(connection, 0.5)
+    for _ in range(3):
+        connection.execute("select pg_sleep(0.2)")
+    with pytest.raises(psycopg.OperationalError, match=r"has not answered for 0\.5 s"):
         connection.execute("select pg_sleep(60)")
+    assert connection.closed
 
 
 def test_a_statement_is_prepared_once_per_connection(connection: Any) -> None:
