@@ -69,6 +69,20 @@ FAULTS = [
         "            pass\n",
         "plain_publisher::idle_connection",
     ),
+    Fault(
+        "messages whose connection is lost meanwhile have their error",
+        "broker/publisher",
+        "                if not link.alive:\n                    for confirm in confirms:",
+        "                if False:\n                    for confirm in confirms:",
+        "publisher::lost_meanwhile",
+    ),
+    Fault(
+        "a forked child starts messages on its own connection",
+        "broker/publisher",
+        "        self._mind_forks()\n        with self._lock:\n            link, _ = self._connected()\n            confirms =",
+        "        with self._lock:\n            link, _ = self._connected()\n            confirms =",
+        "publisher::starts_messages_on_a_connection_of_its_own",
+    ),
 ]
 
 

@@ -5,6 +5,8 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -239,6 +241,57 @@ def test_a_forked_child_that_closes_leaves_its_parents_connection_alone(
     publisher.publish(a_message(2))
     assert publisher._link is link
     assert count(broker_url) == 2
+
+
+def start_and_wait(publisher: Publisher, message: Message) -> None:
+    """Raises unless the message is stored."""
+    stored: Queue[PublishError | None] = Queue()
+    publisher.start([message], lambda _, error: stored.put(error))
+    assert stored.get(timeout=10) is None
+
+
+def test_a_forked_child_starts_messages_on_a_connection_of_its_own(
+    publisher: Publisher, broker_url: str
+) -> None:
+    publisher.publish(a_message(1))
+    child = multiprocessing.get_context("fork").Process(
+        target=start_and_wait, args=(publisher, a_message(2))
+    )
+    child.start()
+    child.join(30)
+    assert child.exitcode == 0
+    start_and_wait(publisher, a_message(3))
+    assert count(broker_url) == 3
+
+
+class DyingLink:
+    """A connection that is lost after its second message; its reader has settled none of them."""
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.sent = 0
+
+    def send(self, confirm: Confirm) -> None:
+        self.sent += 1
+        self.alive = self.sent < 2
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def fail(self, error: BaseException) -> None:
+        raise AssertionError(error)
+
+
+def test_every_message_of_a_connection_that_is_lost_meanwhile_has_its_error_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    publisher, settled = Publisher("amqp://127.0.0.1:1//"), list[tuple[str, object]]()
+    monkeypatch.setattr(publisher, "_connected", lambda: (DyingLink(), False))
+    publisher.start(
+        [a_message(n) for n in range(3)],
+        lambda message, error: settled.append((message.message_id, type(error))),
+    )
+    assert settled == [(f"m{n}", BrokerUnavailable) for n in range(3)]
 
 
 @pytest.mark.parametrize(
