@@ -1,6 +1,8 @@
 """``pos-gateway tokens``: who may use the HTTP server."""
 
 import difflib
+import os
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -80,9 +82,20 @@ def create(name: str, role: str, rate: int | None, operator: str) -> None:
     Exit code: 0, or 1 if a token has, or had, this name.
     """
     with token_store() as store:
-        click.echo(store.create(name, Role(role), rate, operator=operator))
+        store.create(name, Role(role), rate, operator=operator, show=_show)
     output.notice("it is shown this once: the database has its SHA-256 alone. To use it:")
     output.notice('  curl -H "Authorization: Bearer TOKEN" http://127.0.0.1:8080/v1/events')
+
+
+def _show(token: str) -> None:
+    if sys.stdout is None:  # closed; click would write nothing
+        raise Failure("no token was created: standard output is closed")
+    try:
+        click.echo(token)
+    except OSError as error:
+        # Python flushes at its end what could not be written.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise Failure(f"no token was created: it cannot be written: {error.strerror}") from None
 
 
 @tokens.command("list", short_help="List them, and when each was last used.")

@@ -1,6 +1,6 @@
 """Tokens in the database, by their digest alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, bindparam, insert, or_, select, update
@@ -23,13 +23,22 @@ class TokenStore:
         self._engine = engine
         self._clock = clock
 
-    def create(self, name: str, role: Role, rate: int | None = None, *, operator: str) -> str:
+    def create(
+        self,
+        name: str,
+        role: Role,
+        rate: int | None = None,
+        *,
+        operator: str,
+        show: Callable[[str], None] = lambda _: None,
+    ) -> str:
         """Create a token, and return its text, which is kept nowhere.
 
         Args:
             name: for people: the audit has it, and revocation takes it.
             rate: requests a second; None: the server's default.
             operator: who does this, for the audit.
+            show: called with the text before the token is kept; if it raises, none is created.
 
         Raises:
             AdminError: the name is invalid, or is a token's, even a revoked one's; or the rate is
@@ -52,6 +61,7 @@ class TokenStore:
             with self._engine.begin() as connection:
                 connection.execute(insert(tokens).values(row))
                 _note(connection, now, operator, "tokens.create", details)
+                show(token)
         except IntegrityError:
             raise AdminError(
                 f"a token has, or had, the name {name!r}: choose another; the audit has to tell "

@@ -1,6 +1,8 @@
 """``pos-gateway tokens``: created once, listed without a secret, revoked for good."""
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -45,6 +47,30 @@ def test_a_token_is_alone_on_standard_output(migrated: Program, engine: Engine) 
     assert audited(engine) == [
         ("kim", "tokens.create", "shop, backend, 50 requests a second"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        (">/dev/full", "No space left on device"),
+        ("| exec 0<&-", "Broken pipe"),
+        (">&-", "is closed"),
+    ],
+)
+def test_a_token_that_cannot_be_written_is_not_created(
+    migrated: Program, engine: Engine, output: str, why: str
+) -> None:
+    """Its name is not used up either."""
+    command = f"{sys.executable} -m pos_gateway tokens create shop --role backend {output}"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        cwd=migrated.folder, env=migrated.environment({}), capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "no token was created" in done.stderr and why in done.stderr
+    assert "Exception" not in done.stderr
+    assert (TokenStore(engine).list(), audited(engine)) == ([], [])
+    assert migrated.invoke("tokens", "create", "shop", "--role", "backend").exit_code == 0
 
 
 def test_tokens_are_listed_without_their_digests(migrated: Program, engine: Engine) -> None:
