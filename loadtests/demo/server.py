@@ -13,7 +13,7 @@ import sys
 import threading
 
 from loadtests.demo import shovel
-from pos_gateway.server.serving import serve
+from pos_gateway.server.serving import listening, serve
 from pos_gateway.server.site import Site
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry import log
@@ -32,12 +32,14 @@ def main() -> int:
         _write(json.dumps({"url": f"http://{address}:{bound}"}) + "\n")
 
     try:
-        serve(Site(Settings.from_environment()), _HOST, port, on_ready=ready)
+        listener = listening(_HOST, port)
     except OSError as error:
         why = str(error.strerror or error).partition(" (")[0]
         sys.stderr.write(f"pos-gateway: cannot listen at {_HOST} port {port}: {why}; ")
         sys.stderr.write("choose another with --port\n")
         return 1
+    with listener:
+        serve(Site(Settings.from_environment()), listener, on_ready=ready)
     return 0
 
 

@@ -9,8 +9,20 @@ from pos_gateway.cli.failure import Failure
 _PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
+def _address(_ctx: click.Context, _param: click.Parameter, host: str) -> str:
+    if not host.strip():  # else it would be all of them
+        raise click.BadParameter("should be an address; 0.0.0.0 is every one of this machine")
+    return host
+
+
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    callback=_address,
+    help="Address to listen on.",
+)
 @click.option(
     "--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: a free one."
 )
@@ -34,14 +46,15 @@ def serve(host: str, port: int, certificate: Path | None, key: Path | None) -> N
     """
     if (certificate is None) != (key is None):
         raise click.UsageError("--certificate and --key go together")
+    if certificate is not None and key is not None:
+        _require_pair(certificate, key)
     try:
+        from pos_gateway.server.serving import listening
         from pos_gateway.server.serving import serve as run
     except ModuleNotFoundError as error:
         raise Failure(
             f"it needs the package {error.name}: pip install 'pos-gateway[worker]'"
         ) from None
-    import ssl
-
     import structlog
 
     from pos_gateway.cli.database import database
@@ -64,8 +77,25 @@ def serve(host: str, port: int, certificate: Path | None, key: Path | None) -> N
         structlog.get_logger(__name__).info("server.listening", address=address, port=bound)
 
     try:
-        run(Site(settings), host, port, certificate=certificate, key=key, on_ready=ready)
+        listener = listening(host, port)
+    except OSError as error:
+        raise Failure(f"cannot listen at {host} port {port}: {error.strerror or error}") from None
+    with listener:
+        run(Site(settings), listener, certificate=certificate, key=key, on_ready=ready)
+
+
+def _require_pair(certificate: Path, key: Path) -> None:
+    import ssl
+
+    def passphrase() -> str:
+        raise Failure(
+            f"--key {key} is encrypted, and a server asks for no passphrase; decrypt it: "
+            f"openssl pkey -in {key} -out FILE"
+        )
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, passphrase)
     except ssl.SSLError as error:
         raise Failure(f"--certificate and --key are no certificate and its key: {error}") from None
     except OSError as error:
-        raise Failure(f"cannot listen at {host} port {port}: {error.strerror or error}") from None
+        raise Failure(f"--certificate or --key cannot be read: {error.strerror}") from None

@@ -23,10 +23,15 @@ KEEP_ALIVE = 75
 _OTHER_FILES = 128
 
 
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; port 0 is a free one. Raises OSError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=2048)
+
+
 def serve(
     site: Site,
-    host: str,
-    port: int,
+    listener: socket.socket,
     *,
     certificate: Path | None = None,
     key: Path | None = None,
@@ -35,21 +40,16 @@ def serve(
     """Serve until SIGTERM or SIGINT; a second one ends the process at once.
 
     Args:
-        host, port: where; port 0 is a free one.
+        listener: takes the connections.
         certificate, key: PEM files, for TLS.
-        on_ready: called with address and port once it listens.
-
-    Raises:
-        SSLError: no certificate, or another key's.
-        OSError: it cannot listen there.
+        on_ready: called with address and port once it serves.
     """
     config = _config(site, certificate, key)
     config.load()  # reads the certificate
-    with _listening(host, port) as listener:
-        server = HttpServer(config, on_stop=site.following.stop)
-        address, bound = listener.getsockname()[:2]
-        with asyncio.Runner(loop_factory=Loop) as runner:
-            runner.run(_serve(site, server, listener, lambda: on_ready(address, bound)))
+    server = HttpServer(config, on_stop=site.following.stop)
+    address, bound = listener.getsockname()[:2]
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(_serve(site, server, listener, lambda: on_ready(address, bound)))
 
 
 async def _serve(
@@ -99,8 +99,3 @@ def _allowed(connections: int) -> int:
     if allowed < connections:
         log.warning("server.few_files", connections=allowed, files=soft)
     return allowed
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=2048)

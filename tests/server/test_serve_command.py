@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import requests
 import trustme
+from cryptography.hazmat.primitives import serialization
 
-from tests.cli.conftest import Program
+from tests.cli.conftest import Program, on_terminal
 from tests.server.lab import SOON, migrated, order, serving
 
 
@@ -28,6 +29,33 @@ def test_what_is_wrong_is_a_sentence(database_url: str, tmp_path: Path) -> None:
     done = program.run("serve", "--port", "0", "--certificate", str(pem), "--key", str(pem))
     assert done.returncode == 1 and "--certificate and --key" in done.stderr
     assert program.run("serve", "--certificate", str(pem)).returncode == 2
+    for host in ("", " "):
+        done = program.run("serve", "--host", host, "--port", "0")
+        assert done.returncode == 2 and "should be an address" in done.stderr
+
+
+def test_an_encrypted_key_is_named_and_asked_for_no_passphrase(
+    database_url: str, tmp_path: Path
+) -> None:
+    migrated(database_url)
+    issued = trustme.CA().issue_cert("127.0.0.1")
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    issued.cert_chain_pems[0].write_to_path(certificate)
+    private = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
+    key.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"geheim"),
+        )
+    )
+    settings = {"POS_GATEWAY_DATABASE_URL": database_url, "POS_GATEWAY_METRICS_PORT": "0"}
+    program = Program(tmp_path, settings)
+    flags = ("serve", "--port", "0", "--certificate", str(certificate), "--key", str(key))
+    done = program.run(*flags)
+    assert done.returncode == 1 and f"--key {key} is encrypted" in done.stderr
+    shown = on_terminal(program, *flags)
+    assert "is encrypted" in shown and "pass phrase" not in shown
 
 
 def test_tls_by_flags(broker_url: str, database_url: str, tmp_path: Path, order_id: str) -> None:
