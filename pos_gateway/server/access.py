@@ -24,22 +24,19 @@ class Access:
 
     Args:
         tokens: the valid ones.
-        limits: the tokens' rate limits; None: there are none.
+        limits: the tokens' rate limits.
     """
 
-    def __init__(self, tokens: Tokens, limits: RateLimits | None) -> None:
+    def __init__(self, tokens: Tokens, limits: RateLimits) -> None:
         self._tokens = tokens
         self._limits = limits
 
-    def require(
-        self, headers: Iterable[tuple[bytes, bytes]], needed: Capability, *, cost: float = 1
-    ) -> Token:
-        """The request's token.
+    def require(self, headers: Iterable[tuple[bytes, bytes]], needed: Capability) -> Token:
+        """The request's token, which pays for one request.
 
         Args:
             headers: the request's.
             needed: what the request does.
-            cost: requests that it counts for.
 
         Raises:
             Problem: 401, 403, 429; 503 while the tokens are unknown.
@@ -51,12 +48,15 @@ class Access:
                 "not_allowed",
                 f"the token {token.name!r} has the role {token.role}, which may not {needed}",
             )
-        self.charge(token, cost)
+        self._charge(token, 1, taken=0)
         return token
 
-    def charge(self, token: Token, cost: float) -> None:
-        """Count the request against the token's rate. Raises Problem 429."""
-        wait = self._limits.take(token, time.monotonic(), cost) if self._limits else 0.0
+    def charge_batch(self, token: Token, orders: int) -> None:
+        """Have the token, which ``require`` gave, pay for this many requests. Raises Problem 429."""
+        self._charge(token, orders, taken=1)
+
+    def _charge(self, token: Token, cost: int, *, taken: int) -> None:
+        wait = self._limits.take(token, time.monotonic(), cost, taken=taken)
         if wait:
             raise Problem(
                 429,

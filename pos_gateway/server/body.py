@@ -1,11 +1,11 @@
 """Reads a request's body: all of it, or a problem. ``uvicorn_internals.py`` bounds its time."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any
 
 from pos_gateway.server.problems import Problem
 
-Scope = dict[str, Any]
+Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
@@ -26,6 +26,14 @@ def header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
                 raise Problem(400, "repeated_header", f"the header {name.decode()} comes twice")
             found = value
     return found
+
+
+def has_body(scope: Scope) -> bool:
+    """Whether the request comes with a body; a chunked one may be empty."""
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and int(value) > 0)
+        for name, value in scope["headers"]
+    )
 
 
 async def read_body(

@@ -118,6 +118,7 @@ class Site:
             PendingMigration, SchemaTooNew, SQLAlchemyError: the database cannot be used.
         """
         require_current(self.database)
+        self._splits.split()  # waits for the first one: no request may
         self.tokens.refresh()
         threading.Thread(target=self._refresh, name="tokens", daemon=True).start()
         self._loop_turn.start()

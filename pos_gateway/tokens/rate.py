@@ -26,7 +26,7 @@ class RateLimit:
         self._rate = rate
         self._full_at = float("-inf")
 
-    def take(self, now: float, cost: float = 1) -> float:
+    def take(self, now: float, cost: float = 1, *, taken: float = 0) -> float:
         """Take this much, and return 0.0; or take nothing, and return the seconds to wait.
 
         What costs more than the bucket holds (a batch) passes while it is full, and those after it
@@ -35,12 +35,13 @@ class RateLimit:
         Args:
             now: monotonic seconds.
             cost: requests that this one counts for.
+            taken: how many of them were taken when it began, before its cost was known.
         """
-        seconds = cost / self._rate
+        seconds, before = cost / self._rate, taken / self._rate
         wait = self._full_at - now - max(0.0, BURST - seconds)
-        if wait > _ROUNDING:
+        if wait - before > _ROUNDING:
             return wait
-        self._full_at = max(self._full_at, now) + seconds
+        self._full_at = max(self._full_at, now) + seconds - before
         return 0.0
 
     def is_idle(self, now: float) -> bool:
@@ -60,7 +61,7 @@ class RateLimits:
         self._lock = threading.Lock()
         self._limits: dict[str, RateLimit] = {}
 
-    def take(self, token: Token, now: float, cost: float = 1) -> float:
+    def take(self, token: Token, now: float, cost: float = 1, *, taken: float = 0) -> float:
         """``RateLimit.take`` of this token's limit."""
         with self._lock:
             limit = self._limits.get(token.digest)
@@ -69,7 +70,7 @@ class RateLimits:
                     self._drop_idle(now)
                 limit = RateLimit(token.rate or self._default)
                 self._limits[token.digest] = limit
-            return limit.take(now, cost)
+            return limit.take(now, cost, taken=taken)
 
     def _drop_idle(self, now: float) -> None:
         kept = {each: limit for each, limit in self._limits.items() if not limit.is_idle(now)}

@@ -140,6 +140,20 @@ FAULTS = [
         "rate::in_no_span_passes_more",
     ),
     Fault(
+        "what a request took before counts",
+        "tokens/rate",
+        "+ seconds - before",
+        "+ seconds",
+        "rate::a_batch_whose_first",
+    ),
+    Fault(
+        "what a request took before does not keep it out",
+        "tokens/rate",
+        "if wait - before > _ROUNDING:",
+        "if wait > _ROUNDING:",
+        "rate::a_batch_whose_first",
+    ),
+    Fault(
         "the wait is enough",
         "tokens/rate",
         "            return wait\n",

@@ -86,6 +86,27 @@ def test_a_batch_above_the_rate_passes_when_the_bucket_is_full_and_is_paid_for_a
     assert limit.take(UP + 9.6, 1_000) > 0.0
 
 
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(rates, costs, st.lists(gaps, max_size=3), gaps)
+def test_a_batch_whose_first_request_was_taken_early_pays_as_if_at_once(
+    rate: int, cost: int, before: list[float], read: float
+) -> None:
+    """The bucket fills meanwhile, and no further than it can."""
+    early, late, now = RateLimit(rate), RateLimit(rate), UP
+    for gap in before:
+        now += gap
+        assert early.take(now) == late.take(now)
+    if early.take(now) == 0.0:
+        wait, expected = early.take(now, cost, taken=1), late.take(now, cost)
+        assert (wait > 0) == (expected > 0)
+        if not wait:
+            assert abs(early._full_at - late._full_at) < 1e-6
+    slow = RateLimit(rate)
+    slow.take(now)
+    assert slow.take(now + read, cost, taken=1) == 0.0
+    assert slow._full_at <= max(now + read, now + 1 / rate) + (cost - 1) / rate + 1e-6
+
+
 def test_each_token_has_its_limit() -> None:
     limits = RateLimits(default=2)
     slow, fast = a_token("slow", 1), a_token("fast")
