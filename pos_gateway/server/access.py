@@ -1,14 +1,16 @@
 """Who asks, whether it may, and how often: every route but health asks here first."""
 
+import asyncio
 import time
-from collections.abc import Iterable
+from collections import Counter
 
 import structlog
 
-from pos_gateway.server.body import header
+from pos_gateway.server.body import Scope, header
 from pos_gateway.server.problems import Problem
+from pos_gateway.tokens.audit import TokenAudit
 from pos_gateway.tokens.rate import RateLimits
-from pos_gateway.tokens.token import Capability, Token, is_well_formed
+from pos_gateway.tokens.token import Capability, Role, Token, is_well_formed
 from pos_gateway.tokens.tokens import Tokens
 
 log = structlog.get_logger(__name__)
@@ -17,6 +19,10 @@ _BEARER = b"bearer "
 _CHALLENGE = {"www-authenticate": 'Bearer realm="pos-gateway"'}
 #: Longest header that is read: a token has 53 characters.
 _LONGEST = 256
+#: Longest text of an address; a proxy may have passed on something else.
+_LONGEST_ADDRESS = 45
+#: Seconds between two lines of the log about refused tokens, and the clients that are told apart.
+_LOG_EVERY, _MOST_CLIENTS = 1.0, 1000
 
 
 class Access:
@@ -25,35 +31,59 @@ class Access:
     Args:
         tokens: the valid ones.
         limits: the tokens' rate limits.
+        audit: of what their holders do.
     """
 
-    def __init__(self, tokens: Tokens, limits: RateLimits) -> None:
+    def __init__(self, tokens: Tokens, limits: RateLimits, audit: TokenAudit) -> None:
         self._tokens = tokens
         self._limits = limits
+        self._audit = audit
+        self._refusals = _Refusals()
 
-    def require(self, headers: Iterable[tuple[bytes, bytes]], needed: Capability) -> Token:
+    def require(self, scope: Scope, needed: Capability) -> Token:
         """The request's token, which pays for one request.
 
         Args:
-            headers: the request's.
+            scope: the request's.
             needed: what the request does.
 
         Raises:
             Problem: 401, 403, 429; 503 while the tokens are unknown.
         """
-        token = self._find(header(headers, b"authorization"))
-        if not token.role.allows(needed):
-            raise Problem(
-                403,
-                "not_allowed",
-                f"the token {token.name!r} has the role {token.role}, which may not {needed}",
-            )
+        name = None
+        try:
+            token = self._find(header(scope["headers"], b"authorization"))
+            name = token.name
+            self._require_role(token, needed)
+        except Problem as problem:
+            if problem.status in (401, 403):
+                self._refusals.add(_client(scope), problem.status, name)
+            raise
         self._charge(token, 1, taken=0)
         return token
 
     def charge_batch(self, token: Token, orders: int) -> None:
         """Have the token, which ``require`` gave, pay for this many requests. Raises Problem 429."""
         self._charge(token, orders, taken=1)
+
+    def acted(self, token: Token, scope: Scope, what: str, merchant_id: str, order_id: str) -> None:
+        """Have the audit say what the request does."""
+        self._audit.note(token, what, _client(scope), merchant_id=merchant_id, order_id=order_id)
+
+    def revealed(
+        self, token: Token, scope: Scope, what: str, merchant_id: str = "", order_id: str = ""
+    ) -> None:
+        """The same of personal data, if it is an operator who sees it: a backend has sent it."""
+        if token.role is Role.OPERATOR:
+            self.acted(token, scope, what, merchant_id, order_id)
+
+    def _require_role(self, token: Token, needed: Capability) -> None:
+        if not token.role.allows(needed):
+            raise Problem(
+                403,
+                "not_allowed",
+                f"the token {token.name!r} has the role {token.role}, which may not {needed}",
+            )
 
     def _charge(self, token: Token, cost: int, *, taken: int) -> None:
         wait = self._limits.take(token, time.monotonic(), cost, taken=taken)
@@ -85,3 +115,33 @@ class Access:
         if self._tokens.is_empty:
             detail += "; there is no token yet: pos-gateway tokens create NAME --role backend"
         return Problem(401, "unauthorized", detail, headers=_CHALLENGE)
+
+
+class _Refusals:
+    """Logs refused tokens: a line a second at most, so that guessing is seen, and fills no log."""
+
+    def __init__(self) -> None:
+        self._clients: Counter[str] = Counter()
+        self._count = 0
+
+    def add(self, client: str, status: int, token: str | None) -> None:
+        if self._count == 0:
+            asyncio.get_running_loop().call_later(_LOG_EVERY, self._log)
+        self._count += 1
+        self._last = {"status": status, "token": token}
+        if client in self._clients or len(self._clients) < _MOST_CLIENTS:
+            self._clients[client] += 1
+
+    def _log(self) -> None:
+        """With the client that had most refusals, and the last one's status."""
+        [(client, _)] = self._clients.most_common(1)
+        count, clients = self._count, len(self._clients)
+        log.warning("token.refused", client=client, count=count, clients=clients, **self._last)
+        self._clients.clear()
+        self._count = 0
+
+
+def _client(scope: Scope) -> str:
+    """The client's address."""
+    client = scope.get("client")
+    return str(client[0])[:_LONGEST_ADDRESS] if client else ""

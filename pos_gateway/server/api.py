@@ -69,16 +69,20 @@ def application(
     _report_problems(app)
 
     async def reader_of(request: Request) -> Token:
-        return access.require(request.headers.raw, Capability.READ)
+        return access.require(request.scope, Capability.READ)
 
     # As a dependency it is asked for before the parameters are looked at.
     Reader = Annotated[Token, Depends(reader_of)]  # noqa: N806
 
     @app.get("/v1/merchants/{merchant_id}/orders/{order_id}", tags=["orders"])
-    async def show_order(token: Reader, merchant_id: MerchantId, order_id: OrderId) -> Response:
+    async def show_order(
+        request: Request, token: Reader, merchant_id: MerchantId, order_id: OrderId
+    ) -> Response:
         """An order's state, attempts and events."""
         reveal = token.role.allows(Capability.REVEAL)
-        return _json(await reading(lambda: orders.show(merchant_id, order_id, reveal=reveal)))
+        found = await reading(lambda: orders.show(merchant_id, order_id, reveal=reveal))
+        access.revealed(token, request.scope, "orders.reveal", merchant_id, order_id)
+        return _json(found)
 
     @app.post("/v1/merchants/{merchant_id}/orders/{order_id}/cancel", tags=["orders"])
     async def cancel_order(
@@ -98,6 +102,7 @@ def application(
     ) -> Response:
         """The events behind a position, in order; ``wait`` seconds for one if there is none."""
         require_parameters(request.scope["query_string"], ("after", "limit", "wait"))
+        access.revealed(token, request.scope, "events.reveal")
         page = following.page(after, limit, wait)
         found = await (_while_connected(request, page) if wait else page)
         last = found[-1].position if found else after

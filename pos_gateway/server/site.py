@@ -40,6 +40,7 @@ from pos_gateway.server.submitting import SubmitRoutes
 from pos_gateway.server.waiting_callbacks import WaitingCallbacks
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry.port import MetricsPort
+from pos_gateway.tokens.audit import TokenAudit
 from pos_gateway.tokens.rate import RateLimits
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.tokens import REFRESH_EVERY, Tokens
@@ -56,6 +57,7 @@ class Site:
         vault = Vault(settings.secret_keys)
         payloads = Payloads(vault)
         self.tokens = Tokens(TokenStore(self.database, clock), clock)
+        self.audit = TokenAudit(self.database, clock)
         limits = RateLimits(settings.http_rate or inf)
         self.intake = Intake(
             Publisher(settings.broker_url), Submissions(self.database, payloads), clock
@@ -75,7 +77,7 @@ class Site:
             adapters(), ledger, self._callback_merchants, intake, self._callback_reading
         )
         self.following = Following(self._read_events, self._last_position)
-        access = Access(self.tokens, limits)
+        access = Access(self.tokens, limits, self.audit)
         submission = SubmitRoutes(
             access,
             InFlight(settings.http_in_flight),
@@ -137,6 +139,7 @@ class Site:
         self._callback_reading.close()
         self._callback_writer.close()
         self.tokens.flush()
+        self.audit.write()
         self.metrics_port.stop()
         self.database.dispose()
 
@@ -152,6 +155,7 @@ class Site:
         while not self._stopping.wait(REFRESH_EVERY):
             self.tokens.refresh()
             self._callback_merchants.refresh()
+            self.audit.write()
 
     async def _read_events(self, after: int, most: int) -> Sequence[Event]:
         return await self.reading(lambda: page_of(self._behind, after, most))

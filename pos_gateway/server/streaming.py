@@ -39,10 +39,11 @@ class Streaming:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client goes, or this process stops. Raises Problem before."""
-        token = self._access.require(scope["headers"], Capability.READ)
+        token = self._access.require(scope, Capability.READ)
         after = _position(scope)
         if after is None:
             after = await self._following.last()
+        self._access.revealed(token, scope, "events.reveal")
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         gone = asyncio.ensure_future(disconnected(receive))
         metrics.http_streams.inc()

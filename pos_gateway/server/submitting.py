@@ -82,7 +82,7 @@ class SubmitRoutes:
 
     async def submit(self, scope: Scope, receive: Receive) -> JsonReply:
         """``POST /v1/orders``: 202 once the broker has stored it; 200 if it has ended."""
-        self._access.require(scope["headers"], Capability.SUBMIT)
+        self._access.require(scope, Capability.SUBMIT)
         with self._in_flight.reading() as count:
             body = await read_body(
                 scope,
@@ -99,7 +99,7 @@ class SubmitRoutes:
 
     async def submit_batch(self, scope: Scope, receive: Receive) -> JsonReply:
         """``POST /v1/orders/batch``: 207, and a result for each order, in order."""
-        token = self._access.require(scope["headers"], Capability.SUBMIT)
+        token = self._access.require(scope, Capability.SUBMIT)
         with self._in_flight.reading() as count:
             body = await read_body(
                 scope, receive, BATCH_BYTES, content_types=_BATCH_TYPES, count=count
@@ -115,9 +115,10 @@ class SubmitRoutes:
         self, scope: Scope, receive: Receive, merchant_id: str, order_id: str
     ) -> JsonReply:
         """``POST …/cancel``: 202 once the broker has stored the request."""
-        self._access.require(scope["headers"], Capability.SUBMIT)
+        token = self._access.require(scope, Capability.SUBMIT)
         request = await self._cancel_request(scope, receive, merchant_id, order_id)
         with self._in_flight.taking():
+            self._access.acted(token, scope, "orders.cancel", merchant_id, order_id)
             key = home_of(merchant_id, self._split())
             message = wire.cancel_message(order_id, request.to_json(), routing_key=key)
             posted = Posted(message.following(_trace(scope)))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import requests
 from kombu import Connection
-from sqlalchemy import insert, update
+from sqlalchemy import insert, select, update
 
 from pos_gateway.broker.topology import orders_queue
 from pos_gateway.database.engine import open_database
-from pos_gateway.database.schema import orders
+from pos_gateway.database.schema import audit, orders
 from pos_gateway.tokens.token import Role
 from tests.server.lab import SOON, Server, order, token_for
 
@@ -169,6 +169,25 @@ def test_a_cancel_request_is_taken_for_an_order_that_is_not_there_yet(
     [[request], *_] = json.loads(message.body)
     assert (request["order_id"], request["merchant_id"]) == (order_id, "m1")
     assert server.get(f"/v1/merchants/m1/orders/{order_id}").status_code == 404
+
+
+def test_a_cancel_request_is_soon_in_the_audit(
+    server: Server, module_database: str, order_id: str
+) -> None:
+    server.post(f"/v1/merchants/m1/orders/{order_id}/cancel")
+    engine = open_database(module_database)
+    query = select(audit.c.operator, audit.c.what, audit.c.details).where(
+        audit.c.order_id == order_id
+    )
+    until = datetime.now(UTC) + timedelta(seconds=SOON)
+    found = None
+    while found is None:  # written every two seconds
+        assert datetime.now(UTC) < until
+        with engine.connect() as connection:
+            found = connection.execute(query).one_or_none()
+    engine.dispose()
+    assert found.operator.startswith("backend-")
+    assert (found.what, found.details) == ("orders.cancel", "over HTTP, from 127.0.0.1")
 
 
 def test_ids_with_slashes_and_percents_are_taken_as_they_are(

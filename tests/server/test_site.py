@@ -24,12 +24,13 @@ def test_it_is_not_ready_before_the_tokens_are_known(server: Inside) -> None:
     assert asyncio.run(server.ask("GET", "/readyz")).status == 200
 
 
-def test_last_uses_are_written_as_it_stops(server: Inside) -> None:
+def test_last_uses_and_the_audit_are_written_as_it_stops(server: Inside) -> None:
     token = server.token(Role.OPERATOR)
     assert asyncio.run(server.ask("GET", "/v1/events", token)).status == 200
     assert [each.used_at for each in server.store.list()] == [None]
     server.site.stop()
     assert [each.used_at is None for each in server.store.list()] == [False]
+    assert [each[1] for each in server.audited()] == ["events.reveal"]
 
 
 def test_no_request_waits_for_the_first_canary_split(

@@ -1,0 +1,54 @@
+"""The audit of what tokens do over HTTP: a line of the log at once, and one of the table soon."""
+
+from collections import deque
+from typing import Any
+
+import structlog
+from sqlalchemy import Engine, insert
+
+from pos_gateway.database.schema import audit
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.tokens.token import Token
+
+log = structlog.get_logger(__name__)
+
+#: Most lines that wait for the database; beyond it they are in the log alone.
+MOST = 10_000
+
+
+class TokenAudit:
+    """Takes lines without blocking, and writes them together. Safe from threads.
+
+    The server calls ``write`` as often as it reads the tokens, on the same thread.
+    """
+
+    def __init__(self, engine: Engine, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._lines: deque[dict[str, Any]] = deque(maxlen=MOST)
+        self._is_away = False
+
+    def note(
+        self, token: Token, what: str, client: str, *, merchant_id: str = "", order_id: str = ""
+    ) -> None:
+        """Record that the token's holder did this."""
+        about = {"merchant_id": merchant_id, "order_id": order_id}
+        log.info("token.acted", token=token.name, what=what, client=client, **about)
+        line = {"at": self._clock.now().timestamp(), "operator": token.name, "what": what, **about}
+        self._lines.append({**line, "details": f"over HTTP, from {client}"})
+
+    def write(self) -> None:
+        """Write the lines that wait. Never raises: while the database is away they stay."""
+        lines = [self._lines.popleft() for _ in range(len(self._lines))]
+        if not lines:
+            return
+        try:
+            with self._engine.begin() as connection:
+                connection.execute(insert(audit), lines)
+        except Exception as error:  # noqa: BLE001  (any failure: the next call tries again)
+            self._lines.extendleft(reversed(lines))
+            if not self._is_away:
+                log.warning("audit.unavailable", error=str(error))
+            self._is_away = True
+        else:
+            self._is_away = False
