@@ -212,6 +212,11 @@ class Settings(BaseModel):
         description="Requests a second of a token that has no rate of its own, in each HTTP server; an"
         " order of a batch counts as one. 0: no limit.",
     )
+    trusted_proxies: Annotated[str, _listing(networks)] = Field(
+        "",
+        description="Addresses and networks of the proxies in front of the HTTP server, whose"
+        " `X-Forwarded-For` and `X-Forwarded-Proto` say who the client is: 10.1.2.3, 10.4.0.0/16",
+    )
     remote_control: bool = Field(
         False, description="Let `celery inspect` and `celery control` reach this worker."
     )

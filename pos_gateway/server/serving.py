@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 import uvicorn
 
+from pos_gateway.runtime.addresses import networks
 from pos_gateway.server.site import Site
 from pos_gateway.server.uvicorn_internals import HttpServer, Loop, Protocol
 
@@ -64,6 +65,7 @@ async def _serve(
 
 
 def _config(site: Site, certificate: Path | None, key: Path | None) -> uvicorn.Config:
+    proxies = [str(each) for each in networks(site.settings.trusted_proxies)]
     limits = {"max_connections": _allowed(site.settings.http_connections), "idle": {}}
     return uvicorn.Config(
         site.app,
@@ -72,7 +74,8 @@ def _config(site: Site, certificate: Path | None, key: Path | None) -> uvicorn.C
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,

@@ -326,6 +326,27 @@ FAULTS = [
         "access::after_retry_after",
     ),
     Fault(
+        "no proxy is believed by default",
+        "server/serving",
+        "        proxy_headers=bool(proxies),\n        forwarded_allow_ips=proxies,\n",
+        "        proxy_headers=True,\n        forwarded_allow_ips=proxies or None,\n",
+        "proxies::other_proxies_are_not_believed",
+    ),
+    Fault(
+        "a trusted proxy is believed",
+        "server/serving",
+        "        proxy_headers=bool(proxies),\n",
+        "        proxy_headers=False,\n",
+        "proxies::the_client_is_the_last_address",
+    ),
+    Fault(
+        "what a proxy says is cut",
+        "server/access",
+        "str(client[0])[:_LONGEST_ADDRESS]",
+        "str(client[0])",
+        "proxies::taken_for_none_of_a_proxy",
+    ),
+    Fault(
         "the client's token is not replaced by ~/.netrc",
         CLIENT,
         "                    auth=self._bearer,",

@@ -32,6 +32,8 @@ def test_what_is_wrong_is_a_sentence(database_url: str, tmp_path: Path) -> None:
     for host in ("", " "):
         done = program.run("serve", "--host", host, "--port", "0")
         assert done.returncode == 2 and "should be an address" in done.stderr
+    done = program.run("serve", POS_GATEWAY_TRUSTED_PROXIES="10.0.0.1/8, proxy")
+    assert done.returncode == 78 and "POS_GATEWAY_TRUSTED_PROXIES" in done.stderr
 
 
 def test_an_encrypted_key_is_named_and_asked_for_no_passphrase(
