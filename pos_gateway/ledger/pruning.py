@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.database.schema import events, orders, pipeline
+from pos_gateway.database.schema import audit, events, orders, pipeline
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.callbacks import prune_callbacks
 from pos_gateway.ledger.states import FINAL, State
@@ -110,7 +110,7 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
     An order has ended once its ``deliver_by`` has passed too, and its cancel request is terminal,
     or was never answered and its ``deliver_by`` was before this moment: its message is lost. Each batch
     reads a bounded number of rows; yields how many it has emptied and removed. What the HTTP server
-    wrote of older orders and callbacks goes, too, uncounted.
+    wrote of older orders and callbacks goes, too, uncounted, and what programs did in the audit.
 
     Raises:
         LedgerUnavailable: the database is away.
@@ -126,9 +126,26 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
             yield emptied.rowcount, removed.rowcount
     except SQLAlchemyError as error:
         raise LedgerUnavailable(str(error)) from error
-    for prune_others in (prune_submissions, prune_callbacks):
+    for prune_others in (prune_submissions, prune_callbacks, _prune_audit):
         for _ in prune_others(engine, before, batch):
             yield 0, 0
+
+
+def _prune_audit(engine: Engine, before: float, batch: int) -> Iterator[int]:
+    """Remove what programs did, which is a line an order at worst; what people did stays."""
+    by_program = or_(audit.c.what == "orders.cancel", audit.c.what.startswith("callback."))
+    old = select(audit.c.id).where(by_program, audit.c.at < before).order_by(audit.c.id)
+    try:
+        while True:
+            with engine.begin() as connection:
+                ids = connection.scalars(old.limit(batch)).all()
+                if ids:
+                    connection.execute(delete(audit).where(audit.c.id.in_(ids)))
+            if not ids:
+                return
+            yield len(ids)
+    except SQLAlchemyError as error:
+        raise LedgerUnavailable(str(error)) from error
 
 
 def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequence[Any]]:

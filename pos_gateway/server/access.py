@@ -123,20 +123,29 @@ class _Refusals:
     def __init__(self) -> None:
         self._clients: Counter[str] = Counter()
         self._count = 0
+        #: The last one's status, and the name of its token, if that is known.
+        self._last: tuple[int, str | None] = 0, None
 
     def add(self, client: str, status: int, token: str | None) -> None:
         if self._count == 0:
             asyncio.get_running_loop().call_later(_LOG_EVERY, self._log)
         self._count += 1
-        self._last = {"status": status, "token": token}
+        self._last = status, token
         if client in self._clients or len(self._clients) < _MOST_CLIENTS:
             self._clients[client] += 1
 
     def _log(self) -> None:
         """With the client that had most refusals, and the last one's status."""
         [(client, _)] = self._clients.most_common(1)
-        count, clients = self._count, len(self._clients)
-        log.warning("token.refused", client=client, count=count, clients=clients, **self._last)
+        status, token = self._last
+        log.warning(
+            "token.refused",
+            client=client,
+            clients=len(self._clients),
+            count=self._count,
+            status=status,
+            token=token,
+        )
         self._clients.clear()
         self._count = 0
 

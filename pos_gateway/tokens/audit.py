@@ -32,10 +32,24 @@ class TokenAudit:
         self, token: Token, what: str, client: str, *, merchant_id: str = "", order_id: str = ""
     ) -> None:
         """Record that the token's holder did this."""
-        about = {"merchant_id": merchant_id, "order_id": order_id}
-        log.info("token.acted", token=token.name, what=what, client=client, **about)
-        line = {"at": self._clock.now().timestamp(), "operator": token.name, "what": what, **about}
-        self._lines.append({**line, "details": f"over HTTP, from {client}"})
+        log.info(
+            "token.acted",
+            token=token.name,
+            what=what,
+            client=client,
+            merchant_id=merchant_id,
+            order_id=order_id,
+        )
+        self._lines.append(
+            {
+                "at": self._clock.now().timestamp(),
+                "operator": token.name,
+                "what": what,
+                "merchant_id": merchant_id,
+                "order_id": order_id,
+                "details": f"over HTTP, from {client}",
+            }
+        )
 
     def write(self) -> None:
         """Write the lines that wait. Never raises: while the database is away they stay."""

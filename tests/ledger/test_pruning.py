@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, insert, select
 
+from pos_gateway.database.schema import audit
 from pos_gateway.ledger.pruning import TOMBSTONE, UNSEEN, present, prune_orders
 from pos_gateway.ledger.states import FINAL, Action, Key, State
 from tests.ledger.lab import DAY, Rows, Worker, claimed, without_event
@@ -69,3 +70,18 @@ def test_an_order_that_was_cancelled_and_never_arrived_stays_cancelled_for_a_yea
     assert len(rows.orders()) == 2
     list(prune_orders(engine, DAY + 10 + TOMBSTONE + UNSEEN))
     assert rows.orders() == []
+
+
+def test_what_programs_did_is_pruned_from_the_audit_and_what_people_did_stays(
+    engine: Engine,
+) -> None:
+    row = {"operator": "x", "merchant_id": "m", "order_id": "o", "details": ""}
+    done = ("orders.cancel", "orders.reveal", "callback.accepted", "callbacks", "resolve")
+    with engine.begin() as connection:
+        lines = [{**row, "what": what, "at": at} for at in (DAY, DAY + 9) for what in done]
+        connection.execute(insert(audit), lines)
+    list(prune_orders(engine, DAY + 1, batch=1))
+    with engine.connect() as connection:
+        left = connection.execute(select(audit.c.what, audit.c.at).order_by(audit.c.id)).all()
+    assert [what for what, at in left if at == DAY] == ["orders.reveal", "callbacks", "resolve"]
+    assert [what for what, at in left if at != DAY] == list(done)
