@@ -30,6 +30,7 @@ from urllib.parse import quote, urlsplit
 import requests
 from pydantic import SecretStr
 from pydantic_core import from_json, to_json
+from urllib3.exceptions import DecodeError, HTTPError, InvalidHeader
 
 from pos_gateway import __version__
 from pos_gateway.domain.errors import (
@@ -42,7 +43,7 @@ from pos_gateway.domain.errors import (
     PosGatewayError,
     Unauthorized,
 )
-from pos_gateway.domain.http_limits import BATCH, BATCH_BYTES, LONGEST_WAIT, PAGE
+from pos_gateway.domain.http_limits import BATCH, BATCH_BYTES, LONGEST_WAIT, PAGE, REPLY_BYTES
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.record import WHOLE, identifier
 from pos_gateway.domain.trace_context import TraceContext
@@ -50,6 +51,13 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.settings import PREFIX, setting
 from pos_gateway.telemetry.program_span import program_span
+from pos_gateway.transport.urllib3_internals import (
+    ReplyTooLarge,
+    content_of,
+    deadline,
+    new_session,
+    send,
+)
 
 __all__ = ["HttpOrderClient", "SubmitResult"]
 
@@ -61,8 +69,6 @@ _PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 #: Most seconds to connect. Of a try that has less time in all, a third.
 _CONNECT = 5.0
-#: Bytes of a reply after which its deadline is looked at.
-_CHUNK = 16 * 1024
 #: Visible ASCII: anything else would not go into a header, or end it.
 _VISIBLE = range(0x21, 0x7F)
 
@@ -96,7 +102,8 @@ class HttpOrderClient:
         verify: whether to check the server's certificate, or the PEM file of its authority.
         clock, sleep: time, for tests.
         session: the program's own, with its proxies, adapters or client certificate. Every thread
-            uses it, ``close`` leaves it open, and a fork needs another one.
+            uses it, ``close`` leaves it open, and a fork needs another one. Its adapters count
+            ``timeout`` in their way: requests' for each receive, and each address of the host.
 
     Raises:
         InvalidSettings: neither is given, or one is invalid.
@@ -118,7 +125,8 @@ class HttpOrderClient:
         self._timeout = timeout
         self._verify = _verification(verify)
         self._clock, self._sleep = clock, sleep
-        self._sessions = _Sessions(session)
+        verifies = self._verify is not False
+        self._sessions = _Sessions(session, lambda: new_session(self._url, verify=verifies))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._url!r})"
@@ -314,30 +322,18 @@ class HttpOrderClient:
         """One request. Its errors are values: chained, they would show the request's headers."""
         left = max(0.05, until - self._clock.monotonic())
         connect = min(_CONNECT, left / 3)
+        request = requests.Request(
+            method, self._url + path, headers=dict(headers), data=body, auth=self._bearer
+        )
         try:
             with (
                 self._sessions.one() as session,
-                session.request(
-                    method,
-                    self._url + path,
-                    data=body,
-                    headers=dict(headers),
-                    auth=self._bearer,
-                    timeout=(connect, left - connect),
-                    verify=self._verify,
-                    # The gateway has none. Followed, one would turn a POST into a GET without the
-                    # order, whose 200 would look like a taken order.
-                    allow_redirects=False,
-                    stream=True,
-                ) as reply,
+                deadline(left),
+                send(session, request, (connect, left - connect), self._verify) as reply,
             ):
-                content = bytearray()
-                for chunk in reply.iter_content(_CHUNK):
-                    content += chunk
-                    if self._clock.monotonic() >= until:
-                        return _NoReply("its reply takes too long")
-                return _Reply(reply.status_code, reply.headers, bytes(content))
-        except OSError as error:  # requests' errors are such
+                content = content_of(reply, REPLY_BYTES)
+                return _Reply(reply.status_code, reply.headers, content)
+        except (OSError, HTTPError) as error:  # requests' are OSErrors; some of urllib3's pass it
             return _no_reply(error)
 
     def _asked_for(self, reply: "_Reply") -> float:
@@ -361,10 +357,8 @@ class HttpOrderClient:
             return content
         if _is_problem(content) and not 200 <= reply.status < 300:
             raise _error(content)
-        raise PosGatewayError(
-            f"{self._named()}: it is not the gateway that replied {reply.status}"
-            f"{_described(reply)}; check the URL ({PREFIX}HTTP_URL), and what is in between"
-        )
+        why = _not_the_gateway(f"replied {reply.status}{_described(reply)}")
+        raise PosGatewayError(f"{self._named()}: {why}")
 
     def _named(self) -> str:
         return f"the server at {mask_url(self._url)}"
@@ -387,8 +381,11 @@ class _Bearer:
 class _Sessions:
     """The sessions that no call uses at present. Safe from threads: a list's methods are."""
 
-    def __init__(self, given: requests.Session | None) -> None:
+    def __init__(
+        self, given: requests.Session | None, make: Callable[[], requests.Session]
+    ) -> None:
         self._given = given
+        self._make = make
         self._idle: list[requests.Session] = []
         self._process = os.getpid()
         self.is_closed = False
@@ -413,7 +410,7 @@ class _Sessions:
         try:
             return self._idle.pop()
         except IndexError:
-            return requests.Session()
+            return self._make()
 
     def close(self) -> None:
         """Close them, and each other one when its call ends."""
@@ -445,7 +442,11 @@ class _NoReply(NamedTuple):
 
 
 _JSON, _NDJSON = "application/json", "application/x-ndjson"
-_HEADERS = {"Accept": _JSON, "User-Agent": f"pos-gateway/{__version__}"}
+_HEADERS = {
+    "Accept": _JSON,
+    "Accept-Encoding": "identity",
+    "User-Agent": f"pos-gateway/{__version__}",
+}
 
 
 def _server(given: str | None) -> str:
@@ -617,13 +618,24 @@ def _result(order: Order, reply: Mapping[str, Any]) -> SubmitResult:
     return SubmitResult(order.order_id, reply["state"])
 
 
-def _no_reply(error: OSError) -> _NoReply:
+def _not_the_gateway(did: str) -> str:
+    remedy = f"check the URL ({PREFIX}HTTP_URL), and what is in between"
+    return f"it is not the gateway that {did}; {remedy}"
+
+
+def _no_reply(error: OSError | HTTPError) -> _NoReply:
     """Why there is none. Not requests' own words, which quote the URL."""
     causes = list(_causes(error))
     for each in causes:
-        if isinstance(each, ssl.SSLCertVerificationError):
-            why = f"its certificate is not trusted ({each.verify_message}); give its authority's"
-            return _NoReply(f"{why} PEM file as verify", may_come=False)
+        match each:
+            case ssl.SSLCertVerificationError(verify_message=message):
+                why = f"its certificate is not trusted ({message}); give its authority's PEM file"
+                return _NoReply(f"{why} as verify", may_come=False)
+            case ReplyTooLarge():
+                why = _not_the_gateway(f"replied more than {REPLY_BYTES} bytes")
+                return _NoReply(why, may_come=False)
+            case DecodeError() | InvalidHeader():
+                return _NoReply(_not_the_gateway("replied what is no HTTP"), may_come=False)
     if isinstance(error, ValueError):  # an invalid URL, header or proxy
         return _NoReply(f"it cannot be asked ({type(error).__name__})", may_come=False)
     return _NoReply(next(filter(None, map(_reason, causes)), type(error).__name__))
@@ -636,7 +648,7 @@ def _reason(error: BaseException) -> str | None:
             return "it does not accept the connection in time"
         case requests.Timeout() | TimeoutError():
             return "it does not reply in time"
-        case gaierror():
+        case gaierror() | UnicodeError():
             return "its host is unknown"
         case OSError(strerror=str(words)) if not isinstance(error, requests.RequestException):
             return f"it cannot be reached: {words.lower()}"

@@ -1,11 +1,14 @@
 """``pos-gateway doctor``: a server at ``POS_GATEWAY_HTTP_URL``, as a backend meets it."""
 
+import json
 import ssl
 from collections.abc import Iterator
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import requests
+from urllib3.exceptions import HTTPError
 
 from pos_gateway.cli.findings import Finding, fail, ok, warn
 from pos_gateway.domain.errors import InvalidSettings, PosGatewayError, Unauthorized
@@ -13,9 +16,10 @@ from pos_gateway.http_client import HttpOrderClient
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, shown
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.settings import DAY, Settings
+from pos_gateway.transport.urllib3_internals import content_of, deadline, new_session, send
 
-#: Seconds for each of the two requests.
-_TIMEOUT = 5.0
+#: Seconds for each of the two requests, and most bytes of the second one's reply.
+_TIMEOUT, _BYTES = 5.0, 64 * 1024
 #: Seconds by which clocks may differ: a reply's date has whole ones, and it was on its way.
 _CLOCKS = 10.0
 #: Days before its end that a certificate is to be replaced.
@@ -28,7 +32,7 @@ def check_server(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Iterator[Fi
         return
     name = f"server: {mask_url(settings.http_url)}"
     token = settings.token.get_secret_value() if settings.token else None
-    with requests.Session() as session:
+    with new_session(settings.http_url) as session:
         try:
             client = HttpOrderClient(settings.http_url, token, timeout=_TIMEOUT, session=session)
             client.find("doctor", "doctor")
@@ -52,12 +56,11 @@ def check_server(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Iterator[Fi
 def _read(session: requests.Session, url: str, name: str, clock: Clock) -> Iterator[Finding]:
     """What one of its replies says beside its content."""
     try:
-        with session.get(
-            f"{url}/readyz", timeout=_TIMEOUT, allow_redirects=False, stream=True
-        ) as reply:
+        request = requests.Request("GET", f"{url}/readyz")
+        with deadline(_TIMEOUT), send(session, request, (_TIMEOUT, _TIMEOUT)) as reply:
             certificate = _certificate(reply)
-            is_ready = _is_ready(reply)
-    except requests.RequestException as error:
+            is_ready = _is_ready(content_of(reply, _BYTES))
+    except (OSError, HTTPError) as error:  # requests' are OSErrors
         yield warn(f"{name}: {type(error).__name__} at its second request", "run doctor again")
         return
     now = clock.now()
@@ -67,8 +70,7 @@ def _read(session: requests.Session, url: str, name: str, clock: Clock) -> Itera
         ends = ssl.cert_time_to_seconds(certificate["notAfter"])
         if ends - now.timestamp() < _RENEW * DAY:
             yield warn(f"{name}: its certificate ends at {shown(ends)}", "replace it")
-    date = reply.headers.get("Date")
-    ahead = (parsedate_to_datetime(date) - now).total_seconds() if date else 0.0
+    ahead = _ahead(reply.headers.get("Date", ""), now)
     if abs(ahead) > _CLOCKS:
         yield warn(
             f"{name}: its clock is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this "
@@ -77,15 +79,23 @@ def _read(session: requests.Session, url: str, name: str, clock: Clock) -> Itera
         )
 
 
+def _ahead(date: str, now: datetime) -> float:
+    """The seconds by which a reply's clock is ahead; 0: a proxy has left its date out, or broken."""
+    try:
+        return (parsedate_to_datetime(date) - now).total_seconds()
+    except (ValueError, TypeError, OverflowError):
+        return 0.0
+
+
 def _certificate(reply: requests.Response) -> Any:
     """None over plain HTTP."""
-    tls = getattr(reply.raw.connection, "sock", None)
-    return tls.getpeercert() if isinstance(tls, ssl.SSLSocket) else None
+    certificate_of = getattr(getattr(reply.raw.connection, "sock", None), "getpeercert", None)
+    return certificate_of and certificate_of()
 
 
-def _is_ready(reply: requests.Response) -> bool | None:
+def _is_ready(content: bytes) -> bool | None:
     """None: a proxy does not let the page through."""
     try:
-        return bool(reply.json()["ready"])
-    except (ValueError, KeyError, TypeError):
+        return bool(json.loads(content)["ready"])
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -14,6 +15,7 @@ from pos_gateway.settings import Settings
 from pos_gateway.tokens.token import new_token
 from tests.cli.conftest import Program
 from tests.server.lab import Server, migrated, serving
+from tests.server.scripted import Scripted, endless
 
 
 class Ahead(SystemClock):
@@ -71,6 +73,30 @@ def test_a_server_without_its_broker_takes_no_orders(database_url: str, tmp_path
     assert accepts.level is Level.OK
     assert lacks.level is Level.FAIL
     assert lacks.what == f"server: {server.url} takes no orders"
+
+
+UNKNOWN = (404, {}, b"""{"status": 404, "code": "unknown_order", "detail": "it is not known"}""")
+
+
+@pytest.mark.parametrize(
+    ("second", "warning"),
+    [
+        ((200, {"Date": "nonsense"}, b"<html>"), None),
+        ((200, {"Date": "Sat, 31 Jan 2026 11:00:00"}, b"[" * 60_000), None),
+        ((200, {"Date": "Sat, 31 Jan 2026 11:00:00 +99999999999999"}, b"{}"), None),
+        (endless(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 9000), "ReplyTooLarge at its second request"),
+    ],
+)
+def test_a_second_reply_that_is_a_proxys(second: Any, warning: str | None) -> None:
+    server = Scripted(UNKNOWN, second)
+    try:
+        accepts, *others = found(server.url, new_token())
+    finally:
+        server.close()
+    assert accepts.level is Level.OK
+    assert [each.what for each in others] == (
+        [f"server: {server.url}: {warning}"] if warning else []
+    )
 
 
 @pytest.mark.parametrize(

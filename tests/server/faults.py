@@ -6,7 +6,7 @@
 from tests.planting import Fault, try_all
 
 FILE = "server/uvicorn_internals"
-CLIENT = "http_client"
+CLIENT, INTERNALS = "http_client", "transport/urllib3_internals"
 
 FAULTS = [
     Fault(
@@ -349,15 +349,15 @@ FAULTS = [
     Fault(
         "the client's token is not replaced by ~/.netrc",
         CLIENT,
-        "                    auth=self._bearer,",
+        ", auth=self._bearer",
         "",
         "http_client::netrc_does_not_replace_the_token",
     ),
     Fault(
         "the client follows no redirect",
-        CLIENT,
-        "allow_redirects=False",
-        "allow_redirects=True",
+        INTERNALS,
+        "session.get_adapter(url).send(",
+        "session.send(",
         "http_client::a_reply_that_is_not_the_gateways_is_told",
     ),
     Fault(
@@ -382,10 +382,10 @@ FAULTS = [
         "http_client::it_stops_in_time",
     ),
     Fault(
-        "a reply that trickles ends in time",
-        CLIENT,
-        "if self._clock.monotonic() >= until:\n                        return",
-        "if False:\n                        return",
+        "a reply that drips ends in time",
+        INTERNALS,
+        "        self.settimeout(_left())\n        return super().recv_into",
+        "        return super().recv_into",
         "http_client::a_server_that_does_not_reply_is_left_in_time",
     ),
     Fault(
@@ -436,6 +436,20 @@ FAULTS = [
         "if each.owners or each.waiting_since is not None",
         "if each.owners",
         "callback_groups::is_gone",
+    ),
+    Fault(
+        "a reply is read up to a limit",
+        INTERNALS,
+        "if len(content) > most:",
+        "if len(content) > 1 << 31:",
+        "http_client::a_reply_is_read_up_to_a_limit",
+    ),
+    Fault(
+        "a proxy of the environment is used for https alone",
+        INTERNALS,
+        'session.trust_env = urlsplit(url).scheme == "https"',
+        "",
+        "http_client::a_proxy_of_the_environment_is_used_for_https_alone",
     ),
 ]
 

@@ -1,11 +1,15 @@
 """An HTTP server in a thread that replies as it is told: well, badly, or not at all."""
 
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
+
+from tests.server.lab import SOON
 
 
 class Asked(NamedTuple):
@@ -38,7 +42,7 @@ class Scripted:
             def do_POST(self) -> None:
                 outer.reply(self)
 
-            do_GET = do_POST  # noqa: N815
+            do_GET = do_CONNECT = do_POST  # noqa: N815
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -86,12 +90,41 @@ def silence(handler: BaseHTTPRequestHandler) -> None:
     handler.close_connection = True
 
 
-def trickle(handler: BaseHTTPRequestHandler) -> None:
-    """A reply whose body goes on for as long as the client reads it."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(2**40))
-    handler.end_headers()
-    while True:
-        handler.wfile.write(b" " * 20_000)
+def drip(head: bytes, drop: bytes = b" ", pause: float = 0.05) -> Reply:
+    """A reply that goes on drop by drop, for longer than a test waits."""
+
+    def write(handler: BaseHTTPRequestHandler) -> None:
+        handler.close_connection = True
+        handler.wfile.write(head)
+        ends = time.monotonic() + SOON + 5
+        while time.monotonic() < ends:
+            handler.wfile.write(drop)
+            handler.wfile.flush()
+            time.sleep(pause)
+
+    return write
+
+
+def endless(head: bytes, part: bytes) -> Reply:
+    """A reply as fast as the client reads it, for as long."""
+    return drip(head, part, 0.0)
+
+
+def tunnel(handler: BaseHTTPRequestHandler) -> None:
+    """What a proxy does for CONNECT."""
+    host, _, port = handler.path.rpartition(":")
+    handler.close_connection = True
+    with socket.create_connection((host, int(port))) as server:
+        handler.wfile.write(b"HTTP/1.1 200 Connected\r\n\r\n")
         handler.wfile.flush()
-        time.sleep(0.01)
+        back = threading.Thread(target=_copy, args=(server, handler.connection), daemon=True)
+        back.start()
+        _copy(handler.connection, server)
+        back.join(SOON)
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)

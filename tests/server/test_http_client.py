@@ -1,6 +1,7 @@
 """The backend's client over HTTP: on a real server, and against one that is scripted."""
 
 import gc
+import gzip
 import json
 import logging
 import os
@@ -13,12 +14,13 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import requests
 import trustme
 
+from pos_gateway import http_client
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
     InvalidOrder,
@@ -27,13 +29,17 @@ from pos_gateway.domain.errors import (
     PosGatewayError,
     Unauthorized,
 )
+from pos_gateway.domain.http_limits import REPLY_BYTES
+from pos_gateway.events.hydration import LARGEST
 from pos_gateway.http_client import HttpOrderClient
+from pos_gateway.server.following import CHUNK, PAGE_BYTES
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.server.lab import SOON, Server, migrated, order, serving
-from tests.server.scripted import Scripted, nothing, silence, trickle
+from tests.server.scripted import Scripted, drip, endless, nothing, silence, tunnel
 
 TOKEN = "pgw_secret"
-TAKEN = (202, {}, json.dumps({"order_id": "o", "merchant_id": "m", "state": "submitted"}).encode())
+SUBMITTED = {"order_id": "o1", "merchant_id": "m1", "state": "submitted"}
+TAKEN = (202, {}, json.dumps(SUBMITTED).encode())
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -54,6 +60,22 @@ def scripted() -> Iterator[Callable[..., Scripted]]:
     yield make
     for each in servers:
         each.close()
+
+
+class Authority(NamedTuple):
+    """Certificates: its own, and a server's."""
+
+    pem: Path
+    context: ssl.SSLContext
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    made = trustme.CA()
+    made.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.issue_cert("127.0.0.1").configure_cert(context)
+    return Authority(tmp_path / "ca.pem", context)
 
 
 class Time:
@@ -81,6 +103,11 @@ def problem(status: int, code: str, detail: str = "it is so", **others: Any) -> 
 def refusal(status: int, code: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return status, named, json.dumps(problem(status, code)).encode()
+
+
+def part(order_id: str) -> dict[str, Any]:
+    """A batch's order that is taken."""
+    return {"status": 202, **SUBMITTED, "order_id": order_id}
 
 
 def replied(*parts: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
@@ -222,9 +249,16 @@ def test_it_stops_in_time(scripted: Callable[..., Scripted]) -> None:
     ("reply", "words"),
     [
         (silence, "does not reply in time"),
-        (trickle, "takes too long"),
         (nothing, "closed the connection"),
+        (drip(b"HTTP/1.1 202 OK\r\nContent-Length: 9000\r\n\r\n"), "does not reply in time"),
+        (
+            drip(b"HTTP/1.1 202 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+            "does not reply in time",
+        ),
+        (drip(b"HTTP/1.1 202 OK\r\nX: "), "does not reply in time"),
+        (drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "does not reply in time"),
     ],
+    ids=["silent", "gone", "body", "chunks", "header", "interim"],
 )
 def test_a_server_that_does_not_reply_is_left_in_time(
     scripted: Callable[..., Scripted], reply: Any, words: str
@@ -262,14 +296,40 @@ def test_a_reply_that_is_not_the_gateways_is_told(
     assert len(server.asked) == 4, "none is asked for twice, and no redirect followed"
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        endless(b"HTTP/1.1 202 OK\r\nContent-Length: 1099511627776\r\n\r\n", b" " * 65536),
+        endless(
+            b"HTTP/1.1 202 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            b"10000\r\n" + b" " * 65536 + b"\r\n",
+        ),
+        (202, {"Content-Encoding": "gzip"}, gzip.compress(b" " * (8 << 20))),
+    ],
+    ids=["long", "chunks", "compressed"],
+)
+def test_a_reply_is_read_up_to_a_limit(
+    scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch, reply: Any
+) -> None:
+    monkeypatch.setattr(http_client, "REPLY_BYTES", 1 << 20)
+    server = scripted(reply)
+    with pytest.raises(PosGatewayError, match="not the gateway that replied more than 1048576"):
+        HttpOrderClient(server.url, TOKEN).submit(order())
+    [asked] = server.asked
+    assert asked.headers["Accept-Encoding"] == "identity"
+
+
+def test_the_largest_page_is_below_the_limit() -> None:
+    assert PAGE_BYTES + CHUNK * LARGEST < REPLY_BYTES
+
+
 def test_orders_of_a_batch_without_a_confirm_are_posted_again(
     scripted: Callable[..., Scripted],
 ) -> None:
-    taken = {"status": 202, "order_id": "o", "merchant_id": "m", "state": "submitted"}
     away = problem(503, "broker_unavailable")
     server = scripted(
-        replied(taken, away, problem(409, "order_differs"), away),
-        replied(taken, away),
+        replied(part("o0"), away, problem(409, "order_differs"), away),
+        replied(part("o1"), away),
         replied(away),
     )
     time = Time()
@@ -286,9 +346,8 @@ def test_orders_of_a_batch_without_a_confirm_are_posted_again(
 def test_a_batch_that_a_proxy_finds_too_large_goes_in_parts(
     scripted: Callable[..., Scripted],
 ) -> None:
-    taken = {"status": 202, "order_id": "o", "merchant_id": "m", "state": "submitted"}
     html = (413, {"Content-Type": "text/html"}, b"<html>")
-    server = scripted(html, replied(taken), html, replied(taken), replied(taken))
+    server = scripted(html, replied(part("o0")), html, replied(part("o1")), replied(part("o2")))
     results = HttpOrderClient(server.url, TOKEN).submit_many([order(f"o{n}") for n in range(3)])
     assert [each.order_id for each in results if each.error is None] == ["o0", "o1", "o2"]
     with pytest.raises(PosGatewayError, match="replied 413"):
@@ -321,6 +380,40 @@ def test_events_go_on_behind_what_failed(
 
 
 # Connections.
+
+
+@pytest.mark.parametrize("proxied", ["plain", "over TLS"])
+def test_a_proxy_of_the_environment_is_used_for_https_alone(
+    scripted: Callable[..., Scripted],
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    proxied: str,
+) -> None:
+    """For http it would get the token."""
+    proxy = scripted(tunnel, tls=authority.context if proxied == "over TLS" else None)
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, proxy.url)
+        monkeypatch.setenv(name.lower(), proxy.url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    plain, secure = scripted(TAKEN), scripted(TAKEN, tls=authority.context)
+    HttpOrderClient(plain.url, TOKEN).submit(order())
+    assert proxy.asked == []
+    with HttpOrderClient(secure.url, TOKEN, verify=authority.pem) as client:
+        client.submit(order())
+    [asked] = proxy.asked
+    assert (asked.method, asked.path) == ("CONNECT", secure.url.removeprefix("https://"))
+    assert TOKEN not in str(asked.headers)
+    assert secure.asked[0].headers["Authorization"] == f"Bearer {TOKEN}"
+
+
+def test_cookies_are_not_kept(scripted: Callable[..., Scripted]) -> None:
+    server = scripted((202, {"Set-Cookie": "a=b; Path=/"}, TAKEN[2]))
+    client = HttpOrderClient(server.url, TOKEN)
+    client.submit(order())
+    client.submit(order())
+    assert [each.headers.get("Cookie") for each in server.asked] == [None, None]
+    assert len({each.port for each in server.asked}) == 1
 
 
 def test_threads_share_connections_and_calls_at_once_do_not(
@@ -362,12 +455,12 @@ import os
 from pos_gateway.http_client import HttpOrderClient
 from tests.server.lab import order
 client = HttpOrderClient({server.url!r}, "x")
-client.submit(order("before"))
+client.submit(order())
 if child := os.fork():
     assert os.waitpid(child, 0)[1] == 0
-    client.submit(order("parent"))
+    client.submit(order())
 else:
-    client.submit(order("child"))
+    client.submit(order())
     os._exit(0)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -400,17 +493,17 @@ def test_netrc_does_not_replace_the_token(
     assert server.asked[0].headers["Authorization"] == f"Bearer {TOKEN}"
 
 
-def test_a_certificate_is_checked(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    server = scripted(TAKEN, tls=context)
+@pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
+def test_a_certificate_is_checked(
+    scripted: Callable[..., Scripted], authority: Authority, tmp_path: Path
+) -> None:
+    server = scripted(TAKEN, tls=authority.context)
     time = Time()
     with pytest.raises(PosGatewayError, match=r"certificate is not trusted .*as verify"):
         HttpOrderClient(server.url, TOKEN, clock=time, sleep=time.sleep).submit(order())
     assert time.slept == [], "another try would find the same certificate"
-    assert HttpOrderClient(server.url, TOKEN, verify=tmp_path / "ca.pem").submit(order())
+    assert HttpOrderClient(server.url, TOKEN, verify=authority.pem).submit(order())
+    assert HttpOrderClient(server.url, TOKEN, verify=False).submit(order())
     with pytest.raises(InvalidSettings, match="verify: there is no such file"):
         HttpOrderClient(server.url, TOKEN, verify=tmp_path / "other.pem")
 
@@ -427,8 +520,8 @@ if {is_traced}:
     found = w3c.TraceContextTextMapPropagator().extract({{"traceparent": {PARENT!r}}})
     context.attach(found)
 from pos_gateway.http_client import HttpOrderClient
-from tests.orders import an_order
-HttpOrderClient({server.url!r}, "x").submit(an_order("o1"))
+from tests.server.lab import order
+HttpOrderClient({server.url!r}, "x").submit(order())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
