@@ -11,17 +11,19 @@
 The API is in ``docs/http.md`` for backends in other languages.
 """
 
+import json
 import logging
 import os
 import random
 import ssl
 import time
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from socket import gaierror
 from typing import Any, NamedTuple, Self
@@ -29,7 +31,7 @@ from urllib.parse import quote, urlsplit
 
 import requests
 from pydantic import SecretStr
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from urllib3.exceptions import DecodeError, HTTPError, InvalidHeader
 
 from pos_gateway import __version__
@@ -69,6 +71,8 @@ _PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 #: Most seconds to connect. Of a try that has less time in all, a third.
 _CONNECT = 5.0
+#: Most characters of a header that an error quotes.
+_QUOTED = 200
 #: Visible ASCII: anything else would not go into a header, or end it.
 _VISIBLE = range(0x21, 0x7F)
 
@@ -152,7 +156,8 @@ class HttpOrderClient:
         until = self._until()
         with program_span("submit", parsed.order_id, parsed.merchant_id) as trace:
             reply = self._request("POST", "/v1/orders", until, parsed.source, _JSON, trace)
-        return str(self._content(reply, _has_state)["state"])
+        is_right = partial(_is_order, parsed.order_id, parsed.merchant_id)
+        return str(self._content(reply, _TAKEN, is_right)["state"])
 
     def submit_many(self, orders: Iterable[Order | Mapping[str, Any]]) -> list[SubmitResult]:
         """Submit orders together; a result for each, in order. A refused one holds up no other.
@@ -189,14 +194,15 @@ class HttpOrderClient:
         until = self._until()
         with program_span("cancel", order_id, merchant_id) as trace:
             reply = self._request("POST", path, until, to_json(body), _JSON, trace)
-        self._content(reply, _is_object)
+        self._content(reply, {202}, partial(_is_about, order_id, merchant_id))
 
     def find(self, order_id: str, merchant_id: str) -> dict[str, Any] | None:
         """The order's state, attempts and events; None: it is not known. Raises as ``cancel``."""
         reply = self._request("GET", _path(merchant_id, order_id), self._until())
         if reply.status == 404 and _code(reply) == "unknown_order":
             return None
-        found: dict[str, Any] = self._content(reply, _has_state)
+        is_right = partial(_is_order, order_id, merchant_id)
+        found: dict[str, Any] = self._content(reply, {200}, is_right)
         return found
 
     def events(self, after: int = 0, *, wait: float = 30.0) -> Iterator[dict[str, Any]]:
@@ -220,7 +226,7 @@ class HttpOrderClient:
             path = f"/v1/events?after={after}&limit={limit}&wait={wait:g}"
             try:
                 reply = self._request("GET", path, self._until() + wait)
-                page = self._content(reply, _is_page)
+                page = self._content(reply, {200}, partial(_is_page, after))
             except BrokerUnavailable as error:
                 if not is_away:
                     logger.warning("no events after position %d: %s", after, error)
@@ -275,7 +281,7 @@ class HttpOrderClient:
             half = len(orders) // 2
             return self._post_batch(orders[:half], until) + self._post_batch(orders[half:], until)
         try:
-            content = self._content(reply, lambda found: _is_batch(found, len(orders)))
+            content = self._content(reply, {207}, partial(_is_batch, orders))
         except InvalidOrder as error:  # the one order is larger than a batch may be
             return [SubmitResult(each.order_id, None, error) for each in orders]
         return [_result(*each) for each in zip(orders, content, strict=True)]
@@ -347,16 +353,18 @@ class HttpOrderClient:
             now = reply.headers.get("Date")
             since = parsedate_to_datetime(now) if now else self._clock.now()
             return max(0.0, (at - since).total_seconds())
-        except (ValueError, TypeError):  # TypeError: one of them has no zone
+        except (ValueError, TypeError, OverflowError):  # TypeError: one of them has no zone
             return 0.0
 
-    def _content(self, reply: "_Reply", is_right: Callable[[Any], bool]) -> Any:
-        """What a reply says, if it is the gateway's. Raises its error."""
+    def _content(
+        self, reply: "_Reply", statuses: Collection[int], is_right: Callable[[Any], bool]
+    ) -> Any:
+        """What a reply says, if it is the gateway's to this request. Raises its error."""
         content = reply.content_as_json()
-        if 200 <= reply.status < 300 and is_right(content):
+        if reply.status in statuses and is_right(content):
             return content
-        if _is_problem(content) and not 200 <= reply.status < 300:
-            raise _error(content)
+        if reply.status >= 400 and _is_problem(content):
+            raise _error(reply.status, content)
         why = _not_the_gateway(f"replied {reply.status}{_described(reply)}")
         raise PosGatewayError(f"{self._named()}: {why}")
 
@@ -428,10 +436,14 @@ class _Reply(NamedTuple):
     content: bytes
 
     def content_as_json(self) -> Any:
-        """None: it is no JSON."""
+        """None: it is no JSON.
+
+        pydantic's parser is not for it: it ends at 200 levels, which an order may have, and a page
+        of events has three more. Python's ends at the recursion limit.
+        """
         try:
-            return from_json(self.content)
-        except ValueError:
+            return json.loads(self.content)
+        except (ValueError, RecursionError):
             return None
 
 
@@ -447,6 +459,8 @@ _HEADERS = {
     "Accept-Encoding": "identity",
     "User-Agent": f"pos-gateway/{__version__}",
 }
+#: Statuses of an order that is taken, or has ended.
+_TAKEN = (200, 202)
 
 
 def _server(given: str | None) -> str:
@@ -535,37 +549,63 @@ def _on_one_line(order: bytes) -> bytes:
     return order.replace(b"\r", b" ").replace(b"\n", b" ")
 
 
-def _has_state(content: Any) -> bool:
-    return _is_object(content) and isinstance(content.get("state"), str)
-
-
-def _is_object(content: Any) -> bool:
-    return isinstance(content, dict)
-
-
-def _is_page(content: Any) -> bool:
+def _is_about(order_id: str, merchant_id: str, content: Any) -> bool:
     return (
-        _is_object(content)
-        and isinstance(content.get("events"), list)
-        and isinstance(content.get("next"), int)
+        isinstance(content, dict)
+        and content.get("order_id") == order_id
+        and content.get("merchant_id") == merchant_id
     )
 
 
-def _is_batch(content: Any, count: int) -> bool:
+def _is_order(order_id: str, merchant_id: str, content: Any) -> bool:
+    return _is_about(order_id, merchant_id, content) and isinstance(content.get("state"), str)
+
+
+def _is_batch(orders: Sequence[Order], content: Any) -> bool:
+    """Whether it has a result for each of the orders, in their order."""
     return (
         isinstance(content, list)
-        and len(content) == count
-        and all(_is_problem(each) or _has_state(each) for each in content)
+        and len(content) == len(orders)
+        and all(map(_is_result, orders, content))
     )
+
+
+def _is_result(order: Order, content: Any) -> bool:
+    is_order = _is_order(order.order_id, order.merchant_id, content)
+    return _is_problem(content) or (is_order and content.get("status") in _TAKEN)
+
+
+def _is_page(after: int, content: Any) -> bool:
+    """Whether its events follow this position, and ``next`` is that of the last."""
+    if not isinstance(content, dict) or not isinstance(content.get("events"), list):
+        return False
+    last = after
+    for event in content["events"]:
+        position = event.get("position") if isinstance(event, dict) else None
+        if type(position) is not int or position <= last:
+            return False
+        last = position
+    return type(content.get("next")) is int and content["next"] == last
 
 
 def _is_problem(content: Any) -> bool:
     """Whether it is a problem detail of the gateway's."""
     return (
-        _is_object(content)
+        isinstance(content, dict)
         and isinstance(content.get("code"), str)
-        and isinstance(content.get("status"), int)
+        and type(content.get("status")) is int
+        and content["status"] >= 400
         and isinstance(content.get("detail"), str)
+        and isinstance(errors := content.get("errors", []), list)
+        and all(map(_is_field_error, errors))
+    )
+
+
+def _is_field_error(content: Any) -> bool:
+    return (
+        isinstance(content, dict)
+        and isinstance(content.get("field"), str)
+        and isinstance(content.get("problem"), str)
     )
 
 
@@ -586,15 +626,20 @@ def _failure(reply: _Reply | _NoReply) -> str:
 
 
 def _described(reply: _Reply) -> str:
-    if "Location" in reply.headers:
+    if "Location" not in reply.headers:
+        return f" ({reply.headers.get('Content-Type', 'without a type')[:_QUOTED]})"
+    try:
         to = urlsplit(reply.headers["Location"])
-        return f" (a redirect to {to.scheme}://{to.hostname}{to.path}, which is not followed)"
-    return f" ({reply.headers.get('Content-Type', 'without a type')})"
+        shown = to._replace(netloc=to.hostname or "", query="", fragment="")
+        target = shown.geturl()[:_QUOTED]
+    except ValueError:
+        target = "what is no URL"
+    return f" (a redirect to {target}, which is not followed)"
 
 
-def _error(problem: Mapping[str, Any]) -> PosGatewayError:
+def _error(status: int, problem: Mapping[str, Any]) -> PosGatewayError:
     detail = problem["detail"]
-    match problem["status"]:
+    match status:
         case 401 | 403:
             return Unauthorized(f"{PREFIX}TOKEN: {detail}")
         case 409:
@@ -606,7 +651,7 @@ def _error(problem: Mapping[str, Any]) -> PosGatewayError:
             return InvalidOrder(
                 [FieldError(e["field"], e["problem"], e.get("value", ABSENT)) for e in named]
             )
-        case status if status in _AGAIN:
+        case _ if status in _AGAIN:
             return BrokerUnavailable(detail)
         case _:
             return PosGatewayError(detail)
@@ -614,7 +659,7 @@ def _error(problem: Mapping[str, Any]) -> PosGatewayError:
 
 def _result(order: Order, reply: Mapping[str, Any]) -> SubmitResult:
     if _is_problem(reply):
-        return SubmitResult(order.order_id, None, _error(reply))
+        return SubmitResult(order.order_id, None, _error(reply["status"], reply))
     return SubmitResult(order.order_id, reply["state"])
 
 

@@ -217,18 +217,19 @@ def test_it_tries_again_as_it_is_asked_to(scripted: Callable[..., Scripted]) -> 
         nothing,
         refusal(500, "internal"),
         refusal(408, "slow_request"),
+        (503, {"Retry-After": "Sat, 31 Jan 2026 11:00:02 +99999999999999"}, b""),
         (504, {"Retry-After": "in a while"}, b""),
         TAKEN,
     )
     time = Time()
     client = HttpOrderClient(server.url, TOKEN, timeout=30, clock=time, sleep=time.sleep)
     assert client.submit(order()) == "submitted"
-    assert len(server.asked) == 8
+    assert len(server.asked) == 9
     assert len({each.body for each in server.asked}) == 1
     assert 3 <= time.slept[0] <= 3.2
     assert 2 <= time.slept[1] <= 2.4, "by the server's clock"
     assert all(each <= 5 for each in time.slept[2:])
-    assert len({*time.slept}) == 7, "at random"
+    assert len({*time.slept}) == 8, "at random"
 
 
 def test_it_stops_in_time(scripted: Callable[..., Scripted]) -> None:
@@ -275,9 +276,31 @@ def test_a_server_that_does_not_reply_is_left_in_time(
         ((200, {"Content-Type": "text/html"}, b"<html>welcome</html>"), "text/html"),
         ((200, {}, b"{}"), "replied 200"),
         ((200, {}, b"[]"), "replied 200"),
+        ((200, {}, b"[" * 100_000), "replied 200"),
+        ((200, {}, json.dumps({**SUBMITTED, "order_id": "o2"}).encode()), "replied 200"),
+        ((200, {}, json.dumps({**SUBMITTED, "merchant_id": "m2"}).encode()), "replied 200"),
+        ((201, {}, TAKEN[2]), "replied 201"),
+        ((207, {}, json.dumps([part("o2")]).encode()), "replied 207"),
+        ((207, {}, json.dumps([{**part("o1"), "status": 500}]).encode()), "replied 207"),
+        ((207, {}, json.dumps([{**part("o1"), "status": []}]).encode()), "replied 207"),
+        ((207, {}, json.dumps([problem(200, "x")]).encode()), "replied 207"),
+        ((200, {}, b'{"events":[1],"next":1}'), "replied 200"),
+        ((200, {}, b'{"events":[{"position":2},{"position":2}],"next":2}'), "replied 200"),
+        ((200, {}, b'{"events":[{"position":0}],"next":0}'), "replied 200"),
+        ((200, {}, b'{"events":[{"position":1}],"next":2}'), "replied 200"),
+        ((200, {}, b'{"events":[],"next":false}'), "replied 200"),
         ((301, {"Location": "https://other.example.com/v1?a=b"}, b""), "to https://other.example"),
+        ((301, {"Location": "http://[::1"}, b""), "to what is no URL"),
+        (endless(b"HTTP/1.1 301 Moved\r\nLocation: /\r\n\r\n", b" " * 999_999), "more than"),
+        ((302, {"Location": "/login?a=b"}, b""), "to /login, which"),
         ((404, {}, b"not here"), "replied 404"),
         ((401, {}, b'{"error": "log in"}'), "replied 401"),
+        ((422, {}, json.dumps(problem(422, "x", errors="abc")).encode()), "replied 422"),
+        ((422, {}, json.dumps(problem(422, "x", errors=["a"])).encode()), "replied 422"),
+        ((422, {}, json.dumps(problem(422, "x", errors=[{"x": 1}])).encode()), "replied 422"),
+        ((202, {"Content-Encoding": "gzip"}, b"xx"), "no HTTP"),
+        ((202, {"Content-Length": "1, 2"}, b"xx"), "no HTTP"),
+        ((418, {"Content-Type": "x" * 9000}, b""), "replied 418 .x{200}.;"),
     ],
 )
 def test_a_reply_that_is_not_the_gateways_is_told(
@@ -321,6 +344,37 @@ def test_a_reply_is_read_up_to_a_limit(
 
 def test_the_largest_page_is_below_the_limit() -> None:
     assert PAGE_BYTES + CHUNK * LARGEST < REPLY_BYTES
+
+
+def test_http_s_status_counts_before_the_bodys(scripted: Callable[..., Scripted]) -> None:
+    """A proxy may have set it."""
+    server = scripted((401, {}, json.dumps(problem(503, "broker_unavailable")).encode()))
+    with pytest.raises(Unauthorized):
+        HttpOrderClient(server.url, TOKEN).submit(order())
+
+
+def test_a_cancel_request_is_taken_with_a_202_about_its_order(
+    scripted: Callable[..., Scripted],
+) -> None:
+    about = {"order_id": "o1", "merchant_id": "m1"}
+    bodies = [json.dumps({**about, name: "other"}).encode() for name in about]
+    server = scripted(
+        (202, {}, json.dumps(about).encode()),
+        (200, {}, json.dumps(about).encode()),
+        *((202, {}, each) for each in bodies),
+        (202, {}, b"{}"),
+    )
+    client = HttpOrderClient(server.url, TOKEN)
+    client.cancel("o1", "m1")
+    for _ in range(4):
+        with pytest.raises(PosGatewayError, match="not the gateway"):
+            client.cancel("o1", "m1")
+
+
+def test_a_batchs_results_are_its_orders_by_place(scripted: Callable[..., Scripted]) -> None:
+    server = scripted(replied(part("o1"), part("o0")))
+    with pytest.raises(PosGatewayError, match="not the gateway"):
+        HttpOrderClient(server.url, TOKEN).submit_many([order("o0"), order("o1")])
 
 
 def test_orders_of_a_batch_without_a_confirm_are_posted_again(
@@ -377,6 +431,18 @@ def test_events_go_on_behind_what_failed(
     assert TOKEN not in caplog.text
     client.close()
     assert list(events) == [], "it ends"
+
+
+def test_a_page_is_read_however_deeply_its_orders_are_nested(
+    scripted: Callable[..., Scripted],
+) -> None:
+    """A worker takes 200 levels, of which an order message has two."""
+    deep: Any = []
+    for _ in range(197):
+        deep = [deep]
+    event = {"position": 1, "order": {"x": deep, "number": int("9" * 4300)}}
+    server = scripted((200, {}, json.dumps({"events": [event], "next": 1}).encode()))
+    assert next(HttpOrderClient(server.url, TOKEN).events()) == event
 
 
 # Connections.
