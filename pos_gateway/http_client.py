@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 _PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 #: Statuses after which the same request may succeed. 502 and 504 are a proxy's.
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
-#: Most seconds to connect. Of a try that has less time in all, a third.
+#: Most seconds to connect; a third of ``timeout``, or of what is left of it, if that is less.
 _CONNECT = 5.0
 #: Most characters of a header that an error quotes.
 _QUOTED = 200
@@ -225,7 +225,7 @@ class HttpOrderClient:
         while not self._sessions.is_closed:
             path = f"/v1/events?after={after}&limit={limit}&wait={wait:g}"
             try:
-                reply = self._request("GET", path, self._until() + wait)
+                reply = self._request("GET", path, self._until(), wait=wait)
                 page = self._content(reply, {200}, partial(_is_page, after))
             except BrokerUnavailable as error:
                 if not is_away:
@@ -260,7 +260,7 @@ class HttpOrderClient:
         until, pauses = self._until(), _pauses()
         results: dict[int, SubmitResult] = {}
         left = list(range(len(orders)))
-        while left:
+        while True:
             try:
                 replies = self._post_batch([orders[number] for number in left], until)
             except BrokerUnavailable as error:
@@ -268,10 +268,9 @@ class HttpOrderClient:
             results |= zip(left, replies, strict=True)
             left = [n for n in left if isinstance(results[n].error, BrokerUnavailable)]
             pause = next(pauses)
-            if self._clock.monotonic() + pause >= until:
-                break
+            if not left or self._clock.monotonic() + pause >= until:
+                return [results[number] for number in range(len(orders))]
             self._sleep(pause)
-        return [results[number] for number in range(len(orders))]
 
     def _post_batch(self, orders: Sequence[Order], until: float) -> list[SubmitResult]:
         lines = b"\n".join(_on_one_line(each.source) for each in orders)
@@ -298,8 +297,14 @@ class HttpOrderClient:
         body: bytes | None = None,
         content_type: str | None = None,
         trace: TraceContext | None = None,
+        *,
+        wait: float = 0.0,
     ) -> "_Reply":
         """The first reply that says more than to try again.
+
+        Args:
+            until: when tries end.
+            wait: seconds for which the server may wait with its reply, beside that.
 
         Raises:
             BrokerUnavailable: there was none in time.
@@ -309,25 +314,27 @@ class HttpOrderClient:
         if content_type is not None:
             headers["Content-Type"] = content_type
         for tries, pause in enumerate(_pauses(), 1):
-            reply = self._try(method, path, until, body, headers)
+            reply = self._try(method, path, until + wait, body, headers)
             if isinstance(reply, _Reply) and reply.status not in _AGAIN:
                 return reply
             if isinstance(reply, _NoReply) and not reply.may_come:
                 raise PosGatewayError(f"{self._named()}: {reply.why}")
             # Clients that were given the same time do not come at once.
-            wait = pause + (self._asked_for(reply) if isinstance(reply, _Reply) else 0.0)
-            if self._clock.monotonic() + wait >= until:
+            asked = self._asked_for(reply) if isinstance(reply, _Reply) else 0.0
+            if self._clock.monotonic() + pause + asked >= until:
                 tried = f"(try {tries} within {self._timeout:g} s)"
                 raise BrokerUnavailable(f"{self._named()}: {_failure(reply)} {tried}")
-            self._sleep(wait)
+            self._sleep(pause + asked)
         raise AssertionError("pauses have no end")
 
     def _try(
         self, method: str, path: str, until: float, body: bytes | None, headers: Mapping[str, str]
     ) -> "_Reply | _NoReply":
         """One request. Its errors are values: chained, they would show the request's headers."""
-        left = max(0.05, until - self._clock.monotonic())
-        connect = min(_CONNECT, left / 3)
+        left = until - self._clock.monotonic()
+        if left <= 0:
+            return _NoReply("its time is up")
+        connect = min(_CONNECT, self._timeout / 3, left / 3)
         request = requests.Request(
             method, self._url + path, headers=dict(headers), data=body, auth=self._bearer
         )

@@ -377,7 +377,7 @@ FAULTS = [
     Fault(
         "the client stops in time, whatever it is asked to wait",
         CLIENT,
-        "if self._clock.monotonic() + wait >= until:",
+        "if self._clock.monotonic() + pause + asked >= until:",
         "if self._clock.monotonic() >= until:",
         "http_client::it_stops_in_time",
     ),
@@ -391,8 +391,8 @@ FAULTS = [
     Fault(
         "the client waits for as long as it is asked to",
         CLIENT,
-        "wait = pause + (self._asked_for(reply) if isinstance(reply, _Reply) else 0.0)",
-        "wait = pause",
+        "asked = self._asked_for(reply) if isinstance(reply, _Reply) else 0.0",
+        "asked = 0.0",
         "http_client::it_tries_again_as_it_is_asked_to",
     ),
     Fault(
@@ -438,6 +438,20 @@ FAULTS = [
         "callback_groups::is_gone",
     ),
     Fault(
+        "a page may come as late as it was asked to",
+        CLIENT,
+        "until + wait, body",
+        "until, body",
+        "http_client::a_page_may_be_as_late_as_it_was_asked_to",
+    ),
+    Fault(
+        "connecting leaves the time that a page may take",
+        CLIENT,
+        "connect = min(_CONNECT, self._timeout / 3, left / 3)",
+        "connect = left",
+        "http_client::a_page_may_be_as_late_as_it_was_asked_to",
+    ),
+    Fault(
         "a page is read however deeply its orders are nested",
         CLIENT,
         "return json.loads(self.content)",
@@ -478,6 +492,20 @@ FAULTS = [
         "raise _error(reply.status, content)",
         'raise _error(content["status"], content)',
         "http_client::http_s_status_counts_before_the_bodys",
+    ),
+    Fault(
+        "parts of a batch share its time",
+        CLIENT,
+        'left = until - self._clock.monotonic()\n        if left <= 0:\n            return _NoReply("its time is up")',
+        "left = max(0.05, until - self._clock.monotonic())",
+        "http_client::parts_of_a_batch_share_its_time",
+    ),
+    Fault(
+        "a batch that is taken is not waited for",
+        CLIENT,
+        "if not left or self._clock",
+        "if self._clock",
+        "http_client::a_batch_that_is_taken_is_not_waited_for",
     ),
     Fault(
         "a proxy of the environment is used for https alone",

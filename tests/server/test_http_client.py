@@ -377,6 +377,13 @@ def test_a_batchs_results_are_its_orders_by_place(scripted: Callable[..., Script
         HttpOrderClient(server.url, TOKEN).submit_many([order("o0"), order("o1")])
 
 
+def test_a_batch_that_is_taken_is_not_waited_for(scripted: Callable[..., Scripted]) -> None:
+    time = Time()
+    client = HttpOrderClient(scripted(replied(part("o1"))).url, TOKEN, clock=time, sleep=time.sleep)
+    assert [each.state for each in client.submit_many([order()])] == ["submitted"]
+    assert time.slept == []
+
+
 def test_orders_of_a_batch_without_a_confirm_are_posted_again(
     scripted: Callable[..., Scripted],
 ) -> None:
@@ -408,6 +415,20 @@ def test_a_batch_that_a_proxy_finds_too_large_goes_in_parts(
         HttpOrderClient(scripted(html).url, TOKEN).submit_many([order()])
 
 
+def test_parts_of_a_batch_share_its_time(scripted: Callable[..., Scripted]) -> None:
+    time = Time()
+
+    def slow(handler: Any) -> None:
+        time.at += 1
+        handler.wfile.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+
+    server = scripted(slow)
+    client = HttpOrderClient(server.url, TOKEN, timeout=5, clock=time, sleep=time.sleep)
+    results = client.submit_many([order(f"o{n}") for n in range(64)])
+    assert {type(each.error) for each in results} == {BrokerUnavailable}
+    assert len(server.asked) == 5
+
+
 def test_events_go_on_behind_what_failed(
     scripted: Callable[..., Scripted], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -431,6 +452,24 @@ def test_events_go_on_behind_what_failed(
     assert TOKEN not in caplog.text
     client.close()
     assert list(events) == [], "it ends"
+
+
+def test_a_page_may_be_as_late_as_it_was_asked_to(
+    scripted: Callable[..., Scripted], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Although a call has less time."""
+
+    def late(handler: Any) -> None:
+        time.sleep(1.3)
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 36\r\n\r\n")
+        handler.wfile.write(b'{"events":[{"position":8}],"next":8}')
+
+    server = scripted(refusal(503, "busy"), late)
+    events = HttpOrderClient(server.url, TOKEN, timeout=0.6).events(7, wait=1.3)
+    assert next(events) == {"position": 8}
+    paths = [each.path for each in server.asked]
+    assert paths == ["/v1/events?after=7&limit=1000&wait=1.3"] * 2
+    assert caplog.records == []
 
 
 def test_a_page_is_read_however_deeply_its_orders_are_nested(
