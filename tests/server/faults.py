@@ -514,6 +514,20 @@ FAULTS = [
         "",
         "http_client::a_proxy_of_the_environment_is_used_for_https_alone",
     ),
+    Fault(
+        "a call that outlasts close leaves no connection",
+        CLIENT,
+        "            if self.is_closed:\n                self.close()",
+        "            pass",
+        "http_client::a_call_that_outlasts_close_leaves_no_connection",
+    ),
+    Fault(
+        "the program's spans have the order's ids",
+        "telemetry/program_span",
+        "        span.says(order_id=order_id, merchant_id=merchant_id)\n",
+        "",
+        "http_client::the_programs_spans_have_the_orders_ids",
+    ),
 ]
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 import trustme
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pos_gateway import http_client
 from pos_gateway.domain.errors import (
@@ -33,6 +36,7 @@ from pos_gateway.domain.http_limits import REPLY_BYTES
 from pos_gateway.events.hydration import LARGEST
 from pos_gateway.http_client import HttpOrderClient
 from pos_gateway.server.following import CHUNK, PAGE_BYTES
+from pos_gateway.telemetry import tracing
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.server.lab import SOON, Server, migrated, order, serving
 from tests.server.scripted import Scripted, drip, endless, nothing, silence, tunnel
@@ -521,6 +525,31 @@ def test_cookies_are_not_kept(scripted: Callable[..., Scripted]) -> None:
     assert len({each.port for each in server.asked}) == 1
 
 
+def test_a_call_that_outlasts_close_leaves_no_connection(
+    scripted: Callable[..., Scripted],
+) -> None:
+    asked, goes_on, is_left = threading.Event(), threading.Event(), threading.Event()
+
+    def late(handler: Any) -> None:
+        asked.set()
+        goes_on.wait(SOON)
+        handler.wfile.write(b"HTTP/1.1 202 OK\r\nContent-Length: %d\r\n\r\n" % len(TAKEN[2]))
+        handler.wfile.write(TAKEN[2])
+        handler.wfile.flush()
+        if handler.rfile.read(1) == b"":
+            is_left.set()
+
+    client = HttpOrderClient(scripted(late).url, TOKEN)
+    call = threading.Thread(target=client.submit, args=(order(),))
+    call.start()
+    assert asked.wait(SOON)
+    client.close()
+    goes_on.set()
+    call.join(SOON)
+    assert is_left.wait(SOON)
+    assert repr(client), "it is there"
+
+
 def test_threads_share_connections_and_calls_at_once_do_not(
     scripted: Callable[..., Scripted],
 ) -> None:
@@ -631,6 +660,25 @@ HttpOrderClient({server.url!r}, "x").submit(order())
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert server.asked[0].headers.get("traceparent") == (PARENT if is_traced else None)
+
+
+def test_the_programs_spans_have_the_orders_ids(
+    scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    ours = tracing.Tracing(provider.get_tracer("program"))
+    monkeypatch.setattr(tracing, "of_this_program", lambda: ours)
+    about = {"order_id": "o1", "merchant_id": "m1"}
+    server = scripted(TAKEN, (202, {}, json.dumps(about).encode()), replied(part("o1")))
+    client = HttpOrderClient(server.url, TOKEN)
+    client.submit(order())
+    client.cancel("o1", "m1")
+    client.submit_many([order()])
+    named = {f"pos_gateway.{name}": value for name, value in about.items()}
+    spans = [(each.name, dict(each.attributes or {})) for each in exporter.get_finished_spans()]
+    assert spans == [("submit", named), ("cancel", named), ("submit", {})]
+    assert all("traceparent" in each.headers for each in server.asked)
 
 
 # What it is given.
