@@ -1,4 +1,7 @@
-"""Masks personal data in a shown order."""
+"""Masks personal data in a shown order: all that a person may have written.
+
+Names of fields are the backend's, and names of what has a sku are the menu's: they are shown.
+"""
 
 from typing import Any
 
@@ -26,8 +29,12 @@ _SHOWN: dict[str, Any] = {
 
 
 def masked(order: Order) -> dict[str, Any]:
-    """The order with the customer, notes and unknown fields masked."""
+    """The order with the customer, notes, unknown fields and free text masked."""
     shown: dict[str, Any] = _masked(order.model_dump(mode="json", exclude_none=True), _SHOWN)
+    for item in shown["items"]:
+        for modifier in item.get("modifiers", ()):
+            if "sku" not in modifier:  # "write: happy birthday, Ada"
+                modifier["name"] = MASK
     return shown
 
 

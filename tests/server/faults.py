@@ -1,4 +1,4 @@
-"""Faults in the HTTP server's connections, callbacks and client, each with the test that must find it.
+"""Faults in the HTTP server, its callbacks, what it shows, and its client, each with the test that must find it.
 
 ``python -m tests.server.faults`` tries them.
 """
@@ -7,6 +7,7 @@ from tests.planting import Fault, try_all
 
 FILE = "server/uvicorn_internals"
 CLIENT, INTERNALS = "http_client", "transport/urllib3_internals"
+ORDERS = "server/orders"
 
 FAULTS = [
     Fault(
@@ -58,20 +59,6 @@ FAULTS = [
         "(LINGER if self._is_lingering else REQUEST_TIMEOUT)",
         "REQUEST_TIMEOUT",
         "uvicorn_internals::a_slow_request_is_refused_and_its_rest_dropped",
-    ),
-    Fault(
-        "a client that takes nothing is cut off",
-        FILE,
-        "self._unsent = unsent",
-        "self._unsent = 0",
-        "uvicorn_internals::a_client_that_takes_nothing_is_cut_off",
-    ),
-    Fault(
-        "a client that takes something is not cut off",
-        FILE,
-        "unsent == 0 or unsent < self._unsent or self._unsent == 0",
-        "unsent == 0 or self._unsent == 0",
-        "uvicorn_internals::a_client_that_takes_nothing_is_cut_off",
     ),
     Fault(
         "a POST is answered although its client ended its side",
@@ -345,6 +332,48 @@ FAULTS = [
         "str(client[0])[:_LONGEST_ADDRESS]",
         "str(client[0])",
         "proxies::taken_for_none_of_a_proxy",
+    ),
+    Fault(
+        "a viewer does not see why an order was cancelled or not",
+        ORDERS,
+        '"reason": _reason(request, reveal=reveal)',
+        '"reason": _reason(request, reveal=True)',
+        "orders::a_viewer_sees_no_words_of_a_pos",
+    ),
+    Fault(
+        "a viewer does not see a POS's words in attempts",
+        ORDERS,
+        "[_attempt(each, reveal=reveal)",
+        "[_attempt(each, reveal=True)",
+        "orders::a_viewer_sees_no_words_of_a_pos",
+    ),
+    Fault(
+        "a viewer does not see a POS's words about the order",
+        ORDERS,
+        '"reason": _reason(order, reveal=reveal)',
+        '"reason": _reason(order, reveal=True)',
+        "orders::a_viewer_sees_no_words_of_a_pos",
+    ),
+    Fault(
+        "a viewer does not see a POS's words in events",
+        ORDERS,
+        'event["reason"]["message"] = MASK',
+        "pass",
+        "orders::a_viewers_event_has_neither",
+    ),
+    Fault(
+        "a viewer does not see the customer in events",
+        ORDERS,
+        "masked(Order.parse_json(order))",
+        "from_json(order)",
+        "orders::a_viewers_event_has_neither",
+    ),
+    Fault(
+        "an event that is nested deeply can be masked",
+        ORDERS,
+        "head, _, order = body.partition(_ORDER)",
+        "from_json(body); head, _, order = body.partition(_ORDER)",
+        "orders::every_event_can_be_masked",
     ),
     Fault(
         "the client's token is not replaced by ~/.netrc",
