@@ -8,6 +8,7 @@ from tests.planting import Fault, try_all
 FILE = "server/uvicorn_internals"
 CLIENT, INTERNALS = "http_client", "transport/urllib3_internals"
 ORDERS = "server/orders"
+READING = "server/reading"
 
 FAULTS = [
     Fault(
@@ -374,6 +375,20 @@ FAULTS = [
         "head, _, order = body.partition(_ORDER)",
         "from_json(body); head, _, order = body.partition(_ORDER)",
         "orders::every_event_can_be_masked",
+    ),
+    Fault(
+        "a read that is done makes room",
+        READING,
+        "        self._count -= 1\n",
+        "",
+        "reading::a_read_that_is_done_makes_room",
+    ),
+    Fault(
+        "few reads wait for their turn",
+        READING,
+        "if self._count >= WAITING:",
+        "if False:",
+        "reading::few_reads_wait_for_their_turn",
     ),
     Fault(
         "the client's token is not replaced by ~/.netrc",
