@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from fastapi import Depends, FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import AfterValidator
+from pydantic import AfterValidator, BeforeValidator
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
@@ -23,7 +23,7 @@ from pos_gateway.server.following import Event, Following
 from pos_gateway.server.openapi import document
 from pos_gateway.server.orders import Orders, shown_to
 from pos_gateway.server.problems import Problem
-from pos_gateway.server.query import require_parameters
+from pos_gateway.server.query import LAST_POSITION, decimal, require_parameters, whole
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.submitting import SubmitRoutes
 from pos_gateway.tokens.token import Capability, Token
@@ -41,7 +41,14 @@ def _unquoted(text: str) -> str:
 #: Of a path that is not decoded yet (see ``asgi.py``): an id may have slashes in it.
 MerchantId = Annotated[str, Path(), AfterValidator(_unquoted)]
 OrderId = Annotated[str, Path(), AfterValidator(_unquoted)]
-Position = Annotated[int, Query(ge=0, le=2**63 - 1, description="The last position that you have.")]
+#: Numbers as a stream's parser takes them: pydantic's takes ``1_0``, ``5.0`` and `` 5``, too.
+Position = Annotated[
+    int,
+    Query(ge=0, le=LAST_POSITION, description="The last position that you have."),
+    BeforeValidator(whole),
+]
+Limit = Annotated[int, Query(ge=1, le=PAGE), BeforeValidator(whole)]
+Wait = Annotated[float, Query(ge=0, le=LONGEST_WAIT, allow_inf_nan=False), BeforeValidator(decimal)]
 
 
 def application(
@@ -97,8 +104,8 @@ def application(
         request: Request,
         token: Reader,
         after: Position = 0,
-        limit: Annotated[int, Query(ge=1, le=PAGE)] = 100,
-        wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT, allow_inf_nan=False)] = 0.0,
+        limit: Limit = 100,
+        wait: Wait = 0.0,
     ) -> Response:
         """The events behind a position, in order; ``wait`` seconds for one if there is none."""
         require_parameters(request.scope["query_string"], ("after", "limit", "wait"))

@@ -3,12 +3,17 @@
 ``?afer=4711`` would else begin with the first event that is kept.
 """
 
+import re
 from collections.abc import Collection
 from urllib.parse import parse_qsl
 
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.server.problems import Problem
 
+#: The highest position that the database can hold.
+LAST_POSITION = 2**63 - 1
+#: A number as JSON has it, not negative.
+_DECIMAL = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?(e[+-]?[0-9]{1,3})?")
 #: Most wrong parameters that are named, and most characters of each.
 _NAMED, _SHOWN = 10, 80
 
@@ -27,3 +32,17 @@ def require_parameters(query: bytes, allowed: Collection[str]) -> dict[str, str]
         errors = errors[:_NAMED]
         raise Problem(422, "invalid_request", "; ".join(map(str, errors)), errors=errors)
     return found
+
+
+def whole(text: str) -> int:
+    """A parameter that is a whole number, written in digits alone. Raises ValueError."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise ValueError("should be a whole number, 0 or more")
+    return int(text)
+
+
+def decimal(text: str) -> float:
+    """A parameter that is a number. Raises ValueError."""
+    if _DECIMAL.fullmatch(text) is None:
+        raise ValueError("should be a number, 0 or more")
+    return float(text)

@@ -12,7 +12,7 @@ from pos_gateway.server.body import Receive, Scope, Send, disconnected, header
 from pos_gateway.server.following import AGAIN, Event, Following, end
 from pos_gateway.server.orders import shown_to
 from pos_gateway.server.problems import Problem
-from pos_gateway.server.query import require_parameters
+from pos_gateway.server.query import LAST_POSITION, require_parameters, whole
 from pos_gateway.telemetry import metrics
 from pos_gateway.tokens.token import Capability
 
@@ -26,8 +26,6 @@ _PART, _AHEAD, _FIRST = 64 * 1024, 256 * 1024, 50
 #: Milliseconds after which a client reconnects.
 _RETRY = b"retry: 1000\n\n"
 _ALIVE, _STOPS = b": still here\n\n", b": this server stops; reconnect\n\n"
-#: The highest position that the database can hold.
-_MOST = 2**63 - 1
 
 
 class Streaming:
@@ -119,9 +117,13 @@ def _position(scope: Scope) -> int | None:
 
 
 def _number(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= _MOST):
-        raise Problem(422, "invalid_request", f"{name}: should be a position, 0 or more")
-    return int(text)
+    try:
+        number = whole(text)
+    except ValueError as error:
+        raise Problem(422, "invalid_request", f"{name}: {error}") from None
+    if number > LAST_POSITION:
+        raise Problem(422, "invalid_request", f"{name}: should be a position")
+    return number
 
 
 def _written(event: Event, body: bytes) -> bytes:
