@@ -9,6 +9,7 @@ unread, and these faults, which a client can use:
 - ``on_headers_complete``: any number of requests waits behind one that is being answered; trailers
   become headers of a request that was checked without them.
 - ``connection_made``: above its limit it refuses new clients, even if all others say nothing.
+- ``on_headers_complete``, too: a reply without a length has chunks, which HTTP/1.0 does not know.
 - ``eof_received``: a client that has ended its side gets no reply to an order that was published.
 - ``connection_lost``: the timer of a connection that was reset keeps it in memory; a request with others
   behind it does not hear of it, and its reply fails with a trace in the log.
@@ -149,6 +150,9 @@ class Protocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         _require_sound(self.parser, self.url, self.headers)
         super().on_headers_complete()
+        if self.parser.get_http_version() == "1.0":  # the end of the connection ends its reply
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = _AnyLength()
         self._in_head, self._bytes, self._body = False, 0, 0
         self.headers = []  # trailers go there
         self.idle.pop(self, None)
@@ -282,6 +286,21 @@ class _Transport:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+
+class _AnyLength(int):
+    """The length of a body that the end of the connection ends: never too short, and never left."""
+
+    def __lt__(self, _other: int) -> bool:
+        return False
+
+    def __sub__(self, _other: int) -> "_AnyLength":
+        return self
+
+    def __ne__(self, _other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
 
 
 def _nothing() -> None:

@@ -335,6 +335,13 @@ FAULTS = [
         "proxies::taken_for_none_of_a_proxy",
     ),
     Fault(
+        "a reply over HTTP/1.0 has no chunks",
+        FILE,
+        'if self.parser.get_http_version() == "1.0":',
+        "if False:",
+        "uvicorn_internals::a_reply_over_http_1_0_has_no_chunks",
+    ),
+    Fault(
         "a viewer does not see why an order was cancelled or not",
         ORDERS,
         '"reason": _reason(request, reveal=reveal)',

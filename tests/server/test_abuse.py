@@ -1013,6 +1013,26 @@ def test_streams_that_are_never_read_weigh_little(server: Server, judge: Judge) 
         behaves(server, judge)
 
 
+def test_a_stream_over_http_1_0_has_no_chunks(server: Server) -> None:
+    """It would take their sizes for events; the end of the connection ends it."""
+    stream = head(server, target=f"/v1/events/stream?after={EVENTS - 2}", method="GET")
+    with Raw(server) as client:
+        client.send(stream.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        assert client.line() == b"HTTP/1.1 200 OK\r\n"
+        headers = []
+        while (line := client.line().lower()) != b"\r\n":
+            headers.append(line)
+        assert b"connection: close\r\n" in headers
+        assert not [each for each in headers if each.startswith(b"transfer-encoding")]
+        assert [client.line() for _ in range(3)] == [
+            b"retry: 1000\n", b"\n", b"id: %d\n" % (EVENTS - 1)
+        ]  # fmt: skip
+    with Raw(server) as client:
+        client.send(b"GET /healthz HTTP/1.0\r\n\r\n")
+        [reply] = client.replies()
+    assert json.loads(reply.body) == {"healthy": True}
+
+
 def test_streams_that_reconnect_in_a_loop_leave_nothing(server: Server) -> None:
     process = psutil.Process(server.process.pid)
     before = len(process.net_connections())

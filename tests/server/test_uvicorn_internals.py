@@ -91,6 +91,7 @@ class Lab:
         #: The application's replies wait for it.
         self.may_reply = asyncio.Event()
         self.may_reply.set()
+        self.status, self.body, self.headers = 204, b"", [(b"content-length", b"0")]
         self.transport = Transport(is_tls=is_tls)
         self.state = ServerState()
         self._kind = type("Limited", (Protocol,), {"idle": {}, "max_connections": 1})
@@ -110,9 +111,8 @@ class Lab:
     ) -> None:
         self.requests.append(scope)
         await self.may_reply.wait()
-        headers = [(b"content-length", b"0")]
-        await send({"type": "http.response.start", "status": 204, "headers": headers})
-        await send({"type": "http.response.body", "body": b""})
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        await send({"type": "http.response.body", "body": self.body})
 
     async def statuses(self) -> list[int]:
         for _ in range(20):
@@ -184,6 +184,7 @@ async def test_a_protocol_has_what_is_read_of_it(lab: Lab) -> None:
     state = (cycle.disconnected, cycle.keep_alive, cycle.more_body)
     assert state == (False, True, False)
     assert (cycle.response_started, cycle.response_complete) == (False, False)
+    assert (cycle.chunked_encoding, cycle.expected_content_length) == (None, 0)
     assert isinstance(cycle.message_event, asyncio.Event)
     assert cycle.scope["method"] == "GET"
     assert protocol.url == b"/"
@@ -291,6 +292,23 @@ async def test_a_client_that_takes_nothing_is_cut_off(lab: Lab) -> None:
     assert transport.calls == []
     protocol.sweep(now)
     assert transport.calls == ["abort"]
+
+
+@lab_test
+async def test_a_reply_over_http_1_0_has_no_chunks(lab: Lab) -> None:
+    """The end of the connection ends it. One that has a length keeps it."""
+    old = GET.replace(b"1.1", b"1.0")
+    for sent, headers, chunks in ((GET, [], 1), (old, [], 0), (old, lab.headers, 0)):
+        each = Lab(lab.loop)
+        each.status, each.body, each.headers = 200, b"text", headers
+        each.headers = [(name, b"4") for name, _ in headers]
+        each.protocol.data_received(sent)
+        assert await each.statuses() == [200]
+        text = each.transport.written.lower()
+        assert text.count(b"transfer-encoding: chunked") == chunks
+        assert text.count(b"content-length: 4") == len(headers)
+        assert text.endswith(b"\r\n\r\ntext") or chunks
+        assert each.transport.is_closing() == (sent == old)
 
 
 @lab_test
