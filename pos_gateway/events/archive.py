@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sqlalchemy import ColumnElement, Engine, bindparam, func, select, text
 
@@ -65,13 +64,32 @@ class Archive:
                 yield rows
             first = found[-1].position + 1
 
-    def after(self, position: int, most: int) -> list[tuple[int, Message]]:
-        """The kept published events behind this position, each with its own, in order."""
-        behind = (events.c.position > position) & (events.c.position <= _published())
-        query = select(events.c.id).where(behind).order_by(events.c.position).limit(most)
-        with self._engine.connect() as connection:
-            ids = connection.scalars(query).all()
+    def after(self, position: int, most: int, size: int) -> list[tuple[int, Message]]:
+        """The kept published events behind this position, each with its own, in order.
+
+        Args:
+            most: most events.
+            size: most bytes that are kept of them, if there is more than one.
+        """
+        ids: list[int] = []
+        for row_id, length in self._lengths(position, most):
+            size -= length
+            if ids and size < 0:
+                break
+            ids.append(row_id)
         return self._hydrated(ids) if ids else []
+
+    def _lengths(self, position: int, most: int) -> Iterator[tuple[int, int]]:
+        """The ids of these events, each with the bytes that are kept of it."""
+        query = _LENGTHS[self._engine.dialect.name == "postgresql"]
+        while most > 0:
+            values = {"after": position, "most": min(most, _CHUNK)}
+            with self._engine.connect() as connection:
+                rows = connection.execute(query, values).all()
+            yield from ((row.id, row.length) for row in rows)
+            if len(rows) < _CHUNK:
+                return
+            position, most = rows[-1].position, most - _CHUNK
 
     def of_order(self, key: Key, reopened: int, requests_reopened: int) -> list[Message]:
         """The kept published events of an order and of its cancel request, in order.
@@ -142,11 +160,23 @@ class Archive:
         return [(row.position or 0, self._hydration.message(row)) for row in rows]
 
 
-def _published() -> Any:
-    """The highest position that the broker has confirmed, with all before it; 0: none."""
-    return func.coalesce(select(pipeline.c.published).scalar_subquery(), 0)
-
-
 _BY_ID = text(ROWS + "events where id in :ids order by position").bindparams(
     bindparam("ids", expanding=True)
 )
+
+#: Events whose lengths are read at once.
+_CHUNK = 100
+_LENGTHS_OF = """
+select id, position, 500 + coalesce(length(reason_message), 0) + coalesce(
+    length(body), length(payload), (
+        select length(payload) from orders
+        where orders.merchant_id = events.merchant_id and orders.order_id = events.order_id
+          and orders.action = 'submit'), 0) as length
+from events where position > :after
+  and position <= coalesce((select published from pipeline where id = 1), 0)
+order by position limit :most"""
+#: By whether it is PostgreSQL, which knows a text's bytes without reading it.
+_LENGTHS = {
+    False: text(_LENGTHS_OF),
+    True: text(_LENGTHS_OF.replace("length(", "octet_length(")),
+}

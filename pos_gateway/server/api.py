@@ -1,7 +1,7 @@
 """FastAPI's routes: those that read, and the documents of all."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, TypeVar
 from urllib.parse import unquote
 
@@ -19,13 +19,14 @@ from pos_gateway.domain.record import identifier
 from pos_gateway.server.access import Access
 from pos_gateway.server.asgi import internal
 from pos_gateway.server.body import Disconnected, disconnected
-from pos_gateway.server.following import Event, Following
+from pos_gateway.server.following import PAGE_BYTES, Feeds
 from pos_gateway.server.openapi import document
-from pos_gateway.server.orders import Orders, shown_to
+from pos_gateway.server.orders import Orders
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.query import LAST_POSITION, decimal, require_parameters, whole
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.submitting import SubmitRoutes
+from pos_gateway.server.unread import Unread
 from pos_gateway.tokens.token import Capability, Token
 
 T = TypeVar("T")
@@ -55,8 +56,9 @@ def application(
     access: Access,
     submission: SubmitRoutes,
     orders: Orders,
-    following: Following,
+    feeds: Feeds,
     reading: Reading,
+    unread: Unread,
     *,
     problem: Callable[[], str | None],
 ) -> FastAPI:
@@ -110,10 +112,10 @@ def application(
         """The events behind a position, in order; ``wait`` seconds for one if there is none."""
         require_parameters(request.scope["query_string"], ("after", "limit", "wait"))
         access.revealed(token, request.scope, "events.reveal")
-        page = following.page(after, limit, wait)
+        page = feeds.of(token).page(after, limit, unread.room(PAGE_BYTES), wait)
         found = await (_while_connected(request, page) if wait else page)
         last = found[-1].position if found else after
-        bodies = await _shown(found, token)
+        bodies = b",".join(event.body for event in found)
         body = b'{"events":[' + bodies + b'],"next":%d}' % last
         return Response(body, media_type="application/json")
 
@@ -134,17 +136,6 @@ def application(
         return _json({"ready": is_ready}, 200 if is_ready else 503)
 
     return app
-
-
-async def _shown(events: Sequence[Event], token: Token) -> bytes:
-    """The events as the token's holder sees them, with commas between."""
-    shown = shown_to(token)
-
-    def joined() -> bytes:
-        return b",".join(shown(event.body) for event in events)
-
-    # To mask a large page takes a tenth of a second.
-    return joined() if token.role.allows(Capability.REVEAL) else await asyncio.to_thread(joined)
 
 
 async def _while_connected(request: Request, waiting: Coroutine[Any, Any, T]) -> T:

@@ -9,6 +9,7 @@ import structlog
 from pos_gateway.server.body import Disconnected, Receive, Scope, Send
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.submitting import Handler
+from pos_gateway.server.unread import Unread, refuse, reply
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
@@ -30,6 +31,7 @@ class Application:
         callbacks: the handler of ``POST`` to paths below ``CALLBACKS``.
         streams: applications of ``GET`` by path; what they raise before they reply becomes a problem.
         rest: the application for other paths.
+        unread: bounds the replies.
     """
 
     def __init__(
@@ -38,11 +40,13 @@ class Application:
         callbacks: Handler,
         streams: Mapping[str, ASGI],
         rest: ASGI,
+        unread: Unread,
     ) -> None:
         self._posts = posts
         self._callbacks = callbacks
         self._streams = streams
         self._rest = rest
+        self._unread = unread
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -53,21 +57,6 @@ class Application:
             receive, send = _closing_if_unread(receive, send)
         # Not decoded: an id may have a slash in it, as %2F.
         scope["path"] = path = scope["raw_path"].decode("ascii")
-        if path in self._posts:
-            status = await _answered(self._posts[path], scope, receive, send)
-        elif path.startswith(CALLBACKS):
-            status = await _answered(self._callbacks, scope, receive, send)
-            path = CALLBACKS + "{adapter}/{merchant_id}"
-        elif path in self._streams:
-            status = await _streamed(self._streams[path], scope, receive, send)
-        else:
-            status = await self._answered_by_rest(scope, receive, send)
-            route = scope.get("route")
-            path = "(none)" if route is None else route.path
-        metrics.http_requests(path, str(status)).inc()
-        metrics.http_seconds(path).observe(time.perf_counter() - began)
-
-    async def _answered_by_rest(self, scope: Scope, receive: Receive, send: Send) -> int:
         status = 499
 
         async def noting(message: Any) -> None:
@@ -76,27 +65,40 @@ class Application:
                 status = message["status"]
             await send(message)
 
+        sending = self._unread.sending(noting)
         try:
-            await self._rest(scope, receive, noting)
-        except Disconnected:
-            return 499
-        return status
+            if path in self._posts:
+                await _answer(self._posts[path], scope, receive, sending)
+            elif path.startswith(CALLBACKS):
+                path = CALLBACKS + "{adapter}/{merchant_id}"
+                await _answer(self._callbacks, scope, receive, sending)
+            elif path in self._streams:
+                await _stream(self._streams[path], scope, receive, sending)
+            else:
+                path = "(none)"
+                await self._rest(scope, receive, sending)
+        except Disconnected:  # FastAPI has replied with a 500 to it, which no client gets
+            status = 499
+        if (route := scope.get("route")) is not None:
+            path = route.path
+        metrics.http_requests(path, str(status)).inc()
+        metrics.http_seconds(path).observe(time.perf_counter() - began)
 
 
-async def _answered(handler: Handler, scope: Scope, receive: Receive, send: Send) -> int:
-    """Send the handler's reply, or its problem; returns the status, 499 if the client is gone."""
+async def _answer(handler: Handler, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send the handler's reply, or its problem."""
     try:
         _require_method(scope, "POST")
-        reply = await handler(scope, receive)
+        found = await handler(scope, receive)
     except Disconnected:
-        return 499
+        raise
     except Exception as error:  # noqa: BLE001
-        return await _refuse(_problem(error, scope), send)
-    headers = [(b"content-type", b"application/json")]
-    return await _reply(reply.status, reply.body, headers, send)
+        await refuse(_problem(error, scope), send)
+        return
+    await reply(found.status, found.body, [(b"content-type", b"application/json")], send)
 
 
-async def _streamed(application: ASGI, scope: Scope, receive: Receive, send: Send) -> int:
+async def _stream(application: ASGI, scope: Scope, receive: Receive, send: Send) -> None:
     has_begun = False
 
     async def noting(message: Any) -> None:
@@ -110,8 +112,7 @@ async def _streamed(application: ASGI, scope: Scope, receive: Receive, send: Sen
     except Exception as error:
         if has_begun:
             raise
-        return await _refuse(_problem(error, scope), send)
-    return 200
+        await refuse(_problem(error, scope), send)
 
 
 def _may_stay_unread(headers: Iterable[tuple[bytes, bytes]]) -> bool:
@@ -156,17 +157,6 @@ def _problem(error: Exception, scope: Scope) -> Problem:
         return error
     log.error("http.failed", path=scope["path"], exc_info=error)
     return internal()
-
-
-async def _refuse(problem: Problem, send: Send) -> int:
-    return await _reply(problem.status, problem.body(), problem.headers(), send)
-
-
-async def _reply(status: int, body: bytes, headers: list[tuple[bytes, bytes]], send: Send) -> int:
-    headers.append((b"content-length", b"%d" % len(body)))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-    return status
 
 
 def internal() -> Problem:

@@ -5,13 +5,17 @@ position of its own: it gets what is kept from memory, and what is older from th
 """
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server.problems import Problem
+from pos_gateway.tokens.token import Capability, Token
 
 #: Seconds between two reads while a client listens, and after one that failed.
 POLL, AGAIN = 0.05, 1.0
@@ -19,10 +23,8 @@ POLL, AGAIN = 0.05, 1.0
 HEARTBEAT = 15.0
 #: Most events that are kept, and most bytes of them.
 KEPT, KEPT_BYTES = 5000, 16 * 1024 * 1024
-
-
-#: Bytes after which a page ends, and events that are read at once: one may have a megabyte.
-PAGE_BYTES, CHUNK = 4 * 1024 * 1024, 50
+#: Most bytes of a page with more than one event: one may have a megabyte.
+PAGE_BYTES = 1024 * 1024
 
 
 class Event(NamedTuple):
@@ -35,8 +37,8 @@ class Event(NamedTuple):
     body: bytes
 
 
-#: The published events behind a position (the first argument), in order; the second: at most.
-Read = Callable[[int, int], Awaitable[Sequence[Event]]]
+#: The published events behind a position, in order: so many at most, and ``cut`` to so many bytes.
+Read = Callable[[int, int, int], Awaitable[Sequence[Event]]]
 #: A client's wait, which any cause may end.
 Waiter = asyncio.Future[None]
 
@@ -87,13 +89,17 @@ class Following:
         finally:
             self._waiters.discard(waiter)
 
-    async def behind(self, position: int, most: int) -> Sequence[Event]:
-        """The events behind this position that there are, in order. Raises Problem."""
-        found = self._remembered(position, most)
-        return await self._read(position, most) if found is None else found
+    async def behind(self, position: int, most: int, size: int) -> Sequence[Event]:
+        """The events behind this position that there are, in order: as ``page``."""
+        found = self._remembered(position, most, size)
+        return await self._read(position, most, size) if found is None else found
 
-    async def page(self, after: int, most: int, wait: float) -> Sequence[Event]:
+    async def page(self, after: int, most: int, size: int, wait: float) -> Sequence[Event]:
         """The next events behind this position, in order; none if none came within ``wait`` s.
+
+        Args:
+            most: most events.
+            size: most bytes, if there is more than one.
 
         Raises:
             Problem: 503: the database is away.
@@ -103,7 +109,7 @@ class Following:
         with self.listening():
             while True:
                 with self.waiter() as waiter:
-                    found = await self.behind(after, most)
+                    found = await self.behind(after, most, size)
                     if found or self.is_stopping or loop.time() >= until:
                         return found
                     timer = loop.call_at(until, end, waiter)
@@ -117,19 +123,14 @@ class Following:
         if self._task is not None:
             self._task.cancel()
 
-    def _remembered(self, after: int, most: int) -> Sequence[Event] | None:
+    def _remembered(self, after: int, most: int, size: int) -> Sequence[Event] | None:
         """What is kept behind this position; None: it is older."""
         if self._from is None or after < self._from:
             return None
         if after >= self._seen:
             return ()
-        found = []
-        for event in reversed(self._kept):
-            if event.position <= after:
-                break
-            found.append(event)
-        found.reverse()
-        return found[:most]
+        first = bisect_right(self._kept, after, key=attrgetter("position"))
+        return cut(islice(self._kept, first, first + most), size)
 
     async def _follow(self) -> None:
         self._beat_at = asyncio.get_running_loop().time() + HEARTBEAT
@@ -148,7 +149,7 @@ class Following:
             if self._from is None:
                 self._from = self._seen = await self.last()
                 self._wake()  # who has waited meanwhile reads once more
-            events = await self._read(self._seen, PAGE)
+            events = await self._read(self._seen, PAGE, PAGE_BYTES)
         except Problem:
             return AGAIN
         for event in events:
@@ -179,19 +180,31 @@ class Following:
             end(waiter)
 
 
-def page_of(read: Callable[[int, int], Sequence[Event]], after: int, most: int) -> Sequence[Event]:
-    """The events behind a position: ``most`` at most, and few where they are large."""
-    page: list[Event] = []
-    size = 0
-    while len(page) < most and size < PAGE_BYTES:
-        wanted = min(CHUNK, most - len(page))
-        found = read(after, wanted)
-        page += found
-        if len(found) < wanted:
+class Feeds(NamedTuple):
+    """The events as the roles may see them: a masked one is masked once, for all who see it so."""
+
+    plain: Following
+    masked: Following
+
+    def of(self, token: Token) -> Following:
+        """Those that this token's holder may see."""
+        return self.plain if token.role.allows(Capability.REVEAL) else self.masked
+
+    def stop(self) -> None:
+        """Wake all who wait. Idempotent."""
+        for each in self:
+            each.stop()
+
+
+def cut(events: Iterable[Event], size: int) -> Sequence[Event]:
+    """The first of these events, which have so many bytes together; and the very first in any case."""
+    found: list[Event] = []
+    for event in events:
+        size -= len(event.body)
+        if found and size < 0:
             break
-        after = found[-1].position
-        size += sum(len(event.body) for event in found)
-    return page
+        found.append(event)
+    return found
 
 
 def end(waiter: Waiter) -> None:

@@ -56,6 +56,7 @@ PROBLEMS: Mapping[str, Codes] = {
     "query": {422: ("invalid_request",)},
     "reading": {503: ("database_unavailable", "database_busy")},
     "streaming": {422: ("invalid_request",)},
+    "unread": {503: ("replies_unread",)},
 }
 #: Those of ``submitting``, by what a request does.
 _ORDER: Codes = {
@@ -220,7 +221,7 @@ OPERATIONS: Sequence[Operation] = (
             )
         },
         Capability.SUBMIT,
-        ("body", "in_flight"),
+        ("body", "in_flight", "unread"),
         _BATCH,
         body={
             "required": True,
@@ -272,7 +273,7 @@ OPERATIONS: Sequence[Operation] = (
         "Its state, its last attempts, its cancel request and its events." + _MASKED,
         "orders",
         {200: Reply("The order.", views.OrderView, examples.SHOWN)},
-        passes=("api", "reading", "orders"),
+        passes=("api", "reading", "orders", "unread"),
         parameters=_IDS,
     ),
     Operation(
@@ -283,7 +284,7 @@ OPERATIONS: Sequence[Operation] = (
         "In order, at least once. With `wait` the reply comes as soon as there is one." + _MASKED,
         "events",
         {200: Reply("The events, which may be none.", views.EventPage, examples.EVENTS)},
-        passes=("api", "query", "reading"),
+        passes=("api", "query", "reading", "unread"),
         parameters=(
             _AFTER,
             _query(
@@ -354,6 +355,7 @@ OPERATIONS: Sequence[Operation] = (
         "As the server's version has it.",
         "documents",
         {200: Reply("The document.", {"type": "object"})},
+        passes=("unread",),
     ),
     Operation(
         "get",

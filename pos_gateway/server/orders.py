@@ -1,9 +1,8 @@
 """One order, as the HTTP API shows it."""
 
-from collections.abc import Callable
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 from sqlalchemy import Engine
 
 from pos_gateway.broker.message import Message
@@ -18,7 +17,6 @@ from pos_gateway.ledger.submissions import submitted_at
 from pos_gateway.runtime.clock import shown
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.submitting import SUBMITTED
-from pos_gateway.tokens.token import Capability, Token
 
 
 class Orders:
@@ -77,13 +75,6 @@ class Orders:
             "attempts": self._attempts(request.key, reveal=reveal),
             "updated_at": shown(request.updated_at),
         }
-
-
-def shown_to(token: Token) -> Callable[[bytes], bytes]:
-    """What a token's holder may see of an event."""
-    if token.role.allows(Capability.REVEAL):
-        return lambda body: body
-    return lambda body: to_json(masked_event(body))
 
 
 def masked_event(body: bytes) -> dict[str, Any]:

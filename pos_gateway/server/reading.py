@@ -20,10 +20,14 @@ THREADS, WAITING, TIMEOUT = 8, 256, 5.0
 
 
 class Reading:
-    """Runs reads. For the event loop."""
+    """Runs reads. For the event loop.
 
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(THREADS, "reads")
+    Args:
+        threads: how many at once.
+    """
+
+    def __init__(self, threads: int = THREADS) -> None:
+        self._threads = ThreadPoolExecutor(threads, "reads")
         self._count = 0
 
     async def __call__(self, read: Callable[[], T]) -> T:

@@ -2,10 +2,12 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from math import inf
 
 import structlog
+from pydantic_core import to_json
 
 from pos_gateway.adapters.registry import adapters
 from pos_gateway.broker.publisher import Publisher
@@ -29,14 +31,15 @@ from pos_gateway.server.callback_intake import CallbackIntake
 from pos_gateway.server.callback_merchants import CallbackMerchants
 from pos_gateway.server.callback_writer import CallbackWriter
 from pos_gateway.server.callbacks import CallbackRoute
-from pos_gateway.server.following import Event, Following, page_of
+from pos_gateway.server.following import Event, Feeds, Following, cut
 from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.intake import Intake
 from pos_gateway.server.loop_turn import LoopTurn
-from pos_gateway.server.orders import Orders
+from pos_gateway.server.orders import Orders, masked_event
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.streaming import Streaming
 from pos_gateway.server.submitting import SubmitRoutes
+from pos_gateway.server.unread import Unread
 from pos_gateway.server.waiting_callbacks import WaitingCallbacks
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry.port import MetricsPort
@@ -46,6 +49,9 @@ from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.tokens import REFRESH_EVERY, Tokens
 
 log = structlog.get_logger(__name__)
+
+#: Threads that mask events: more would take the interpreter from the event loop, and from reads.
+MASKING = 1
 
 
 class Site:
@@ -65,6 +71,7 @@ class Site:
         self._own_split = Split(percent=settings.canary_percent)
         self._splits = SplitWatch(settings.broker_url)
         self.reading = Reading()
+        self._masking = Reading(MASKING)
         self._archive = Archive(self.database, Hydration(payloads))
         #: Of callbacks alone: anyone may call.
         self._callback_reading = Reading()
@@ -76,7 +83,11 @@ class Site:
         self._waiting_callbacks = WaitingCallbacks(
             adapters(), ledger, self._callback_merchants, intake, self._callback_reading
         )
-        self.following = Following(self._read_events, self._last_position)
+        self.feeds = Feeds(
+            Following(self._read_events, self._last_position),
+            Following(self._read_masked, self._last_position),
+        )
+        unread = Unread()
         access = Access(self.tokens, limits, self.audit)
         submission = SubmitRoutes(
             access,
@@ -88,7 +99,7 @@ class Site:
         )
         orders = Orders(self.database, OrderAdmin(self.database, payloads), self._archive)
         api = application(
-            access, submission, orders, self.following, self.reading, problem=self.problem
+            access, submission, orders, self.feeds, self.reading, unread, problem=self.problem
         )
         callbacks = CallbackRoute(
             adapters(),
@@ -102,8 +113,9 @@ class Site:
         self.app = Application(
             {"/v1/orders": submission.submit, "/v1/orders/batch": submission.submit_batch},
             callbacks,
-            {"/v1/events/stream": Streaming(access, self.following)},
+            {"/v1/events/stream": Streaming(access, self.feeds, unread)},
             api,
+            unread,
         )
         self._loop_turn = LoopTurn()
         self.metrics_port = MetricsPort(
@@ -131,10 +143,11 @@ class Site:
     def stop(self) -> None:
         """Stop what ``start`` started. Idempotent."""
         self._stopping.set()
-        self.following.stop()
+        self.feeds.stop()
         self.intake.stop()
         self._splits.close()
         self.reading.close()
+        self._masking.close()
         self._waiting_callbacks.stop()
         self._callback_reading.close()
         self._callback_writer.close()
@@ -157,12 +170,20 @@ class Site:
             self._callback_merchants.refresh()
             self.audit.write()
 
-    async def _read_events(self, after: int, most: int) -> Sequence[Event]:
-        return await self.reading(lambda: page_of(self._behind, after, most))
+    async def _read_events(self, after: int, most: int, size: int) -> Sequence[Event]:
+        return await self.reading(lambda: cut(self._behind(after, most, size), size))
 
-    def _behind(self, after: int, most: int) -> Sequence[Event]:
-        found = self._archive.after(after, most)
-        return [Event(position, each.routing_key, each.body) for position, each in found]
+    async def _read_masked(self, after: int, most: int, size: int) -> Sequence[Event]:
+        return await self._masking(lambda: cut(map(_masked, self._behind(after, most, size)), size))
+
+    def _behind(self, after: int, most: int, size: int) -> Iterator[Event]:
+        for position, each in self._archive.after(after, most, size):
+            yield Event(position, each.routing_key, each.body)
 
     async def _last_position(self) -> int:
         return (await self.reading(self._archive.extent)).published
+
+
+def _masked(event: Event) -> Event:
+    time.sleep(0)  # the event loop may want the interpreter
+    return event._replace(body=to_json(masked_event(event.body)))

@@ -4,15 +4,15 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server.access import Access
 from pos_gateway.server.body import Receive, Scope, Send, disconnected, header
-from pos_gateway.server.following import AGAIN, Event, Following, end
-from pos_gateway.server.orders import shown_to
+from pos_gateway.server.following import AGAIN, Event, Feeds, Following, end
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.query import LAST_POSITION, require_parameters, whole
+from pos_gateway.server.unread import PART, Unread
 from pos_gateway.telemetry import metrics
 from pos_gateway.tokens.token import Capability
 
@@ -21,8 +21,8 @@ _HEADERS = [
     (b"cache-control", b"no-store"),
     (b"x-accel-buffering", b"no"),  # nginx would collect events
 ]
-#: Bytes of events that are sent at once, and that are read ahead of a client; events to begin with.
-_PART, _AHEAD, _FIRST = 64 * 1024, 256 * 1024, 50
+#: Bytes of events that are read ahead of a client: it may take none of them.
+_AHEAD = 64 * 1024
 #: Milliseconds after which a client reconnects.
 _RETRY = b"retry: 1000\n\n"
 _ALIVE, _STOPS = b": still here\n\n", b": this server stops; reconnect\n\n"
@@ -31,49 +31,50 @@ _ALIVE, _STOPS = b": still here\n\n", b": this server stops; reconnect\n\n"
 class Streaming:
     """The route. For the event loop."""
 
-    def __init__(self, access: Access, following: Following) -> None:
+    def __init__(self, access: Access, feeds: Feeds, unread: Unread) -> None:
         self._access = access
-        self._following = following
+        self._feeds = feeds
+        self._unread = unread
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client goes, or this process stops. Raises Problem before."""
         token = self._access.require(scope, Capability.READ)
+        following = self._feeds.of(token)
         after = _position(scope)
         if after is None:
-            after = await self._following.last()
+            after = await following.last()
         self._access.revealed(token, scope, "events.reveal")
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         gone = asyncio.ensure_future(disconnected(receive))
         metrics.http_streams.inc()
         try:
-            with self._following.listening():
-                await self._send_events(after, shown_to(token), send, gone)
+            with following.listening():
+                await self._send_events(following, after, send, gone)
         finally:
             metrics.http_streams.dec()
             gone.cancel()
 
     async def _send_events(
         self,
+        following: Following,
         after: int,
-        shown: Callable[[bytes], bytes],
         send: Send,
         gone: "asyncio.Future[None]",
     ) -> None:
         """A slow client delays no other: the next are read for it when it has taken these."""
-        following = self._following
         await _send(send, _RETRY)
-        beats, most = following.beats, _FIRST
+        beats = following.beats
         while not (gone.done() or following.is_stopping):
             with following.waiter() as waiter:
                 try:
-                    events = await following.behind(after, most)
+                    events = await following.behind(after, PAGE, self._unread.room(_AHEAD))
+                    with self._unread.holding(sum(len(each.body) for each in events)):
+                        await self._send_all(send, events)
                 except Problem:
                     await asyncio.sleep(AGAIN)
                     continue
                 if events:
                     after, beats = events[-1].position, following.beats
-                    most = _next_page(events)
-                    await _send_all(send, events, shown)
                     continue
                 if beats != following.beats:
                     beats = following.beats
@@ -84,23 +85,14 @@ class Streaming:
         if not gone.done():
             await send({"type": "http.response.body", "body": _STOPS})
 
-
-def _next_page(events: Sequence[Event]) -> int:
-    """How many events to read, if they are as long as these: a client may take none of them."""
-    size = sum(len(each.body) for each in events)
-    return max(1, min(PAGE, len(events) * _AHEAD // max(1, size)))
-
-
-async def _send_all(send: Send, events: Sequence[Event], shown: Callable[[bytes], bytes]) -> None:
-    """In parts: the next waits until the client has taken most of this one."""
-    part = bytearray()
-    for event in events:
-        part += _written(event, shown(event.body))
-        if len(part) >= _PART:
-            await _send(send, bytes(part))
-            part.clear()
-    if part:
-        await _send(send, bytes(part))
+    async def _send_all(self, send: Send, events: Sequence[Event]) -> None:
+        """In parts: the next waits until the client has taken most of this one."""
+        part: list[bytes] = []
+        for event in events:
+            part.append(_written(event))
+            if sum(map(len, part)) >= PART or event is events[-1]:
+                await _send(send, b"".join(part))
+                part.clear()
 
 
 async def _send(send: Send, body: bytes) -> None:
@@ -126,7 +118,7 @@ def _number(name: str, text: str) -> int:
     return number
 
 
-def _written(event: Event, body: bytes) -> bytes:
+def _written(event: Event) -> bytes:
     # JSON has line breaks between its parts only: a backend's order may be laid out on many lines.
-    line = body.replace(b"\r", b" ").replace(b"\n", b" ")
+    line = event.body.replace(b"\r", b" ").replace(b"\n", b" ")
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.position, event.type.encode(), line)

@@ -43,6 +43,8 @@ from pos_gateway.telemetry import metrics
 REQUEST_TIMEOUT = 10.0
 #: Seconds for a client to take anything of what is sent to it.
 WRITE_TIMEOUT = 30.0
+#: Bytes that a client has not taken above which nothing more is written to it.
+WRITE_AHEAD = 16 * 1024
 #: Seconds for which the rest of a request is taken, and dropped, behind the last reply.
 LINGER = 2.0
 #: Most bytes of a request's line and headers together, and most headers.
@@ -80,13 +82,14 @@ class Protocol(HttpToolsProtocol):
         #: Why nothing is read any more.
         self._refusal: Problem | None = None
         self._is_lingering = False
-        #: Bytes that the client has not taken, and since when it takes none.
-        self._unsent = 0
-        self._unsent_since = 0.0
+        #: Bytes that the client has taken, and when it was last seen to take some, or to have all.
+        self._taken = 0
+        self._taken_at = 0.0
 
     # The transport's calls.
 
     def connection_made(self, transport: Any) -> None:
+        transport.set_write_buffer_limits(high=WRITE_AHEAD)
         super().connection_made(_Transport(transport, self._close))  # type: ignore[arg-type]
         self.since = self.loop.time()
         if len(self.connections) > self.max_connections and not self._make_room():
@@ -208,13 +211,14 @@ class Protocol(HttpToolsProtocol):
 
     def sweep(self, now: float) -> None:
         """Close it if its client is too slow in sending, or in reading."""
-        unsent = self.transport.get_write_buffer_size()
-        if unsent == 0 or unsent < self._unsent or self._unsent == 0:
-            self._unsent_since = now
-        elif now - self._unsent_since > WRITE_TIMEOUT:
-            self.transport.abort()
+        transport: _Transport = self.transport  # type: ignore[assignment]
+        unsent = transport.get_write_buffer_size()
+        taken = transport.written - unsent
+        if unsent == 0 or taken > self._taken:
+            self._taken, self._taken_at = taken, now
+        elif now - self._taken_at > WRITE_TIMEOUT:
+            transport.abort()
             return
-        self._unsent = unsent
         if self.since is None:
             return
         if now - self.since > (LINGER if self._is_lingering else REQUEST_TIMEOUT):
@@ -275,10 +279,13 @@ class _Transport:
         self.close = close
         self.really_close = transport.close
         self.is_ending = False
+        #: Bytes that were written.
+        self.written = 0
 
     def write(self, data: bytes) -> None:
         """Write, unless it is closed: uvloop's raises then, until the request has heard of it."""
         if not self._transport.is_closing():
+            self.written += len(data)
             self._transport.write(data)
 
     def is_closing(self) -> bool:

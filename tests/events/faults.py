@@ -183,6 +183,20 @@ FAULTS = [
         "pass",
         "failover::the_next_leader_goes_on_behind_the_last_position_it_has_seen",
     ),
+    Fault(
+        "events are cut by bytes before they are read",
+        "events/archive",
+        "if ids and size < 0:",
+        "if False:",
+        "archive::events_are_cut_by_number_and_by_bytes",
+    ),
+    Fault(
+        "the first event is read however large it is",
+        "events/archive",
+        "if ids and size < 0:",
+        "if size < 0:",
+        "archive::events_are_cut_by_number_and_by_bytes",
+    ),
 ]
 
 

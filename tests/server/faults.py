@@ -7,8 +7,13 @@ from tests.planting import Fault, try_all
 
 FILE = "server/uvicorn_internals"
 CLIENT, INTERNALS = "http_client", "transport/urllib3_internals"
+CLIENT = "http_client"
+API = "server/api"
+FOLLOWING = "server/following"
 ORDERS = "server/orders"
 READING = "server/reading"
+STREAMING = "server/streaming"
+UNREAD = "server/unread"
 
 FAULTS = [
     Fault(
@@ -60,6 +65,20 @@ FAULTS = [
         "(LINGER if self._is_lingering else REQUEST_TIMEOUT)",
         "REQUEST_TIMEOUT",
         "uvicorn_internals::a_slow_request_is_refused_and_its_rest_dropped",
+    ),
+    Fault(
+        "a client that takes nothing is cut off",
+        FILE,
+        "elif now - self._taken_at > WRITE_TIMEOUT:",
+        "elif False:",
+        "uvicorn_internals::a_client_that_takes_nothing_is_cut_off",
+    ),
+    Fault(
+        "a client that takes something is not cut off",
+        FILE,
+        "unsent == 0 or taken > self._taken",
+        "unsent == 0",
+        "uvicorn_internals::a_client_that_takes_nothing_is_cut_off",
     ),
     Fault(
         "a POST is answered although its client ended its side",
@@ -335,11 +354,144 @@ FAULTS = [
         "proxies::taken_for_none_of_a_proxy",
     ),
     Fault(
+        "little is written ahead of a client",
+        FILE,
+        "transport.set_write_buffer_limits(high=WRITE_AHEAD)",
+        "pass",
+        "uvicorn_internals::little_is_written_ahead_of_a_client",
+    ),
+    Fault(
         "a reply over HTTP/1.0 has no chunks",
         FILE,
         'if self.parser.get_http_version() == "1.0":',
         "if False:",
         "uvicorn_internals::a_reply_over_http_1_0_has_no_chunks",
+    ),
+    Fault(
+        "a page from memory is cut by bytes",
+        FOLLOWING,
+        "return cut(islice(self._kept, first, first + most), size)",
+        "return list(islice(self._kept, first, first + most))",
+        "following::a_page_from_memory_is_cut_by_number_and_by_bytes",
+    ),
+    Fault(
+        "a page from memory has the first events",
+        FOLLOWING,
+        "islice(self._kept, first, first + most)",
+        "list(self._kept)[first:][-most:]",
+        "following::a_page_from_memory_is_cut_by_number_and_by_bytes",
+    ),
+    Fault(
+        "a page has one event, however large",
+        FOLLOWING,
+        "if found and size < 0:",
+        "if size < 0:",
+        "following::a_page_is_cut_by_bytes_and_has_one_event_in_any_case",
+    ),
+    Fault(
+        "events are followed for a client that comes after the last one left",
+        FOLLOWING,
+        "(self._task is None or self._task.done())",
+        "self._task is None",
+        "following::a_client_that_comes_after_the_last_one_left_is_told_of_news",
+    ),
+    Fault(
+        "one task follows the events",
+        FOLLOWING,
+        "if (self._task is None or self._task.done()) and not self.is_stopping:",
+        "if not self.is_stopping:",
+        "following::a_client_that_comes_after_the_last_one_left_is_told_of_news",
+    ),
+    Fault(
+        "a read that fails does not end the following",
+        FOLLOWING,
+        "        except Problem:\n            return AGAIN",
+        "        except ZeroDivisionError:\n            return AGAIN",
+        "following::a_read_that_fails_does_not_end_the_following",
+    ),
+    Fault(
+        "all who wait are woken for a sign of life",
+        FOLLOWING,
+        "            self.beats += 1\n",
+        "",
+        "following::all_who_wait_are_woken_for_a_sign_of_life",
+    ),
+    Fault(
+        "Last-Event-ID counts before after",
+        STREAMING,
+        "if last is not None:",
+        "if last is not None and after is None:",
+        "streaming::the_last_event_id_counts_before_the_parameter",
+    ),
+    Fault(
+        "a read that fails does not end a stream",
+        STREAMING,
+        "                    await asyncio.sleep(AGAIN)\n                    continue",
+        "                    return",
+        "streaming::a_read_that_fails_does_not_end_a_stream",
+    ),
+    Fault(
+        "a stream without news has a sign of life",
+        STREAMING,
+        "await _send(send, _ALIVE)",
+        "pass",
+        "streaming::a_stream_without_news_has_a_sign_of_life",
+    ),
+    Fault(
+        "what a stream has read ahead counts as unread",
+        STREAMING,
+        "self._unread.holding(sum(len(each.body) for each in events))",
+        "self._unread.holding(0)",
+        "streaming::what_a_stream_has_read_ahead_counts_as_unread",
+    ),
+    Fault(
+        "a stream goes on while other clients read nothing",
+        STREAMING,
+        "self._unread.room(_AHEAD)",
+        "_AHEAD",
+        "streaming::a_stream_goes_on_while_other_clients_read_nothing",
+    ),
+    Fault(
+        "a poll has what its role may see",
+        API,
+        "feeds.of(token).page",
+        "feeds.plain.page",
+        "streaming::a_poll_has_what_its_role_may_see",
+    ),
+    Fault(
+        "a page is as long as there is room",
+        API,
+        "unread.room(PAGE_BYTES)",
+        "PAGE_BYTES",
+        "streaming::a_page_is_as_long_as_there_is_room",
+    ),
+    Fault(
+        "replies that are not read are bounded together",
+        UNREAD,
+        "if self._bytes + counted > UNREAD:",
+        "if False:",
+        "unread::replies_that_are_not_read_are_bounded_together",
+    ),
+    Fault(
+        "a reply that is taken, or whose client goes, makes room",
+        UNREAD,
+        "            self._bytes -= counted",
+        "            pass",
+        "unread::a_reply_whose_client_goes_away_makes_room",
+    ),
+    Fault(
+        "a reply is sent in parts",
+        UNREAD,
+        "last = max(0, len(body) - 1) // PART * PART",
+        "last = 0",
+        "unread::a_reply_is_sent_in_parts_and_is_whole",
+    ),
+    Fault(
+        "events are masked beside the event loop",
+        "server/site",
+        "return await self._masking(lambda: cut(map(_masked, self._behind(after, most, size)), size))",
+        "return cut(map(_masked, self._behind(after, most, size)), size)",
+        "site::events_are_masked_beside_the_event_loop",
     ),
     Fault(
         "a viewer does not see why an order was cancelled or not",

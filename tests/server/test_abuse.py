@@ -54,8 +54,8 @@ GROWTH = 48 * MEGABYTE
 NAME = "Ludmilla Absonderlich"
 #: Seconds between two bytes of a slow client.
 BYTE_EVERY = 0.5
-#: Published events, and the bytes of each one's reason.
-EVENTS, REASON = 2000, 6000
+#: Published events, and the bytes of each one's notes.
+EVENTS, NOTES = 2000, 6000
 #: Damaged requests, and what chooses them: others with SEED=.
 DAMAGED, SEED = 200, os.environ.get("SEED", "1")
 
@@ -161,16 +161,8 @@ def _unharmed(request: pytest.FixtureRequest, server: Server, judge: Judge) -> I
 def publish_events(database_url: str) -> None:
     """Thousands of events, as if orders had ended long ago."""
     engine = open_database(database_url)
-    common = {
-        "type": "failed",
-        "merchant_id": "m1",
-        "occurred_at": 1.0,
-        "attempts": 1,
-        "reason_code": "refused",
-        "reason_message": f"{NAME} " + "x" * REASON,
-    }
     rows = [
-        {"event_id": f"e-{n}", "position": n, "order_id": f"old-{n}", **common}
+        {"event_id": f"e-{n}", "position": n, "order_id": f"old-{n}", **a_failure()}
         for n in range(1, EVENTS + 1)
     ]
     progress = {"id": 1, "epoch": 1, "assigned": EVENTS, "published": EVENTS}
@@ -178,6 +170,19 @@ def publish_events(database_url: str) -> None:
         connection.execute(insert(events), rows)
         connection.execute(insert(pipeline).values(progress))
     engine.dispose()
+
+
+def a_failure() -> dict[str, Any]:
+    """An event's columns, but for its ids and position."""
+    return {
+        "type": "failed",
+        "merchant_id": "m1",
+        "occurred_at": 1.0,
+        "attempts": 1,
+        "reason_code": "refused",
+        "reason_message": f"not for {NAME}",
+        "payload": json.dumps(order(customer={"name": NAME}, notes="x" * NOTES)),
+    }
 
 
 def head(server: Server, *lines: str, target: str = "/v1/orders", method: str = "POST") -> bytes:
@@ -1011,6 +1016,58 @@ def test_streams_that_are_never_read_weigh_little(server: Server, judge: Judge) 
         while reader.line() != b"id: %d\n" % EVENTS:
             pass
         behaves(server, judge)
+
+
+def test_pages_that_are_never_read_are_bounded_together(server: Server, judge: Judge) -> None:
+    """Two of each connection. Others' are shorter meanwhile, and then as long as before."""
+    target = "/v1/events?limit=1000"
+
+    def count() -> int:
+        reply = server.get(target)
+        return len(reply.json()["events"]) if reply.status_code == 200 else 0
+
+    page = head(server, target=target, method="GET")
+    long = count()
+    with ExitStack() as stack, flat(server, 2 * GROWTH):
+        while not 0 < count() < long / 10:
+            client = stack.enter_context(Raw(server))
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.send(page * 2)
+        behaves(server, judge)
+    until_true(lambda: count() == long)
+
+
+def test_replies_to_batches_that_are_never_read_are_bounded_together(
+    server: Server, judge: Judge
+) -> None:
+    """A thousand orders of two bytes are answered with a megabyte of problems."""
+    batch = posting(server, b"{}\n" * 1000, kind="application/x-ndjson", target="/v1/orders/batch")
+    with ExitStack() as stack, flat(server, 2 * GROWTH):
+        for _ in range(100):
+            client = stack.enter_context(Raw(server))
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.send(batch * 2)
+        with Raw(server) as client:
+            client.send(batch)
+            reply = client.reply()
+        assert reply is not None
+        assert (reply.status, reply.code) == (503, "replies_unread")
+        behaves(server, judge)
+
+
+def test_viewers_do_not_stop_others(server: Server, viewer: str) -> None:
+    """Their pages are masked beside the event loop, which has other requests to answer."""
+    page = head(server, target="/v1/events?limit=1000", method="GET")
+    page = page.replace(server.token.encode(), viewer.encode())
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Raw(server)) for _ in range(8)]
+        for client in clients:
+            client.send(page)
+        for client in clients:
+            reply = client.reply()
+            assert reply is not None
+            assert reply.status == 200
+            assert NAME.encode() not in reply.body
 
 
 def test_a_stream_over_http_1_0_has_no_chunks(server: Server) -> None:

@@ -186,7 +186,9 @@ def parameters(described: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 def test_routes_of_fastapi_have_the_parameters_that_are_described() -> None:
     missing: Any = None
-    found = application(missing, missing, missing, missing, missing, problem=missing).openapi()
+    found = application(
+        missing, missing, missing, missing, missing, missing, problem=missing
+    ).openapi()
     described = document()["paths"]
     for path, methods in found["paths"].items():
         for method, operation in methods.items():

@@ -1,12 +1,28 @@
-"""What a server does as it starts and stops, and when it is ready."""
+"""The server's components, put together: as it starts and stops, and what each feed has."""
 
 import asyncio
+import json
+import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import insert
 
+from pos_gateway.database.engine import upgrade
+from pos_gateway.database.schema import events, pipeline
+from pos_gateway.domain.http_limits import PAGE
+from pos_gateway.server import site as subject
+from pos_gateway.server.following import PAGE_BYTES
+from pos_gateway.server.orders import masked_event
+from pos_gateway.server.site import Site
+from pos_gateway.settings import Settings
 from pos_gateway.tokens.token import Role
+from tests.orders import an_order
 from tests.server.inside import Inside, inside
+
+WHO, COUNT = "Quackenbush", 20
 
 
 @pytest.fixture
@@ -47,3 +63,68 @@ def test_no_request_waits_for_the_first_canary_split(
     asyncio.run(start())
     server.site.stop()
     assert looks == ["look"]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    """With published events."""
+    site = Site(Settings(database_url=f"sqlite:///{tmp_path}/gateway.db", metrics_port=0))
+    upgrade(site.database)
+    common = {"type": "accepted", "merchant_id": "m-1", "occurred_at": 1.0, "attempts": 1}
+    with site.database.begin() as connection:
+        connection.execute(insert(pipeline).values(id=1, epoch=1, assigned=COUNT, published=COUNT))
+        for n in range(1, COUNT + 1):
+            ids = {"event_id": f"e-{n}", "position": n, "order_id": f"o-{n}"}
+            payload = json.dumps(an_order(f"o-{n}", customer={"name": WHO}, notes="x" * 5000))
+            connection.execute(insert(events).values(ids | common | {"payload": payload}))
+    yield site
+    site.reading.close()
+    site._masking.close()
+    site.database.dispose()
+
+
+def test_events_are_masked_beside_the_event_loop_and_once_for_all_viewers(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    masked: list[int] = []
+    threads: set[threading.Thread] = set()
+
+    def noting(body: bytes) -> dict[str, Any]:
+        event = masked_event(body)
+        masked.append(event["position"])
+        threads.add(threading.current_thread())
+        return event
+
+    monkeypatch.setattr(subject, "masked_event", noting)
+
+    async def play() -> None:
+        feed = site.feeds.masked
+        with feed.listening():
+            while feed._from is None:
+                await asyncio.sleep(0)
+            feed._from, feed._seen = 0, 0  # as if they were published now
+            pages = await asyncio.gather(*(feed.page(0, PAGE, PAGE_BYTES, 20.0) for _ in range(5)))
+        for page in pages:
+            assert [event.position for event in page] == list(range(1, COUNT + 1))
+            assert WHO.encode() not in b"".join(event.body for event in page)
+        site.feeds.stop()
+
+    asyncio.run(play())
+    assert masked == list(range(1, COUNT + 1))
+    assert len(threads) == 1
+    assert threading.main_thread() not in threads
+
+
+def test_feeds_read_pages_that_are_cut_by_bytes(site: Site) -> None:
+    async def play() -> None:
+        plain = site.feeds.plain
+        whole = await plain.behind(0, PAGE, PAGE_BYTES)
+        assert len(whole) == COUNT
+        assert WHO.encode() in whole[0].body
+        for feed in site.feeds:
+            for size in (1, 12_000):
+                page = await feed.behind(3, PAGE, size)
+                assert 1 <= len(page) <= 2
+                assert page[0].position == 4
+
+    asyncio.run(play())

@@ -22,6 +22,7 @@ from pos_gateway.server.uvicorn_internals import (
     LINGER,
     PIPELINED,
     REQUEST_TIMEOUT,
+    WRITE_AHEAD,
     WRITE_TIMEOUT,
     HttpServer,
     Loop,
@@ -56,6 +57,9 @@ class Transport(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self.unsent
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high
 
     def close(self) -> None:
         self.calls.append("close")
@@ -285,13 +289,19 @@ async def test_a_connection_that_says_nothing_is_closed_without_a_word(lab: Lab)
 async def test_a_client_that_takes_nothing_is_cut_off(lab: Lab) -> None:
     protocol, transport, now = lab.protocol, lab.transport, lab.loop.now
     protocol.data_received(GET)
-    for unsent in (0, 500, 400, 400, 450):  # from the third on it takes nothing
-        transport.unsent = unsent
+    # All that is written, and what of it the client has not taken: from the fourth on it takes nothing.
+    for written, unsent in ((0, 0), (500, 500), (500, 400), (900, 400), (900, 400), (950, 450)):
+        protocol.transport.written, transport.unsent = written, unsent
         protocol.sweep(now)
         now += WRITE_TIMEOUT / 2
     assert transport.calls == []
     protocol.sweep(now)
     assert transport.calls == ["abort"]
+
+
+@lab_test
+async def test_little_is_written_ahead_of_a_client(lab: Lab) -> None:
+    assert lab.transport.high == WRITE_AHEAD
 
 
 @lab_test

@@ -1,0 +1,231 @@
+"""A stream's and a long poll's course, on events that the test publishes, with a client that takes its time."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from pos_gateway.server import following, streaming, unread
+from pos_gateway.server.access import Access
+from pos_gateway.server.api import application
+from pos_gateway.server.following import PAGE_BYTES, Event, Feeds, Following, cut
+from pos_gateway.server.problems import Problem
+from pos_gateway.server.streaming import Streaming
+from pos_gateway.server.unread import PART, Unread
+from pos_gateway.tokens.token import Role, Token, digest
+from pos_gateway.tokens.tokens import Tokens
+from tests.server.lab import SOON
+
+TEXT = "pgw_text"
+BACKEND = Token("shop", Role.BACKEND, None, digest(TEXT), 0.0, None, None)
+
+
+class Lab:
+    """A stream, and what its client got."""
+
+    def __init__(self) -> None:
+        self.known = {BACKEND.digest: BACKEND}
+        self.events: list[Event] = []
+        #: How many of the coming reads fail.
+        self.failing = 0
+        self.tokens = Tokens(self)  # type: ignore[arg-type]
+        self.tokens.refresh()
+        self.feeds = Feeds(
+            Following(self._read, self._last), Following(self._read_masked, self._last)
+        )
+        #: What a viewer sees of each event.
+        self.masked = b"masked"
+        self.unread = Unread()
+        self.got = b""
+        self.has_ended = False
+        #: Cleared: the client takes nothing.
+        self.takes = asyncio.Event()
+        self.takes.set()
+        self._news = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def all_valid(self) -> dict[str, Token]:
+        return dict(self.known)
+
+    def change(self, token: Token | None) -> None:
+        """Revoke the token, or give it another role; and have the server know."""
+        self.known = {} if token is None else {token.digest: token}
+        self.tokens.refresh()
+
+    def publish(self, first: int, last: int, body: bytes = b"{}") -> None:
+        self.events += [Event(n, "order.accepted", body) for n in range(first, last + 1)]
+
+    async def open(self, query: bytes = b"after=0", *headers: tuple[bytes, bytes]) -> None:
+        authorization = (b"authorization", b"Bearer " + TEXT.encode())
+        scope = {"headers": [authorization, *headers], "query_string": query}
+        stream = Streaming(Access(self.tokens, None), self.feeds, self.unread)
+        sending = self.unread.sending(self._send)
+        self._task = asyncio.create_task(stream(scope, self._receive, sending))
+        await self.until(b"retry: ")
+
+    async def until(self, text: bytes) -> None:
+        """Wait until the client has got this."""
+        async with asyncio.timeout(SOON):
+            while text not in self.got:
+                assert not self.has_ended, self.got
+                self._news.clear()
+                await self._news.wait()
+
+    async def poll(self, query: bytes) -> tuple[int, dict[str, Any]]:
+        """The status and the content of a long poll's reply."""
+        missing: Any = None
+        access = Access(self.tokens, None)
+        app = application(
+            access, missing, missing, self.feeds, missing, self.unread, problem=missing
+        )
+        path = "/v1/events"
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "scheme": "http",
+            "query_string": query,
+            "headers": [(b"authorization", b"Bearer " + TEXT.encode())],
+        }
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async with asyncio.timeout(SOON):
+            await app(scope, self._receive, send)
+        return sent[0]["status"], json.loads(sent[1]["body"])
+
+    async def end(self) -> bytes:
+        """What the client got, once the stream has ended."""
+        assert self._task is not None
+        await asyncio.wait_for(self._task, SOON)
+        assert self.has_ended
+        return self.got
+
+    async def close(self) -> None:
+        """The client goes, the server stops."""
+        self._gone.set()
+        self.takes.set()
+        self.feeds.stop()
+        if self._task is not None:
+            await asyncio.wait_for(self._task, SOON)
+
+    async def _receive(self) -> Any:
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        await self.takes.wait()
+        if message["type"] == "http.response.body":
+            self.got += message["body"]
+            self.has_ended = not message.get("more_body", False)
+        self._news.set()
+
+    async def _read(self, after: int, most: int, size: int) -> Sequence[Event]:
+        if self.failing:
+            self.failing -= 1
+            raise Problem(503, "database_unavailable", "away")
+        return cut([each for each in self.events if each.position > after][:most], size)
+
+    async def _read_masked(self, after: int, most: int, size: int) -> Sequence[Event]:
+        return [each._replace(body=self.masked) for each in await self._read(after, most, size)]
+
+    async def _last(self) -> int:
+        return self.events[-1].position if self.events else 0
+
+
+def lab_test(check: Callable[[Lab], Awaitable[None]]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Runs it, with short waits."""
+
+    def test(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(following, "POLL", 0.001)
+        for module in (following, streaming):
+            monkeypatch.setattr(module, "AGAIN", 0.001)
+
+        async def play() -> None:
+            lab = Lab()
+            await check(lab)
+            await lab.close()
+
+        asyncio.run(play())
+
+    test.__doc__ = check.__doc__
+    return test
+
+
+@lab_test
+async def test_the_last_event_id_counts_before_the_parameter(lab: Lab) -> None:
+    """A client that reconnects sends both: its URL's, and the last position that it has."""
+    lab.publish(1, 9)
+    await lab.open(b"after=2", (b"last-event-id", b"7"))
+    await lab.until(b"id: 9\n")
+    assert lab.got.count(b"id: ") == 2
+
+
+@lab_test
+async def test_a_read_that_fails_does_not_end_a_stream(lab: Lab) -> None:
+    lab.publish(1, 1)
+    lab.failing = 3
+    await lab.open()
+    await lab.until(b"id: 1\n")
+
+
+@lab_test
+async def test_a_stream_without_news_has_a_sign_of_life(lab: Lab) -> None:
+    await lab.open()
+    lab.feeds.plain._beat_at = 0.0
+    await lab.until(b": still here\n\n")
+
+
+@lab_test
+async def test_a_stream_goes_on_while_other_clients_read_nothing(lab: Lab) -> None:
+    """A few events at a time; one that is large waits for its turn."""
+    lab.publish(1, 30, b"x" * (PART // 4))
+    lab.publish(31, 31, b"x" * 2 * PART)
+    with lab.unread.holding(unread.UNREAD):
+        await lab.open()
+        await lab.until(b"id: 30\n")
+        await asyncio.sleep(0.05)
+        assert b"id: 31\n" not in lab.got
+    await lab.until(b"id: 31\n")
+
+
+@lab_test
+async def test_what_a_stream_has_read_ahead_counts_as_unread(lab: Lab) -> None:
+    lab.publish(1, 50, b"x" * 10_000)
+    await lab.open(b"after=0")
+    await lab.until(b"id: 50\n")
+    assert lab.unread.room(unread.UNREAD) == unread.UNREAD
+    lab.takes.clear()
+    lab.publish(51, 100, b"x" * 10_000)
+    async with asyncio.timeout(SOON):
+        while lab.unread.room(unread.UNREAD) == unread.UNREAD:
+            await asyncio.sleep(0.001)
+    assert unread.UNREAD - lab.unread.room(unread.UNREAD) <= streaming._AHEAD
+
+
+@lab_test
+async def test_a_poll_has_what_its_role_may_see(lab: Lab) -> None:
+    lab.publish(1, 2, b'"plain"')
+    assert await lab.poll(b"after=1") == (200, {"events": ["plain"], "next": 2})
+    lab.masked = b'"masked"'
+    lab.change(Token("shop", Role.VIEWER, None, BACKEND.digest, 0.0, None, None))
+    assert await lab.poll(b"after=1") == (200, {"events": ["masked"], "next": 2})
+
+
+@lab_test
+async def test_a_page_is_as_long_as_there_is_room(lab: Lab) -> None:
+    body = b'"' + b"x" * (PART // 4) + b'"'
+    lab.publish(1, 500, body)
+    _, whole = await lab.poll(b"limit=1000")
+    assert len(whole["events"]) == PAGE_BYTES // len(body)
+    with lab.unread.holding(unread.UNREAD):
+        _, short = await lab.poll(b"limit=1000")
+    assert len(short["events"]) == PART // len(body)

@@ -1,0 +1,114 @@
+"""Replies that clients do not read: in parts, and bounded all together."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from pos_gateway.server import unread as subject
+from pos_gateway.server.problems import Problem
+from pos_gateway.server.unread import PART, Unread, reply
+
+START = {"type": "http.response.start", "status": 200, "headers": []}
+
+
+class Client:
+    """Takes so many parts, and then no more until it is told to."""
+
+    def __init__(self, takes: int = 10**9) -> None:
+        self.messages: list[Any] = []
+        self.goes_on = asyncio.Event()
+        self._takes = takes
+
+    async def send(self, message: Any) -> None:
+        if len(self.messages) >= self._takes:
+            await self.goes_on.wait()
+        self.messages.append(message)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [each["body"] for each in self.messages if "body" in each]
+
+    @property
+    def status(self) -> int:
+        return int(self.messages[0]["status"])
+
+
+@pytest.fixture(autouse=True)
+def _little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "UNREAD", 10 * PART)
+
+
+@pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 3 * PART, 3 * PART + 1])
+def test_a_reply_is_sent_in_parts_and_is_whole(size: int) -> None:
+    async def play() -> None:
+        client, body = Client(), bytes(range(256)) * (size // 256 + 1)
+        await reply(200, body[:size], [], Unread().sending(client.send))
+        assert b"".join(client.bodies) == body[:size]
+        assert all(len(each) <= PART for each in client.bodies)
+        ends = [not each.get("more_body", False) for each in client.messages[1:]]
+        assert ends == [False] * (len(ends) - 1) + [True]
+
+    asyncio.run(play())
+
+
+def test_replies_that_are_not_read_are_bounded_together() -> None:
+    """One that is refused was not begun. A short one is sent in any case."""
+
+    async def play() -> None:
+        unread = Unread()
+        clients = [Client(takes=2) for _ in range(3)]
+        sending = [
+            asyncio.create_task(reply(200, b"x" * 3 * PART, [], unread.sending(each.send)))
+            for each in clients
+        ]
+        await asyncio.sleep(0)
+        assert unread.room(5 * PART) == PART
+        refused, short = Client(), Client()
+        await reply(200, b"x" * 3 * PART, [], unread.sending(refused.send))
+        assert refused.status == 503
+        assert json.loads(b"".join(refused.bodies))["code"] == "replies_unread"
+        assert (b"retry-after", b"1") in refused.messages[0]["headers"]
+        await reply(200, b"x" * PART, [], unread.sending(short.send))
+        assert short.status == 200
+        for each in clients:
+            each.goes_on.set()
+        await asyncio.gather(*sending)
+        assert [each.status for each in clients] == [200] * 3
+        assert unread.room(10 * PART) == 10 * PART
+
+    asyncio.run(play())
+
+
+def test_a_reply_whose_client_goes_away_makes_room() -> None:
+    async def play() -> None:
+        unread, client = Unread(), Client(takes=2)
+        sending = unread.sending(client.send)
+        task = asyncio.create_task(reply(200, b"x" * 9 * PART, [], sending))
+        await asyncio.sleep(0)
+        with pytest.raises(Problem), unread.holding(2 * PART):
+            pass
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert unread.room(10 * PART) == 10 * PART
+
+    asyncio.run(play())
+
+
+def test_the_parts_of_a_stream_are_the_streams_to_count() -> None:
+    async def play() -> None:
+        unread, client = Unread(), Client()
+        sending = unread.sending(client.send)
+        with unread.holding(9 * PART):
+            await sending(START)
+            await sending(
+                {"type": "http.response.body", "body": b"x" * 3 * PART, "more_body": True}
+            )
+            await sending({"type": "http.response.body", "body": b"y"})
+        assert [len(each) for each in client.bodies] == [PART, PART, PART, 1]
+        assert [each.get("more_body", False) for each in client.messages[1:]] == [True] * 3 + [
+            False
+        ]
+
+    asyncio.run(play())
