@@ -85,6 +85,16 @@ class Access:
                 f"the token {token.name!r} has the role {token.role}, which may not {needed}",
             )
 
+    def is_valid(self, token: Token) -> bool:
+        """Whether a request that goes on may: its token is neither revoked nor of another role."""
+        current = self._tokens.current(token.digest)
+        return current is not None and current.role is token.role
+
+    def confirm(self, token: Token) -> None:
+        """Raise Problem if the token of a request that has waited is not valid any more."""
+        if not self.is_valid(token):
+            raise self._unknown()
+
     def _charge(self, token: Token, cost: int, *, taken: int) -> None:
         wait = self._limits.take(token, time.monotonic(), cost, taken=taken)
         if wait:
@@ -105,11 +115,14 @@ class Access:
         found = self._tokens.find(text)
         if found is not None:
             return found
-        if self._tokens.problem is not None:
-            raise Problem(503, "tokens_unknown", self._tokens.problem, retry_after=1)
-        if not is_well_formed(text):
+        if self._tokens.problem is None and not is_well_formed(text):
             raise self._unauthorized("that is no token; one begins with pgw_ and has 53 characters")
-        raise self._unauthorized("no valid token is like this one: it is unknown, or was revoked")
+        raise self._unknown()
+
+    def _unknown(self) -> Problem:
+        if self._tokens.problem is not None:
+            return Problem(503, "tokens_unknown", self._tokens.problem, retry_after=1)
+        return self._unauthorized("no valid token is like this one: it is unknown, or was revoked")
 
     def _unauthorized(self, detail: str) -> Problem:
         if self._tokens.is_empty:

@@ -114,6 +114,7 @@ def application(
         access.revealed(token, request.scope, "events.reveal")
         page = feeds.of(token).page(after, limit, unread.room(PAGE_BYTES), wait)
         found = await (_while_connected(request, page) if wait else page)
+        access.confirm(token)
         last = found[-1].position if found else after
         bodies = b",".join(event.body for event in found)
         body = b'{"events":[' + bodies + b'],"next":%d}' % last

@@ -306,7 +306,7 @@ OPERATIONS: Sequence[Operation] = (
         "Events as server-sent events",
         "`id:` is the position, `event:` the type, `data:` the event (`EventView`). Without a"
         " position it begins with what is published from then on. A comment comes every"
-        f" {HEARTBEAT:g} s." + _MASKED,
+        f" {HEARTBEAT:g} s. It ends once its token is revoked." + _MASKED,
         "events",
         {200: Reply("Events without end.", {"type": "string"}, examples.STREAM, _STREAM)},
         passes=("query", "streaming", "reading"),

@@ -14,7 +14,7 @@ from pos_gateway.server.problems import Problem
 from pos_gateway.server.query import LAST_POSITION, require_parameters, whole
 from pos_gateway.server.unread import PART, Unread
 from pos_gateway.telemetry import metrics
-from pos_gateway.tokens.token import Capability
+from pos_gateway.tokens.token import Capability, Token
 
 _HEADERS = [
     (b"content-type", b"text/event-stream"),
@@ -26,6 +26,7 @@ _AHEAD = 64 * 1024
 #: Milliseconds after which a client reconnects.
 _RETRY = b"retry: 1000\n\n"
 _ALIVE, _STOPS = b": still here\n\n", b": this server stops; reconnect\n\n"
+_INVALID = b": the token is not valid any more\n\n"
 
 
 class Streaming:
@@ -37,7 +38,10 @@ class Streaming:
         self._unread = unread
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until the client goes, or this process stops. Raises Problem before."""
+        """Send events until the client goes, its token is invalid, or this process stops.
+
+        Raises Problem before it begins.
+        """
         token = self._access.require(scope, Capability.READ)
         following = self._feeds.of(token)
         after = _position(scope)
@@ -49,7 +53,7 @@ class Streaming:
         metrics.http_streams.inc()
         try:
             with following.listening():
-                await self._send_events(following, after, send, gone)
+                await self._send_events(following, after, token, send, gone)
         finally:
             metrics.http_streams.dec()
             gone.cancel()
@@ -58,18 +62,19 @@ class Streaming:
         self,
         following: Following,
         after: int,
+        token: Token,
         send: Send,
         gone: "asyncio.Future[None]",
     ) -> None:
         """A slow client delays no other: the next are read for it when it has taken these."""
         await _send(send, _RETRY)
         beats = following.beats
-        while not (gone.done() or following.is_stopping):
+        while not (gone.done() or following.is_stopping) and self._access.is_valid(token):
             with following.waiter() as waiter:
                 try:
                     events = await following.behind(after, PAGE, self._unread.room(_AHEAD))
                     with self._unread.holding(sum(len(each.body) for each in events)):
-                        await self._send_all(send, events)
+                        await self._send_all(send, events, token)
                 except Problem:
                     await asyncio.sleep(AGAIN)
                     continue
@@ -83,14 +88,17 @@ class Streaming:
                 await waiter
                 gone.remove_done_callback(wake)
         if not gone.done():
-            await send({"type": "http.response.body", "body": _STOPS})
+            last = _STOPS if following.is_stopping else _INVALID
+            await send({"type": "http.response.body", "body": last})
 
-    async def _send_all(self, send: Send, events: Sequence[Event]) -> None:
+    async def _send_all(self, send: Send, events: Sequence[Event], token: Token) -> None:
         """In parts: the next waits until the client has taken most of this one."""
         part: list[bytes] = []
         for event in events:
             part.append(_written(event))
             if sum(map(len, part)) >= PART or event is events[-1]:
+                if not self._access.is_valid(token):  # it may have been revoked while they waited
+                    return
                 await _send(send, b"".join(part))
                 part.clear()
 

@@ -49,10 +49,14 @@ class Tokens:
         The text is hashed and its digest looked up; no secret is compared with it, so the time that
         this takes says nothing of a valid token but the look-up of a hash, which can't be chosen.
         """
+        return self.current(digest(token))
+
+    def current(self, of: str) -> Token | None:
+        """The valid token with this digest: one that was found may have been revoked since."""
         known = self._known
         if known is None or self._age(known[1]) > self._stale_after:
             return None
-        found = known[0].get(digest(token))
+        found = known[0].get(of)
         if found is not None:
             with self._uses_lock:
                 self._uses[found.digest] = self._clock.now().timestamp()

@@ -438,6 +438,20 @@ FAULTS = [
         "streaming::a_stream_without_news_has_a_sign_of_life",
     ),
     Fault(
+        "a stream ends once its token is revoked",
+        STREAMING,
+        "(gone.done() or following.is_stopping) and self._access.is_valid(token)",
+        "(gone.done() or following.is_stopping)",
+        "streaming::a_stream_of_a_revoked_token_ends_without_news",
+    ),
+    Fault(
+        "what was read ahead is not sent once the token is revoked",
+        STREAMING,
+        "if not self._access.is_valid(token):",
+        "if False:",
+        "streaming::what_was_read_ahead_is_not_sent_once_the_token_is_revoked",
+    ),
+    Fault(
         "what a stream has read ahead counts as unread",
         STREAMING,
         "self._unread.holding(sum(len(each.body) for each in events))",
@@ -450,6 +464,20 @@ FAULTS = [
         "self._unread.room(_AHEAD)",
         "_AHEAD",
         "streaming::a_stream_goes_on_while_other_clients_read_nothing",
+    ),
+    Fault(
+        "a token's role is looked at again",
+        "server/access",
+        "current is not None and current.role is token.role",
+        "current is not None",
+        "streaming::a_stream_ends_when_its_tokens_role_changes",
+    ),
+    Fault(
+        "a poll whose token is revoked meanwhile is refused",
+        API,
+        "        access.confirm(token)\n",
+        "",
+        "streaming::a_poll_whose_token_is_revoked_meanwhile_is_refused",
     ),
     Fault(
         "a poll has what its role may see",

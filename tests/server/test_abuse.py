@@ -30,7 +30,7 @@ import pytest
 import requests
 import trustme
 from kombu import Connection
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.topology import orders_queue
@@ -44,7 +44,7 @@ from pos_gateway.tokens.tokens import Tokens
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.mutations import MUTATIONS, mutated
 from tests.planting import ROOT
-from tests.server.lab import SOON, Server, order, serving, token_for
+from tests.server.lab import SOON, Server, migrated, order, serving, token_for
 from tests.server.raw import Raw, Reply
 
 MEGABYTE = 1024 * 1024
@@ -963,6 +963,40 @@ def test_a_revoked_token_is_refused_within_seconds(server: Server, module_databa
     store.revoke(newest.name, operator="test")
     engine.dispose()
     until_true(lambda: status() == 401)
+
+
+def test_a_revoked_tokens_stream_ends_and_its_poll_is_refused(
+    module_url: str, tmp_path: Path
+) -> None:
+    """Neither gets what is published from then on."""
+    database = migrated(f"sqlite:///{tmp_path}/gateway.db")
+    publish_events(database)
+    engine = open_database(database)
+    with serving(module_url, database, tmp_path / "server.log") as server, ExitStack() as stack:
+        stream, poll = stack.enter_context(Raw(server)), stack.enter_context(Raw(server))
+        target = f"/v1/events/stream?after={EVENTS - 1}"
+        stream.send(head(server, "Connection: close", target=target, method="GET"))
+        while stream.line() != b"id: %d\n" % EVENTS:
+            pass
+        poll.send(head(server, target=f"/v1/events?after={EVENTS}&wait=50", method="GET"))
+        store = TokenStore(engine)
+        [token] = store.list()
+        store.revoke(token.name, operator="test")
+        until_true(lambda: server.get("/v1/events").status_code == 401)
+        last = EVENTS + 1
+        with engine.begin() as connection:
+            ids = {"event_id": "late", "position": last, "order_id": "late"}
+            connection.execute(insert(events).values(ids | a_failure()))
+            connection.execute(update(pipeline).values(assigned=last, published=last))
+        rest = []
+        while line := stream.line():
+            rest.append(line)
+        assert b": the token is not valid any more\n" in rest
+        assert not [line for line in rest if line.startswith(b"id: ")]
+        reply = poll.reply()
+        assert reply is not None
+        assert (reply.status, reply.code) == (401, "unauthorized")
+    engine.dispose()
 
 
 def test_a_viewer_may_neither_submit_nor_cancel(server: Server, viewer: str, judge: Judge) -> None:

@@ -185,6 +185,62 @@ async def test_a_stream_without_news_has_a_sign_of_life(lab: Lab) -> None:
 
 
 @lab_test
+async def test_a_stream_sends_nothing_once_its_token_is_revoked(lab: Lab) -> None:
+    lab.publish(1, 1)
+    await lab.open()
+    await lab.until(b"id: 1\n")
+    lab.change(None)
+    lab.publish(2, 2, b"secret")
+    assert (await lab.end()).endswith(b"data: {}\n\n: the token is not valid any more\n\n")
+
+
+@lab_test
+async def test_a_stream_of_a_revoked_token_ends_without_news(lab: Lab) -> None:
+    await lab.open()
+    lab.change(None)
+    lab.feeds.plain._beat_at = 0.0
+    assert (await lab.end()).endswith(b": the token is not valid any more\n\n")
+
+
+@lab_test
+async def test_what_was_read_ahead_is_not_sent_once_the_token_is_revoked(lab: Lab) -> None:
+    lab.publish(1, 4, b"x" * PART)
+    await lab.open()
+    await lab.until(b"id: 4\n")
+    lab.publish(5, 8, b"y" * PART)
+    lab.takes.clear()
+    await asyncio.sleep(0.05)  # it has read them, and is at the first
+    lab.change(None)
+    lab.takes.set()
+    assert b"id: 6" not in await lab.end()
+
+
+@lab_test
+async def test_a_stream_ends_when_its_tokens_role_changes(lab: Lab) -> None:
+    """The next one shows what the new role may see."""
+    lab.publish(1, 1)
+    await lab.open()
+    await lab.until(b"data: {}\n")
+    lab.change(Token("shop", Role.VIEWER, None, BACKEND.digest, 0.0, None, None))
+    lab.publish(2, 2)
+    assert (await lab.end()).endswith(b": the token is not valid any more\n\n")
+    lab.got, lab.has_ended = b"", False
+    await lab.open()
+    await lab.until(b"id: 2\nevent: order.accepted\ndata: masked\n")
+    assert b"{}" not in lab.got
+
+
+@lab_test
+async def test_a_stream_uses_its_token(lab: Lab) -> None:
+    """A token that is in use is not taken for one that can be revoked."""
+    await lab.open()
+    lab.tokens._uses.clear()
+    lab.publish(1, 1)
+    await lab.until(b"id: 1\n")
+    assert BACKEND.digest in lab.tokens._uses
+
+
+@lab_test
 async def test_a_stream_goes_on_while_other_clients_read_nothing(lab: Lab) -> None:
     """A few events at a time; one that is large waits for its turn."""
     lab.publish(1, 30, b"x" * (PART // 4))
@@ -209,6 +265,20 @@ async def test_what_a_stream_has_read_ahead_counts_as_unread(lab: Lab) -> None:
         while lab.unread.room(unread.UNREAD) == unread.UNREAD:
             await asyncio.sleep(0.001)
     assert unread.UNREAD - lab.unread.room(unread.UNREAD) <= streaming._AHEAD
+
+
+@lab_test
+async def test_a_poll_whose_token_is_revoked_meanwhile_is_refused(lab: Lab) -> None:
+    for token in (None, Token("shop", Role.VIEWER, None, BACKEND.digest, 0.0, None, None)):
+        lab.change(BACKEND)
+        last = len(lab.events)
+        polling = asyncio.create_task(lab.poll(b"wait=20&after=%d" % last))
+        while not lab.feeds.plain._waiters:
+            await asyncio.sleep(0)
+        lab.change(token)
+        lab.publish(last + 1, last + 1, b'"secret"')
+        status, content = await polling
+        assert (status, content["code"]) == (401, "unauthorized")
 
 
 @lab_test
