@@ -319,13 +319,6 @@ FAULTS = [
         "submitting::a_cancel_requests_body",
     ),
     Fault(
-        "a viewer's page is masked off the event loop",
-        "server/api",
-        "else await asyncio.to_thread(joined)",
-        "else joined()",
-        "access::masked_off_the_event_loop",
-    ),
-    Fault(
         "after Retry-After a request may succeed",
         "server/problems",
         "max(1, ceil(self.retry_after))",

@@ -118,4 +118,5 @@ def inside(database_url: str, **settings: Any) -> Iterator[Inside]:
         yield Inside(site)
     finally:
         site.reading.close()
+        site._masking.close()
         site.database.dispose()

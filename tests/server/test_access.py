@@ -2,20 +2,18 @@
 
 import asyncio
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
-from pos_gateway.broker.message import Message
-from pos_gateway.server import access, api
+from pos_gateway.server import access
 from pos_gateway.server.intake import PostResult
 from pos_gateway.server.problems import Problem
 from pos_gateway.tokens import audit
 from pos_gateway.tokens.audit import TokenAudit
-from pos_gateway.tokens.token import Role, Token, new_token
+from pos_gateway.tokens.token import Role, new_token
 from tests.server.inside import JSON, LINES, Inside, inside
 from tests.server.lab import order
 
@@ -134,33 +132,6 @@ def test_refusals_of_many_clients_take_little_memory(monkeypatch: pytest.MonkeyP
 
     asyncio.run(script())
     assert (len(refusals._clients), refusals._count) == (3, 9)
-
-
-@pytest.mark.parametrize(("role", "is_loops"), [(Role.VIEWER, False), (Role.BACKEND, True)])
-def test_a_page_is_masked_off_the_event_loop(
-    server: Inside, monkeypatch: pytest.MonkeyPatch, role: Role, is_loops: bool
-) -> None:
-    """A large page takes a tenth of a second."""
-    body = json.dumps({"reason": {"message": "Kim is away"}, "order": order()}).encode()
-    monkeypatch.setattr(
-        server.site._archive, "after", lambda *_: [(1, Message("e", "order.failed", body, "i", {}))]
-    )
-    threads: list[bool] = []
-    shown_to = api.shown_to
-
-    def noting(token: Token) -> Callable[[bytes], bytes]:
-        shown = shown_to(token)
-
-        def show(event: bytes) -> bytes:
-            threads.append(threading.current_thread() is threading.main_thread())
-            return shown(event)
-
-        return show
-
-    monkeypatch.setattr(api, "shown_to", noting)
-    reply = asyncio.run(server.ask("GET", "/v1/events?after=0", server.token(role)))
-    assert (reply.status, threads) == (200, [is_loops])
-    assert ("Kim" in str(reply.says)) == is_loops
 
 
 @pytest.mark.parametrize("role", [Role.BACKEND, Role.OPERATOR])

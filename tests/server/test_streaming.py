@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from pos_gateway.server.following import PAGE_BYTES, Event, Feeds, Following, cu
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.streaming import Streaming
 from pos_gateway.server.unread import PART, Unread
+from pos_gateway.tokens.rate import RateLimits
 from pos_gateway.tokens.token import Role, Token, digest
 from pos_gateway.tokens.tokens import Tokens
 from tests.server.lab import SOON
@@ -32,6 +34,8 @@ class Lab:
         self.failing = 0
         self.tokens = Tokens(self)  # type: ignore[arg-type]
         self.tokens.refresh()
+        no_operator: Any = None  # and so no audit
+        self.access = Access(self.tokens, RateLimits(inf), no_operator)
         self.feeds = Feeds(
             Following(self._read, self._last), Following(self._read_masked, self._last)
         )
@@ -61,7 +65,7 @@ class Lab:
     async def open(self, query: bytes = b"after=0", *headers: tuple[bytes, bytes]) -> None:
         authorization = (b"authorization", b"Bearer " + TEXT.encode())
         scope = {"headers": [authorization, *headers], "query_string": query}
-        stream = Streaming(Access(self.tokens, None), self.feeds, self.unread)
+        stream = Streaming(self.access, self.feeds, self.unread)
         sending = self.unread.sending(self._send)
         self._task = asyncio.create_task(stream(scope, self._receive, sending))
         await self.until(b"retry: ")
@@ -77,9 +81,8 @@ class Lab:
     async def poll(self, query: bytes) -> tuple[int, dict[str, Any]]:
         """The status and the content of a long poll's reply."""
         missing: Any = None
-        access = Access(self.tokens, None)
         app = application(
-            access, missing, missing, self.feeds, missing, self.unread, problem=missing
+            self.access, missing, missing, self.feeds, missing, self.unread, problem=missing
         )
         path = "/v1/events"
         scope = {
