@@ -260,10 +260,16 @@ class CallbackGroup:
         said = received.callback.occurred_at
         at = self.now if said is None else min(max(said, self.now - OLDEST), self.now)
         self._record(received, order, to, at)
+        if to is Lifecycle.CANCELLED_BY_POS and request is not None and not request.state.is_final:
+            self._end(received, request, Kind.CANCELLED, is_told=False)
         return CallbackResult.APPLIED
 
-    def _end(self, received: Received, row: Standing, kind: Kind) -> None:
-        """End an order, or a cancel request, as a look-up at this moment would."""
+    def _end(self, received: Received, row: Standing, kind: Kind, *, is_told: bool = True) -> None:
+        """End an order, or a cancel request, as a look-up at this moment would.
+
+        Args:
+            is_told: there is an event. None follows ``order.cancelled_by_pos``.
+        """
         reason = self._reason(received, row.key)
         said = received.callback.external_id
         row.external_id = one_line(said)[:256] if said else row.external_id
@@ -273,6 +279,7 @@ class CallbackGroup:
                 "was": row.state,
                 "epoch": row.epoch,
                 "state": kind,
+                "told": kind if is_told else None,
                 "external_id": row.external_id,
                 "reason_code": reason and reason.code,
                 "reason_message": reason and reason.message,
@@ -280,7 +287,8 @@ class CallbackGroup:
             }
         )
         row.state, row.epoch = State(kind.value), row.epoch + 1
-        self._record(received, row, kind, self.now)
+        if is_told:
+            self._record(received, row, kind, self.now)
         self._note(received, row, f"callback.{kind}")
 
     def _record(self, received: Received, row: Standing, kind: Kind | Lifecycle, at: float) -> None:

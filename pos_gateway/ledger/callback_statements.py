@@ -25,6 +25,7 @@ _VALUES = {
     "was": "text",
     "epoch": "bigint",
     "lifecycle": "text",
+    "told": "text",
     "external_id": "text",
     "reason_code": "text",
     "reason_message": "text",
@@ -48,15 +49,15 @@ select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.
 from orders{and_rows}
 where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}"""
 
-# In one statement: an order has its id in the first part, or still lacks it in the second. That one
-# reads the open orders by their state, once for all: of a merchant's orders most have ended.
-_OWNED = f"""
-select orders.merchant_id, orders.external_id, orders.order_id from orders{{and_rows}}
-where orders.external_id = {{external_id}} and orders.merchant_id = {{merchant_id}}
-  and orders.action = 'submit'
-union all
-select distinct orders.merchant_id, null, null from orders{{and_rows}}
-where orders.merchant_id || '' = {{merchant_id}} and orders.action = 'submit'
+_NAMED = """
+select orders.merchant_id, orders.external_id, orders.order_id from orders{and_rows}
+where orders.external_id = {external_id} and orders.merchant_id = {merchant_id}
+  and orders.action = 'submit'"""
+
+# Of all merchants: the open orders are read once, by their state. Of one merchant's most have ended.
+_NAMELESS = f"""
+select distinct orders.merchant_id from orders
+where orders.action = 'submit'
   and orders.external_id is null and orders.state in ({_OPEN})
   and (orders.state = 'sending' or orders.doubt_since is not null or orders.pending
        or orders.endpoint is not null)"""
@@ -83,7 +84,7 @@ _END = (
     """
 update orders
 set state = {state}, owner = null, epoch = orders.epoch + 1, deaths = 0, taken_from = null,
-    doubt_since = null, settling = null, pending = false, told = {state},
+    doubt_since = null, settling = null, pending = false, told = {told},
     external_id = {external_id}, reason_code = {reason_code}, reason_message = {reason_message},
     updated_at = {now}
 {from_rows}"""
@@ -131,21 +132,29 @@ class Statements:
         raise NotImplementedError
 
     def owned(
-        self, cursor: Any, places: Iterable[tuple[str, str]]
+        self, cursor: Any, places: Sequence[tuple[str, str]]
     ) -> tuple[dict[tuple[str, str], list[str]], set[str]]:
         """The orders that these merchants' POSes know by these ids: order ids by merchant and id.
 
         And those of the merchants whose POS may have an order, and has not told its id.
         """
+        named = self._named(cursor, places)
+        left = [place for place in places if place not in named]
+        if not left:
+            return named, set()
+        cursor.execute(_NAMELESS)
+        nameless = {row[0] for row in cursor.fetchall()}
+        # An order that has got its id since then is found now.
+        return named | self._named(cursor, left), nameless
+
+    def _named(
+        self, cursor: Any, places: Iterable[tuple[str, str]]
+    ) -> dict[tuple[str, str], list[str]]:
         rows = [{"merchant_id": merchant_id, "external_id": known} for merchant_id, known in places]
         named: dict[tuple[str, str], list[str]] = {}
-        nameless = set()
-        for merchant_id, external_id, order_id in self._run(cursor, _OWNED, rows):
-            if external_id is None:
-                nameless.add(merchant_id)
-            else:
-                named.setdefault((merchant_id, external_id), []).append(order_id)
-        return named, nameless
+        for merchant_id, external_id, order_id in self._run(cursor, _NAMED, rows):
+            named.setdefault((merchant_id, external_id), []).append(order_id)
+        return named
 
     def seen(
         self, cursor: Any, ids: Iterable[tuple[str, str, str]]

@@ -19,6 +19,7 @@ from pos_gateway.database.schema import callbacks
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.callback_rules import (
+    WAIT,
     Applied,
     CallbackGroup,
     CallbackResult,
@@ -117,8 +118,9 @@ class CallbackLedger:
             for *identity, since, text in connection.execute(claim).all():
                 try:
                     callback = waiting_callback(self._payloads, identity, text)
-                except (CannotOpen, ValueError):
-                    unreadable.append(tuple(identity))
+                except (CannotOpen, ValueError):  # another server may have the key
+                    if now - since > WAIT:
+                        unreadable.append(tuple(identity))
                 else:
                     found.append(Waiting(identity[0], identity[1], callback, since))
             if unreadable:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable, Unfinished
-from pos_gateway.domain.outcome import Reason
+from pos_gateway.domain.outcome import Lifecycle, Reason
 from pos_gateway.ledger import attempts
 from pos_gateway.ledger.batch import (
     Batch,
@@ -284,6 +284,16 @@ class Ledger:
             reason = self._payloads.open_reason(key, sealed)
         history = AttemptHistory(row.attempts, last_event=row.told, reopened=row.reopened)
         return Ended(State(row.state), row.updated_at, reason, row.external_id, history)
+
+    def is_cancelled_by_pos(self, key: Key) -> bool:
+        """Whether the POS has cancelled it after it accepted it. Raises LedgerUnavailable."""
+        of_it = and_(
+            orders.c.merchant_id == key.merchant_id,
+            orders.c.order_id == key.order_id,
+            orders.c.action == Action.SUBMIT,
+            orders.c.lifecycle == Lifecycle.CANCELLED_BY_POS,
+        )
+        return bool(self._rows(select(orders.c.state).where(of_it)))
 
     def knows(self, key: Key) -> bool:
         """Whether it has a row. Raises LedgerUnavailable."""

@@ -153,6 +153,9 @@ class Cancellation:
             if isinstance(submission, Ended):
                 if submission.state is State.CANCELLED:
                     outcome = Outcome(Kind.CANCELLED)
+                elif self._ledger.is_cancelled_by_pos(key):  # told, and no event follows that one
+                    outcome = Outcome(Kind.CANCELLED)
+                    submission = replace(submission, state=State.CANCELLED)
                 elif submission.state is State.ACCEPTED:
                     over = self._expired(request, claim, expired=expired) if late else None
                     outcome = over or ask(submission)

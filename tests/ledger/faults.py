@@ -880,6 +880,27 @@ FAULTS = [
         "callbacks_waiting::other_orders or no_longer_than",
     ),
     Fault(
+        "a cancel request that was not sent ends with the POS's own cancellation",
+        "ledger/callback_rules",
+        "            self._end(received, request, Kind.CANCELLED, is_told=False)\n",
+        "            pass\n",
+        "callbacks::did_so_by_itself",
+    ),
+    Fault(
+        "nothing is told after the POS's own cancellation",
+        "ledger/callback_rules",
+        "Kind.CANCELLED, is_told=False)",
+        "Kind.CANCELLED)",
+        "callbacks::did_so_by_itself",
+    ),
+    Fault(
+        "a callback that another server can read is kept",
+        "ledger/callbacks",
+        "if now - since > WAIT:",
+        "if True:",
+        "callbacks_waiting::is_sealed",
+    ),
+    Fault(
         "a callback does not wait for an order that was never sent",
         "ledger/callback_statements",
         "       or orders.endpoint is not null)",

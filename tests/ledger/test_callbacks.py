@@ -346,7 +346,7 @@ def test_a_pos_that_cancels_before_it_was_asked_did_so_by_itself(
     claim = asked_to_cancel(one, sent=False)
     assert apply(ledger, of(Kind.CANCELLED)) == [CallbackResult.APPLIED]
     assert told(rows) == ["accepted", "cancelled_by_pos"]
-    assert one.finish(claim, without_event())
+    assert not one.finish(claim, without_event()), "nothing is told after that: it has ended, too"
 
 
 # Many at once

@@ -18,7 +18,7 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.callback_rules import CallbackResult, Received
 from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Action, Key, State
+from pos_gateway.ledger.states import Action, Claim, Key, State
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.transport.errors import NoValidReply
 from tests.gate import Gate
@@ -152,3 +152,38 @@ def test_an_order_that_is_cancelled_while_it_is_looked_up_for_that_is_cancelled_
     assert gate.publish_events() == ["pending", "cancelled"]
     row = gate.ledger.claim(replace(KEY, action=Action.CANCEL), send=False)
     assert getattr(row, "state", None) is State.CANCELLED
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        (409, {"error": {"code": "already_cancelled", "message": "it is cancelled"}}),
+        (404, {"error": {"code": "unknown_order", "message": "it is gone"}}),
+        (200, {"id": "1", "status": "cancelled"}),
+    ],
+)
+def test_nothing_is_told_of_a_cancel_request_after_the_pos_has_cancelled(
+    tmp_path: Path, reply: Any
+) -> None:
+    """Shop and customer cancel at the same time."""
+    gate = gate_of(tmp_path, REPLIES["accepted"])
+    gate.take(gate.an_order())
+    assert gate.called(Kind.CANCELLED) is CallbackResult.APPLIED
+    gate.pos = lambda _: reply
+    request = gate.a_request()
+    for _ in range(2):  # one that comes again repeats nothing, either
+        gate.take(request, Action.CANCEL)
+    assert gate.publish_events() == ["accepted", "cancelled_by_pos"]
+    assert len(gate.said) == 1, "its POS is not asked"
+
+
+def test_a_cancel_request_that_was_not_sent_ends_with_the_callback(tmp_path: Path) -> None:
+    gate = gate_of(tmp_path, REPLIES["accepted"])
+    gate.take(gate.an_order())
+    cancel = replace(KEY, action=Action.CANCEL)
+    claim = gate.ledger.claim(cancel, send=False)
+    assert isinstance(claim, Claim)
+    assert gate.called(Kind.CANCELLED) is CallbackResult.APPLIED
+    row = gate.ledger.claim(cancel, send=False)
+    assert getattr(row, "state", None) is State.CANCELLED
+    assert gate.publish_events() == ["accepted", "cancelled_by_pos"]
