@@ -66,7 +66,9 @@ def prometheus(
         ) as server,
     ):
         server.get("/v1/events")
+        server.post("/v1/callbacks/rest/fast-1", {})  # unsigned
         wait_until(prometheus, "pos_gateway_http_requests_total", lambda done: done > 0)
+        wait_until(prometheus, "pos_gateway_http_callbacks_total", lambda done: done > 0)
         lab.submit("fast-1", *WELL)
         lab.submit("down-1", *DOWN)
         lab.submit("no-such", "o1")
