@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Engine, and_, delete, select, tuple_, update
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Engine, and_, select, tuple_, update
 
 from pos_gateway.database.schema import callbacks
 from pos_gateway.domain.callback import Callback
-from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.callback_rules import (
     WAIT,
     Applied,
@@ -28,6 +26,7 @@ from pos_gateway.ledger.callback_rules import (
     waiting_callback,
 )
 from pos_gateway.ledger.callback_statements import SESSION, PostgreSQL, SQLite, Statements
+from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.ledger.writer import Writer
@@ -185,19 +184,8 @@ def prune_callbacks(engine: Engine, before: float, batch: int) -> Iterator[int]:
     Raises:
         LedgerUnavailable: the database is away.
     """
-    old = callbacks.c.received_at < before
-    try:
-        while True:
-            with engine.begin() as connection:
-                query = select(*_KEY).where(old).order_by(callbacks.c.received_at).limit(batch)
-                rows = [tuple(row) for row in connection.execute(query)]
-                if rows:
-                    connection.execute(delete(callbacks).where(tuple_(*_KEY).in_(rows), old))
-            if not rows:
-                return
-            yield len(rows)
-    except SQLAlchemyError as error:
-        raise LedgerUnavailable(str(error)) from error
+    at = callbacks.c.received_at
+    return remove_old(engine, callbacks, _KEY, at < before, at, batch)
 
 
 def _key(key: Key) -> tuple[str, str]:

@@ -28,6 +28,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.database.schema import audit, events, orders, pipeline
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.callbacks import prune_callbacks
+from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.states import FINAL, State
 from pos_gateway.ledger.submissions import prune_submissions
 
@@ -132,20 +133,11 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
 
 
 def _prune_audit(engine: Engine, before: float, batch: int) -> Iterator[int]:
-    """Remove what programs did, which is a line an order at worst; what people did stays."""
-    by_program = or_(audit.c.what == "orders.cancel", audit.c.what.startswith("callback."))
-    old = select(audit.c.id).where(by_program, audit.c.at < before).order_by(audit.c.id)
-    try:
-        while True:
-            with engine.begin() as connection:
-                ids = connection.scalars(old.limit(batch)).all()
-                if ids:
-                    connection.execute(delete(audit).where(audit.c.id.in_(ids)))
-            if not ids:
-                return
-            yield len(ids)
-    except SQLAlchemyError as error:
-        raise LedgerUnavailable(str(error)) from error
+    """Remove what programs did, a line an order or a page at worst; what people did stays."""
+    what = audit.c.what
+    by_program = or_(what.in_(("orders.cancel", "events.reveal")), what.startswith("callback."))
+    old = and_(by_program, audit.c.at < before)
+    return remove_old(engine, audit, (audit.c.id,), old, audit.c.id, batch)
 
 
 def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequence[Any]]:

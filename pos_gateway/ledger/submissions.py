@@ -11,12 +11,12 @@ from hashlib import sha256
 from typing import Any
 
 from pydantic_core import from_json
-from sqlalchemy import Engine, delete, select, tuple_
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Engine, select
 
 from pos_gateway.database.schema import submissions
-from pos_gateway.domain.errors import InvalidOrder, LedgerUnavailable
+from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.order import Order
+from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.ledger.writer import Writer
@@ -161,20 +161,8 @@ def prune_submissions(engine: Engine, before: float, batch: int) -> Iterator[int
     Raises:
         LedgerUnavailable: the database is away.
     """
-    key = (submissions.c.merchant_id, submissions.c.order_id)
-    old = submissions.c.submitted_at < before
-    try:
-        while True:
-            with engine.begin() as connection:
-                query = select(*key).where(old).order_by(submissions.c.submitted_at).limit(batch)
-                rows = [tuple(row) for row in connection.execute(query)]
-                if rows:
-                    connection.execute(delete(submissions).where(tuple_(*key).in_(rows), old))
-            if not rows:
-                return
-            yield len(rows)
-    except SQLAlchemyError as error:
-        raise LedgerUnavailable(str(error)) from error
+    key, at = (submissions.c.merchant_id, submissions.c.order_id), submissions.c.submitted_at
+    return remove_old(engine, submissions, key, at < before, at, batch)
 
 
 #: Its number, its digest if it came by HTTP, its state, and its payload if it came by AMQP.

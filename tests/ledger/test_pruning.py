@@ -76,7 +76,14 @@ def test_what_programs_did_is_pruned_from_the_audit_and_what_people_did_stays(
     engine: Engine,
 ) -> None:
     row = {"operator": "x", "merchant_id": "m", "order_id": "o", "details": ""}
-    done = ("orders.cancel", "orders.reveal", "callback.accepted", "callbacks", "resolve")
+    done = (
+        "orders.cancel",
+        "events.reveal",
+        "orders.reveal",
+        "callback.accepted",
+        "callbacks",
+        "resolve",
+    )
     with engine.begin() as connection:
         lines = [{**row, "what": what, "at": at} for at in (DAY, DAY + 9) for what in done]
         connection.execute(insert(audit), lines)

@@ -1,0 +1,36 @@
+"""Removes old rows a batch at a time, each in its own transaction."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sqlalchemy import Column, ColumnElement, Engine, Table, delete, select, tuple_
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.domain.errors import LedgerUnavailable
+
+
+def remove_old(
+    engine: Engine,
+    table: Table,
+    key: Sequence[Column[Any]],
+    old: ColumnElement[bool],
+    oldest_first: Column[Any],
+    batch: int,
+) -> Iterator[int]:
+    """Remove the rows that are old, ``batch`` at a time; yields how many.
+
+    Raises:
+        LedgerUnavailable: the database is away.
+    """
+    try:
+        while True:
+            with engine.begin() as connection:
+                query = select(*key).where(old).order_by(oldest_first).limit(batch)
+                rows = [tuple(row) for row in connection.execute(query)]
+                if rows:
+                    connection.execute(delete(table).where(tuple_(*key).in_(rows), old))
+            if not rows:
+                return
+            yield len(rows)
+    except SQLAlchemyError as error:
+        raise LedgerUnavailable(str(error)) from error
