@@ -56,8 +56,8 @@ LABEL org.opencontainers.image.title="POS Gateway" \
       org.opencontainers.image.revision="$REVISION"
 COPY --from=build /venv /venv
 # Log lines appear when they are written, also the last ones before a crash. No bytecode: the
-# root file system is read-only, and pip has compiled everything. Whoever looks at a container's
-# metrics is outside of it.
+# root file system is read-only, and pip has compiled everything. A container's metrics are read
+# from outside of it.
 ENV PATH=/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -66,7 +66,7 @@ ENV PATH=/venv/bin:$PATH \
 USER 10001:10001
 EXPOSE 8080 9808
 # For Docker; Kubernetes has probes of its own. Asked over HTTP, for it is the loop that serves the
-# orders that answers; whoever has turned the port off has turned this off with it.
+# orders that answers; with the port turned off, this is off, too.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=6 \
     CMD ["python", "-c", "import os, urllib.request; port = os.environ.get('POS_GATEWAY_METRICS_PORT') or '9808'; port == '0' or urllib.request.urlopen(f'http://127.0.0.1:{port}/healthz', timeout=4)"]
 STOPSIGNAL SIGTERM

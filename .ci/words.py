@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LOOKED_AT = ("*.md", "*.py")
+LOOKED_AT = ("*.md", "*.py", "*.yml", "*.yaml", "*.toml", "*.sh", "Dockerfile", "Makefile")
 #: History, and the words themselves.
 NOT = {"CHANGELOG.md", "docs/glossary.md"}
 

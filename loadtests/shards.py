@@ -82,7 +82,7 @@ def table(found: Iterable[Balance], orders: float) -> str:
 
 
 def workers(orders: float, reply: float) -> int:
-    """Workers for so many orders a second to merchants that reply after so many seconds."""
+    """Workers for a rate of orders to merchants with a reply time."""
     return max(ceil(orders * CPU / USED), ceil(orders * reply / (SLOTS * BUSY)))
 
 

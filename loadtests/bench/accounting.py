@@ -83,7 +83,7 @@ def account(
 def read_events(
     broker_url: str, number: int, *, patience: float = 10.0, linger: float = 0.5
 ) -> list[dict[str, Any]]:
-    """Take events from ``order-events``, until so many have come and no more follow.
+    """Take events from ``order-events``, until this many have come and no more follow.
 
     Returns fewer when none has come for ``patience`` seconds; ``linger`` is how long to look for
     events that should not be there.

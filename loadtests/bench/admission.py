@@ -68,7 +68,7 @@ def report(cost: AdmissionCost) -> str:
 def _decision(merchants: int, waiting: int, rounds: int = 20_000) -> float:
     """Microseconds for each of taking an order in, looking for one to start, and taking one back.
 
-    All slots are taken that may be, so many orders wait; one is done, what may start does, another
+    All slots are taken that may be, `waiting` orders wait; one is done, what may start does, another
     comes.
     """
     ids = [f"m{place}" for place in range(merchants)]

@@ -25,7 +25,7 @@ _TIMEOUT = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """So many orders of one merchant, published as fast as the broker takes them."""
+    """Orders of one merchant, published as fast as the broker takes them."""
 
     orders: int
     #: Seconds that the merchant takes over an order, and how many it takes at once.

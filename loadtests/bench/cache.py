@@ -26,7 +26,7 @@ LIFETIME, SECONDS = 16.0, 32.0
 #: What is wanted: microseconds of a read; p99 of a read during a refresh / outside; and the
 #: milliseconds after which a reader has waited.
 MOST_READ, MOST_RATIO, MOST_WAIT = 1.0, 2.0, 1000.0
-#: Seconds of a load that is alone, and how many at once take another so many: six thousand take 15 s.
+#: Seconds of a load that is alone, and how many others at once double it: six thousand take 15 s.
 ALONE, CROWD = 3.0, 1500
 
 

@@ -78,7 +78,7 @@ CANDIDATES = {"gateway": refresh_ahead, "naive": naive}
 def main(
     candidate: str, redis_url: str, port: int, readers: int, seconds: float, lifetime: float
 ) -> None:
-    """Read for so many seconds."""
+    """Read for ``seconds``."""
     _, max_weight = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max_weight, max_weight))
     get = CANDIDATES[candidate](redis_url, port, lifetime)

@@ -25,7 +25,7 @@ from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import InvalidRunError
 from loadtests.bench.worker import MakeWorker, Worker
 
-#: So many that no merchant's limit of ten binds before the slots do.
+#: Enough that no merchant's limit of ten binds before the slots do.
 HEALTHY = Population((Group("healthy", 200, 1.0),), orders=0, quick_orders=0)
 #: The share of the orders with whose arrival the figures begin.
 FIRST = 0.1
@@ -33,7 +33,7 @@ FIRST = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of a case: a candidate, and merchants that reply after so many seconds.
+    """One line of a case: a candidate, and merchants that reply after ``seconds``.
 
     Where the slots are the limit all start and end together, wave by wave: eight tenths of the
     orders, which are measured, are then whole waves.
@@ -228,7 +228,7 @@ CASES = (
             Entry("dramatiq-gevent", DRAMATIQ, 0.02, 15_000, 60, 3000, 16),
             Entry("bare asyncio", ASYNCIO, 0.02, 15_000, 60, 3000, 16),
             # Its first window of 800 may start at once, before Celery's loop begins to count out
-            # ten a second: so many orders that the first tenth of them lies behind it.
+            # ten a second: enough orders that the first tenth of them lies behind it.
             Entry("plain, no flags", PLAIN_WITHOUT_FLAGS, 0.02, 8500, 30),
             Entry("gateway, prefork -c 4", SYNCHRONOUS, 0.02, 2000, 30),
         ),

@@ -17,9 +17,9 @@ from loadtests.bench.world import world
 from pos_gateway.broker import topology
 
 NAME = "memory"
-#: MiB, at most, with so many orders in flight and waiting at least.
+#: MiB, at most, with at least this many orders in flight and waiting.
 MOST, IN_FLIGHT, WAITING = 120.0, 200, 2000
-#: A worker takes ten orders for each slot, those in flight among them: so many slots for both.
+#: A worker takes ten orders for each slot, those in flight among them: these slots for both.
 SLOTS = 225
 #: Seconds that merchants take over an order, which makes none of them slow; and for which is watched.
 _REPLY, _WATCHED = 2.5, 3.0

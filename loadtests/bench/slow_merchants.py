@@ -29,7 +29,7 @@ def _beside(merchants: int) -> Population:
 
 
 def attack(merchants: int, seconds: float, size: SteadySize) -> Attack:
-    """So many slow merchants with a backlog that outlasts a run."""
+    """Slow merchants with a backlog that outlasts a run."""
     lasts = 2 * (size.warm_up + size.measured + size.settle)
     return Attack(
         f"{merchants} at {seconds:g} s",

@@ -68,7 +68,7 @@ class Rehearsal:
         self._steps: list[Step] = []
 
     def play(self, *, old: int) -> list[str]:
-        """Move, with so many old workers; what does not add up."""
+        """Move, with this number of old workers; what does not add up."""
         for _ in range(old):
             self._old.add()
         self._new.add()

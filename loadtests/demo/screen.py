@@ -42,7 +42,7 @@ class Screen:
             self._live.stop()
 
     def show(self, elapsed: float, lanes: Iterable[tuple[str, int, int]]) -> None:
-        """The state of things, so many seconds after the start."""
+        """The state of things, ``seconds`` after the start."""
         table = self._table(lanes)
         if self._live is not None:
             self._live.update(Group(table, Text(f"{elapsed:4.0f} s", style="dim")), refresh=True)

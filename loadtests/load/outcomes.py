@@ -82,7 +82,7 @@ class Outcomes:
         return self._timed(ENQUEUE, order, now)
 
     def seen(self, order_id: str, creates: int, at: float) -> tuple[str, float] | None:
-        """Its merchant says that it has come (``creates`` is 0), or been made so many times."""
+        """Its merchant says that it has come (``creates`` is 0), or how often it was made."""
         order = self._orders.get(order_id)
         if creates > 1 and order_id not in self._doubled:
             self._doubled.append(order_id)

@@ -40,7 +40,7 @@ def _class_name(name: str) -> str:
 
 #: What stands before the dash in its merchants' ids.
 ClassName = Annotated[str, AfterValidator(_class_name)]
-#: At least this share of the class's orders is accepted; at most so many seconds pass.
+#: At least this share of the class's orders is accepted; at most these seconds pass.
 Objectives = Annotated[
     dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]], AfterValidator(_objectives)
 ]

@@ -28,11 +28,11 @@ class Shape(BaseModel):
         return self.rate
 
     def rate_at(self, second: float, of: float) -> float:
-        """Orders a second after so many seconds of a run."""
+        """Orders a second after ``seconds`` of a run."""
         return self.rate
 
     def expected(self, seconds: float) -> float:
-        """How many orders a run of so many seconds has, on average."""
+        """How many orders a run of ``seconds`` has, on average."""
         step = seconds / _STEPS
         return step * sum(self.rate_at((number + 0.5) * step, seconds) for number in range(_STEPS))
 
@@ -72,7 +72,7 @@ class LunchPeak(_Peaked):
 
 
 class Soak(_Peaked):
-    """For hours: a lunch peak every so many seconds."""
+    """For hours: a lunch peak in each period."""
 
     shape: Literal["soak"]
     every: Annotated[float, Field(gt=0)]
@@ -93,7 +93,7 @@ class Spike(_Peaked):
 
 
 class ThunderingRecovery(Shape):
-    """Nothing comes for a while; then what was held back comes too, within so many seconds."""
+    """Nothing comes for a while; then what was held back comes too, within some seconds."""
 
     shape: Literal["thundering-recovery"]
     begins: Seconds

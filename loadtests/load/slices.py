@@ -25,7 +25,7 @@ class Slices:
 
     @classmethod
     def of(cls, run: Run, most: int) -> "Slices":
-        """At most so many, of a second at least."""
+        """At most ``most``, of a second at least."""
         length = run.record.ended - run.record.began
         seconds = max(1.0, length / most)
         return cls(run, seconds, ceil(length / seconds))

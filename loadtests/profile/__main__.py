@@ -131,7 +131,7 @@ def _play(servers: Servers, rate: float | None, make: MakeWorker) -> tuple[float
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m loadtests.profile", description=__doc__)
     parser.add_argument(
-        "--rate", type=float, metavar="N", help="so many orders a second, instead of a full queue"
+        "--rate", type=float, metavar="N", help="orders a second, instead of a full queue"
     )
     parser.add_argument(
         "--against", type=Path, metavar="FILE", help="an earlier profile.json to compare with"

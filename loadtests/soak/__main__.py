@@ -76,7 +76,7 @@ def _play(options: argparse.Namespace) -> Iterator[Result]:
 
 @contextmanager
 def _stopping(seconds: float) -> Iterator[None]:
-    """Raise Stopped in the block at Ctrl-C, at SIGTERM, and after so many seconds; once."""
+    """Raise Stopped in the block at Ctrl-C, at SIGTERM, and when its time is over; once."""
     why = {
         signal.SIGINT: "it was interrupted.",
         signal.SIGTERM: "it was told to stop.",

@@ -13,7 +13,7 @@ from testkit.faults.backend import Backend
 RATE = 100.0
 #: Shares that the orders may be ahead of the faults: some workers are on their way to their faults.
 AHEAD = 6
-#: Beyond that, and past the last order, so many are placed each second: a worker that is to die at
+#: Beyond that, and past the last order, this many are placed each second: a worker that is to die at
 #: its next acknowledgement needs one.
 TRICKLE = RATE / 4
 #: Seconds' worth of orders that nothing is known of yet, at most: what waits is not to outlive the
@@ -53,7 +53,7 @@ class Load:
             self._thread.join()
 
     def fault_done(self) -> None:
-        """One more fault has come to its end: so many more orders may be placed."""
+        """One more fault has ended: its share of orders may be placed, too."""
         self._faults += 1
 
     def is_due(self) -> bool:

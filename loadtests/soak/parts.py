@@ -45,7 +45,7 @@ class Result:
     verdict: Verdict = field(default_factory=Verdict)
     #: The orders at blind POSes that may be in doubt.
     may_be_in_doubt: set[Name] = field(default_factory=set)
-    #: Dead-lettered after so many of their workers were killed.
+    #: Dead-lettered after this many of their workers were killed.
     poison: set[Name] = field(default_factory=set)
     #: Orders that nothing was known of, at each fault.
     in_flight: list[int] = field(default_factory=list)

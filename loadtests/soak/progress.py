@@ -3,7 +3,7 @@
 import sys
 import time
 
-#: Lines of a part, one of each so many faults.
+#: Lines of a part: one after each tenth of its faults.
 LINES = 10
 
 
@@ -15,7 +15,7 @@ class Steps:
         self._done, self._began = 0, time.monotonic()
 
     def done(self, outstanding: int) -> None:
-        """One more fault has come to its end, with so many orders in flight."""
+        """One more fault has ended, with these orders in flight."""
         self._done += 1
         if self._done * LINES // self._faults > (self._done - 1) * LINES // self._faults:
             self.say(f"{self._done} of {self._faults} faults, {outstanding} orders in flight")

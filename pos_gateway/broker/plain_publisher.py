@@ -2,7 +2,7 @@
 
 kombu's own ``confirm_publish`` waits for one confirm at a time, and a caller would wait for all
 those before it. Here one thread owns the connection: it writes what is queued, and each caller
-waits for its own confirm. So many share a round trip, and none waits longer than its timeout.
+waits for its own confirm. All that wait share a round trip, and none waits longer than its timeout.
 """
 
 import logging

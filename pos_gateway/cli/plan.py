@@ -15,7 +15,7 @@ from pos_gateway.worker.capacity import OfferedLoad, Plan, Pod
     "--orders-per-second", type=float, required=True, metavar="N", help="Orders a second."
 )
 @click.option(
-    "--peak", default=1.0, metavar="N", show_default=True, help="At the peak, times so many."
+    "--peak", default=1.0, metavar="N", show_default=True, help="At the peak, a multiple of that."
 )
 @click.option(
     "--latency",

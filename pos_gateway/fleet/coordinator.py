@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 #: Most syncs in a row, before the thread waits for a change.
 _ROUNDS = 100
-#: Merchants checked in each beat for unused permits: at least so many, and a quarter of them.
+#: Merchants checked in each beat for unused permits: at least this many, and a quarter of them.
 _LOOKS = 100
 #: The share of Redis's time that all pods together may take to repeat asks: where many pods lack
 #: permits of many merchants they ask less often, and Redis answers in time.

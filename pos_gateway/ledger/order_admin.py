@@ -109,7 +109,7 @@ class OrderAdmin:
         Args:
             states: any of these; empty: all.
             merchant_id, order_id: exactly these ids.
-            older_than, newer_than: last changed at least, or less than, so many seconds ago.
+            older_than, newer_than: last changed at least, or less than, these seconds ago.
             limit: most orders returned.
         """
         wanted = list(states)

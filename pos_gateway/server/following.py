@@ -37,7 +37,7 @@ class Event(NamedTuple):
     body: bytes
 
 
-#: The published events behind a position, in order: so many at most, and ``cut`` to so many bytes.
+#: The published events behind a position, in order: a number at most, and ``cut`` to a size in bytes.
 Read = Callable[[int, int, int], Awaitable[Sequence[Event]]]
 #: A client's wait, which any cause may end.
 Waiter = asyncio.Future[None]
@@ -197,7 +197,7 @@ class Feeds(NamedTuple):
 
 
 def cut(events: Iterable[Event], size: int) -> Sequence[Event]:
-    """The first of these events, which have so many bytes together; and the very first in any case."""
+    """The first of these events, up to a size in bytes together; and the very first in any case."""
     found: list[Event] = []
     for event in events:
         size -= len(event.body)

@@ -20,12 +20,12 @@ class Unread:
         self._bytes = 0
 
     def room(self, wanted: int) -> int:
-        """How many of so many bytes a reply may have now; ``PART`` in any case."""
+        """How many of ``wanted`` bytes a reply may have now; ``PART`` in any case."""
         return max(PART, min(wanted, UNREAD - self._bytes))
 
     @contextmanager
     def holding(self, size: int) -> Iterator[None]:
-        """A reply of so many bytes waits for its client, while entered. Raises Problem 503."""
+        """A reply of ``size`` bytes waits for its client, while entered. Raises Problem 503."""
         counted = size if size > PART else 0
         if self._bytes + counted > UNREAD:
             raise Problem(

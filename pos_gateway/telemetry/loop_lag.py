@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pos_gateway.telemetry import metrics
 
-#: Waits for a turn of the event loop, so many seconds at most (None: any number); whether it had one.
+#: Waits for a turn of the event loop, for a number of seconds at most (None: no bound); returns whether it had one.
 Turn = Callable[[float | None], bool]
 
 #: Seconds between samples.

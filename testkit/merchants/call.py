@@ -163,7 +163,7 @@ class Call:
         self._exchange.answer(reply)
 
     def _send(self, reply: Reply, number: int) -> Reply:
-        """Send so many bytes of a reply; the rest is kept, and returned."""
+        """Send the first bytes of a reply; the rest is kept, and returned."""
         self._exchange.send(reply.data[:number])
         self._rest = Reply(reply.status, reply.data[number:])
         return self._rest

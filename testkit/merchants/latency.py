@@ -76,7 +76,7 @@ class Lognormal:
 class Quantiles:
     """As it was measured: points of a distribution, even between two of them."""
 
-    #: Shares from 0 to 1 with the seconds that so many replies do not exceed; both ascend.
+    #: Shares from 0 to 1 with the seconds that this share of replies does not exceed; both ascend.
     points: tuple[tuple[float, float], ...]
 
     def __post_init__(self) -> None:

@@ -38,7 +38,7 @@ class Timeline(Past):
     __slots__ = ()
 
     def change(self, moment: float, by: int) -> None:
-        """So many more at that moment."""
+        """Add to the level at that moment."""
         self._note(moment, self._buckets.get(int(moment * BUCKETS), 0) + by)
 
 
@@ -52,6 +52,6 @@ class Level(Past):
         self.now = 0
 
     def change(self, by: int) -> None:
-        """So many have come in, or (negative) have ended."""
+        """Count calls that have begun, or (negative) ended."""
         self.now += by
         self._note(time.time(), self.now)

@@ -73,7 +73,7 @@ class Load:
         self._busy: deque[socket.socket] = deque()
 
     def send(self, requests: int) -> None:
-        """Send so many orders and read all replies."""
+        """Send orders and read all replies."""
         began = time.monotonic()
         for number in range(requests):
             if self._pace:

@@ -76,7 +76,7 @@ class Proxy:
             end(process)
 
     def latency(self, seconds: float, *, jitter: float = 0.0, stream: Stream | None = None) -> None:
-        """Deliver everything late by so much, more or less by up to `jitter`."""
+        """Deliver everything late by ``seconds``, more or less by up to `jitter`."""
         self._toxic(stream, latency=seconds, jitter=jitter)
 
     def timeout(self, *, stream: Stream | None = None) -> None:

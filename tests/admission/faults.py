@@ -614,7 +614,7 @@ FAULTS = [
         "return room if",
     ),
     _fault(
-        "the budget is exceeded by so much at most",
+        "the budget is exceeded by a bounded amount",
         "room",
         "if self.waiting < EXCEEDED * limits.max_blocked else room",
         "if True else room",

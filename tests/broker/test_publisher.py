@@ -419,7 +419,7 @@ def a_batch(count: int, *, nowhere: int | None = None) -> list[Message]:
 
 
 def bodies(broker_url: str, count: int) -> list[str]:
-    """The ids of so many messages, in the order in which they are in the queue."""
+    """The messages' ids, in the order in which they are in the queue."""
     found = []
     with Connection(broker_url) as connection:
         for _ in range(count):

@@ -301,7 +301,7 @@ def test_after_close_a_caller_does_not_wait(broker_url: str, operator: Operator)
 
 
 def followed_by(program: str, operator: Operator, processes: int) -> None:
-    """The program, in so many processes, sees 10 % change to 20 %, and ends.
+    """The program, in several processes, sees 10 % change to 20 %, and ends.
 
     So it does without a change or a read: an alarm ends each of them, for which a child
     has to set its own.

@@ -199,7 +199,7 @@ def test_a_share_of_the_environments_has_no_verdict(connected: Program, canary: 
 
 
 def deliver(books: Books, merchants: list[str], *, failed: int = 0) -> None:
-    """Enough orders of these merchants, of which so many of each have failed."""
+    """Enough orders of these merchants, of each of which a number have failed."""
     each = ORDERS // len(merchants) + 1
     for merchant in merchants:
         for number in range(each):

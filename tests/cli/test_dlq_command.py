@@ -657,7 +657,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(
     assert letters.numbers("orders") == []
 
 
-def test_only_so_many_of_one_reason_are_replayed(
+def test_a_number_of_one_reason_is_replayed(
     connected: Program, books: Books, letters: Letters, order: Make
 ) -> None:
     for number in range(6):

@@ -31,7 +31,7 @@ DAY = 86_400.0
 
 
 def soon(seconds: float) -> dict[str, str]:
-    """Fields of an order that has so many seconds left, or none any more."""
+    """Fields of an order that has these seconds left, or none any more."""
     now = datetime.now(UTC)
     return {
         "placed_at": (now - timedelta(days=90)).isoformat(),

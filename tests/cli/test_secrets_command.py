@@ -155,7 +155,7 @@ def test_an_order_whose_reason_is_written_in_the_same_moment_is_sealed(
 def written_with_the_old_key(
     monkeypatch: pytest.MonkeyPatch, books: Books, *, passes: int
 ) -> list[Key]:
-    """Another process writes an order and an event after each of so many passes."""
+    """Another process writes an order and an event after each pass."""
     written: list[Key] = []
 
     def then_others(which: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,6 +1,6 @@
 """Orders over HTTP, while servers, workers, the broker and the database are killed in turn.
 
-``HTTP=20000`` has so many orders, as ``make soak-http`` does.
+``HTTP=20000`` has 20,000 orders, as ``make soak-http`` does.
 """
 
 import os

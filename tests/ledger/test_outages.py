@@ -288,7 +288,7 @@ def test_a_failed_renewal_is_followed_by_another(
 
     def write(_: Any) -> Any:
         beats.release()
-        raise OverflowError("a lease for so many seconds as no number has")
+        raise OverflowError("a lease for more seconds than a number holds")
 
     with monkeypatch.context() as reading:
         reading.setattr(ledger._writer, "write", write)

@@ -14,7 +14,7 @@ MERCHANTS = ["a", "b"]
 
 
 class Placing:
-    """A backend whose broker confirms at once; says when so many orders were placed."""
+    """A backend whose broker confirms at once; says when a number of orders was placed."""
 
     outstanding = 0
 

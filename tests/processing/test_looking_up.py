@@ -185,7 +185,7 @@ def test_a_message_with_an_old_deadline_looks_up_until_the_extended_one(
 
 
 def busy(pos: Vendor) -> None:
-    """Add so many orders of the week before that a look-up does not read all."""
+    """Add orders of the week before that a look-up does not read all."""
     for number in range(1000):
         pos.make(f"x{number}", ago=timedelta(days=7) - timedelta(minutes=10 * number))
 

@@ -146,7 +146,7 @@ def test_the_pages_callback_is_answered(
 def reading(
     published: Server, tmp_path: Path
 ) -> Iterator[Callable[[Program, int], list[list[str]]]]:
-    """Runs a consumer until it has printed so many lines, and kills it."""
+    """Runs a consumer until it has printed ``count`` lines, and kills it."""
 
     def read(program: Program, count: int) -> list[list[str]]:
         environment = {**os.environ, "URL": published.url, "TOKEN": published.token}

@@ -14,7 +14,7 @@ START = {"type": "http.response.start", "status": 200, "headers": []}
 
 
 class Client:
-    """Takes so many parts, and then no more until it is told to."""
+    """Takes the first parts, and then no more until it may."""
 
     def __init__(self, takes: int = 10**9) -> None:
         self.messages: list[Any] = []

@@ -68,7 +68,7 @@ def send_raw(merchants: SimulatedMerchants, merchant: str, *orders: str) -> sock
 
 
 def read_replies(connection: socket.socket, number: int) -> list[bytes]:
-    """The status lines of so many replies, in the order in which they came."""
+    """The status lines of some replies, in the order in which they came."""
     data = b""
     while data.count(b"HTTP/1.1") < number or not data.endswith(b"}"):
         received = connection.recv(65536)

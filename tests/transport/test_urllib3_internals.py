@@ -86,7 +86,7 @@ def dead() -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def raw(drop: bytes = b"", sip: int = 0) -> Iterator[int]:
-    """The port of a server that reads and writes so much every 0.05 s."""
+    """The port of a server that reads and writes a few bytes every 0.05 s."""
     stop = threading.Event()
 
     def write(client: socket.socket) -> None:

@@ -314,7 +314,7 @@ class _Run:
 
 
 def full_since(made: Timeline, start: float, width: float, wanted: float) -> float | None:
-    """When so many orders had been made within ``width`` seconds for the first time.
+    """When ``wanted`` orders had been made within ``width`` seconds for the first time.
 
     At the earliest after as many seconds from ``start``, since the stretch lies behind it. None:
     never.
@@ -326,7 +326,7 @@ def full_since(made: Timeline, start: float, width: float, wanted: float) -> flo
 
 
 def busiest(made: Timeline, width: float) -> int:
-    """The most orders that were made within so many seconds."""
+    """The most orders that were made within ``width`` seconds."""
     return max((number for _, number in _stretches(made, width)), default=0)
 
 

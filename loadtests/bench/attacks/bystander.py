@@ -32,7 +32,7 @@ _DELAY, _SIZE = 2, 600
 
 @contextmanager
 def bystander(broker_url: str, rate: float) -> Iterator[None]:
-    """So many messages a second while the block lasts, by a process of its own.
+    """Publish messages at a rate while the block lasts, by a process of its own.
 
     Raises:
         InvalidRunError: it ended before the block did.

@@ -49,7 +49,7 @@ class Load:
 
     @classmethod
     def at(cls, rate: float) -> "Load":
-        """So many orders a second, and merchants that take so long that the slots have their share."""
+        """A rate of orders, and merchants whose replies take long enough for the slots' share."""
         return cls(rate, SHARE * OURS.slots / rate)
 
     @classmethod

@@ -26,7 +26,7 @@ from generate_series(1, :count) n"""
 
 
 def write(engine: Engine, name: str, count: int) -> float:
-    """Write so many events, ``name-1`` and on; when they were committed, by the wall clock."""
+    """Write ``count`` events, ``name-1`` and on; when they were committed, by the wall clock."""
     order = Order.parse(orders.place("order", MERCHANT))
     payload = Payloads(Vault()).seal(Key(MERCHANT, "order"), order.to_json())
     values = {"merchant": MERCHANT, "name": name, "now": time.time(), "count": count}

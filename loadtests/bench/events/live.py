@@ -20,7 +20,7 @@ from loadtests.bench.worker import Worker, child
 from loadtests.bench.world import World, world
 from pos_gateway.database.engine import open_database
 
-#: Orders a second beside it, of merchants that reply after so many seconds.
+#: Orders a second beside it, and the seconds after which their merchants reply.
 RATE, REPLY = 200.0, 0.05
 #: Seconds for a bulk to come, at most; the producer is ended with the run.
 _PATIENCE, _LONGEST = 240.0, 600.0
@@ -42,7 +42,7 @@ class Live:
 
 
 def play(servers: Servers, pipeline: str, *, seconds: float, sizes: Sequence[int]) -> Live:
-    """Have a worker under load for so many seconds, then write bulks one after the other.
+    """Have a worker under load for ``seconds``, then write bulks one after the other.
 
     Raises:
         InvalidRunError: events did not come, or not in their order.

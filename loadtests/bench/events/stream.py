@@ -34,7 +34,7 @@ class Stream(Background):
         """When each event of a bulk was received, once all were.
 
         Raises:
-            InvalidRunError: they were not, within so many seconds.
+            InvalidRunError: they were not, in time.
         """
         last, until = [f"{name}-{n}" for n in range(1, count + 1)], time.monotonic() + seconds
         while not all(each in self.received for each in reversed(last)):

@@ -46,7 +46,7 @@ NAME = "http"
 SINGLE, BATCHED, P50, P99, BESIDE = 2500.0, 15_000.0, 0.005, 0.010, 1.3
 #: Callbacks a second of one core: each applied, with its event.
 CALLBACKS = 1000.0
-#: MiB with so many idle streams; seconds from an outcome to a stream.
+#: MiB with these idle streams; seconds from an outcome to a stream.
 STREAMS, STREAMS_MIB, EVENT_P95 = 2000, 150.0, 0.150
 _RATE = 200.0
 _PATIENCE = 60.0
@@ -189,7 +189,7 @@ def _round(servers: Servers, part: int) -> Round:
 
 
 def _callbacks(place: World, orders: int) -> Seen:
-    """POSes say of so many accepted orders how far they are, in three calls each."""
+    """POSes say of accepted orders how far they are, in three calls each."""
     secret, key = new_key(), f"whsec_{b64encode(token_bytes(32)).decode()}"
     engine = open_database(place.database_url)
     store = MerchantStore(engine, vault=Vault(secret))
@@ -209,7 +209,7 @@ def _callbacks(place: World, orders: int) -> Seen:
 
 
 def _accepted(engine: Engine, merchants: Sequence[Merchant], count: int) -> Iterator[Key]:
-    """So many orders in the ledger that their POSes have accepted."""
+    """Orders in the ledger that their POSes have accepted."""
     ledger = Ledger(engine)
     for number in range(count):
         merchant = merchants[number % len(merchants)]

@@ -102,7 +102,7 @@ def stand_in(number: int) -> None:
 
 
 def a_port_of_many() -> MetricsPort:
-    """Of a worker that knows so many merchants, all of them in trouble."""
+    """Of a worker whose merchants are in trouble."""
     admission: Admission[str] = Admission(AdmissionLimits(), lambda _: Terms(1))
     provider_of = {f"m{n}": f"provider-{n % PROVIDERS}" for n in range(MERCHANTS)}
     for merchant_id in provider_of:
