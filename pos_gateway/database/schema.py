@@ -238,6 +238,33 @@ tokens = Table(
     Column("revoked_at", Double),
 )
 
+#: Who is logged in to the operations page: see ``tokens/session_store.py``. Times are the database's.
+sessions = Table(
+    "sessions",
+    metadata,
+    # SHA-256 of the cookie's secret, in hexadecimal digits; and the digest of the token.
+    Column("digest", String(64), primary_key=True),
+    Column("token", String(64), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("used_at", Double, nullable=False),
+)
+
+#: What forms of the page have done, so that each does it once: see ``tokens/act_store.py``.
+page_acts = Table(
+    "page_acts",
+    metadata,
+    # SHA-256 of the session and the form's id.
+    Column("id", String(64), primary_key=True),
+    # By the database's clock; rows are pruned by it.
+    Column("at", Double, nullable=False, index=True),
+    # ``done`` or ``refused``; null: it is not known yet.
+    Column("result", String(16)),
+    # The notice or the error, for a person, and where the page goes on.
+    Column("says", Text),
+    Column("address", Text),
+    Column("shown", Boolean, nullable=False, server_default=false()),
+)
+
 #: Orders that came by HTTP, before and after they are in the ledger: see ``ledger/submissions.py``.
 submissions = Table(
     "submissions",

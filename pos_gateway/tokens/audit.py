@@ -1,5 +1,6 @@
 """The audit of what tokens do over HTTP: a line of the log at once, and one of the table soon."""
 
+import threading
 from collections import deque
 from typing import Any
 
@@ -19,17 +20,25 @@ MOST = 10_000
 class TokenAudit:
     """Takes lines without blocking, and writes them together. Safe from threads.
 
-    The server calls ``write`` as often as it reads the tokens, on the same thread.
+    The server calls ``write`` as often as it reads the tokens, and behind each act on its page.
     """
 
     def __init__(self, engine: Engine, clock: Clock = SYSTEM_CLOCK) -> None:
         self._engine = engine
         self._clock = clock
+        self._writing = threading.Lock()
         self._lines: deque[dict[str, Any]] = deque(maxlen=MOST)
         self._is_away = False
 
     def note(
-        self, token: Token, what: str, client: str, *, merchant_id: str = "", order_id: str = ""
+        self,
+        token: Token,
+        what: str,
+        client: str,
+        *,
+        merchant_id: str = "",
+        order_id: str = "",
+        details: str | None = None,
     ) -> None:
         """Record that the token's holder did this."""
         log.info(
@@ -47,12 +56,16 @@ class TokenAudit:
                 "what": what,
                 "merchant_id": merchant_id,
                 "order_id": order_id,
-                "details": f"over HTTP, from {client}",
+                "details": f"over HTTP, from {client}" if details is None else details,
             }
         )
 
     def write(self) -> None:
         """Write the lines that wait. Never raises: while the database is away they stay."""
+        with self._writing:
+            self._write()
+
+    def _write(self) -> None:
         lines = [self._lines.popleft() for _ in range(len(self._lines))]
         if not lines:
             return
