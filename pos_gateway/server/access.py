@@ -85,6 +85,14 @@ class Access:
                 f"the token {token.name!r} has the role {token.role}, which may not {needed}",
             )
 
+    def refused(self, scope: Scope, status: int, token: str | None) -> None:
+        """Have the log say that a token was refused."""
+        self._refusals.add(_client(scope), status, token)
+
+    def client(self, scope: Scope) -> str:
+        """The client's address."""
+        return _client(scope)
+
     def is_valid(self, token: Token) -> bool:
         """Whether a request that goes on may: its token is neither revoked nor of another role."""
         current = self._tokens.current(token.digest)

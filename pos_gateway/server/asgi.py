@@ -1,4 +1,4 @@
-"""The application: the routes that every order takes, and FastAPI's for the others."""
+"""The application: the routes that every order takes, the operations page, and FastAPI's for the others."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 
 from pos_gateway.server.body import Disconnected, Receive, Scope, Send
+from pos_gateway.server.page.app import PageApp
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.submitting import Handler
 from pos_gateway.server.unread import Unread, refuse, reply
@@ -30,6 +31,7 @@ class Application:
         posts: handlers of ``POST`` by path.
         callbacks: the handler of ``POST`` to paths below ``CALLBACKS``.
         streams: applications of ``GET`` by path; what they raise before they reply becomes a problem.
+        page: the operations page, for its paths.
         rest: the application for other paths.
         unread: bounds the replies.
     """
@@ -39,12 +41,14 @@ class Application:
         posts: Mapping[str, Handler],
         callbacks: Handler,
         streams: Mapping[str, ASGI],
+        page: PageApp,
         rest: ASGI,
         unread: Unread,
     ) -> None:
         self._posts = posts
         self._callbacks = callbacks
         self._streams = streams
+        self._page = page
         self._rest = rest
         self._unread = unread
 
@@ -75,8 +79,8 @@ class Application:
             elif path in self._streams:
                 await _stream(self._streams[path], scope, receive, sending)
             else:
-                path = "(none)"
-                await self._rest(scope, receive, sending)
+                takes, path = self._page.takes(scope, path), "(none)"
+                await (self._page if takes else self._rest)(scope, receive, sending)
         except Disconnected:  # FastAPI has replied with a 500 to it, which no client gets
             status = 499
         if (route := scope.get("route")) is not None:

@@ -52,7 +52,7 @@ def serve(
     """
     config = _config(site, certificate, key)
     config.load()  # reads the certificate
-    server = HttpServer(config, on_stop=site.feeds.stop)
+    server = HttpServer(config, on_stop=site.end_streams)
     address, bound = listener.getsockname()[:2]
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(_serve(site, server, listener, lambda: on_ready(address, bound)))

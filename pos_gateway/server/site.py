@@ -21,6 +21,7 @@ from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.submissions import Submissions
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.reports.fleet_view import FleetView
 from pos_gateway.routing.splits import SplitWatch
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.vault import Vault
@@ -36,6 +37,13 @@ from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.intake import Intake
 from pos_gateway.server.loop_turn import LoopTurn
 from pos_gateway.server.orders import Orders, masked_event
+from pos_gateway.server.page.acting import Acting
+from pos_gateway.server.page.app import PageApp
+from pos_gateway.server.page.entrance import Entrance
+from pos_gateway.server.page.listed import Sources, views
+from pos_gateway.server.page.live import Live, LiveStream
+from pos_gateway.server.page.render import Renderer
+from pos_gateway.server.page.static import StaticFiles
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.streaming import Streaming
 from pos_gateway.server.submitting import SubmitRoutes
@@ -43,8 +51,11 @@ from pos_gateway.server.unread import Unread
 from pos_gateway.server.waiting_callbacks import WaitingCallbacks
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry.port import MetricsPort
+from pos_gateway.tokens.act_store import ActStore
 from pos_gateway.tokens.audit import TokenAudit
 from pos_gateway.tokens.rate import RateLimits
+from pos_gateway.tokens.session_store import SessionStore
+from pos_gateway.tokens.sessions import Sessions
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.tokens import REFRESH_EVERY, Tokens
 
@@ -52,6 +63,8 @@ log = structlog.get_logger(__name__)
 
 #: Threads that mask events: more would take the interpreter from the event loop, and from reads.
 MASKING = 1
+#: Threads that make pages, likewise.
+PAGES = 4
 
 
 class Site:
@@ -63,6 +76,7 @@ class Site:
         vault = Vault(settings.secret_keys)
         payloads = Payloads(vault)
         self.tokens = Tokens(TokenStore(self.database, clock), clock)
+        self._sessions = Sessions(SessionStore(self.database), self.tokens, clock)
         self.audit = TokenAudit(self.database, clock)
         limits = RateLimits(settings.http_rate or inf)
         self.intake = Intake(
@@ -109,11 +123,17 @@ class Site:
             public_url=settings.http_public_url,
             clock=clock,
         )
+        #: Of the page alone: who looks keeps no order waiting.
+        self._page_reading = Reading(PAGES)
+        self._entrance_reading = Reading(1)
+        self._acting = Acting(ActStore(self.database), self.audit)
+        self._page_live, page, stream = self._page(access, payloads, clock, unread)
         #: The ASGI application.
         self.app = Application(
             {"/v1/orders": submission.submit, "/v1/orders/batch": submission.submit_batch},
             callbacks,
-            {"/v1/events/stream": Streaming(access, self.feeds, unread)},
+            {"/v1/events/stream": Streaming(access, self.feeds, unread), "/page/live": stream},
+            page,
             api,
             unread,
         )
@@ -134,20 +154,29 @@ class Site:
         require_current(self.database)
         self._splits.split()  # waits for the first one: no request may
         self.tokens.refresh()
+        self._sessions.refresh()
         threading.Thread(target=self._refresh, name="tokens", daemon=True).start()
         self._loop_turn.start()
         self.metrics_port.start()
         self.intake.start(asyncio.get_running_loop())
         self._waiting_callbacks.start()
 
+    def end_streams(self) -> None:
+        """Have streams end, so that their clients go elsewhere. Idempotent."""
+        self.feeds.stop()
+        self._page_live.stop()
+
     def stop(self) -> None:
         """Stop what ``start`` started. Idempotent."""
         self._stopping.set()
-        self.feeds.stop()
+        self.end_streams()
         self.intake.stop()
         self._splits.close()
         self.reading.close()
         self._masking.close()
+        self._page_reading.close()
+        self._entrance_reading.close()
+        self._acting.close()
         self._waiting_callbacks.stop()
         self._callback_reading.close()
         self._callback_writer.close()
@@ -161,12 +190,44 @@ class Site:
         problems = self.metrics_port.readiness.problems()
         return next(iter(problems.values()), None)
 
+    def _page(
+        self, access: Access, payloads: Payloads, clock: Clock, unread: Unread
+    ) -> tuple[Live, PageApp, LiveStream]:
+        """The operations page: what renders it, its application, and its stream."""
+        sources = Sources(
+            settings=self.settings,
+            database=self.database,
+            clock=clock,
+            fleet=FleetView(self.database),
+            orders=OrderAdmin(self.database, payloads, clock),
+            split=self._split,
+        )
+        listed, static = views(sources), StaticFiles()
+        renderer = Renderer([each.nav for each in listed if each.nav is not None], static)
+        parts = [part for each in listed for part in each.parts]
+        live = Live(parts, renderer, self._page_reading)
+        entrance = Entrance(self.tokens, self._sessions, self._entrance_reading)
+        page = PageApp(
+            listed,
+            renderer,
+            static,
+            live,
+            self._acting,
+            access,
+            entrance,
+            self._sessions,
+            self._page_reading,
+            self.settings.http_public_url,
+        )
+        return live, page, LiveStream(live, entrance, unread)
+
     def _split(self) -> Split:
         return self._splits.split() or self._own_split
 
     def _refresh(self) -> None:
         while not self._stopping.wait(REFRESH_EVERY):
             self.tokens.refresh()
+            self._sessions.refresh()
             self._callback_merchants.refresh()
             self.audit.write()
 

@@ -55,6 +55,7 @@ class Inside:
         body: bytes = b"",
         headers: Mapping[str, str] | None = None,
         client: str = "192.0.2.7",
+        scheme: str = "http",
     ) -> Reply:
         """The reply to a request."""
         sent: list[Any] = []
@@ -85,7 +86,7 @@ class Inside:
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode()) for name, value in given.items()],
             "client": (client, 5000),
-            "scheme": "http",
+            "scheme": scheme,
         }
         await self.site.app(scope, receive, send)
         content = b"".join(each.get("body", b"") for each in sent[1:])

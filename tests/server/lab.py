@@ -18,6 +18,7 @@ import requests
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
+from tests.planting import ROOT
 from tests.server.conformance import require_described
 
 #: Seconds for anything that should happen at once.
@@ -106,16 +107,21 @@ def serving(
     settings: Mapping[str, str] | None = None,
     *arguments: str,
     is_ready: bool = True,
+    module: str = "pos_gateway",
 ) -> Iterator[Server]:
-    """A server on a free port; once it is ready, or as soon as it listens."""
+    """A server on a free port; once it is ready, or as soon as it listens.
+
+    ``module`` is run in place of the gateway's: it adds what a test needs, and runs that.
+    """
     token = token_for(database_url, Role.BACKEND)
     environment = os.environ | {
         "POS_GATEWAY_BROKER_URL": broker_url,
         "POS_GATEWAY_DATABASE_URL": database_url,
         "POS_GATEWAY_METRICS_PORT": "0",
+        "PYTHONPATH": str(ROOT),
         **(settings or {}),
     }
-    command = [sys.executable, "-P", "-m", "pos_gateway", "serve", "--port", "0", *arguments]
+    command = [sys.executable, "-P", "-m", module, "serve", "--port", "0", *arguments]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
     try:
         url = _url_of(process, log)

@@ -1,0 +1,99 @@
+"""Finds the session of a request, in memory; the database is asked for those that are new here."""
+
+import asyncio
+
+from pos_gateway.server.body import Scope
+from pos_gateway.server.page.security import secret_of
+from pos_gateway.server.problems import Problem
+from pos_gateway.server.reading import Reading
+from pos_gateway.tokens.session_store import is_secret
+from pos_gateway.tokens.sessions import Session, Sessions
+from pos_gateway.tokens.token import Token, is_well_formed
+from pos_gateway.tokens.tokens import Tokens
+
+#: Seconds between two reads of the database for what is unknown: whoever guesses causes no more.  # words: ok
+EVERY = 0.2
+#: Seconds for such a read, all before it included.
+TIMEOUT = 5.0
+
+
+class Entrance:
+    """For the event loop.
+
+    Args:
+        tokens, sessions: the valid ones.
+        reading: the threads that read them again.
+    """
+
+    def __init__(self, tokens: Tokens, sessions: Sessions, reading: Reading) -> None:
+        self._tokens = tokens
+        self._sessions = sessions
+        self._reading = reading
+        self._next: asyncio.Future[None] | None = None
+        self._running: asyncio.Future[None] | None = None
+        self._read_at = float("-inf")
+
+    async def find(self, scope: Scope, *, touch: bool = False) -> Session | None:
+        """The request's session; None: there is none.
+
+        Args:
+            touch: a person has asked, which puts off its end; a stream goes on by itself.
+
+        Raises:
+            Problem: 503: the database is away, so that it is not known.
+        """
+        secret = secret_of(scope)
+        found = self._sessions.find(secret)
+        if found is None and secret is not None and is_secret(secret):
+            await self._look_again()  # another process may have started it
+            found = self._sessions.find(secret)
+        if found is not None and touch:
+            self._sessions.touch(found)
+        if found is None and secret is not None and self._tokens.problem is not None:
+            raise Problem(503, "tokens_unknown", self._tokens.problem, retry_after=1)
+        return found
+
+    async def token(self, text: str) -> Token | None:
+        """The valid token with this text, even a new one; None: there is none. Raises Problem."""
+        found = self._tokens.find(text)
+        if found is None and is_well_formed(text):
+            await self._look_again()
+            found = self._tokens.find(text)
+        if found is None and self._tokens.problem is not None:
+            raise Problem(503, "tokens_unknown", self._tokens.problem, retry_after=1)
+        return found
+
+    def is_valid(self, session: Session) -> bool:
+        """Whether what goes on may."""
+        return self._sessions.is_valid(session)
+
+    async def _look_again(self) -> None:
+        """Read tokens and sessions: once for all who ask before it begins."""
+        if self._next is None:
+            self._next = asyncio.ensure_future(self._read())
+            self._next.add_done_callback(_heard)
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                await asyncio.shield(self._next)
+        except TimeoutError:
+            detail = "the database does not answer"
+            raise Problem(503, "database_unavailable", detail, retry_after=1) from None
+
+    async def _read(self) -> None:
+        if self._running is not None and not self._running.done():
+            await asyncio.wait((self._running,))
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(max(0.0, self._read_at + EVERY - loop.time()))
+        self._next, self._read_at = None, loop.time()  # who asks from here on waits for another one
+        self._running = asyncio.ensure_future(self._reading(self._refresh))
+        self._running.add_done_callback(_heard)
+        await asyncio.shield(self._running)
+
+    def _refresh(self) -> None:
+        self._tokens.refresh()
+        self._sessions.refresh()
+
+
+def _heard(done: "asyncio.Future[None]") -> None:
+    if not done.cancelled():
+        done.exception()  # those who asked may have given up

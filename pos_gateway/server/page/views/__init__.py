@@ -1,0 +1,1 @@
+"""The views, a file each; ``listed.py`` beside this folder lists them."""

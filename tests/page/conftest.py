@@ -1,0 +1,51 @@
+"""A site in the test's process, and one in a process of its own, with the trial view."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pos_gateway.server import site
+from pos_gateway.server.page import render
+from tests.page import trial
+from tests.page.lab import Desk, desk
+from tests.server.lab import Server, migrated, serving
+
+#: No broker listens there: the page does without.
+NO_BROKER = "amqp://guest:guest@127.0.0.1:1//"
+
+
+@pytest.fixture
+def with_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sites that are made have the trial view."""
+    for where, name in ((site, "views"), (render, "FOLDER")):
+        monkeypatch.setattr(where, name, getattr(where, name))  # puts it back
+    trial.add()
+
+
+@pytest.fixture
+def page(database_url: str, with_trial: None) -> Iterator[Desk]:
+    with desk(database_url) as found:
+        yield found
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def any_database(request: pytest.FixtureRequest) -> str:
+    """A migrated database of each kind."""
+    wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
+    return migrated(request.getfixturevalue(wanted))
+
+
+@pytest.fixture(scope="module")
+def module_database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A SQLite database with the schema for a file's tests."""
+    return migrated(f"sqlite:///{tmp_path_factory.mktemp('page')}/gateway.db")
+
+
+@pytest.fixture(scope="module")
+def server(module_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that a file's tests share, without broker."""
+    log: Path = tmp_path_factory.mktemp("log") / "server.log"
+    module = "tests.page.trial"
+    with serving(NO_BROKER, module_database, log, is_ready=False, module=module) as server:
+        yield server
