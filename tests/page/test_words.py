@@ -40,7 +40,6 @@ def test_foreign_words_are_data(text: str) -> None:
     )
     assert len(shown) < SHOWN + 60
     html.encode()
-    assert "<" not in plain(text).replace("<", "") or True
     plain(text).encode()
     assert not re.search("[\u202a-\u202e\x00-\x1f]", plain(text))
 

@@ -1,0 +1,168 @@
+"""Faults in the page, its sessions and its actions, each with the test that must find it.
+
+``python -m tests.page.faults`` tries them.
+"""
+
+from tests.planting import Fault, try_all
+
+ACTING, SECURITY, LOGIN = "server/page/acting", "server/page/security", "server/page/login"
+
+FAULTS = [
+    Fault(
+        "a viewer does not act",
+        ACTING,
+        "        require_operator(visit)\n        if not compare",
+        "        if not compare",
+        "acting::a_viewer_may_neither_act",
+    ),
+    Fault(
+        "a form is of its session",
+        ACTING,
+        'if not compare_digest(form.get("csrf", "").encode(), visit.csrf.encode()):',
+        "if False:",
+        "acting::a_form_of_another_session_does_nothing or the_other_sessions_token",
+    ),
+    Fault(
+        "an action has a reason",
+        ACTING,
+        "if not REASON[0] <= len(reason) <= REASON[1]:",
+        "if len(reason) > REASON[1]:",
+        "acting::a_reason_has_three",
+    ),
+    Fault(
+        "an action is in the audit",
+        ACTING,
+        '        self._note(action, act, "")\n        return',
+        "        return",
+        "acting::is_in_the_audit_with_the_operator",
+    ),
+    Fault(
+        "a form acts once",
+        ACTING,
+        "        if earlier is not None:\n            return _told(earlier)\n",
+        "",
+        "acting::a_form_that_is_submitted_twice",
+    ),
+    Fault(
+        "a form is from this page",
+        SECURITY,
+        "origin and origin in _origins(scope, public_url) and site",
+        "site",
+        "login::another_site_logs_no_person_in",
+    ),
+    Fault(
+        "a cross-site request is told by the browser, too",
+        SECURITY,
+        'and site in (None, b"same-origin")',
+        "",
+        "login::another_site_logs_no_person_in",
+    ),
+    Fault(
+        "of two cookies neither is taken",
+        SECURITY,
+        "found.pop() if len(found) == 1 else None",
+        "found.pop() if found else None",
+        "login::of_two_cookies_neither",
+    ),
+    Fault(
+        "no script reads the cookie",
+        SECURITY,
+        "HttpOnly; SameSite=Strict",
+        "SameSite=Strict",
+        "login::the_cookie_is_for_this_site",
+    ),
+    Fault(
+        "no other site frames a page",
+        SECURITY,
+        "frame-ancestors 'none'; ",
+        "",
+        "pages::every_page_forbids",
+    ),
+    Fault(
+        "a backend's token does not log in",
+        LOGIN,
+        "if token.role not in ROLES:",
+        "if False:",
+        "login::a_backends_token_is_refused",
+    ),
+    Fault(
+        "a login goes on at a page of ours",
+        LOGIN,
+        'return after if self._is_page(after) else "/"',
+        'return after or "/"',
+        "login::a_login_goes_on_at_a_page_of_ours",
+    ),
+    Fault(
+        "failed logins are bounded",
+        LOGIN,
+        "self._attempts.failed(client, now)",
+        "pass",
+        "login::failures_are_bounded_by_client",
+    ),
+    Fault(
+        "a login ends the session that the browser had",
+        "tokens/sessions",
+        "if replaces is not None and is_secret(replaces):",
+        "if False:",
+        "login::a_login_makes_another_secret",
+    ),
+    Fault(
+        "guesses cause few reads",
+        "server/page/entrance",
+        "if self._next is None:",
+        "if True:",
+        "login::guesses_cause_few_reads",
+    ),
+    Fault(
+        "a stream is no use of a session",
+        "server/page/live",
+        "self._entrance.find(scope)",
+        "self._entrance.find(scope, touch=True)",
+        "login::a_stream_is_none",
+    ),
+    Fault(
+        "viewers share a render",
+        "server/page/live",
+        "if running is None:",
+        "if True:",
+        "live::a_hundred_viewers_share or a_page_shares",
+    ),
+    Fault(
+        "what viewers have not taken is bounded",
+        "server/page/live",
+        "with self._unread.holding(len(body)):",
+        "if True:",
+        "live::replies_that_are_not_read_are_bounded",
+    ),
+    Fault(
+        "words of others are escaped",
+        "server/page/foreign",
+        "else escape(each)",
+        "else Markup(each)",
+        "words::foreign_words_are_data",
+    ),
+    Fault(
+        "hidden characters are shown",
+        "server/page/foreign",
+        '"Cc", "Cf", "Cs"',
+        '"Cc", "Cs"',
+        "words::hidden_characters_are_shown",
+    ),
+    Fault(
+        "templates escape",
+        "server/page/render",
+        "autoescape=True",
+        "autoescape=False",
+        "words::a_page_escapes_foreign_words",
+    ),
+    Fault(
+        "an error says nothing of the inside",
+        "server/page/app",
+        'detail = "the request failed; this server\'s log says why"\n    return',
+        "detail = str(error)\n    return",
+        "pages::errors_are_pages",
+    ),
+]
+
+if __name__ == "__main__":
+    try_all(FAULTS, "page")
