@@ -60,8 +60,8 @@ FAULTS = [
     Fault(
         "of two cookies neither is taken",
         SECURITY,
-        "found.pop() if len(found) == 1 else None",
-        "found.pop() if found else None",
+        "next(iter(found)) if len(found) == 1 else None",
+        "next(iter(found), None)",
         "login::of_two_cookies_neither",
     ),
     Fault(
@@ -121,11 +121,18 @@ FAULTS = [
         "login::a_stream_is_none",
     ),
     Fault(
-        "viewers share a render",
+        "viewers share a render that runs",
         "server/page/live",
         "if running is None:",
         "if True:",
-        "live::a_hundred_viewers_share or a_page_shares",
+        "live::pages_at_the_same_time_share",
+    ),
+    Fault(
+        "viewers share the last render",
+        "server/page/live",
+        "if last is not None and now",
+        "if last is not None and not now",
+        "live::pages_at_the_same_time_share",
     ),
     Fault(
         "what viewers have not taken is bounded",

@@ -34,12 +34,14 @@ NO_STORE = (b"cache-control", b"no-store")
 def secret_of(scope: Scope) -> str | None:
     """The cookie's secret; None: there is none, or there are two, of which another site set one."""
     wanted = _name(scope) + "="
-    found: set[str] = set()
+    found: dict[str, None] = {}
     for name, value in scope["headers"]:
         if name == b"cookie":
             each = (part.strip() for part in value.decode("latin-1").split(";"))
-            found.update(part.removeprefix(wanted) for part in each if part.startswith(wanted))
-    return found.pop() if len(found) == 1 else None
+            found.update(
+                (part.removeprefix(wanted), None) for part in each if part.startswith(wanted)
+            )
+    return next(iter(found)) if len(found) == 1 else None
 
 
 def set_cookie(scope: Scope, secret: str) -> tuple[bytes, bytes]:
