@@ -17,6 +17,8 @@ from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 from testkit.servers.redis import Redis
 
+pytest_plugins = ["tests.browser_fixtures"]
+
 # A shell's background job ignores SIGINT, and so would every program that a test starts and
 # interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -42,7 +44,7 @@ _RECORD = Path(__file__).parent / "durations.json"
 _DURATIONS: dict[str, float] = json.loads(_RECORD.read_text())
 #: A longer file is not in ``make test-fast``, nor is a test with a server.
 _QUICK = 4.0
-_SERVERS = {"rabbitmq", "postgresql", "redis", "simulated_merchants"}
+_SERVERS = {"rabbitmq", "postgresql", "redis", "simulated_merchants", "chromium"}
 
 
 #: Files with long and independent tests: each test runs wherever there is time for it.
