@@ -10,7 +10,7 @@ REQUIREMENTS := $(VENV)/requirements-installed
 RIVALS := $(VENV)/rivals-installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo canary-demo test test-fast durations faults explore check docs-check simulate load bench profile soak soak-http cluster fuzz signals requirements manifests image servers clean
+.PHONY: help demo canary-demo test test-fast durations faults explore check docs-check simulate load bench profile soak soak-http cluster fuzz signals requirements screenshots manifests image servers clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -96,6 +96,10 @@ requirements: $(INSTALLED) ## Pin what pyproject.toml asks for; ARGS=--upgrade f
 	echo setuptools | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/build.txt
 	echo cyclonedx-bom | $(LOCK) - --output-file deploy/image/sbom.txt
 	echo httptools | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/merchants.txt
+
+PATHS ?=
+screenshots: $(INSTALLED) servers ## Take pictures of the operations page for the documents; PATHS="/ /login" chooses others
+	$(BIN)/python -m testkit.page_screenshots $(PATHS)
 
 manifests: $(INSTALLED) ## Write the manifests that are made of addresses.py and rules.yml
 	$(BIN)/python -m deploy.generate

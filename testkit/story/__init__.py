@@ -1,0 +1,1 @@
+"""What the story of ``testkit/page_story.py`` is made of."""
