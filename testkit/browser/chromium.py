@@ -31,6 +31,7 @@ _QUIET = (
     "--disable-search-engine-choice-screen",
     "--disable-sync",
     "--force-color-profile=srgb",
+    "--hide-scrollbars",
     "--metrics-recording-only",
     "--mute-audio",
     "--no-default-browser-check",
