@@ -1,5 +1,6 @@
 """Pages as a browser gets them: headers, errors, routes, static files, and the view Now."""
 
+import tomllib
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from pos_gateway.server.page.links import Pattern, link
 from pos_gateway.server.page.static import FOLDER, StaticFiles
 from pos_gateway.tokens.token import Role
 from tests.page.lab import Desk
+from tests.planting import ROOT
 from tests.reports.lab import Reports
 
 POLICY = (
@@ -108,6 +110,18 @@ def test_static_files_are_kept_by_browsers_and_need_no_session(page: Desk) -> No
 
 def test_all_static_files_are_small() -> None:
     assert StaticFiles().size < 150_000
+
+
+def test_the_wheel_has_every_file_of_the_page() -> None:
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folder = FOLDER.parent
+    packed = {
+        path
+        for each in patterns["package-data"]["pos_gateway.server.page"]
+        for path in folder.glob(each)
+    }
+    there = {each for name in ("static", "templates") for each in (folder / name).rglob("*.*")}
+    assert there == packed
 
 
 def test_the_navigation_names_where_one_is(page: Desk) -> None:
