@@ -50,6 +50,19 @@ class Moment(click.ParamType[datetime]):
         return moment
 
 
+class Since(click.ParamType[datetime]):
+    """A time with its offset, or how long ago it was."""
+
+    name = "since"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, datetime):
+            return value
+        if _LENGTH.fullmatch(str(value)):
+            return datetime.now(UTC) - Length().convert(value, param, ctx)
+        return Moment().convert(value, param, ctx)
+
+
 def new_deadline(command: Command) -> Command:
     """Options for a new deliver_by; ``deadline`` combines them."""
     length = click.option("--for", "length", type=Length(), metavar="LENGTH", help="The same, from now on: 30m.")  # fmt: skip

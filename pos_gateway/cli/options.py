@@ -4,7 +4,7 @@ import socket
 
 import click
 
-_LONGEST_NAME = 128
+_LONGEST_NAME, _LONGEST_REASON = 128, 500
 
 #: A --limit, and an event's position: what the database can hold.
 LIMIT = click.IntRange(1, 2**31 - 1)
@@ -27,6 +27,17 @@ def _named(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     return name
 
 
+def _of_reason(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    reason = " ".join((value or "").split())
+    if len(reason) > _LONGEST_REASON or not reason.isprintable():
+        raise click.BadParameter(
+            f"a reason has at most {_LONGEST_REASON} characters that can be shown"
+        )
+    return reason or None
+
+
+reason = click.option("--reason", metavar="TEXT", callback=_of_reason, help="Why, for the audit and the next operator.")  # fmt: skip
+
 #: Who does it: required; or by default the machine (a pod's own name), so that none is missing.
 by_operator = click.option(
     "--as",
@@ -35,6 +46,14 @@ by_operator = click.option(
     required=True,
     metavar="NAME",
     callback=_named,
+    help="Who does this, for the audit. Default: $USER.",
+)
+by_operator_if_named = click.option(
+    "--as",
+    "operator",
+    envvar="USER",
+    metavar="NAME",
+    callback=lambda ctx, param, value: value and _named(ctx, param, value),
     help="Who does this, for the audit. Default: $USER.",
 )
 by_any_operator = click.option(

@@ -12,7 +12,9 @@ COMMANDS = {
     "doctor": Lazy("pos_gateway.cli.doctor:doctor", "Say what is right and wrong here."),
     "settings": Lazy("pos_gateway.cli.settings:settings", "Show every setting and its value."),
     "db": Lazy("pos_gateway.cli.db:db", "Bring the database's schema to this version."),
-    "merchants": Lazy("pos_gateway.cli.merchants:merchants", "Import, list and show merchants."),
+    "merchants": Lazy(
+        "pos_gateway.cli.merchants:merchants", "Import, change, pause and show merchants."
+    ),
     "secrets": Lazy("pos_gateway.cli.secrets:secrets", "Keys for the merchants' secrets."),
     "tokens": Lazy("pos_gateway.cli.tokens:tokens", "Who may use the HTTP server."),
     "worker": Lazy("pos_gateway.cli.worker:worker", "Send orders to merchants: run a worker."),
@@ -23,6 +25,7 @@ COMMANDS = {
     "dlq": Lazy("pos_gateway.cli.dlq:dlq", "Administer dead letters."),
     "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),
     "canary": Lazy("pos_gateway.cli.canary:canary", "Move merchants to a canary, and back."),
+    "audit": Lazy("pos_gateway.cli.audit:audit", "Say who did what, when and why."),
     "plan": Lazy("pos_gateway.cli.plan:plan", "Say how many workers a load takes."),
     "schema": Lazy("pos_gateway.cli.schema:schema", "Write the generated documents."),
 }
@@ -36,8 +39,10 @@ class Root(Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for each in args:
             if not each.isprintable() and any("\ud800" <= c <= "\udfff" for c in each):
+                name, is_given, _ = each.partition("=")  # behind it may be a secret
+                shown = f"{name}=…" if is_given else each
                 raise click.UsageError(
-                    f"the argument {each!a} is not UTF-8; a file of such a name can be given as standard "
+                    f"the argument {shown!a} is not UTF-8; a file of such a name can be given as standard "
                     "input, -"
                 )
         return super().parse_args(ctx, args)

@@ -45,6 +45,14 @@ merchants = Table(
     Column("updated_at", DateTime(timezone=True), nullable=False, index=True),
 )
 
+#: Merchants that were removed: workers poll for them as for edits; see ``merchants/removed.py``.
+removed_merchants = Table(
+    "removed_merchants",
+    metadata,
+    Column("id", String(128), primary_key=True),
+    Column("removed_at", Double, nullable=False),
+)
+
 #: A POS's item ids by our SKUs, one row per merchant: see ``merchants/catalogs.py``.
 catalogs = Table(
     "catalogs",
@@ -209,7 +217,7 @@ worker_minutes = Table(
     *_counted(Integer),
 )
 
-#: The operators' actions.
+#: The operators' actions: see ``audit/note.py``.
 audit = Table(
     "audit",
     metadata,
@@ -220,6 +228,11 @@ audit = Table(
     Column("merchant_id", String(128), nullable=False),
     Column("order_id", String(128), nullable=False),
     Column("details", String(512), nullable=False),
+    # The operator's own words, and what was changed, as JSON.
+    Column("reason", Text),
+    Column("changes", Text),
+    Index("audit_by_merchant", "merchant_id", "id"),
+    Index("audit_by_order", "order_id", "id"),
     sqlite_autoincrement=True,
 )
 

@@ -212,6 +212,22 @@ Auth = Annotated[
 NONE = NoAuth()
 
 
+def _is_secret(annotation: Any) -> bool:
+    return annotation is SecretStr or any(map(_is_secret, get_args(annotation)))
+
+
+def _fields_of(kind: type[Record]) -> dict[str, bool]:
+    """The fields, and whether each is a secret."""
+    return {name: _is_secret(each.annotation) for name, each in kind.model_fields.items()}
+
+
+#: The fields of each type of ``auth``, and whether each is a secret; ``tls`` has fields of its own.
+FIELDS: dict[str, dict[str, bool]] = {
+    name: _fields_of(kind) for name, kind in zip(_TYPES, get_args(_Kinds), strict=True)
+}
+TLS_FIELDS = _fields_of(Identity)
+
+
 def _in_clear(value: Any) -> Any:
     if isinstance(value, SecretStr):
         return value.get_secret_value()

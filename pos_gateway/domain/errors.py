@@ -17,6 +17,7 @@ PosGatewayError
 ├── Unfinished              an attempt failed after its claim; raised from the cause, has the claims
 ├── AdminError              an operator's request is refused, or cannot be completed
 ├── OrderChanged            an order has changed since it was read; read it again
+├── MerchantChanged         a merchant's record was edited since it was read; read it again
 ├── LedgerUnavailable       the database did not answer; the write may or may not have succeeded
 │   └── LedgerUnreachable   no connection to the database: nothing was written
 ├── EventIdTaken            another event has this event's id; nothing was written
@@ -176,6 +177,16 @@ class AdminError(PosGatewayError):
 
 class OrderChanged(PosGatewayError):
     """Raised when an order has changed since it was read; nothing is written."""
+
+
+class MerchantChanged(PosGatewayError):
+    """Raised when a merchant's record was edited since it was read; nothing is written."""
+
+    def __init__(self, merchant_id: str) -> None:
+        self.merchant_id = merchant_id
+        super().__init__(
+            f"merchant {merchant_id!r} was edited meanwhile; nothing was written. Look at it again"
+        )
 
 
 class NotLoaded(PosGatewayError):

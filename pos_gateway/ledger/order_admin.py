@@ -17,9 +17,11 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    tuple_,
     update,
 )
 
+from pos_gateway.audit.note import By, Note, write
 from pos_gateway.database.schema import audit, events, orders, workers
 from pos_gateway.domain.errors import AdminError, OrderChanged
 from pos_gateway.domain.outcome import Reason
@@ -30,8 +32,8 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
-#: Characters kept of an audit row's details.
-_DETAILS = 512
+#: What orders are listed by.
+_PLACE = (orders.c.updated_at, orders.c.merchant_id, orders.c.order_id)
 #: Maximum merchants named when several have an order's id.
 _NAMED = 10
 
@@ -103,6 +105,7 @@ class OrderAdmin:
         older_than: float | None = None,
         newer_than: float | None = None,
         limit: int | None = None,
+        before: OrderStanding | None = None,
     ) -> list[OrderStanding]:
         """The orders that match all filters, the last changed first.
 
@@ -111,6 +114,7 @@ class OrderAdmin:
             merchant_id, order_id: exactly these ids.
             older_than, newer_than: last changed at least, or less than, these seconds ago.
             limit: most orders returned.
+            before: only those behind this one, for the next page.
         """
         wanted = list(states)
         now = self._clock.now().timestamp()
@@ -125,8 +129,11 @@ class OrderAdmin:
             conditions.append(orders.c.updated_at <= now - older_than)
         if newer_than is not None:
             conditions.append(orders.c.updated_at > now - newer_than)
-        query = _standing().where(*conditions).order_by(orders.c.updated_at.desc()).limit(limit)
-        return self._read(query)
+        if before is not None:
+            last = (before.updated_at, before.merchant_id, before.order_id)
+            conditions.append(tuple_(*_PLACE) < tuple_(*last))
+        in_order = [each.desc() for each in _PLACE]
+        return self._read(_standing().where(*conditions).order_by(*in_order).limit(limit))
 
     def find(self, order_id: str, merchant_id: str | None) -> OrderStanding:
         """The order with this id. Raises AdminError if there is none, or several merchants have one."""
@@ -260,16 +267,8 @@ class OrderAdmin:
     def _note(
         self, connection: Connection, operator: str, what: str, key: Key, details: str
     ) -> None:
-        connection.execute(
-            insert(audit).values(
-                at=self._clock.now().timestamp(),
-                operator=operator,
-                what=what,
-                merchant_id=key.merchant_id,
-                order_id=key.order_id,
-                details=details[:_DETAILS],
-            )
-        )
+        note = Note(what, key.merchant_id, key.order_id, details)
+        write(connection, [note], by=By(operator), at=self._clock.now().timestamp())
 
     def _read(self, query: Select[Any]) -> list[OrderStanding]:
         with self._engine.connect() as connection:

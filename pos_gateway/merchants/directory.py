@@ -172,7 +172,12 @@ class Directory:
 
     def _load(self, ids: Sequence[str]) -> dict[str, Loaded[Merchant]]:
         found = self._store.stamped(sorted(ids))
-        return {each: Loaded(merchant, stamp) for each, (merchant, stamp) in found.items()}
+        loaded = {each: Loaded(merchant, stamp) for each, (merchant, stamp) in found.items()}
+        if missing := [each for each in ids if each not in loaded]:
+            removed = self._store.removed(missing)
+            # With its stamp: a removal that was seen need not be looked for again.
+            loaded |= {each: Loaded(None, stamp) for each, stamp in removed.items()}
+        return loaded
 
     def _load_catalogs(self, ids: Sequence[str]) -> dict[str, Loaded[Mapping[str, str]]]:
         found = self._catalog_store.stamped(ids)

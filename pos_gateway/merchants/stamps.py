@@ -15,10 +15,12 @@ from pos_gateway.runtime.clock import Clock
 STEP = 0.001
 
 
-def next_stamp(connection: Connection, column: Column[Any], clock: Clock) -> float:
-    """A stamp above all in the column (Unix time).
+def next_stamp(
+    connection: Connection, column: Column[Any], clock: Clock, *others: Column[Any]
+) -> float:
+    """A stamp above all in the column, and in these other ones (Unix time).
 
-    It locks the table against other edits until the transaction ends, so that stamps become visible
+    It locks the column's table against other edits until the transaction ends, so that stamps become visible
     in order.
     """
     table = column.table
@@ -26,7 +28,7 @@ def next_stamp(connection: Connection, column: Column[Any], clock: Clock) -> flo
         connection.execute(update(table).where(false()).values({column.name: column}))
     else:
         connection.execute(text(f"lock table {table.name} in share row exclusive mode"))
-    highest = seconds(connection.scalar(select(func.max(column))))
+    highest = max(seconds(connection.scalar(select(func.max(each)))) for each in (column, *others))
     return max(clock.now().timestamp(), highest + STEP)
 
 

@@ -10,11 +10,18 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select, update
 
-from pos_gateway.database.schema import merchants
+from pos_gateway.audit.note import GATEWAY, By, Note, write
+from pos_gateway.database.schema import merchants, removed_merchants
 from pos_gateway.database.upsert import upsert
 from pos_gateway.domain.credentials import NONE, Auth, Credentials, UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.resealing import Resealed
+from pos_gateway.merchants.removed import (
+    forget_removals,
+    last_removal,
+    removals,
+    removed_since,
+)
 from pos_gateway.merchants.stamps import next_stamp, seconds
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import cooperatively
@@ -22,6 +29,8 @@ from pos_gateway.runtime.vault import CannotOpen, Vault
 
 #: Edits read before yielding to other green threads: an import may edit every merchant.
 YIELD_EVERY = 200
+#: How the audit calls a pause.
+PAUSE = "merchants.pause"
 
 _FIELDS = tuple(Merchant.model_fields)
 #: Rows per statement; SQLite takes no more than 32,766 parameters in one.
@@ -52,14 +61,15 @@ class MerchantStore:
             CannotOpen: a record has secrets, and there is no key to seal them with.
         """
         latest = {merchant.id: merchant for merchant in records}
-        rows = [self._row(merchant) for merchant in latest.values()]
+        rows = [self.row(merchant) for merchant in latest.values()]
         with self._engine.begin() as connection:
-            stamp = self._next_stamp(connection)  # locks the table: who is paused stays so
+            stamp = self.next_stamp(connection)  # locks the table: who is paused stays so
             silent = [each.id for each in latest.values() if "paused" not in each.model_fields_set]
             paused = {*self._paused(connection, silent)}
             for row in rows:
                 row |= {"paused": row["paused"] or row["id"] in paused, "updated_at": stamp}
             upsert(connection, merchants, rows)
+            forget_removals(connection)
         return len(rows)
 
     def get(self, ids: Sequence[str]) -> dict[str, Merchant]:
@@ -73,8 +83,13 @@ class MerchantStore:
             for batch in _batches(list(ids)):
                 query = select(merchants).where(merchants.c.id.in_(batch))
                 for row in connection.execute(query):
-                    found[row.id] = self._merchant(row), seconds(row.updated_at)
+                    found[row.id] = self.of_row(row), seconds(row.updated_at)
         return found
+
+    def removed(self, ids: Sequence[str]) -> dict[str, float]:
+        """Those of these merchants that were removed lately, each with its removal's stamp."""
+        with self._engine.connect() as connection:
+            return removals(connection, ids)
 
     def places(self) -> Iterator[tuple[str, str, dict[str, str]]]:
         """Every merchant's id, adapter and ``pos``, where it has one."""
@@ -84,30 +99,32 @@ class MerchantStore:
             yield from ((row.id, row.adapter, row.pos) for row in rows if row.pos)
 
     def last_edit(self) -> float:
-        """The highest stamp there is; 0 without a merchant."""
+        """The highest stamp there is, of an edit or a removal; 0 without a merchant."""
         with self._engine.connect() as connection:
-            return seconds(connection.scalar(select(func.max(merchants.c.updated_at))))
+            last = seconds(connection.scalar(select(func.max(merchants.c.updated_at))))
+            return max(last, last_removal(connection))
 
     def edited_since(self, stamp: float) -> list[tuple[str, float]]:
-        """The ids of merchants whose last edit has a higher stamp, each with it."""
+        """The ids of merchants whose last edit, or removal, has a higher stamp, each with it."""
         later = merchants.c.updated_at > datetime.fromtimestamp(stamp, UTC)
         query = select(merchants.c.id, merchants.c.updated_at).where(later)
         with self._engine.connect() as connection:
             rows = connection.execute(query)
-            return [(row.id, seconds(row.updated_at)) for row in cooperatively(rows, YIELD_EVERY)]
+            edited = [(row.id, seconds(row.updated_at)) for row in cooperatively(rows, YIELD_EVERY)]
+            return edited + removed_since(connection, stamp)
 
     def sealed(self, merchant: Merchant) -> str:
         """A record as text, its secrets sealed. Raises CannotOpen if they cannot be."""
         if isinstance(merchant.auth, UnreadableCredentials):
             raise CannotOpen(merchant.auth.problem)
-        return json.dumps(self._row(merchant))
+        return json.dumps(self.row(merchant))
 
     def unsealed(self, text: str) -> Merchant:
         """The record that ``sealed`` was given. Raises ValueError for any other text."""
         row = json.loads(text)
         if not isinstance(row, dict) or row.keys() != set(_FIELDS):
             raise ValueError("no merchant's record, or another version's")
-        return self._merchant(SimpleNamespace(**row))
+        return self.of_row(SimpleNamespace(**row))
 
     def pause(self, ids: Iterable[str], *, paused: bool) -> list[str]:
         """Pause or resume the merchants with these ids: all, or none if one is unknown.
@@ -116,7 +133,7 @@ class MerchantStore:
         """
         wanted = sorted(set(ids))
         with self._engine.begin() as connection:
-            stamp = self._next_stamp(connection)  # locks the table: what is found stays
+            stamp = self.next_stamp(connection)  # locks the table: what is found stays
             found: set[str] = set()
             for batch in _batches(wanted):
                 of_these = select(merchants.c.id).where(merchants.c.id.in_(batch))
@@ -128,14 +145,21 @@ class MerchantStore:
         return missing
 
     def pause_unedited(self, merchant: Merchant) -> bool:
-        """Pause a merchant read from the directory, unless its record was edited since."""
+        """Pause a merchant whose POS says that it is gone, unless its record was edited since.
+
+        ``merchant`` was read from the directory.
+        """
         this = merchants.c.id == merchant.id
         with self._engine.begin() as connection:
-            stamp = self._next_stamp(connection)  # locks the table: no edit comes between
+            stamp = self.next_stamp(connection)  # locks the table: no edit comes between
             last = connection.scalar(select(merchants.c.updated_at).where(this))
             if seconds(last) != merchant.stamp:
                 return False
             connection.execute(update(merchants).where(this).values(paused=True, updated_at=stamp))
+            if not merchant.paused:
+                note = Note(PAUSE, merchant.id, changes={"paused": (False, True)})
+                at = self._clock.now().timestamp()
+                write(connection, [note], by=By(GATEWAY, "its POS says that it is gone"), at=at)
         return True
 
     def _paused(self, connection: Connection, ids: list[str]) -> Iterator[str]:
@@ -150,7 +174,7 @@ class MerchantStore:
                 select(merchants).order_by(merchants.c.id)
             )
             for row in rows:
-                yield self._merchant(row)
+                yield self.of_row(row)
 
     def reseal(self, batch: int = _BATCH) -> Iterator[Resealed]:
         """Seal all secrets with the vault's current key, while other processes read and write.
@@ -191,18 +215,20 @@ class MerchantStore:
         with self._engine.connect() as connection:
             return connection.scalar(select(func.count()).where(stale)) or 0
 
-    def _row(self, merchant: Merchant) -> dict[str, Any]:
+    def row(self, merchant: Merchant) -> dict[str, Any]:
+        """The record's columns but for its stamp, its secrets sealed. Raises CannotOpen."""
         fields = merchant.model_dump(exclude={"auth"})
         revealed = merchant.auth.reveal()
         auth = {} if revealed == _NOTHING else self._vault.seal(revealed, whose=merchant.id)
         return {**fields, "auth": auth}
 
-    def _next_stamp(self, connection: Connection) -> datetime:
-        return datetime.fromtimestamp(
-            next_stamp(connection, merchants.c.updated_at, self._clock), UTC
-        )
+    def next_stamp(self, connection: Connection) -> datetime:
+        """A stamp above all; locks the merchants against other edits until the transaction ends."""
+        edits, removals = merchants.c.updated_at, removed_merchants.c.removed_at
+        return datetime.fromtimestamp(next_stamp(connection, edits, self._clock, removals), UTC)
 
-    def _merchant(self, row: Row[Any] | SimpleNamespace) -> Merchant:
+    def of_row(self, row: Row[Any] | SimpleNamespace) -> Merchant:
+        """The merchant in a row, its secrets opened, or ``UnreadableCredentials``."""
         # Validated when written, so not again for every order.
         fields = {name: getattr(row, name) for name in _FIELDS}
         fields["auth"] = self._credentials(row.id, row.auth)

@@ -6,7 +6,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Row, bindparam, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from pos_gateway.database.schema import audit, tokens
+from pos_gateway.audit.note import By, Note, write
+from pos_gateway.database.schema import tokens
 from pos_gateway.domain.errors import AdminError, UnknownToken
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.tokens.token import MAX_RATE, NAMES, Role, Token, digest, is_name, new_token
@@ -122,8 +123,7 @@ class TokenStore:
 
 
 def _note(connection: Connection, at: float, operator: str, what: str, details: str) -> None:
-    row = {"at": at, "operator": operator, "what": what, "details": details}
-    connection.execute(insert(audit).values(merchant_id="", order_id="", **row))
+    write(connection, [Note(what, details=details)], by=By(operator), at=at)
 
 
 def _token(row: Row[Any]) -> Token:

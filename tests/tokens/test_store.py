@@ -92,7 +92,7 @@ def test_every_act_is_in_the_audit(store: TokenStore, engine: Engine, clock: Han
     store.create("shop", Role.BACKEND, 50, operator="kim")
     clock.seconds += 5
     store.revoke("shop", operator="lee")
-    nothing = {"merchant_id": "", "order_id": ""}
+    nothing = {"merchant_id": "", "order_id": "", "reason": None, "changes": None}
     created, revoked = (
         {name: value for name, value in row.items() if name != "id"}
         for row in rows(engine, schema.audit)

@@ -1,0 +1,348 @@
+"""Merchant administration: what operators change in merchants' records.
+
+Each change is one transaction with its audit lines: who did it, why, and what was changed. It holds the
+lock of all edits, so it applies to the record as it is, or, if an operator has seen it, not at all
+once it was edited since.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Row, delete, func, select, update
+
+from pos_gateway.audit.note import By, Changes, Note, write
+from pos_gateway.database.schema import catalogs, merchants, orders
+from pos_gateway.database.upsert import upsert
+from pos_gateway.domain.credentials import NONE, UnreadableCredentials
+from pos_gateway.domain.errors import (
+    AdminError,
+    FieldError,
+    InvalidMerchant,
+    MerchantChanged,
+    UnknownMerchant,
+)
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.ledger.states import FINAL, Action, State
+from pos_gateway.merchants.changes import changes
+from pos_gateway.merchants.masked import Document, document, restored
+from pos_gateway.merchants.pauses import pauses
+from pos_gateway.merchants.removed import forget_removals, note_removal
+from pos_gateway.merchants.stamps import next_stamp, seconds
+from pos_gateway.merchants.store import PAUSE, MerchantStore
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.vault import Vault
+
+#: How the audit calls the others.
+IMPORT, RESUME, REMOVE, REVEAL = (
+    f"merchants.{each}" for each in ("import", "resume", "remove", "reveal")
+)
+#: Rows per statement; SQLite takes no more than 32,766 parameters in one.
+_BATCH = 500
+#: Most merchants that a message names.
+_NAMED = 3
+
+#: The errors in a merchant for its adapter.
+Check = Callable[[Merchant], Sequence[FieldError]]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A record as an operator sees it before an edit."""
+
+    #: Its secrets masked.
+    document: Document
+    #: The stamp of its last edit.
+    stamp: float
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """What pausing or resuming has done."""
+
+    changed: Sequence[str] = ()
+    #: They were paused, or not, already.
+    same: Sequence[str] = ()
+    missing: Sequence[str] = ()
+    #: They were not paused with their provider, and stay paused.
+    kept: Sequence[str] = ()
+
+
+class MerchantAdmin:
+    """Changes merchants' records. Safe from threads. Every call raises SQLAlchemyError.
+
+    Args:
+        engine: the database.
+        vault: opens and seals their secrets.
+        check: what an import checks, too.
+    """
+
+    def __init__(
+        self, engine: Engine, vault: Vault, check: Check, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._engine, self._check, self._clock = engine, check, clock
+        self._store = MerchantStore(engine, clock, vault)
+
+    def put(self, records: Sequence[Merchant], by: By) -> int:
+        """Write the records, as ``MerchantStore.put``; those that change nothing stay untouched.
+
+        Raises:
+            CannotOpen: a record has secrets, and there is no key to seal them with.
+        """
+        latest = {merchant.id: merchant for merchant in records}
+        with self._engine.begin() as connection:
+            stamp = self._store.next_stamp(connection)
+            before = {row.id: self._store.of_row(row) for row in _rows(connection, list(latest))}
+            rows, notes = [], []
+            for merchant in latest.values():
+                was = before.get(merchant.id)
+                if was is not None and "paused" not in merchant.model_fields_set:
+                    merchant = Merchant.trusted({**vars(merchant), "paused": was.paused})  # noqa: PLW2901
+                changed = {} if was is None else changes(was, merchant)
+                if was is None or changed:
+                    rows.append({**self._store.row(merchant), "updated_at": stamp})
+                    notes.append(_of_import(merchant, was, changed))
+            upsert(connection, merchants, rows)
+            forget_removals(connection)
+            self._write(connection, notes, by)
+        return len(latest)
+
+    def seen(self, merchant_id: str) -> Seen:
+        """The record for an editor. Raises UnknownMerchant."""
+        with self._engine.connect() as connection:
+            row = _row(connection, merchant_id)
+        return Seen(document(self._store.of_row(row)), seconds(row.updated_at))
+
+    def change(
+        self,
+        merchant_id: str,
+        edit: Callable[[Document], Document],
+        *,
+        by: By,
+        what: str,
+        stamp: float | None = None,
+    ) -> dict[str, Any]:
+        """Change a record; returns what the audit has of it, empty if nothing is different.
+
+        Secrets that the edit leaves masked are neither opened nor sealed again, if no other one of the
+        merchant is given.
+
+        Args:
+            edit: makes the new record of the present one, both with masked secrets.
+            what: for the audit: ``merchants.set``.
+            stamp: of the record that the operator has seen; None: whatever it is now.
+
+        Raises:
+            UnknownMerchant: there is none.
+            MerchantChanged: it was edited since it was seen; nothing is written.
+            InvalidMerchant: names every wrong field without its value.
+            CannotOpen: there is no key to seal its new secrets with.
+        """
+        with self._engine.begin() as connection:
+            new_stamp = self._store.next_stamp(connection)  # locks the table
+            row = _row(connection, merchant_id)
+            if stamp is not None and seconds(row.updated_at) != stamp:
+                raise MerchantChanged(merchant_id)
+            before = self._store.of_row(row)
+            after = restored(edit(document(before)), before)
+            self._require_fitting(after)
+            changed = changes(before, after)
+            if not changed:
+                return {}
+            values = self._columns(before, after)
+            change = update(merchants).where(merchants.c.id == merchant_id)
+            connection.execute(change.values(**values, updated_at=new_stamp))
+            self._write(connection, [Note(what, merchant_id, changes=changed)], by)
+        return dict(changed)
+
+    def pause(self, ids: Iterable[str], by: By, *, paused: bool) -> Paused:
+        """Pause or resume the merchants with these ids: all, or none if one is missing."""
+        wanted = sorted(set(ids))
+        with self._engine.begin() as connection:
+            stamp = self._store.next_stamp(connection)  # locks the table: what is found stays
+            found = {row.id: row.paused for row in _rows(connection, wanted)}
+            missing = [each for each in wanted if each not in found]
+            if missing:
+                return Paused(missing=missing)
+            return self._set_paused(connection, found, by, stamp, paused=paused)
+
+    def pause_provider(
+        self, provider: str, by: By, *, paused: bool, all_of_it: bool = False
+    ) -> Paused:
+        """Pause or resume a provider's merchants; nothing is found if it has none.
+
+        Resuming leaves those paused that were not paused with their provider, unless ``all_of_it``.
+        """
+        of_it, details = merchants.c.provider == provider, f"provider {provider}"
+        with self._engine.begin() as connection:
+            stamp = self._store.next_stamp(connection)
+            query = select(merchants.c.id, merchants.c.paused).where(of_it).order_by(merchants.c.id)
+            found = {row.id: row.paused for row in connection.execute(query)}
+            kept: list[str] = []
+            if not paused and not all_of_it:
+                are_paused = [each for each, is_paused in found.items() if is_paused]
+                why = pauses(connection, are_paused)
+                kept = [
+                    each for each in are_paused if each not in why or why[each].details != details
+                ]
+            others = {each: is_paused for each, is_paused in found.items() if each not in kept}
+            done = self._set_paused(connection, others, by, stamp, paused=paused, details=details)
+        return Paused(done.changed, done.same, kept=kept)
+
+    def remove(self, merchant_id: str, by: By, *, force: bool = False) -> Counter[str]:
+        """Remove a merchant, and clear its catalog; returns its open orders by state.
+
+        Workers see it at their next poll. An order of a merchant that is gone ends as failed, or, if its
+        POS may have it, stays in doubt for an operator.
+
+        Raises:
+            UnknownMerchant: there is none.
+            AdminError: it has open orders, and ``force`` is not given; nothing is written.
+        """
+        with self._engine.begin() as connection:
+            stamp = self._store.next_stamp(connection)
+            _row(connection, merchant_id)
+            still_open = open_orders(connection, merchant_id)
+            if still_open and not force:
+                raise AdminError(
+                    f"merchant {merchant_id!r} has open orders: {in_numbers(still_open)}"
+                )
+            connection.execute(delete(merchants).where(merchants.c.id == merchant_id))
+            note_removal(connection, merchant_id, stamp.timestamp())
+            self._clear_catalog(connection, merchant_id)
+            details = f"open orders: {in_numbers(still_open)}" if still_open else ""
+            self._write(connection, [Note(REMOVE, merchant_id, details=details)], by)
+        return still_open
+
+    def exported(self, ids: Sequence[str] | None = None) -> Iterator[Document]:
+        """The records as an import takes them, by id, their secrets sealed: no key is needed.
+
+        Args:
+            ids: which merchants; None: all. Missing ones are left out.
+        """
+        with self._engine.connect() as connection:
+            for row in _rows(connection, ids):
+                yield {**_plain(row), **({"auth": row.auth} if "sealed" in row.auth else {})}
+
+    def revealed(self, ids: Sequence[str] | None, by: By) -> list[Document]:
+        """The same with their secrets in clear; the audit has a line for each that has any.
+
+        Raises:
+            AdminError: the secrets of one cannot be opened; nothing is shown.
+        """
+        with self._engine.begin() as connection:
+            rows = list(_rows(connection, ids))
+            found = [(row, self._store.of_row(row).auth) for row in rows]
+            closed = [row.id for row, auth in found if isinstance(auth, UnreadableCredentials)]
+            if closed:
+                named = ", ".join(map(repr, closed[:_NAMED])) + (
+                    ", …" if len(closed) > _NAMED else ""
+                )
+                raise AdminError(
+                    f"POS_GATEWAY_SECRET_KEY does not open the secrets of {named}; without --reveal "
+                    "they are exported sealed"
+                )
+            notes = [Note(REVEAL, row.id) for row, auth in found if auth != NONE]
+            self._write(connection, notes, by)
+        return [
+            {**_plain(row), **({} if auth == NONE else {"auth": auth.reveal()})}
+            for row, auth in found
+        ]
+
+    def _require_fitting(self, merchant: Merchant) -> None:
+        problems = list(self._check(merchant))
+        if isinstance(merchant.auth, UnreadableCredentials):  # they are not what is edited
+            problems = [each for each in problems if not each.field.startswith("auth")]
+        if problems:
+            raise InvalidMerchant(problems)
+
+    def _columns(self, before: Merchant, after: Merchant) -> dict[str, Any]:
+        """The columns that differ."""
+        if after.auth is before.auth:
+            after = Merchant.trusted({**vars(after), "auth": NONE})
+            values = self._store.row(after)
+            del values["auth"]
+        else:
+            values = self._store.row(after)
+        old = vars(before)
+        return {name: each for name, each in values.items() if name == "auth" or each != old[name]}
+
+    def _set_paused(
+        self,
+        connection: Connection,
+        found: dict[str, bool],
+        by: By,
+        stamp: datetime,
+        *,
+        paused: bool,
+        details: str = "",
+    ) -> Paused:
+        changed = [each for each, is_paused in found.items() if is_paused != paused]
+        for start in range(0, len(changed), _BATCH):
+            these = merchants.c.id.in_(changed[start : start + _BATCH])
+            connection.execute(
+                update(merchants).where(these).values(paused=paused, updated_at=stamp)
+            )
+        what, change = (PAUSE if paused else RESUME), {"paused": (not paused, paused)}
+        notes = [Note(what, each, details=details, changes=change) for each in changed]
+        self._write(connection, notes, by)
+        return Paused(changed, [each for each in found if each not in {*changed}])
+
+    def _clear_catalog(self, connection: Connection, merchant_id: str) -> None:
+        of_it = catalogs.c.merchant_id == merchant_id
+        if connection.scalar(select(catalogs.c.merchant_id).where(of_it)) is None:
+            return
+        stamp = next_stamp(connection, catalogs.c.updated_at, self._clock)
+        connection.execute(update(catalogs).where(of_it).values(entries="{}", updated_at=stamp))
+
+    def _write(self, connection: Connection, notes: Sequence[Note], by: By) -> None:
+        write(connection, notes, by=by, at=self._clock.now().timestamp())
+
+
+def open_orders(connection: Connection, merchant_id: str) -> Counter[str]:
+    """How many of the merchant's orders have not ended, by state."""
+    is_open = orders.c.state.in_([state for state in State if state not in FINAL])
+    of_it = orders.c.merchant_id == merchant_id, orders.c.action == Action.SUBMIT
+    query = select(orders.c.state, func.count()).where(*of_it, is_open).group_by(orders.c.state)
+    return Counter({row[0]: row[1] for row in connection.execute(query)})
+
+
+def in_numbers(counts: Counter[str]) -> str:
+    """``3 new, 1 in doubt``."""
+    return ", ".join(
+        f"{number} {state.replace('_', ' ')}" for state, number in sorted(counts.items())
+    )
+
+
+def _of_import(merchant: Merchant, was: Merchant | None, changed: Changes) -> Note:
+    if was is not None:
+        return Note(IMPORT, merchant.id, changes=changed)
+    paused: Changes = {"paused": (None, True)} if merchant.paused else {}
+    return Note(IMPORT, merchant.id, details="new", changes=paused)
+
+
+def _row(connection: Connection, merchant_id: str) -> Row[Any]:
+    row = connection.execute(select(merchants).where(merchants.c.id == merchant_id)).one_or_none()
+    if row is None:
+        raise UnknownMerchant(merchant_id)
+    return row
+
+
+def _rows(connection: Connection, ids: Sequence[str] | None) -> Iterator[Row[Any]]:
+    """Rows by id; ``ids`` is None: all."""
+    query = select(merchants).order_by(merchants.c.id)
+    if ids is None:
+        yield from connection.execution_options(yield_per=_BATCH).execute(query)
+        return
+    wanted = sorted({*ids})
+    for start in range(0, len(wanted), _BATCH):
+        some = merchants.c.id.in_(wanted[start : start + _BATCH])
+        yield from connection.execute(query.where(some)).all()
+
+
+def _plain(row: Row[Any]) -> Document:
+    """The record without ``auth``, and without fields that have no value."""
+    fields = {name: getattr(row, name) for name in Merchant.model_fields if name != "auth"}
+    return {name: each for name, each in fields.items() if each is not None and each != {}}

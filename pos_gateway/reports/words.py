@@ -1,0 +1,181 @@
+"""A merchant's trouble in words, for an operator: the first rule that applies says what is wrong.
+
+====  ==========================  =======================================================================
+rule  applies where               it says
+====  ==========================  =======================================================================
+1     the merchant has no record  no merchant has this id
+2     it is paused                paused by kim since 14:02 UTC (reason)
+3     its record is not loaded    no worker has loaded its record
+4     a breaker is open           breaker open for 12 s on 3 of 4 workers: calls; tried again in 18 s
+5     a breaker is half-open      breaker half-open after 40 s on 1 of 4 workers: one call tries it; calls
+6     a worker gets no answer     silent on 2 of 4 workers: a call hangs or timed out; calls
+7     replies take far longer     slow: replies take 4.1 s, usually 0.3 s; limit
+8     it refuses calls            overloaded: calls; limit
+9     it has as many as it may    at its limit of 4: 212 orders wait
+10    its calls fail              calls
+11    orders are held up          212 orders wait, 30 orders are parked
+====  ==========================  =======================================================================
+
+``calls`` is the outcome of the last ones, ``limit`` rule 9, each where there is something to say. Rules 1
+to 3 also say how many orders are held up.
+"""
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pos_gateway.reports.fleet_view import FleetTrouble
+from pos_gateway.runtime.clock import from_unix
+
+#: A reply is slow that takes this many times the usual, and at least these seconds.
+SLOW, SLOW_AT_LEAST = 3.0, 0.5
+#: Characters shown of an operator's reason.
+_REASON = 200
+#: Seconds within which the time of day says when.
+_TODAY = 20 * 3600.0
+
+
+class Record(NamedTuple):
+    """What the database has of the merchant itself. Times are Unix time."""
+
+    exists: bool = True
+    paused: bool = False
+    #: Since when, by whom, and why, if the audit has it.
+    since: float | None = None
+    by: str | None = None
+    reason: str | None = None
+
+
+def in_words(
+    trouble: FleetTrouble,
+    record: Record | None = None,
+    *,
+    workers: int | None = None,
+    now: datetime | None = None,
+) -> str:
+    """What is wrong with a merchant, in a phrase.
+
+    Args:
+        record: its record; None: it is not known, and what workers report decides.
+        workers: how many report at all; None: those that report this merchant.
+        now: the time of day.
+    """
+    total = workers or trouble.workers
+    without_calls = _without_calls(trouble, record, now)
+    if without_calls:
+        return _joined(without_calls, _held_up(trouble), between=": ")
+    if trouble.breaker != "closed":
+        return _of_breaker(trouble, total)
+    if trouble.silent:
+        return _joined(
+            f"silent{_on(trouble.silent, total)}: a call hangs or timed out", calls(trouble)
+        )
+    outcomes = calls(trouble)
+    is_overloaded = trouble.overloaded and outcomes
+    if slow := _slow(trouble) or (f"overloaded: {outcomes}" if is_overloaded else ""):
+        return _joined(slow, _at_limit(trouble))
+    return _at_limit(trouble) or outcomes or _held_up(trouble) or "no trouble that a worker sees"
+
+
+def calls(trouble: FleetTrouble) -> str:
+    """The outcome of the last calls: ``9 of the last 10 calls timed out``; empty if all were fine."""
+    bad = [
+        (trouble.timed_out, "timed out", "timed out"),
+        (trouble.failed, "failed", "failed"),
+        (trouble.overloaded, "was refused as too many", "were refused as too many"),
+        (trouble.late, "was late", "were late"),
+    ]
+    parts = [(number, one if number == 1 else many) for number, one, many in bad if number]
+    if not parts or not trouble.calls:
+        return ""
+    if len(parts) == 1:
+        [(number, verb)] = parts
+        if trouble.calls == 1:
+            return f"the last call {verb}"
+        whole = "all" if number >= trouble.calls else str(number)
+        return f"{whole} of the last {trouble.calls} calls {verb}"
+    *most, last = (f"{number} {verb}" for number, verb in parts)
+    return f"of the last {trouble.calls} calls {', '.join(most)} and {last}"
+
+
+def duration(length: float) -> str:
+    """``12 s``, ``5 min``, ``3 h``, ``4 days``."""
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if length >= 2 * size:
+            return f"{int(length // size)} {unit}"
+    return f"{max(0, round(length))} s"
+
+
+def seconds(length: float | None) -> str:
+    """A reply time: ``40 ms``, ``4.1 s``, ``12 s``; empty if it is not known."""
+    if length is None:
+        return ""
+    if length < 0.0995:
+        return f"{length * 1000:.0f} ms"
+    return f"{length:.1f} s" if length < 9.95 else f"{length:.0f} s"
+
+
+def orders(number: int, one: str, many: str) -> str:
+    """``1 order waits``, ``2 orders wait``."""
+    return f"1 order {one}" if number == 1 else f"{number} orders {many}"
+
+
+def _without_calls(trouble: FleetTrouble, record: Record | None, now: datetime | None) -> str:
+    """Why the merchant is not called at all; empty: it is."""
+    if record is not None and not record.exists:
+        return "no merchant has this id"
+    if record is not None and record.paused:
+        return _paused(record, now or datetime.now(UTC))
+    if trouble.agreed:
+        return ""
+    return "no worker has loaded its record" if record else "paused, or its record is not loaded"
+
+
+def _of_breaker(trouble: FleetTrouble, total: int) -> str:
+    length, on = duration(trouble.breaker_for), _on(trouble.breakers[trouble.breaker], total)
+    if trouble.breaker == "half_open":
+        return _joined(f"breaker half-open after {length}{on}: one call tries it", calls(trouble))
+    is_soon = trouble.half_opens_in < 0.5
+    when = "tried again now" if is_soon else f"tried again in {duration(trouble.half_opens_in)}"
+    return _joined(_joined(f"breaker open for {length}{on}", calls(trouble), between=": "), when)
+
+
+def _held_up(trouble: FleetTrouble) -> str:
+    waiting = orders(trouble.waiting, "waits", "wait") if trouble.waiting else ""
+    parked = orders(trouble.parked, "is parked", "are parked") if trouble.parked else ""
+    return _joined(waiting, parked, between=", ")
+
+
+def _at_limit(trouble: FleetTrouble) -> str:
+    if not trouble.waiting or not 0 < trouble.limit <= trouble.in_flight:
+        return ""
+    return f"at its limit of {trouble.limit}: {orders(trouble.waiting, 'waits', 'wait')}"
+
+
+def _slow(trouble: FleetTrouble) -> str:
+    latest, usual = trouble.latest, trouble.usual
+    if latest is None or usual is None or latest < max(SLOW_AT_LEAST, SLOW * usual):
+        return ""
+    return f"slow: replies take {seconds(latest)}, usually {seconds(usual)}"
+
+
+def _paused(record: Record, now: datetime) -> str:
+    by = {None: "", "pos-gateway": " by the gateway"}.get(record.by, f" by {record.by}")
+    since = f" since {_moment(record.since, now)}" if record.since is not None else ""
+    reason = record.reason or ""
+    shown = reason if len(reason) <= _REASON else f"{reason[: _REASON - 1]}…"
+    return f"paused{by}{since}" + (f" ({shown})" if shown else "")
+
+
+def _moment(at: float, now: datetime) -> str:
+    is_today = abs(now.timestamp() - at) < _TODAY
+    return from_unix(at).strftime("%H:%M UTC" if is_today else "%Y-%m-%d %H:%M UTC")
+
+
+def _on(number: int, total: int) -> str:
+    if total <= 1:
+        return ""
+    return f" on all {total} workers" if number >= total else f" on {number} of {total} workers"
+
+
+def _joined(first: str, second: str, *, between: str = "; ") -> str:
+    return between.join(filter(None, (first, second)))

@@ -1,0 +1,39 @@
+"""A database of each kind, with the audit's writer and reader."""
+
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Engine
+
+from pos_gateway.audit.log import AuditLog
+from pos_gateway.audit.note import By, Note, write
+from pos_gateway.database.engine import open_database, upgrade
+from tests.tokens.conftest import HandClock
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """A fresh database of each kind."""
+    wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
+    engine = open_database(request.getfixturevalue(wanted))
+    upgrade(engine)
+    yield engine
+    engine.dispose()
+
+
+class Audit:
+    """Writes lines, each a second after the one before, and reads them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.log, self.clock = engine, AuditLog(engine), HandClock()
+
+    def write(self, *notes: Note, operator: str = "kim", reason: str | None = None) -> None:
+        for note in notes:
+            self.clock.seconds += 1
+            with self.engine.begin() as connection:
+                write(connection, [note], by=By(operator, reason), at=self.clock.now().timestamp())
+
+
+@pytest.fixture
+def audit(engine: Engine) -> Audit:
+    return Audit(engine)
