@@ -1,0 +1,115 @@
+"""All that an operator may see of one merchant: its record without a secret, its trouble, its hour,
+its orders, and what operators did."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, func, select
+
+from pos_gateway.administration.troubles import InTrouble, in_trouble, records
+from pos_gateway.audit.log import AuditLine, AuditLog, Wanted
+from pos_gateway.database.schema import catalogs, orders
+from pos_gateway.domain.credentials import FIELDS, TLS_FIELDS, Credentials, UnreadableCredentials
+from pos_gateway.domain.errors import UnknownMerchant
+from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
+from pos_gateway.ledger.states import Action, State
+from pos_gateway.merchants.masked import Document, document
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.reports.fleet_view import FleetView
+from pos_gateway.reports.merchant_hour import MerchantHour, merchant_hour
+from pos_gateway.reports.words import Record
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+
+#: Audit lines, and orders of a page.
+LINES, PAGE = 20, 50
+#: Instead of a secret.
+SET, NOT_SET = "set", "not set"
+
+
+@dataclass(frozen=True, slots=True)
+class MerchantView:
+    """One merchant at one moment."""
+
+    #: Its fields, a secret as ``set`` or ``not set``.
+    fields: Document
+    #: The stamp of its last edit: what an edit of what is shown compares.
+    stamp: float
+    #: Whether it is paused, since when, by whom, and why.
+    record: Record
+    #: None: no worker reports it as in trouble.
+    trouble: InTrouble | None
+    hour: MerchantHour
+    #: Its orders by state.
+    orders: Counter[State]
+    has_catalog: bool
+    #: The last ones about it and its orders, the newest last.
+    audit: Sequence[AuditLine]
+
+
+class MerchantViews:
+    """Reads merchants for operators. Safe from threads. Every call raises SQLAlchemyError."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: MerchantStore,
+        order_admin: OrderAdmin,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._engine, self._store, self._orders, self._clock = engine, store, order_admin, clock
+
+    def view(self, merchant_id: str) -> MerchantView:
+        """One merchant. Raises UnknownMerchant."""
+        found = self._store.stamped([merchant_id]).get(merchant_id)
+        if found is None:
+            raise UnknownMerchant(merchant_id)
+        merchant, stamp = found
+        fleet = FleetView(self._engine).now()
+        seen = fleet.trouble(merchant_id)
+        of_it = orders.c.merchant_id == merchant_id, orders.c.action == Action.SUBMIT
+        has_entries = select(catalogs.c.entries != "{}").where(
+            catalogs.c.merchant_id == merchant_id
+        )
+        by_state = select(orders.c.state, func.count()).where(*of_it).group_by(orders.c.state)
+        with self._engine.connect() as connection:
+            known = records(connection, [merchant_id])
+            has_catalog = bool(connection.scalar(has_entries))
+            counts = Counter({State(state): n for state, n in connection.execute(by_state)})
+        return MerchantView(
+            fields={**document(merchant), "auth": without_secrets(merchant.auth)},
+            stamp=stamp,
+            record=known[merchant_id],
+            trouble=None if seen is None else in_trouble(seen, known, fleet, self._clock),
+            hour=merchant_hour(self._engine, merchant_id),
+            orders=counts,
+            has_catalog=has_catalog,
+            audit=AuditLog(self._engine).last(Wanted(merchant_id=merchant_id), LINES),
+        )
+
+    def orders(
+        self,
+        merchant_id: str,
+        state: State | None = None,
+        *,
+        most: int = PAGE,
+        before: OrderStanding | None = None,
+    ) -> list[OrderStanding]:
+        """Its orders, the last changed first; ``before``: those behind this one, for the next page."""
+        states = [] if state is None else [state]
+        return self._orders.orders(
+            states=states, merchant_id=merchant_id, limit=most, before=before
+        )
+
+
+def without_secrets(auth: Credentials) -> Document:
+    """The credentials, each secret as ``set`` or ``not set``."""
+    if isinstance(auth, UnreadableCredentials):
+        return {"problem": f"its secrets are {auth.problem}"}
+    shown = auth.model_dump(mode="json", exclude_none=True)
+    for name, is_secret in FIELDS[shown["type"]].items():
+        if is_secret:
+            shown[name] = SET if name in shown else NOT_SET
+    if "tls" in shown:
+        shown["tls"] = {name: (SET if name in shown["tls"] else NOT_SET) for name in TLS_FIELDS}
+    return shown
