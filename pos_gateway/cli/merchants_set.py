@@ -1,6 +1,5 @@
 """``pos-gateway merchants set`` and ``edit``: change one merchant's record by hand."""
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -82,10 +81,10 @@ def edit(merchant_id: str, reason: str | None, operator: str) -> None:
     """
     with administration() as admin:
         seen = known_to(admin, merchant_id)
-    text = json.dumps(seen.document, indent=2, ensure_ascii=False) + "\n"
+    text = output.json_text(seen.document, indent=2) + "\n"
     with TemporaryDirectory(prefix="pos-gateway-") as folder:  # for this user alone
         path = Path(folder) / "merchant.json"
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         while True:
             click.edit(filename=str(path))
             try:

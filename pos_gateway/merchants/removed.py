@@ -14,12 +14,12 @@ from pos_gateway.database.upsert import upsert
 #: Seconds for which a removal is kept: no process has a record that long.
 KEPT = 86_400.0
 
-_AT = removed_merchants.c.removed_at
+_removed_at = removed_merchants.c.removed_at
 
 
 def note_removal(connection: Connection, merchant_id: str, stamp: float) -> None:
     """Record it. The caller has locked the merchants' table."""
-    connection.execute(delete(removed_merchants).where(stamp - KEPT > _AT))
+    connection.execute(delete(removed_merchants).where(_removed_at < stamp - KEPT))
     upsert(connection, removed_merchants, [{"id": merchant_id, "removed_at": stamp}])
 
 
@@ -31,12 +31,12 @@ def forget_removals(connection: Connection) -> None:
 
 def last_removal(connection: Connection) -> float:
     """The highest stamp; 0 if no removal is kept."""
-    return connection.scalar(select(func.max(_AT))) or 0.0
+    return connection.scalar(select(func.max(_removed_at))) or 0.0
 
 
 def removed_since(connection: Connection, stamp: float) -> list[tuple[str, float]]:
     """The merchants that were removed with a higher stamp, each with it."""
-    query = select(removed_merchants).where(stamp < _AT)
+    query = select(removed_merchants).where(_removed_at > stamp)
     return [(row.id, row.removed_at) for row in connection.execute(query)]
 
 

@@ -145,6 +145,25 @@ def test_a_line_that_becomes_visible_late_is_shown_once(audit: Audit, looks_befo
     assert tail.look() == []
 
 
+def test_a_lower_id_that_comes_within_a_minute_is_shown_once(audit: Audit) -> None:
+    audit.write(Note("first"))
+    tail = AuditTail(audit.log, Wanted(), audit.log.last(Wanted(), 10), audit.clock)
+
+    def insert(number: int) -> None:
+        row = f"({number}, 1.0, 'kim', 'n{number}', '', '', '')"
+        names = "(id, at, operator, what, merchant_id, order_id, details)"
+        with audit.engine.begin() as connection:
+            connection.execute(text(f"insert into audit {names} values {row}"))
+
+    insert(20)
+    assert whats(tail.look()) == ["n20"]
+    for number in (15, 19, 12):
+        audit.clock.seconds += LATE / 4
+        insert(number)
+        assert whats(tail.look()) == [f"n{number}"]
+    assert tail.look() == []
+
+
 # Why merchants are paused.
 
 

@@ -6,13 +6,15 @@ import pty
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select
 
+from pos_gateway.cli import merchants_set
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import audit, merchants
 from pos_gateway.domain.credentials import Bearer, OAuth2
@@ -184,6 +186,17 @@ def test_a_secret_that_is_asked_for_is_not_echoed(desk: Desk) -> None:
     assert auth.token.get_secret_value() == NEW_SECRET
 
 
+def test_what_is_typed_is_hidden(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in this process."""
+    monkeypatch.setattr(
+        merchants_set, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True))
+    )
+    done = desk.program.invoke("merchants", "set", "m-1", "auth.token", stdin=NEW_SECRET + "\n")
+    assert done.exit_code == 0
+    assert "auth.token: changed" in done.output
+    assert "hunter" not in done.output
+
+
 def test_without_a_terminal_no_secret_is_asked_for(desk: Desk) -> None:
     assert "there is no terminal to ask on; give auth.token=@FILE" in desk.fails(
         "set", "m-1", "auth.token"
@@ -259,6 +272,16 @@ def test_another_type_of_credentials_keeps_the_fields_that_it_has(desk: Desk) ->
     assert "auth.client_secret: set" in said
     desk.merchants("set", "m-1", "auth=")
     assert desk.rows()["m-1"]["auth"] == {}
+
+
+def test_a_secret_to_one_with_two_leaves_the_other(desk: Desk) -> None:
+    desk.merchants("set", "m-1", "auth.webhook_signature_key=-", stdin="whsec_MfKQ9r8GKYqrTwjU")
+    auth = desk.record().auth
+    assert isinstance(auth, Bearer)
+    assert auth.token.get_secret_value() == SECRET
+    assert auth.webhook_signature_keys == ("whsec_MfKQ9r8GKYqrTwjU",)
+    assert edit(desk, "record['auth']['token'] = 'Xk9-third'") == "m-1: auth.token: changed\n"
+    assert desk.record().auth.webhook_signature_keys == ("whsec_MfKQ9r8GKYqrTwjU",)
 
 
 def test_credentials_that_no_key_opens_can_only_be_given_anew(desk: Desk) -> None:
@@ -615,6 +638,3 @@ def test_a_merchant_with_open_orders_is_removed_by_force_alone(desk: Desk, books
         "orders that have not ended: 1 in doubt, 2 new; those that its POS cannot have end" in said
     )
     assert desk.lines()[-1]["details"] == "open orders: 1 in doubt, 2 new"
-
-
-Orders = Callable[..., dict[str, Any]]

@@ -4,11 +4,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from pos_gateway.audit.note import By
 from pos_gateway.auth.tokens import APART, REFUSED
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
+from pos_gateway.ledger.order_admin import OrderAdmin
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import State
+from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault, new_key
+from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply
 from tests.gate import Gate
 
@@ -58,3 +64,21 @@ def test_a_login_refused_once_fails_no_order_and_one_refused_for_good_does(
     token = b'{"token": {"accessToken": "T", "tokenType": "Bearer", "expiresIn": 3600}}'
     answer = Reply(200, {}, token)
     assert taken("o2", 1800) == (Kind.ACCEPTED, None)
+
+
+def test_orders_of_a_removed_merchant_fail_or_stay_in_doubt(tmp_path: Path) -> None:
+    """What ``merchants remove --force`` says of them."""
+    gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply in time"))
+    in_doubt = gate.an_order("o1")
+    assert gate.take(in_doubt).outcome.kind is Kind.IN_DOUBT
+    admin = MerchantAdmin(gate.database, Vault(), lambda _: [], gate.clock)
+    open_orders = admin.remove("m", By("kim"), force=True)
+    assert open_orders == {State.IN_DOUBT: 1}
+    gate.wait(2)
+    gate.take(gate.an_order("o2"))
+    gate.take(in_doubt)
+    orders = OrderAdmin(gate.database, Payloads(Vault()))
+    new = orders.find("o2", "m")
+    assert (new.state, new.reason_code) == (State.FAILED, "unknown_merchant")
+    assert gate.dead() == ["unknown_merchant"]
+    assert orders.find("o1", "m").state is State.IN_DOUBT

@@ -188,6 +188,34 @@ FAULTS = [
         "now",
         "trouble_watch::lasts_until_it_is_over",
     ),
+    Fault(
+        "what is paused is said before its breaker",
+        "reports/words",
+        "    if record is not None and record.paused:\n        return _paused",
+        '    if record is not None and record.paused and trouble.breaker == "closed":\n        return _paused',
+        "words::every_state_has_its_words",
+    ),
+    Fault(
+        "one order waits",
+        "reports/words",
+        'f"1 order {one}" if number == 1 else',
+        'f"1 order {one}" if number == 0 else',
+        "words::every_state_has_its_words",
+    ),
+    Fault(
+        "slow is three times the usual",
+        "reports/words",
+        "max(SLOW_AT_LEAST, SLOW * usual)",
+        "max(SLOW_AT_LEAST, 2 * usual)",
+        "words::three_times_the_usual",
+    ),
+    Fault(
+        "at a limit of none no order is in flight",
+        "reports/words",
+        "0 < trouble.limit <= trouble.in_flight",
+        "trouble.limit <= trouble.in_flight",
+        "words::every_state_has_its_words",
+    ),
 ]
 
 

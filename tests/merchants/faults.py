@@ -1,0 +1,96 @@
+"""Faults in the merchants, each with the test that must find it; see ``test_planted_faults.py``.
+
+``python -m tests.merchants.faults`` tries them.
+"""
+
+from tests.planting import Fault, try_all
+
+FAULTS = [
+    Fault(
+        "an edit of what was seen is compared with what is there",
+        "merchants/admin",
+        "if stamp is not None and seconds(row.updated_at) != stamp:",
+        "if False:",
+        "admin::an_edit_of_what_was_seen_is_refused",
+    ),
+    Fault(
+        "an import is audited in its transaction",
+        "merchants/admin",
+        "            forget_removals(connection)\n            self._write(connection, notes, by)",
+        "            forget_removals(connection)\n        with self._engine.begin() as connection:\n            self._write(connection, notes, by)",
+        "admin::cannot_be_audited",
+    ),
+    Fault(
+        "secrets are revealed once that is audited",
+        "merchants/admin",
+        "            notes = [Note(REVEAL, row.id) for row, auth in found if auth != NONE]\n            self._write(connection, notes, by)",
+        "            pass",
+        "admin::cannot_be_audited",
+    ),
+    Fault(
+        "a removal leaves its stamp",
+        "merchants/admin",
+        "note_removal(connection, merchant_id, stamp.timestamp())",
+        "pass",
+        "admin::a_removal_and_a_later_import",
+    ),
+    Fault(
+        "an edit's stamp is above those of removed rows",
+        "merchants/store",
+        "next_stamp(connection, edits, self._clock, removals)",
+        "next_stamp(connection, edits, self._clock)",
+        "admin::a_removal_and_a_later_import",
+    ),
+    Fault(
+        "a catalog does not outlive its merchant",
+        "merchants/admin",
+        "self._clear_catalog(connection, merchant_id)\n            details",
+        "details",
+        "admin::a_removal_and_a_later_import",
+    ),
+    Fault(
+        "removals are forgotten after a day",
+        "merchants/removed",
+        "_removed_at < stamp - KEPT",
+        "_removed_at < stamp - 10 * KEPT",
+        "admin::removals_are_kept_for_a_day",
+    ),
+    Fault(
+        "a removal is seen at the next poll",
+        "merchants/removed",
+        "_removed_at > stamp)",
+        "_removed_at < 0)",
+        "admin::a_removal_and_a_later_import",
+    ),
+    Fault(
+        "a removed record is loaded once",
+        "merchants/directory",
+        "loaded |= {each: Loaded(None, stamp) for each, stamp in removed.items()}",
+        "pass",
+        "admin::loaded_once",
+    ),
+    Fault(
+        "a pause by the gateway is audited once",
+        "merchants/store",
+        "if not merchant.paused:",
+        "if True:",
+        "admin::a_pause_by_the_gateway",
+    ),
+    Fault(
+        "secrets that cannot be opened are not checked",
+        "merchants/admin",
+        "if isinstance(merchant.auth, UnreadableCredentials):  # they",
+        "if False:  # they",
+        "admin::left_to_others",
+    ),
+    Fault(
+        "a pattern in what is searched for is text",
+        "merchants/search",
+        "part.lower(), autoescape=True",
+        "part.lower(), autoescape=False",
+        "search::a_part_of_the_id",
+    ),
+]
+
+if __name__ == "__main__":
+    try_all(FAULTS, "merchants")
