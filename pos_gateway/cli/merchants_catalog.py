@@ -7,7 +7,8 @@ import click
 
 from pos_gateway.adapters.pos_fields import POS_ID
 from pos_gateway.adapters.registry import adapters
-from pos_gateway.cli import jsonl, output
+from pos_gateway.audit.note import By
+from pos_gateway.cli import jsonl, options, output
 from pos_gateway.cli.database import catalog_store, merchant_store
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.groups import Group
@@ -28,7 +29,9 @@ def catalog() -> None:
 
 @catalog.command("import", short_help="Write catalogs from a file.")
 @click.argument("file", type=click.File("rb"))
-def import_(file: BinaryIO) -> None:
+@options.reason
+@options.by_any_operator
+def import_(file: BinaryIO, reason: str | None, operator: str) -> None:
     """Write the catalogs in FILE (- is standard input): one JSON object a line, or one list.
 
     An object has a merchant_id, one of our skus, and the merchant's POS's pos_id for it. A
@@ -52,7 +55,7 @@ def import_(file: BinaryIO) -> None:
     if checked.problems:
         raise Failure(f"{checked.problems} of {len(given)} entries are wrong; none was written")
     with catalog_store() as catalogs:
-        catalogs.put(checked.catalogs)
+        catalogs.put(checked.catalogs, By(operator, reason))
     entries = "entry" if len(given) == 1 else "entries"
     of = "merchant" if len(ids) == 1 else "merchants"
     click.echo(f"{len(given)} {entries} imported for {len(ids)} {of}")
@@ -81,7 +84,9 @@ def show(merchant_id: str, as_json: bool) -> None:
 
 @catalog.command(short_help="Forget merchants' catalogs.")
 @click.argument("merchant_ids", metavar="ID...", nargs=-1, required=True)
-def clear(merchant_ids: Sequence[str]) -> None:
+@options.reason
+@options.by_any_operator
+def clear(merchant_ids: Sequence[str], reason: str | None, operator: str) -> None:
     """Remove the catalogs of the merchants with these IDs.
 
     Their orders are sent as if there had been none.
@@ -92,7 +97,7 @@ def clear(merchant_ids: Sequence[str]) -> None:
     """
     require(merchant_ids)
     with catalog_store() as catalogs:
-        catalogs.put({merchant_id: {} for merchant_id in merchant_ids})
+        catalogs.put({each: {} for each in merchant_ids}, By(operator, reason))
     number = len(set(merchant_ids))
     click.echo(f"{number} catalog{'' if number == 1 else 's'} cleared")
 

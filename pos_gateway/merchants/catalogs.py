@@ -7,8 +7,9 @@ the edit.
 import json
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Connection, Engine, func, select
 
+from pos_gateway.audit.note import By, Note, write
 from pos_gateway.database.schema import catalogs
 from pos_gateway.database.upsert import upsert
 from pos_gateway.merchants.stamps import next_stamp, seconds
@@ -18,6 +19,8 @@ from pos_gateway.runtime.green import cooperatively
 
 #: Catalogs read at once, from the database or Redis: no other green thread runs meanwhile.
 BATCH_SIZE = 10
+#: How the audit calls a change of a catalog.
+CATALOG = "merchants.catalog"
 
 
 class CatalogStore:
@@ -27,8 +30,13 @@ class CatalogStore:
         self._engine = engine
         self._clock = clock
 
-    def put(self, every: Mapping[str, Mapping[str, str]]) -> None:
-        """Replace these merchants' catalogs, all or none."""
+    def put(self, every: Mapping[str, Mapping[str, str]], by: By | None = None) -> None:
+        """Replace these merchants' catalogs, all or none.
+
+        Args:
+            every: the catalogs by merchant.
+            by: the operator: the audit has a line for each that is different.
+        """
         texts = {merchant_id: as_text(catalog) for merchant_id, catalog in every.items()}
         with self._engine.begin() as connection:
             stamp = next_stamp(connection, catalogs.c.updated_at, self._clock)
@@ -36,6 +44,12 @@ class CatalogStore:
                 {"merchant_id": merchant_id, "entries": text, "updated_at": stamp}
                 for merchant_id, text in texts.items()
             ]
+            if by is not None:
+                notes = [
+                    Note(CATALOG, merchant_id, details=_size(every[merchant_id]))
+                    for merchant_id in _different(connection, texts)
+                ]
+                write(connection, notes, by=by, at=self._clock.now().timestamp())
             upsert(connection, catalogs, rows)
 
     def get(self, merchant_id: str) -> Mapping[str, str]:
@@ -67,6 +81,21 @@ class CatalogStore:
         with self._engine.connect() as connection:
             rows = connection.execute(query.where(catalogs.c.updated_at > stamp))
             return [(row.merchant_id, row.updated_at) for row in cooperatively(rows, YIELD_EVERY)]
+
+
+def _different(connection: Connection, texts: Mapping[str, str]) -> list[str]:
+    """The merchants whose catalog is another, by id; a missing one is empty."""
+    ids, before = sorted(texts), dict[str, Mapping[str, str]]()
+    for at in range(0, len(ids), BATCH_SIZE):
+        some = catalogs.c.merchant_id.in_(ids[at : at + BATCH_SIZE])
+        rows = connection.execute(select(catalogs).where(some)).all()
+        before |= {row.merchant_id: of_text(row.entries) for row in rows}
+    return [each for each in ids if before.get(each, {}) != of_text(texts[each])]
+
+
+def _size(catalog: Mapping[str, str]) -> str:
+    number = len(catalog)
+    return "cleared" if not number else f"{number} entr{'y' if number == 1 else 'ies'}"
 
 
 def as_text(items: Mapping[str, str]) -> str:

@@ -219,7 +219,7 @@ def test_a_wrong_secret_from_a_file_is_not_repeated(desk: Desk, tmp_path: Path) 
 # One field, without the secret.
 
 
-@pytest.mark.parametrize("key", [KEY, OTHER_KEY, None])
+@pytest.mark.parametrize("key", [KEY, OTHER_KEY, None], ids=["its", "another", "none"])
 def test_a_limit_is_raised_without_the_secret_or_its_key(desk: Desk, key: str | None) -> None:
     """The one at night has neither."""
     before = desk.rows()["m-1"]

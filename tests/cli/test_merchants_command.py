@@ -356,3 +356,19 @@ def test_an_import_of_merchants_leaves_their_catalogs_alone(open_merchants: Prog
     records = json_lines(merchant("a", max_concurrency=3))
     open_merchants.invoke("merchants", "import", "-", stdin=records)
     assert shown(open_merchants, "a") == ["SKU\tPOS_ID", "burger\tV1"]
+
+
+def test_a_catalog_that_is_different_is_in_the_audit(open_merchants: Program) -> None:
+    imported(open_merchants, entry("soup", "V2"), entry(), entry("x", "X", "b"))
+    imported(open_merchants, entry(), entry("soup", "V2"), entry("x", "Y", "b"))
+    clear = ("merchants", "catalog", "clear", "a", "toast", "--as", "robin", "--reason", "new menu")
+    open_merchants.invoke(*clear)
+    listed = open_merchants.invoke("audit", "--what", "merchants.catalog", "--json").stdout
+    lines = [json.loads(line) for line in listed.splitlines()]
+    assert [(each["merchant_id"], each["details"], each["operator"]) for each in lines] == [
+        ("a", "2 entries", "kim"),
+        ("b", "1 entry", "kim"),
+        ("b", "1 entry", "kim"),
+        ("a", "cleared", "robin"),
+    ]
+    assert lines[-1]["reason"] == "new menu"
