@@ -23,13 +23,13 @@ def test_a_run_keeps_every_promise(first: int) -> None:
 
 
 def _chosen() -> list[Fault]:
-    """One fault of each module, the one that shows soonest; ``make faults`` plants all of them."""
+    """Those of three modules that show soonest; ``make faults`` plants all of them."""
     if os.environ.get("FAULTS") == "all":
         return FAULTS
     soonest: dict[str, Fault] = {}
     for fault in sorted(FAULTS, key=lambda fault: fault.seed):
         soonest.setdefault(fault.module, fault)
-    return list(soonest.values())
+    return list(soonest.values())[:3]
 
 
 @pytest.mark.timeout(900)
@@ -63,5 +63,6 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert replayed("1") == replayed("2")
-    assert "acknowledged" in replayed("1")
+    once = replayed("1")
+    assert once == replayed("2")
+    assert "acknowledged" in once
