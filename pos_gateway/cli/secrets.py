@@ -58,8 +58,10 @@ def rotate() -> None:
     from pos_gateway.ledger.payloads import Payloads
     from pos_gateway.ledger.resealing import (
         count_stale,
+        count_stale_callbacks,
         count_stale_events,
         reseal,
+        reseal_callbacks,
         reseal_events,
     )
     from pos_gateway.merchants.store import MerchantStore
@@ -78,6 +80,11 @@ def rotate() -> None:
                 "events",
                 partial(reseal_events, engine, payloads),
                 partial(count_stale_events, engine, payloads),
+            ),
+            (
+                "waiting callbacks",
+                partial(reseal_callbacks, engine, payloads),
+                partial(count_stale_callbacks, engine, payloads),
             ),
         ):
             closed, left = _seal(what, once, count)

@@ -18,7 +18,7 @@ from sqlalchemy import (
     update,
 )
 
-from pos_gateway.database.schema import events, orders, pipeline
+from pos_gateway.database.schema import callbacks, events, orders, pipeline
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger import attempts
 from pos_gateway.ledger.payloads import SEALED, Payloads
@@ -107,6 +107,40 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
             with engine.begin() as connection:
                 sealed += connection.execute(update(events).where(these).values(body=None)).rowcount
         yield Resealed(len(rows), sealed, unopened)
+
+
+def reseal_callbacks(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
+    """The same for callbacks that wait for their order's id."""
+    key = (callbacks.c.adapter, callbacks.c.merchant_id, callbacks.c.event_id)
+    last = ("", "", "")
+    while True:
+        waiting = and_(tuple_(*key) > tuple_(*last), callbacks.c.waiting.is_not(None))
+        query = select(*key, callbacks.c.waiting).where(waiting).order_by(*key).limit(batch)
+        with engine.connect() as connection:
+            rows = connection.execute(query).all()
+        if not rows:
+            return
+        last = (rows[-1].adapter, rows[-1].merchant_id, rows[-1].event_id)
+        sealed, unopened = 0, []
+        for row in rows:
+            try:
+                text = payloads.resealed(Key(row.merchant_id, row.event_id), row.waiting)
+            except CannotOpen as error:
+                unopened.append(
+                    f"callback {row.event_id!r} to merchant {row.merchant_id!r} is {error}"
+                )
+                continue
+            if text != row.waiting:  # one per transaction: it waits for no row while it has one
+                same_row = (column == getattr(row, column.name) for column in key)
+                with engine.begin() as connection:
+                    part = {"waiting": text}
+                    sealed += _write(connection, callbacks, and_(*same_row), row, [part])
+        yield Resealed(len(rows), sealed, tuple(unopened))
+
+
+def count_stale_callbacks(engine: Engine, payloads: Payloads) -> int:
+    """How many waiting callbacks are in clear or under an earlier key."""
+    return _count(engine, callbacks, _lacks(callbacks.c.waiting, payloads.prefix))
 
 
 def count_stale(engine: Engine, payloads: Payloads) -> int:

@@ -8,16 +8,22 @@ import pytest
 from sqlalchemy import Table, select
 
 from pos_gateway.cli.secrets import PASSES
-from pos_gateway.database.schema import events, orders
+from pos_gateway.database.schema import callbacks, events, orders
+from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Reason
+from pos_gateway.domain.outcome import Kind, Reason
+from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger import resealing
+from pos_gateway.ledger.callback_rules import CallbackResult, Received
+from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import (
     Resealed,
     count_stale,
+    count_stale_callbacks,
     count_stale_events,
     reseal,
+    reseal_callbacks,
     reseal_events,
 )
 from pos_gateway.ledger.states import Key, State
@@ -54,6 +60,7 @@ def test_orders_are_sealed_with_the_new_key_and_those_in_clear_too(
     assert done.exit_code == 0
     assert done.stdout == (
         "0 of 0 merchants sealed anew\n2 of 2 orders sealed anew\n2 of 2 events sealed anew\n"
+        "0 of 0 waiting callbacks sealed anew\n"
     )
     assert not any("Quackenbush" in payload for payload in payloads(any_books))
     opened = Payloads(Vault(NEW))
@@ -150,6 +157,63 @@ def test_an_order_whose_reason_is_written_in_the_same_moment_is_sealed(
     assert count_stale(any_books.engine, Payloads(Vault(NEW))) == 0
     assert Payloads(Vault(NEW)).open(key, payloads(any_books)[0])
     old.close()
+
+
+def waiting(books: Books, key: str, *numbers: int) -> CallbackLedger:
+    """A server with this key, and callbacks that it has stored, waiting for their order's id."""
+    ledger = CallbackLedger(books.engine, Payloads(Vault(key)), dehydrated)
+    for number in numbers:
+        why = Reason("sold_out", "Quackenbush is not here")
+        said = Callback(f"e-{number}", Kind.CANCELLED, external_id=str(number), reason=why)
+        received = Received("square", "m-1", said, {"m-1": ("the POS",)})
+        assert [each.result for each in ledger.apply([received])] == [CallbackResult.WAITING]
+    return ledger
+
+
+def make_due(books: Books) -> None:
+    with books.engine.begin() as connection:
+        connection.execute(callbacks.update().values(again_at=callbacks.c.again_at - 60))
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_callbacks_that_wait_are_sealed_anew(
+    program: Program, any_books: Books, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resealing, "BATCH", batch)
+    any_books.in_doubt("without-an-id")
+    servers = [
+        waiting(any_books, key, number)
+        for number, key in enumerate(("", OLD, f"{NEW},{OLD}", new_key()))
+    ]
+    server = waiting(any_books, NEW)
+    done = program.invoke("secrets", "rotate", POS_GATEWAY_SECRET_KEY=f"{NEW},{OLD}")
+    assert "2 of 4 waiting callbacks sealed anew" in done.stdout
+    assert "callback 'e-3' to merchant 'm-1' is sealed with the key" in done.stderr
+    assert done.exit_code == 1
+    assert count_stale_callbacks(any_books.engine, Payloads(Vault(NEW))) == 1
+    make_due(any_books)
+    due = server.due(10)
+    assert [each.callback.event_id for each in due] == ["e-0", "e-1", "e-2"]
+    assert {each.callback.reason and each.callback.reason.message for each in due} == {
+        "Quackenbush is not here"
+    }
+    for each in (*servers, server):
+        each.close()
+
+
+def test_a_callback_that_is_applied_meanwhile_is_not_sealed_anew(any_books: Books) -> None:
+    any_books.in_doubt("without-an-id")
+    waiting(any_books, OLD, 1).close()
+
+    class Slow(Payloads):
+        def seal(self, whose: Key, order_json: bytes) -> str:
+            with any_books.engine.begin() as connection:
+                connection.execute(callbacks.update().values(waiting=None, again_at=None))
+            return super().seal(whose, order_json)
+
+    found = list(reseal_callbacks(any_books.engine, Slow(Vault(f"{NEW},{OLD}"))))
+    assert found == [Resealed(1, 0)]
+    assert [row.waiting for row in rows(any_books, callbacks)] == [None]
 
 
 def written_with_the_old_key(
