@@ -15,6 +15,8 @@ from pos_gateway.tokens.tokens import Tokens
 
 log = structlog.get_logger(__name__)
 
+#: Where a request's scope has its token's digest, once that was found.
+HOLDER = "holder"
 _BEARER = b"bearer "
 _CHALLENGE = {"www-authenticate": 'Bearer realm="pos-gateway"'}
 #: Longest header that is read: a token has 53 characters.
@@ -60,6 +62,7 @@ class Access:
                 self._refusals.add(_client(scope), problem.status, name)
             raise
         self._charge(token, 1, taken=0)
+        scope[HOLDER] = token.digest
         return token
 
     def charge_batch(self, token: Token, orders: int) -> None:

@@ -112,7 +112,7 @@ def application(
         """The events behind a position, in order; ``wait`` seconds for one if there is none."""
         require_parameters(request.scope["query_string"], ("after", "limit", "wait"))
         access.revealed(token, request.scope, "events.reveal")
-        page = feeds.of(token).page(after, limit, unread.room(PAGE_BYTES), wait)
+        page = feeds.of(token).page(after, limit, unread.room(PAGE_BYTES, token.digest), wait)
         found = await (_while_connected(request, page) if wait else page)
         access.confirm(token)
         last = found[-1].position if found else after

@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 
+from pos_gateway.server.access import HOLDER
 from pos_gateway.server.body import Disconnected, Receive, Scope, Send
 from pos_gateway.server.page.app import PageApp
 from pos_gateway.server.problems import Problem
@@ -69,7 +70,7 @@ class Application:
                 status = message["status"]
             await send(message)
 
-        sending = self._unread.sending(noting)
+        sending = self._unread.sending(noting, lambda: scope.get(HOLDER))
         try:
             if path in self._posts:
                 await _answer(self._posts[path], scope, receive, sending)

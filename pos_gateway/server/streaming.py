@@ -72,8 +72,9 @@ class Streaming:
         while not (gone.done() or following.is_stopping) and self._access.is_valid(token):
             with following.waiter() as waiter:
                 try:
-                    events = await following.behind(after, PAGE, self._unread.room(_AHEAD))
-                    with self._unread.holding(sum(len(each.body) for each in events)):
+                    room = self._unread.room(_AHEAD, token.digest)
+                    events = await following.behind(after, PAGE, room)
+                    with self._unread.holding(sum(len(each.body) for each in events), token.digest):
                         await self._send_all(send, events, token)
                 except Problem:
                     await asyncio.sleep(AGAIN)

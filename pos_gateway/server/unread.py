@@ -1,6 +1,11 @@
-"""Replies whose clients have not taken them: in memory, so bounded all together."""
+"""Replies whose clients have not taken them: in memory, so bounded all together.
 
-from collections.abc import Iterator
+A token has as much as is left beside it at most: one alone half of all, each of two a third. So the
+clients of one, however many, leave room for another's.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,34 +23,50 @@ class Unread:
 
     def __init__(self) -> None:
         self._bytes = 0
+        #: By token; None: requests without one.
+        self._of: Counter[str | None] = Counter()
 
-    def room(self, wanted: int) -> int:
-        """How many of ``wanted`` bytes a reply may have now; ``PART`` in any case."""
-        return max(PART, min(wanted, UNREAD - self._bytes))
+    def room(self, wanted: int, token: str | None) -> int:
+        """How many of ``wanted`` bytes a reply to this token may have now; ``PART`` in any case."""
+        return max(PART, min(wanted, self._left(token)))
 
     @contextmanager
-    def holding(self, size: int) -> Iterator[None]:
+    def holding(self, size: int, token: str | None) -> Iterator[None]:
         """A reply of ``size`` bytes waits for its client, while entered. Raises Problem 503."""
         counted = size if size > PART else 0
-        if self._bytes + counted > UNREAD:
+        if counted > self._left(token):
             raise Problem(
                 503,
                 "replies_unread",
-                f"clients have not read {self._bytes} bytes of this server's replies; "
+                f"clients have not read {self._bytes} bytes of this server's replies, "
+                f"{self._of[token]} of them with this token; "
                 "send the same again, and ask for fewer events at once",
                 retry_after=1,
             )
-        self._bytes += counted
+        self._count(counted, token)
         try:
             yield
         finally:
-            self._bytes -= counted
+            self._count(-counted, token)
 
-    def sending(self, send: Send) -> Send:
+    def _left(self, token: str | None) -> int:
+        """The bytes after which a token has as much as is left beside it."""
+        return (UNREAD - self._bytes - self._of[token]) // 2
+
+    def _count(self, size: int, token: str | None) -> None:
+        self._bytes += size
+        self._of[token] += size
+        if not self._of[token]:
+            del self._of[token]
+
+    def sending(self, send: Send, token: Callable[[], str | None]) -> Send:
         """``send``, part by part: the next one waits until the client has taken the last one.
 
         A reply that comes whole is counted, or refused before it begins. Another one's parts are
         the caller's to count.
+
+        Args:
+            token: the request's, once there is a reply.
         """
         start: Any = None
 
@@ -57,7 +78,7 @@ class Unread:
             head, start = start, None
             body, more = message.get("body", b""), message.get("more_body", False)
             try:
-                with self.holding(0 if more or head is None else len(body)):
+                with self.holding(0 if more or head is None else len(body), token()):
                     if head is not None:
                         await send(head)
                     last = max(0, len(body) - 1) // PART * PART

@@ -8,19 +8,21 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.server import following, streaming, unread
+from pos_gateway.server import following, streaming
 from pos_gateway.server.access import Access
 from pos_gateway.server.api import application
 from pos_gateway.server.following import PAGE_BYTES, Event, Feeds, Following, cut
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.streaming import Streaming
-from pos_gateway.server.unread import PART, Unread
+from pos_gateway.server.unread import PART, UNREAD, Unread
 from pos_gateway.tokens.rate import RateLimits
 from pos_gateway.tokens.token import Role, Token, digest
 from pos_gateway.tokens.tokens import Tokens
 from tests.server.lab import SOON
 
 TEXT = "pgw_text"
+#: Most bytes that one token's clients leave unread.
+MOST = UNREAD // 2
 BACKEND = Token("shop", Role.BACKEND, None, digest(TEXT), 0.0, None, None)
 
 
@@ -66,7 +68,7 @@ class Lab:
         authorization = (b"authorization", b"Bearer " + TEXT.encode())
         scope = {"headers": [authorization, *headers], "query_string": query}
         stream = Streaming(self.access, self.feeds, self.unread)
-        sending = self.unread.sending(self._send)
+        sending = self.unread.sending(self._send, lambda: BACKEND.digest)
         self._task = asyncio.create_task(stream(scope, self._receive, sending))
         await self.until(b"retry: ")
 
@@ -248,7 +250,7 @@ async def test_a_stream_goes_on_while_other_clients_read_nothing(lab: Lab) -> No
     """A few events at a time; one that is large waits for its turn."""
     lab.publish(1, 30, b"x" * (PART // 4))
     lab.publish(31, 31, b"x" * 2 * PART)
-    with lab.unread.holding(unread.UNREAD):
+    with lab.unread.holding(MOST, BACKEND.digest):
         await lab.open()
         await lab.until(b"id: 30\n")
         await asyncio.sleep(0.05)
@@ -261,13 +263,13 @@ async def test_what_a_stream_has_read_ahead_counts_as_unread(lab: Lab) -> None:
     lab.publish(1, 50, b"x" * 10_000)
     await lab.open(b"after=0")
     await lab.until(b"id: 50\n")
-    assert lab.unread.room(unread.UNREAD) == unread.UNREAD
+    assert lab.unread.room(MOST, BACKEND.digest) == MOST
     lab.takes.clear()
     lab.publish(51, 100, b"x" * 10_000)
     async with asyncio.timeout(SOON):
-        while lab.unread.room(unread.UNREAD) == unread.UNREAD:
+        while lab.unread.room(MOST, BACKEND.digest) == MOST:
             await asyncio.sleep(0.001)
-    assert unread.UNREAD - lab.unread.room(unread.UNREAD) <= streaming._AHEAD
+    assert MOST - lab.unread.room(MOST, BACKEND.digest) <= streaming._AHEAD
 
 
 @lab_test
@@ -299,6 +301,6 @@ async def test_a_page_is_as_long_as_there_is_room(lab: Lab) -> None:
     lab.publish(1, 500, body)
     _, whole = await lab.poll(b"limit=1000")
     assert len(whole["events"]) == PAGE_BYTES // len(body)
-    with lab.unread.holding(unread.UNREAD):
+    with lab.unread.holding(MOST, BACKEND.digest):
         _, short = await lab.poll(b"limit=1000")
     assert len(short["events"]) == PART // len(body)
