@@ -27,7 +27,6 @@ PROBLEMS: Mapping[str, Codes] = {
     "uvicorn_internals": {
         400: ("malformed_request", "bad_target", "bad_host", "upgrade_with_body"),
         408: ("slow_request",),
-        429: ("too_many_pipelined",),
         431: ("head_too_large",),
         501: ("unsupported_coding",),
         503: ("too_many_connections",),

@@ -139,8 +139,22 @@ FAULTS = [
     Fault(
         "few requests wait on a connection",
         FILE,
-        "len(self.pipeline) > PIPELINED",
-        "False",
+        "while data and len(self.pipeline) < PIPELINED and",
+        "while data and",
+        "uvicorn_internals::few_requests_wait_on_a_connection",
+    ),
+    Fault(
+        "nothing is read behind what is not parsed",
+        FILE,
+        "        if not self.is_full:\n",
+        "        if True:\n",
+        "uvicorn_internals::few_requests_wait_on_a_connection",
+    ),
+    Fault(
+        "what was not parsed is, once there is room",
+        FILE,
+        "            self._parse(self._unparsed)\n",
+        "            pass\n",
         "uvicorn_internals::few_requests_wait_on_a_connection",
     ),
     Fault(

@@ -37,7 +37,7 @@ from pos_gateway.broker.topology import orders_queue
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import events, pipeline
 from pos_gateway.domain.order import Order
-from pos_gateway.server.uvicorn_internals import HEAD_BYTES, PIPELINED, REQUEST_TIMEOUT
+from pos_gateway.server.uvicorn_internals import HEAD_BYTES, REQUEST_TIMEOUT
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role, Token
 from pos_gateway.tokens.tokens import Tokens
@@ -745,11 +745,9 @@ def test_nonsense_behind_a_stream_does_not_get_into_it(server: Server) -> None:
 def test_thousands_of_requests_wait_on_no_connection(server: Server) -> None:
     with flat(server), Raw(server) as client:
         client.send(head(server, target=f"/v1/events?after={EVENTS}&wait=1", method="GET"))
-        client.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n" * 10_000)
+        client.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n" * 4_000)
         replies = client.replies()
-    assert len(replies) <= 2 * PIPELINED
-    assert {reply.status for reply in replies} <= {200, 429}
-    assert {reply.code for reply in replies} <= {"", "too_many_pipelined"}
+    assert [reply.status for reply in replies] == [200] * 4_001
 
 
 def test_damaged_requests_publish_nothing_but_what_was_answered(

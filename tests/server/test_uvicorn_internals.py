@@ -20,6 +20,7 @@ from pos_gateway.server import uvicorn_internals as subject
 from pos_gateway.server.uvicorn_internals import (
     HEAD_BYTES,
     LINGER,
+    PART,
     PIPELINED,
     REQUEST_TIMEOUT,
     WRITE_AHEAD,
@@ -92,6 +93,10 @@ class Lab:
     def __init__(self, loop: Clock, *, is_tls: bool = False) -> None:
         self.loop = loop
         self.requests: list[dict[str, Any]] = []
+        #: How many waited behind each.
+        self.waiting: list[int] = []
+        self.reads_bodies = False
+        self.bodies: list[bytes] = []
         #: The application's replies wait for it.
         self.may_reply = asyncio.Event()
         self.may_reply.set()
@@ -114,14 +119,30 @@ class Lab:
         self, scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]
     ) -> None:
         self.requests.append(scope)
+        self.waiting.append(len(self.protocol.pipeline))
         await self.may_reply.wait()
+        if self.reads_bodies:
+            self.bodies.append(b"")
+            is_whole = False
+            while not is_whole:
+                message = await receive()
+                self.bodies[-1] += message["body"]
+                is_whole = not message["more_body"]
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
         await send({"type": "http.response.body", "body": self.body})
 
     async def statuses(self) -> list[int]:
-        for _ in range(20):
+        quiet = 0
+        while quiet < 20:
+            before = len(self.transport.written)
             await asyncio.sleep(0)
+            quiet = quiet + 1 if len(self.transport.written) == before else 0
         return [int(each) for each in re.findall(rb"HTTP/1\.1 (\d{3}) ", self.transport.written)]
+
+    def reads(self) -> bool:
+        """Whether more is read of its connection."""
+        said = [each for each in self.transport.calls if each.endswith("_reading")]
+        return said[-1:] != ["pause_reading"]
 
 
 def lab_test(check: Callable[[Lab], Awaitable[None]]) -> Callable[[], None]:
@@ -156,6 +177,7 @@ def lab_test(check: Callable[[Lab], Awaitable[None]]) -> Callable[[], None]:
         (HttpToolsProtocol, "on_response_complete", ["self"]),
         (HttpToolsProtocol, "shutdown", ["self"]),
         (HttpToolsProtocol, "_unset_keepalive_if_required", ["self"]),
+        (FlowControl, "__init__", ["self", "transport"]),
         (FlowControl, "pause_reading", ["self"]),
         (FlowControl, "resume_reading", ["self"]),
         (uvicorn.Server, "main_loop", ["self"]),
@@ -397,11 +419,51 @@ async def test_an_upgrade_with_a_body_is_refused(lab: Lab) -> None:
 
 @lab_test
 async def test_few_requests_wait_on_a_connection(lab: Lab) -> None:
+    """What came behind them is not parsed, and no more is read, until they were answered."""
+    most = PIPELINED + PART // len(GET)
+    lab.may_reply.clear()
+    lab.protocol.data_received(GET * 1000 + GET[:5])
+    assert PIPELINED <= len(lab.protocol.pipeline) <= most
+    assert lab.reads() is False
+    lab.protocol.flow.resume_reading()  # as a request does that waits for its body
+    assert lab.reads() is False
+    lab.may_reply.set()
+    assert await lab.statuses() == [204] * 1000
+    assert max(lab.waiting) <= most
+    assert lab.reads() is True
+    lab.protocol.data_received(GET[5:] + GET)
+    assert await lab.statuses() == [204] * 1002
+
+
+@lab_test
+async def test_a_body_behind_many_requests_is_whole(lab: Lab) -> None:
+    body = bytes(range(256)) * 200
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    lab.reads_bodies = True
+    lab.may_reply.clear()
+    lab.protocol.data_received(GET * 500 + head + body + GET * 500)
+    lab.may_reply.set()
+    assert await lab.statuses() == [204] * 1001
+    assert [each for each in lab.bodies if each] == [body]
+
+
+@lab_test
+async def test_what_is_malformed_behind_many_requests_is_answered_in_its_turn(lab: Lab) -> None:
+    lab.may_reply.clear()
+    lab.protocol.data_received(GET * 500 + b"NONSENSE\r\n\r\n" + GET * 500)
+    lab.may_reply.set()
+    assert await lab.statuses() == [204] * 500 + [400]
+
+
+@lab_test
+async def test_what_waits_unparsed_goes_with_its_connection(lab: Lab) -> None:
     lab.may_reply.clear()
     lab.protocol.data_received(GET * 1000)
-    assert len(lab.protocol.pipeline) == PIPELINED
-    lab.protocol.data_received(GET)
-    assert len(lab.protocol.pipeline) == PIPELINED
+    lab.transport.abort()
+    lab.protocol.connection_lost(None)
+    lab.may_reply.set()
+    assert len(await lab.statuses()) <= 1
+    assert len(lab.requests) <= 1
 
 
 @lab_test
