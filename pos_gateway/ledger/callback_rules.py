@@ -136,6 +136,8 @@ class CallbackGroup:
     events: list[dict[str, Any]] = field(default_factory=list)
     audit: list[dict[str, Any]] = field(default_factory=list)
     received: list[dict[str, Any]] = field(default_factory=list)
+    #: The ids of those that are stored and came again.
+    again: set[tuple[str, str, str]] = field(default_factory=set)
 
     def apply(
         self, received: Received, order: Standing | None, request: Standing | None
@@ -181,18 +183,25 @@ class CallbackGroup:
             self._put(received, CallbackResult.UNKNOWN)
         return Applied(CallbackResult.UNKNOWN)
 
+    def duplicates(self) -> list[dict[str, Any]]:
+        """The rows of those that came again, and of which nothing else is written."""
+        written = {
+            (each["adapter"], each["merchant_id"], each["event_id"]) for each in self.received
+        }
+        return [self._row(each, CallbackResult.DUPLICATE) for each in self.again - written]
+
     def _put(self, received: Received, result: CallbackResult, **waiting: Any) -> None:
-        adapter, merchant_id, event_id = received.identity
-        self.received.append(
-            {
-                "adapter": adapter,
-                "merchant_id": merchant_id,
-                "event_id": event_id,
-                "result": result,
-                "now": self.now,
-                **waiting,
-            }
-        )
+        self.received.append({**self._row(received.identity, result), **waiting})
+
+    def _row(self, identity: tuple[str, str, str], result: CallbackResult) -> dict[str, Any]:
+        adapter, merchant_id, event_id = identity
+        return {
+            "adapter": adapter,
+            "merchant_id": merchant_id,
+            "event_id": event_id,
+            "result": result,
+            "now": self.now,
+        }
 
     def _apply(
         self, received: Received, order: Standing | None, request: Standing | None
@@ -223,6 +232,8 @@ class CallbackGroup:
             return CallbackResult.EARLIER
         if order.external_id is None and not order.state.is_final:
             return CallbackResult.WAITING
+        if order.external_id is None and order.state is State.ACCEPTED:
+            return CallbackResult.EARLIER  # or this one's: the POS told no id of it
         if _OF_OPEN[received.callback.meaning] is not Kind.ACCEPTED:
             return CallbackResult.EARLIER
         self._note(received, order, "callback.contradiction")

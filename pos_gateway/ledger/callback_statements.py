@@ -6,7 +6,7 @@ from typing import Any
 
 from pos_gateway.domain.errors import OrderChanged
 from pos_gateway.domain.outcome import Lifecycle
-from pos_gateway.ledger.callback_rules import CallbackGroup, Standing
+from pos_gateway.ledger.callback_rules import CallbackGroup, CallbackResult, Standing
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.states import Action, Key, State
 
@@ -106,16 +106,18 @@ _NOTE = """
 insert into audit (at, operator, what, merchant_id, order_id, details)
 select {now}, {operator}, {what}, {merchant_id}, {order_id}, {details} {from_rows} order by {n}"""
 
-_PUT = """
+# PostgreSQL locks a row that it does not update here, too. That is a write: the commit, and with it
+# the answer "duplicate", waits for the standby that may lack the row.
+_PUT = f"""
 insert into callbacks (adapter, merchant_id, event_id, received_at, result, waiting, shop,
                        external_id, again_at)
-select {adapter}, {merchant_id}, {event_id}, {now}, {result}, {waiting}, {shop},
-       {external_id}, {again_at}
-{from_rows} where true
+select {{adapter}}, {{merchant_id}}, {{event_id}}, {{now}}, {{result}}, {{waiting}}, {{shop}},
+       {{external_id}}, {{again_at}}
+{{from_rows}} where true
 on conflict (adapter, merchant_id, event_id) do update
 set result = excluded.result, waiting = excluded.waiting, shop = excluded.shop,
     external_id = excluded.external_id, again_at = excluded.again_at
-where callbacks.again_at is not null"""
+where callbacks.again_at is not null and excluded.result <> '{CallbackResult.DUPLICATE}'"""
 
 
 class Statements:
@@ -179,7 +181,8 @@ class Statements:
         self._run(cursor, _EVENT, self._events(cursor, group.events))
         self._run(cursor, _NOTE, group.audit)
         # In one order, so that two servers with the same callbacks never deadlock.
-        self._run(cursor, _PUT, sorted(group.received, key=_put_order))
+        rows = group.received + group.duplicates()
+        self._run(cursor, _PUT, sorted(rows, key=_put_order))
 
     def _events(self, cursor: Any, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         wanted = [{"event_id": each["event"].id} for each in events]

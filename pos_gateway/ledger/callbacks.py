@@ -7,13 +7,14 @@ flight loses its claim, and its message finds how the order ended.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Engine, and_, select, tuple_, update
+from sqlalchemy import Engine, Executable, select, tuple_, update
 
+from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import callbacks
 from pos_gateway.domain.callback import Callback
 from pos_gateway.ledger.callback_rules import (
@@ -30,7 +31,7 @@ from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.ledger.writer import Writer
-from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.clock import Clock
 from pos_gateway.runtime.vault import CannotOpen
 
 #: How often an order is tried that a worker is writing, and the seconds between two tries.
@@ -49,7 +50,7 @@ class Waiting:
     adapter: str
     merchant_id: str
     callback: Callback
-    #: When it came (Unix time).
+    #: When it came (Unix time, by the database's clock).
     since: float
 
 
@@ -60,6 +61,7 @@ class CallbackLedger:
         engine: the database.
         payloads: seals the POS's words.
         dehydrate: makes events.
+        clock: a simulation's, instead of the database's. Servers compare times, so none has its own.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class CallbackLedger:
         engine: Engine,
         payloads: Payloads,
         dehydrate: Dehydrate,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock | None = None,
     ) -> None:
         self._engine = engine
         self._writer = Writer(engine, session=SESSION)
@@ -75,6 +77,7 @@ class CallbackLedger:
         self._payloads = payloads
         self._dehydrate = dehydrate
         self._clock = clock
+        self._read_clock = str(select(Now()).compile(dialect=engine.dialect))
 
     def apply(self, received: Sequence[Received]) -> list[Applied]:
         """Write what follows from each, in order.
@@ -106,15 +109,10 @@ class CallbackLedger:
         Raises:
             SQLAlchemyError: the database is away.
         """
-        now = self._clock.now().timestamp()
-        due = select(*_ORDER).where(callbacks.c.again_at <= now).order_by(callbacks.c.again_at)
-        of_it = tuple_(*_ORDER).in_(due.limit(limit).with_for_update(skip_locked=True))
-        these = and_(of_it, callbacks.c.again_at.is_not(None))
-        claim = update(callbacks).where(these).values(again_at=now + CLAIMED_FOR)
-        claim = claim.returning(*_KEY, callbacks.c.received_at, callbacks.c.waiting)
         found, unreadable = [], []
         with self._engine.begin() as connection:
-            for *identity, since, text in connection.execute(claim).all():
+            now = self._now(connection.exec_driver_sql)
+            for *identity, since, text in connection.execute(_claim(now, limit)).all():
                 try:
                     callback = waiting_callback(self._payloads, identity, text)
                 except (CannotOpen, ValueError):  # another server may have the key
@@ -140,13 +138,16 @@ class CallbackLedger:
             n: each for n, each in received.items() if n not in keys or _key(keys[n]) not in busy
         }
         seen = self._say.seen(cursor, sorted({each.identity for each in present.values()}))
-        now, count = self._clock.now().timestamp(), partial(self._say.waiting, cursor)
+        stored = set(seen)
+        now, count = self._now(cursor.execute), partial(self._say.waiting, cursor)
         group = CallbackGroup(self._payloads, self._dehydrate, now, count)
         done = {}
         for place, each in present.items():
             is_waiting = seen.get(each.identity)
             if is_waiting is not None and not (is_waiting and each.waiting_since is not None):
                 done[place] = Applied(CallbackResult.DUPLICATE)
+                if each.identity in stored:
+                    group.again.add(each.identity)
                 continue
             seen[each.identity] = False
             if place in keys:
@@ -156,6 +157,12 @@ class CallbackLedger:
                 done[place] = group.wait(each) if place in nameless else group.drop(each)
         self._say.write(cursor, group)
         return done
+
+    def _now(self, execute: Callable[[str], Any]) -> float:
+        """Unix time."""
+        if self._clock is not None:
+            return self._clock.now().timestamp()
+        return float(execute(self._read_clock).fetchone()[0])
 
     def _keys(self, cursor: Any, received: dict[int, Received]) -> tuple[dict[int, Key], set[int]]:
         """Their orders; and which ones may be about an order whose id is not known yet."""
@@ -176,6 +183,21 @@ class CallbackLedger:
             elif not its and not nameless.isdisjoint(owners):
                 waiting.add(n)
         return keys, waiting
+
+
+def _claim(now: float, limit: int) -> Executable:
+    """Those that are due at this moment, and others of their orders, which are due again later.
+
+    It waits for no lock while it has some: a server that is writing those others may wait for its.
+    """
+    due = select(*_ORDER).where(callbacks.c.again_at <= now).order_by(callbacks.c.again_at)
+    due_now = due.limit(limit).with_for_update(skip_locked=True).cte("due")
+    of_them = tuple_(*_ORDER).in_(select(due_now))
+    these = select(*_KEY).where(of_them, callbacks.c.again_at.is_not(None))
+    free = these.with_for_update(skip_locked=True).cte("free")
+    claim = update(callbacks).where(tuple_(*_KEY).in_(select(free)))
+    claim = claim.values(again_at=now + CLAIMED_FOR)
+    return claim.returning(*_KEY, callbacks.c.received_at, callbacks.c.waiting)
 
 
 def prune_callbacks(engine: Engine, before: float, batch: int) -> Iterator[int]:

@@ -90,12 +90,12 @@ class Site:
         #: Of callbacks alone: anyone may call.
         self._callback_reading = Reading()
         store = MerchantStore(self.database, clock, vault)
-        self._callback_merchants = CallbackMerchants(store, self._callback_reading)
-        ledger = CallbackLedger(self.database, payloads, dehydrated, clock)
+        callback_merchants = CallbackMerchants(store, self._callback_reading)
+        ledger = CallbackLedger(self.database, payloads, dehydrated)
         self._callback_writer = CallbackWriter(ledger)
-        intake = CallbackIntake(self._callback_merchants, self._callback_writer)
+        intake = CallbackIntake(callback_merchants, self._callback_writer)
         self._waiting_callbacks = WaitingCallbacks(
-            adapters(), ledger, self._callback_merchants, intake, self._callback_reading
+            adapters(), ledger, callback_merchants, intake, self._callback_reading
         )
         self.feeds = Feeds(
             Following(self._read_events, self._last_position),
@@ -117,7 +117,7 @@ class Site:
         )
         callbacks = CallbackRoute(
             adapters(),
-            self._callback_merchants,
+            callback_merchants,
             intake,
             InFlight(settings.http_in_flight),
             public_url=settings.http_public_url,
@@ -228,7 +228,6 @@ class Site:
         while not self._stopping.wait(REFRESH_EVERY):
             self.tokens.refresh()
             self._sessions.refresh()
-            self._callback_merchants.refresh()
             self.audit.write()
 
     async def _read_events(self, after: int, most: int, size: int) -> Sequence[Event]:

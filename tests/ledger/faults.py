@@ -936,6 +936,35 @@ FAULTS = [
         "callbacks_waiting::of_two_servers",
     ),
     Fault(
+        "a duplicate is a write",
+        "ledger/callback_statements",
+        "rows = group.received + group.duplicates()",
+        "rows = group.received",
+        "synchronous_standby::is_no_duplicate",
+    ),
+    Fault(
+        "callbacks wait by the database's clock",
+        "ledger/callbacks",
+        "if self._clock is not None:\n            return self._clock.now().timestamp()",
+        "if True:\n            from pos_gateway.runtime.clock import SYSTEM_CLOCK\n\n"
+        "            return (self._clock or SYSTEM_CLOCK).now().timestamp()",
+        "callbacks_waiting::servers_clocks_do_not_count",
+    ),
+    Fault(
+        "a look at waiting callbacks waits for no lock",
+        "ledger/callbacks",
+        'these.with_for_update(skip_locked=True).cte("free")',
+        'these.cte("free")',
+        "callbacks_waiting::do_not_wait_for_each_other",
+    ),
+    Fault(
+        "an order that was accepted again without an id contradicts no other",
+        "ledger/callback_rules",
+        "order.external_id is None and order.state is State.ACCEPTED:",
+        "False:",
+        "callbacks_waiting::contradicts_no_other",
+    ),
+    Fault(
         "a callback that waits is sealed",
         "ledger/callback_rules",
         "self.payloads.seal(_place(received.identity), _CALLBACK.dump_json(received.callback))",

@@ -4,14 +4,18 @@ Clover, Square and Toast name an order by their own id, which the ledger has onl
 sent the order has committed the reply.
 """
 
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, select, text, update
 
-from pos_gateway.database.schema import callbacks
+from pos_gateway.database.engine import open_database
+from pos_gateway.database.schema import audit, callbacks
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.outcome import Kind, Lifecycle, Reason
 from pos_gateway.events.event import dehydrated
@@ -20,6 +24,7 @@ from pos_gateway.ledger.callbacks import CLAIMED_FOR, CallbackLedger
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
+from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.runtime.vault import Vault, new_key
 from tests.ledger.lab import DAY, KEY, Clock, Rows, Worker, an_entry, claimed, without_event
 
@@ -219,6 +224,63 @@ def test_one_that_waits_is_sealed(
     another.close()
 
 
+def test_servers_clocks_do_not_count(
+    worker: Callable[..., Worker], engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is two hours ahead would find that each has waited for too long."""
+    sent(worker)
+    right, ahead = (CallbackLedger(engine, Payloads(Vault()), dehydrated) for _ in range(2))
+    began = time.time()
+    assert apply(right, of("7")) == [WAITING]
+    now = SYSTEM_CLOCK.now() + timedelta(hours=2)
+    monkeypatch.setattr(type(SYSTEM_CLOCK), "now", lambda _: now)
+    again(ahead)
+    assert apply(ahead, of("8")) == [WAITING]
+    for each in waiting(engine):
+        assert began - 5 < each.received_at < began + 60
+        assert each.received_at < each.again_at < began + 60
+    right.close()
+    ahead.close()
+
+
+def test_a_server_that_looks_for_what_is_due_and_one_that_writes_do_not_wait_for_each_other(
+    postgresql_url: str, clock: Clock
+) -> None:
+    """A look at what is due takes its siblings along, which another server may be writing.
+
+    In SQLite a transaction has the whole database to itself.
+    """
+    engine = open_database(postgresql_url)
+    ledger = CallbackLedger(engine, Payloads(Vault()), dehydrated, clock)
+    sent(lambda: Worker(engine))
+    assert apply(ledger, of("7", number=1)) == [WAITING]
+    clock.of_day += 1
+    assert apply(ledger, of("7", number=0)) == [WAITING], "not due yet, and written first"
+    with engine.connect() as other, ThreadPoolExecutor(1) as thread:
+
+        def write(event_id: str) -> None:
+            this = callbacks.c.event_id == event_id
+            other.execute(update(callbacks).where(this).values(result="waiting"))
+
+        write(of("7", number=0).callback.event_id)
+        looking = thread.submit(ledger.due, 10)
+        while not looking.done() and not is_waited_for(engine):
+            time.sleep(0.01)
+        write(of("7", number=1).callback.event_id)
+        other.commit()
+        assert [each.callback.event_id for each in looking.result()] == ["7-ready-1"]
+    clock.of_day += 1
+    assert [each.callback.event_id for each in ledger.due(10)] == ["7-ready-1", "7-ready-0"]
+    ledger.close()
+    engine.dispose()
+
+
+def is_waited_for(engine: Engine) -> bool:
+    """Whether a transaction waits for another one's row."""
+    with engine.connect() as connection:
+        return bool(connection.scalar(text("select count(*) from pg_locks where not granted")))
+
+
 # Orders that an operator has reopened
 
 
@@ -277,6 +339,25 @@ def test_one_of_the_present_generation_counts(
     assert again(ledger) == [APPLIED]
     assert apply(ledger, named("8", Lifecycle.READY)) == [APPLIED]
     assert told(rows) == ["rejected", "pending", "accepted", "preparing", "ready"]
+
+
+@pytest.mark.parametrize("meaning", [Kind.ACCEPTED, Kind.CANCELLED, Lifecycle.READY])
+def test_an_order_that_was_accepted_again_without_an_id_contradicts_no_other(
+    ledger: CallbackLedger,
+    worker: Callable[..., Worker],
+    rows: Rows,
+    engine: Engine,
+    meaning: Kind | Lifecycle,
+) -> None:
+    """The POS has told no id of it: one that has an id may be about either, and both were made."""
+    one = reopened(engine, worker)
+    claim = claimed(one.claim(KEY, send=True, endpoint=HERE))
+    assert one.finish(claim, an_entry(external_id=None))
+    assert apply(ledger, named("7", meaning), named("8", meaning)) == [EARLIER] * 2
+    assert told(rows) == ["rejected", "accepted"]
+    with engine.connect() as connection:
+        notes = connection.scalars(select(audit.c.what))
+        assert [each for each in notes if each.startswith("callback")] == []
 
 
 def test_an_order_that_is_not_sent_again_is_waited_for_in_vain(

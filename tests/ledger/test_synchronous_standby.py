@@ -15,14 +15,21 @@ from sqlalchemy.exc import OperationalError
 from pos_gateway.cli.database import merchant_store, order_admin
 from pos_gateway.cli.failure import Failure
 from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Lifecycle
+from pos_gateway.events.event import dehydrated
 from pos_gateway.events.leadership import Leadership
 from pos_gateway.events.outbox import Outbox, Term
 from pos_gateway.ledger import writer
 from pos_gateway.ledger.batch import Claiming, Finishing, Sending
+from pos_gateway.ledger.callback_rules import CallbackResult, Received
+from pos_gateway.ledger.callbacks import CallbackLedger
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Claim, Ended, State
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.vault import Vault
 from testkit.servers.postgresql import PostgreSQL, Standby
 from tests.events.lab import Events
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
@@ -103,6 +110,26 @@ def test_an_outcome_that_no_standby_has_does_not_count(
     assert isinstance(result, Ended)
     for each in (one, two):
         each._writer.close()
+
+
+@pytest.mark.parametrize("known_as", ["o1", None])
+def test_a_callback_that_no_standby_has_is_no_duplicate(
+    engine: Engine, primary: PostgreSQL, cut_off: Callable[..., None], known_as: str | None
+) -> None:
+    """Its POS would not call again, and the standby that is promoted would never know."""
+    one = Worker(engine)
+    claimed(one.claim(KEY, send=True, endpoint="the POS"))
+    said = Callback("1", Lifecycle.READY, known_as, "7")
+    received = [Received("rest", "m", said, {"m": ("the POS",)})]
+    first, second = (CallbackLedger(engine, Payloads(Vault()), dehydrated) for _ in range(2))
+    cut_off(lambda: first.apply(received))
+    with pytest.raises(LedgerUnavailable):
+        second.apply(received)
+    primary.commit_with("")
+    assert [each.result for each in second.apply(received)] == [CallbackResult.DUPLICATE]
+    for each in (first, second):
+        each.close()
+    one._writer.close()
 
 
 def test_events_whose_positions_no_standby_has_are_not_published(
