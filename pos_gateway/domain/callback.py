@@ -1,7 +1,9 @@
 """A callback: what a POS says by itself about one of its orders, as its adapter has read it."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pos_gateway.domain.errors import FieldError, InvalidCallback
 from pos_gateway.domain.outcome import Kind, Lifecycle, Reason
 
 
@@ -24,3 +26,20 @@ class Callback:
     #: The field of a merchant's ``pos``, and its value, of the merchants that it may be about: a
     #: vendor's application has one URL for all of them. None: of the URL's merchant alone.
     account: tuple[str, str] | None = None
+
+
+def require_text(callbacks: Iterable[Callback]) -> None:
+    """Raise InvalidCallback if ids or accounts are not printable: no order and no merchant has such.
+
+    A database refuses some (NUL, half of a surrogate pair), and with them a whole transaction.
+    """
+    errors = []
+    for each in callbacks:
+        named = {"order_id": each.order_id, "external_id": each.external_id}
+        if each.account is not None:
+            named["account"] = "".join(each.account)
+        for name, value in named.items():
+            if value is not None and not value.isprintable():
+                errors.append(FieldError(name, "should be printable text"))
+    if errors:
+        raise InvalidCallback(errors)

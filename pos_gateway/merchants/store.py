@@ -91,12 +91,16 @@ class MerchantStore:
         with self._engine.connect() as connection:
             return removals(connection, ids)
 
-    def places(self) -> Iterator[tuple[str, str, dict[str, str]]]:
-        """Every merchant's id, adapter and ``pos``, where it has one."""
+    def places(self, ids: Sequence[str] | None = None) -> Iterator[tuple[str, str, dict[str, str]]]:
+        """The id, adapter and ``pos`` of these merchants, or of all, where there is a ``pos``."""
         query = select(merchants.c.id, merchants.c.adapter, merchants.c.pos)
+        queries = [query]
+        if ids is not None:
+            queries = [query.where(merchants.c.id.in_(batch)) for batch in _batches(list(ids))]
         with self._engine.connect() as connection:
-            rows = connection.execution_options(yield_per=_BATCH).execute(query)
-            yield from ((row.id, row.adapter, row.pos) for row in rows if row.pos)
+            for each in queries:
+                rows = connection.execution_options(yield_per=_BATCH).execute(each)
+                yield from ((row.id, row.adapter, row.pos) for row in rows if row.pos)
 
     def last_edit(self) -> float:
         """The highest stamp there is, of an edit or a removal; 0 without a merchant."""

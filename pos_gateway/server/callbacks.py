@@ -1,11 +1,10 @@
 """POSes' callbacks, in: verified by the adapter, and stored before they are answered.
 
-Anyone may call here. So a call that is not signed costs a signature and no write, and is refused in
-the same words and time whether there is such a merchant or not; and nothing here shares a limit with
-backends.
+Anyone may call here. So a call that is not signed costs a part of a read, a signature and no write,
+and is refused in the same words after the same work whether there is such a merchant or not; and
+nothing here shares a limit with backends.
 """
 
-import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -14,6 +13,7 @@ import structlog
 from pydantic_core import to_json
 
 from pos_gateway.adapters.protocol import Adapter, CallbackRequest, ReadsCallbacks
+from pos_gateway.domain.callback import require_text
 from pos_gateway.domain.errors import InvalidCallback
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.record import identifier
@@ -21,16 +21,14 @@ from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.asgi import CALLBACKS
 from pos_gateway.server.body import Receive, Scope, read_body
 from pos_gateway.server.callback_intake import CallbackIntake
-from pos_gateway.server.callback_merchants import CallbackMerchants
+from pos_gateway.server.callback_merchants import CallbackMerchants, require_readable
 from pos_gateway.server.in_flight import InFlight
+from pos_gateway.server.log_limit import LogLimit
 from pos_gateway.server.problems import Problem, invalid
 from pos_gateway.server.submitting import JsonReply
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
-
-#: Seconds between two log lines about refused calls.
-QUIET = 1.0
 
 
 class CallbackRoute:
@@ -61,7 +59,7 @@ class CallbackRoute:
         self._in_flight = in_flight
         self._public_url = public_url
         self._clock = clock
-        self._refused, self._codes = _OnceASecond(), _OnceASecond()
+        self._refused, self._codes, self._unreadable = LogLimit(), LogLimit(), LogLimit()
 
     async def __call__(self, scope: Scope, receive: Receive) -> JsonReply:
         """200 once what follows is stored. Raises Problem."""
@@ -71,20 +69,23 @@ class CallbackRoute:
             raise self._refusal("(unknown)", merchant_id or "(unknown)")
         with self._in_flight.reading() as count:
             body = await read_body(scope, receive, adapter.limits.callback_bytes, count=count)
-            if self._is_told_a_code(adapter, merchant_id, body):
-                return JsonReply(200, b'{"results":[]}')
             with self._in_flight.taking():
                 return await self._taken(scope, body, adapter, merchant_id)
 
     async def _taken(self, scope: Scope, body: bytes, adapter: Any, merchant_id: str) -> JsonReply:
-        found = await self._merchants.get(merchant_id)
-        is_its = found is not None and found.adapter == adapter.name
-        merchant = found if found is not None and is_its else _STRANGER
+        found = await self._merchants.get(adapter, merchant_id)
+        read_code = getattr(adapter, "verification_code", None)
+        code = None if read_code is None else read_code(body)
+        if code is not None:
+            self._show(code, adapter.name, merchant_id, is_known=found is not None)
+            return JsonReply(200, b'{"results":[]}')
+        merchant = self._readable(found or _STRANGER)
         request = CallbackRequest(
             self._url(scope), _headers(scope), body, self._clock.now().timestamp()
         )
         try:
             said = adapter.callbacks(request, merchant)
+            require_text(said or ())
         except InvalidCallback as error:
             metrics.callbacks(adapter.name, "invalid").inc()
             raise invalid(error, "callback") from None
@@ -95,18 +96,28 @@ class CallbackRoute:
         results = await self._intake.apply(adapter, merchant, said)
         return JsonReply(200, to_json({"results": results}))
 
-    def _is_told_a_code(self, adapter: Any, merchant_id: str, body: bytes) -> bool:
-        """Whether the call has a code that an operator is to enter at the vendor."""
-        read = getattr(adapter, "verification_code", None)
-        code = None if read is None else read(body)
-        if code is not None and self._codes.is_due():
+    def _readable(self, merchant: Merchant) -> Merchant:
+        """The same. Raises Problem 503 if its secrets cannot be read."""
+        try:
+            require_readable(merchant)
+        except Problem as problem:
+            metrics.callbacks(merchant.adapter, "unreadable").inc()
+            if self._unreadable.lines(merchant.id):
+                log.error(
+                    "callback.unreadable_secrets", merchant_id=merchant.id, error=problem.detail
+                )
+            raise
+        return merchant
+
+    def _show(self, code: str, adapter: str, merchant_id: str, *, is_known: bool) -> None:
+        """Log a code that an operator is to enter at the vendor, once a second for each merchant.
+
+        Those of merchants that are not there share a line: anyone can name as many.
+        """
+        if self._codes.lines(merchant_id if is_known else ""):
             log.warning(
-                "callback.verification_code",
-                adapter=adapter.name,
-                merchant_id=merchant_id,
-                code=code,
+                "callback.verification_code", adapter=adapter, merchant_id=merchant_id, code=code
             )
-        return code is not None
 
     def _url(self, scope: Scope) -> str:
         host = next((value for name, value in scope["headers"] if name == b"host"), b"")
@@ -116,34 +127,11 @@ class CallbackRoute:
 
     def _refusal(self, adapter: str, merchant_id: str) -> Problem:
         metrics.callbacks(adapter, "unsigned").inc()
-        if self._refused.is_due():
-            calls = self._refused.count()
+        if calls := self._refused.lines():
             log.warning("callback.refused", adapter=adapter, merchant_id=merchant_id, calls=calls)
         return Problem(
             403, "unsigned", "the call is not signed as this merchant's POS signs: docs/adapters.md"
         )
-
-
-class _OnceASecond:
-    """When the log says again what anyone may cause."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._told_at = -QUIET
-
-    def is_due(self) -> bool:
-        """Whether it is said now; counts it if not."""
-        self._count += 1
-        now = time.monotonic()
-        if now - self._told_at < QUIET:
-            return False
-        self._told_at = now
-        return True
-
-    def count(self) -> int:
-        """How often it has happened since this was asked last."""
-        count, self._count = self._count, 0
-        return count
 
 
 def _names(path: str) -> tuple[str, str | None]:

@@ -48,6 +48,7 @@ PROBLEMS: Mapping[str, Codes] = {
         403: ("unsigned",),
         422: ("invalid_callback",),
     },
+    "callback_merchants": {503: ("secrets_unreadable",)},
     "callback_intake": {503: ("order_busy",)},
     "callback_writer": {503: ("database_unavailable",)},
     "in_flight": {429: ("too_many_requests",)},
@@ -335,7 +336,15 @@ OPERATIONS: Sequence[Operation] = (
             )
         },
         None,
-        ("body", "in_flight", "reading", "callbacks", "callback_intake", "callback_writer"),
+        (
+            "body",
+            "in_flight",
+            "reading",
+            "callbacks",
+            "callback_merchants",
+            "callback_intake",
+            "callback_writer",
+        ),
         parameters=(
             _in_path("adapter", "rest"),
             _in_path("merchant_id", examples.ORDER["merchant_id"]),

@@ -1,8 +1,9 @@
 """Tries callbacks again that wait for their order's id: the POS was faster than the worker's commit."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 import structlog
 
@@ -10,11 +11,13 @@ from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.ledger.callback_rules import Received
 from pos_gateway.ledger.callbacks import CallbackLedger, Waiting
 from pos_gateway.server.callback_intake import CallbackIntake
-from pos_gateway.server.callback_merchants import CallbackMerchants
+from pos_gateway.server.callback_merchants import CallbackMerchants, require_readable
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 #: Seconds between two looks, and most that are tried at once.
 EVERY, MOST = 1.0, 256
@@ -57,17 +60,31 @@ class WaitingCallbacks:
                 log.error("callback.not_tried", exc_info=error)
 
     async def retry(self) -> None:
-        """Try what is due. Raises Problem: the database is away."""
+        """Try what is due, each for itself. Raises Problem: the database is away."""
         due = await self._reading(lambda: self._ledger.due(MOST))
-        received = [await self._again(each) for each in due]
-        if received:
-            await self._intake.apply_received(received)
+        received = await asyncio.gather(*map(self._again, due), return_exceptions=True)
+        tries = [self._intake.apply_received([each]) for each in _without_errors(received)]
+        _without_errors(await asyncio.gather(*tries, return_exceptions=True))
 
     async def _again(self, one: Waiting) -> Received:
-        """As it came; its owners are those of today."""
-        merchant = await self._merchants.get(one.merchant_id)
+        """As it came; its owners are those of today. Raises Problem 503."""
         adapter = self._adapters.get(one.adapter)
-        owners = {}
-        if merchant is not None and adapter is not None and merchant.adapter == adapter.name:
+        merchant = None
+        if adapter is not None:
+            merchant = await self._merchants.get(adapter, one.merchant_id)
+        owners: Mapping[str, tuple[str, ...]] = {}
+        if adapter is not None and merchant is not None:
+            require_readable(merchant)
             owners = await self._merchants.owners(adapter, merchant, one.callback)
         return Received(one.adapter, one.merchant_id, one.callback, owners, one.since)
+
+
+def _without_errors(results: Iterable[T | BaseException]) -> list[T]:
+    """The results that are none. What has an error is due again soon."""
+    found = []
+    for each in results:
+        if not isinstance(each, BaseException):
+            found.append(each)
+        elif not isinstance(each, Problem):  # which the log has, or which a worker causes
+            log.error("callback.not_tried", exc_info=each)
+    return found

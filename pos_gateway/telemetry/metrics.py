@@ -330,8 +330,8 @@ _callbacks = Counter(
     "POSes' callbacks by what followed: applied, known, late, duplicate, unknown (no order of ours),"
     " waiting (for an order's id: it counts again later), unsent, moved, earlier (than a replay), busy (the"
     " POS sends it again), contradiction (the POS has an order that ended"
-    " otherwise: call the merchant), unused (the gateway has no use for it), invalid, or unsigned"
-    " (refused: no right signature).",
+    " otherwise: call the merchant), unused (the gateway has no use for it), invalid, unreadable"
+    " (this server lacks the key of the merchant's secrets), or unsigned (refused: no right signature).",
     ("adapter", "result"),
 )
 http_requests, http_seconds = Kept(_http_requests), Kept(_http_seconds)

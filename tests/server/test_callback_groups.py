@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
@@ -157,8 +159,9 @@ class Merchants:
     def __init__(self, *merchants: Merchant) -> None:
         self._merchants = {each.id: each for each in merchants}
 
-    async def get(self, merchant_id: str) -> Merchant | None:
-        return self._merchants.get(merchant_id)
+    async def get(self, adapter: Adapter, merchant_id: str) -> Merchant | None:
+        found = self._merchants.get(merchant_id)
+        return found if found is not None and found.adapter == adapter.name else None
 
     async def owners(self, *_: Any) -> Any:
         return {"fast-1": ("the POS",)}
@@ -180,8 +183,8 @@ async def tried_again(ledger: Ledger, merchants: Merchants) -> None:
         reading.close()
 
 
-def a_waiting(adapter: str = "rest") -> Waiting:
-    return Waiting(adapter, "fast-1", Callback("1", Kind.ACCEPTED, external_id="7"), 5.0)
+def a_waiting(adapter: str = "rest", event_id: str = "1") -> Waiting:
+    return Waiting(adapter, "fast-1", Callback(event_id, Kind.ACCEPTED, external_id="7"), 5.0)
 
 
 def test_what_is_due_is_tried_with_the_owners_of_today() -> None:
@@ -222,6 +225,32 @@ def test_one_that_waits_on_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger.result = CallbackResult.APPLIED
     asyncio.run(tried_again(ledger, Merchants(REST.merchant)))
     assert counted == ["applied"]
+
+
+def test_one_that_waits_and_cannot_be_written_holds_up_no_other() -> None:
+    ledger = Ledger()
+    ledger.waiting = [a_waiting(event_id=str(number)) for number in range(5)]
+    ledger.fails["2"] = ValueError("a bug")
+    with capture_logs() as lines:
+        asyncio.run(tried_again(ledger, Merchants(REST.merchant)))
+    assert ledger.groups[0] == ["0", "1", "2", "3", "4"], "in their order"
+    assert ledger.groups[1:] == [["0"], ["1"], ["2"], ["3"], ["4"]]
+    [line] = [each for each in lines if each["event"] == "callback.not_tried"]
+    assert line["exc_info"] is ledger.fails["2"]
+
+
+def test_one_whose_owner_cannot_be_read_holds_up_no_other() -> None:
+    ledger = Ledger()
+    ledger.waiting = [a_waiting(event_id=str(number)) for number in range(3)]
+
+    class Unreadable(Merchants):
+        async def owners(self, *asked: Any) -> Any:
+            if asked[-1].event_id == "1":
+                raise Problem(503, "secrets_unreadable", "")
+            return await super().owners()
+
+    asyncio.run(tried_again(ledger, Unreadable(REST.merchant)))
+    assert ledger.groups == [["0", "2"]]
 
 
 def test_a_database_that_is_away_ends_a_try() -> None:
