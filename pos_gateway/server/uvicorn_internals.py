@@ -122,7 +122,7 @@ class Protocol(HttpToolsProtocol):
         self._parse(memoryview(bytes(self._unparsed) + data if self._unparsed else data))
 
     def _parse(self, data: memoryview) -> None:
-        """Parse until so many requests wait that no more is read; the rest is kept till then."""
+        """Parse until ``PIPELINED`` requests wait; the rest is kept until they are answered."""
         while data and len(self.pipeline) < PIPELINED and self._refusal is None:
             self._parse_part(data[:PART])
             data = data[PART:]

@@ -1,4 +1,4 @@
-"""The merchants whose POSes call: as the database has them, at the same cost whoever calls."""
+"""The merchants whose POSes call: as the database has them, at the same cost for each caller."""
 
 import asyncio
 import hmac
