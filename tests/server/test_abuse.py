@@ -746,8 +746,8 @@ def test_thousands_of_requests_wait_on_no_connection(server: Server) -> None:
     with flat(server), Raw(server) as client:
         client.send(head(server, target=f"/v1/events?after={EVENTS}&wait=1", method="GET"))
         client.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n" * 4_000)
-        replies = client.replies()
-    assert [reply.status for reply in replies] == [200] * 4_001
+        replies = [client.reply() for _ in range(4_001)]
+    assert {reply and reply.status for reply in replies} == {200}
 
 
 def test_damaged_requests_publish_nothing_but_what_was_answered(
