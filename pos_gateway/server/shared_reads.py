@@ -10,7 +10,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 #: Least seconds from one read's beginning to the next one's.
-EVERY = 0.01
+EVERY = 0.005
 
 
 class SharedReads(Generic[K, V]):

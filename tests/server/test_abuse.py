@@ -1075,7 +1075,7 @@ def test_replies_to_batches_that_are_never_read_are_bounded_together(
     """A thousand orders of two bytes are answered with a megabyte of problems."""
     batch = posting(server, b"{}\n" * 1000, kind="application/x-ndjson", target="/v1/orders/batch")
     with ExitStack() as stack, flat(server, 2 * GROWTH):
-        for _ in range(100):
+        for _ in range(50):
             client = stack.enter_context(Raw(server))
             client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.send(batch * 2)
