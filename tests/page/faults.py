@@ -137,7 +137,7 @@ FAULTS = [
     Fault(
         "what viewers have not taken is bounded",
         "server/page/live",
-        "with self._unread.holding(len(body)):",
+        "with self._unread.holding(len(body), session.token.digest):",
         "if True:",
         "live::replies_that_are_not_read_are_bounded",
     ),

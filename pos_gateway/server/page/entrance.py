@@ -2,6 +2,7 @@
 
 import asyncio
 
+from pos_gateway.server.access import HOLDER
 from pos_gateway.server.body import Scope
 from pos_gateway.server.page.security import secret_of
 from pos_gateway.server.problems import Problem
@@ -51,6 +52,8 @@ class Entrance:
             self._sessions.touch(found)
         if found is None and secret is not None and self._tokens.problem is not None:
             raise Problem(503, "tokens_unknown", self._tokens.problem, retry_after=1)
+        if found is not None:
+            scope[HOLDER] = found.token.digest
         return found
 
     async def token(self, text: str) -> Token | None:

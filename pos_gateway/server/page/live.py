@@ -246,7 +246,7 @@ class LiveStream:
             body = b"".join(map(_written, self._live.news(topics, seen)))
             if body:
                 try:
-                    with self._unread.holding(len(body)):
+                    with self._unread.holding(len(body), session.token.digest):
                         await _send(send, body)
                 except Problem:
                     seen = before
