@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from pos_gateway.administration.refusal import Refusal
 from pos_gateway.broker.bundle import Bundle
 from pos_gateway.broker.dead_letter import DeadLetter, NotReplayable
 from pos_gateway.domain.order import CancelRequest
@@ -25,17 +26,28 @@ class Discard:
     acknowledge: Callable[[DeadLetter], None]
     operator: str
     even_open: bool
+    #: Begins the audit's details.
+    note: str = ""
 
-    def discard(self, letter: DeadLetter) -> str | None:
+    def discard(self, letter: DeadLetter) -> Refusal | None:
         """Discard a letter; returns why it was refused, or None."""
-        key = Key(letter.merchant_id or "", letter.order_id or letter.id)
-        why_not = None if self.even_open else _why_needed(letter, key, self.ledger)
+        why_not = self.why_not(letter)
         if why_not is None:
             # First: better audited and not removed than removed without an audit.
-            details = f"{letter.code}: {letter.reason}"
+            details = f"{self.note}{letter.code}: {letter.reason}"
+            key = _key(letter)
             self.ledger.note(key, operator=self.operator, what="dead.discard", details=details)
             self.acknowledge(letter)
         return why_not
+
+    def why_not(self, letter: DeadLetter) -> Refusal | None:
+        """Why ``discard`` refuses the letter now, or None."""
+        why_not = None if self.even_open else _why_needed(letter, _key(letter), self.ledger)
+        return None if why_not is None else Refusal(why_not, why_not.lstrip("0123456789 "))
+
+
+def _key(letter: DeadLetter) -> Key:
+    return Key(letter.merchant_id or "", letter.order_id or letter.id)
 
 
 def _why_needed(letter: DeadLetter, key: Key, ledger: OrderAdmin) -> str | None:
@@ -45,7 +57,7 @@ def _why_needed(letter: DeadLetter, key: Key, ledger: OrderAdmin) -> str | None:
     except NotReplayable:  # it can never end an order, and the ledger's order goes on without it
         return None
     if isinstance(content, Bundle):
-        return f"it has {content.orders} parked orders that have not ended; {_REPLAY}"
+        return f"{content.orders} parked orders in it have not ended; {_REPLAY}"
     if not isinstance(content, CancelRequest):
         return _why_open(letter, key, "order", ledger)
     of_request = Key(key.merchant_id, key.order_id, Action.CANCEL)

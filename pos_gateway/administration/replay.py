@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from pos_gateway.administration.refusal import Refusal
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import Bundle
 from pos_gateway.broker.dead_letter import TOO_LARGE, DeadLetter
@@ -60,6 +61,7 @@ class Replay:
         largest: int,
         dry_run: bool,
         clock: Clock = SYSTEM_CLOCK,
+        note: str = "",
     ) -> None:
         self._ledger = ledger
         self._clock = clock
@@ -70,15 +72,16 @@ class Replay:
         self._until = until
         self._largest = largest
         self._dry_run = dry_run
+        self._note = note
 
-    def replay(self, letter: DeadLetter) -> str | None:
-        """Replay a letter; returns why it was refused, or None."""
+    def replay(self, letter: DeadLetter) -> Refusal | None:
+        """Replay a letter, unless this is a dry run; returns why it was refused, or None."""
         try:
             plan = self._plan(letter)
             if not self._dry_run:
                 self._do(letter, plan)
         except (AdminError, OrderChanged, InvalidOrder) as error:
-            return str(error)
+            return Refusal.of(error)
         return None
 
     def _plan(self, letter: DeadLetter) -> _Plan:
@@ -89,7 +92,8 @@ class Replay:
             and wire.ATTEMPTS not in letter.headers
         ):
             raise AdminError(
-                f"it has {size} bytes; {self._largest} are allowed (POS_GATEWAY_MAX_ORDER_BYTES)"
+                f"it has {size} bytes; {self._largest} are allowed (POS_GATEWAY_MAX_ORDER_BYTES)",
+                kind="it is larger than POS_GATEWAY_MAX_ORDER_BYTES allows",
             )
         match content:
             case Order() as order:
@@ -108,7 +112,8 @@ class Replay:
         except InvalidOrder:
             placed_at = order.placed_at.isoformat()
             raise AdminError(
-                f"it was placed at {placed_at}; give it time until after that"
+                f"it was placed at {placed_at}; give it time until after that",
+                kind="it was placed after its new time",
             ) from None
 
     def _order(self, order: Order, came: Order, body: bytes) -> _Plan:
@@ -123,7 +128,8 @@ class Replay:
         if has_ended and order.expired(self._clock.now()):
             raise AdminError(
                 f"its deliver_by ({order.deliver_by.isoformat()}) is over; give it new time with "
-                "--for 30m"
+                "--for 30m",
+                kind="its deliver_by is over; give it new time with --for 30m",
             )
         body = body if order is came else wire.body_of(order.source)
         home = self._home(order.merchant_id)
@@ -136,7 +142,8 @@ class Replay:
         if until <= self._clock.now():
             raise AdminError(
                 f"it is a request to cancel an order until {until.isoformat()}, which is over; "
-                "discard it, or ask again with pos-gateway cancel"
+                "discard it, or ask again with pos-gateway cancel",
+                kind="it is a cancel request whose deliver_by is over; discard it",
             )
         row = self._ledger.one(Key(request.merchant_id, request.order_id, Action.CANCEL))
         if row is not None:
@@ -148,7 +155,7 @@ class Replay:
         return _Plan(message, Key(request.merchant_id, request.order_id))
 
     def _do(self, letter: DeadLetter, plan: _Plan) -> None:
-        what, details = "dead.replay", f"{letter.code}: {letter.reason}"
+        what, details = "dead.replay", f"{self._note}{letter.code}: {letter.reason}"
         if plan.order is not None and self._until is not None:
             details = f"deliver_by {plan.order.deliver_by.isoformat()}; {details}"
         if plan.row is not None and plan.order is not None:
@@ -212,7 +219,8 @@ def _require_asks_for_more(request: OrderStanding, until: datetime) -> None:
     if request.state in _REOPENED and until.timestamp() <= (request.deliver_by or 0.0):
         raise AdminError(
             f"it is a cancel request, has {request.state.value}, and is tried again only with "
-            f"more time than until {shown(request.deliver_by)}; give it that with --deliver-by"
+            f"more time than until {shown(request.deliver_by)}; give it that with --deliver-by",
+            kind=f"it is a cancel request, and {request.state.value}; give it more time",
         )
 
 
@@ -222,7 +230,8 @@ def _require_replayable(order: OrderStanding, *, has_new_time: bool) -> None:
     if order.is_in_doubt and order.told == Kind.IN_DOUBT:
         raise AdminError(
             "it is in doubt: ask the merchant, then pos-gateway orders resolve "
-            f"{order.order_id} --merchant {order.merchant_id} --accepted (or --not-sent)"
+            f"{order.order_id} --merchant {order.merchant_id} --accepted (or --not-sent)",
+            kind="it is in doubt: ask the merchant, then pos-gateway orders resolve",
         )
     # This letter may be its only message, and without one it would stay in doubt for ever.
     if order.is_in_doubt and has_new_time:

@@ -37,13 +37,26 @@ class Resolution:
         clock: Clock = SYSTEM_CLOCK,
         *,
         since: datetime | None = None,
+        note: str = "",
     ) -> None:
         self._ledger = ledger
         self._publisher = publisher
         self._operator = operator
         self._split = split
         self._since = since
+        self._note = note
         self._now = clock.now()
+
+    def require_possible(
+        self, order: OrderStanding, until: datetime | None, *, there: bool
+    ) -> None:
+        """Raises AdminError if the decision, ``accepted`` or ``not_sent``, would be refused now."""
+        if there:
+            _require_doubt(order)
+            return
+        _require_final_doubt(order)
+        if not _is_unwanted(order):
+            self._to_send(order, until)
 
     def accepted(self, order: OrderStanding, external_id: str | None) -> str:
         if _is_resolved(order, State.ACCEPTED):
@@ -65,13 +78,7 @@ class Resolution:
     def not_sent(self, order: OrderStanding, until: datetime | None) -> str:
         if _is_unwanted(order):
             return self._cancelled(order)
-        try:
-            order_json = self._ledger.order_json(order.key)
-        except CannotOpen as error:
-            raise AdminError(f"the order itself, which is to be sent, is {error}") from None
-        if order_json is None:
-            raise AdminError("the order itself is not kept: only a cancel request for it came")
-        to_send = Order.parse_json(order_json).until(until)
+        to_send = self._to_send(order, until)
         if _is_resolved(order, State.EXPIRED):
             if until is not None:
                 raise AdminError(
@@ -104,6 +111,15 @@ class Resolution:
             wire.submit_message(order.order_id, text, routing_key=home, headers=wire.ONE_OF_OURS)
         )
         return "was not sent, and is on the queue again"
+
+    def _to_send(self, order: OrderStanding, until: datetime | None) -> Order:
+        try:
+            order_json = self._ledger.order_json(order.key)
+        except CannotOpen as error:
+            raise AdminError(f"the order itself, which is to be sent, is {error}") from None
+        if order_json is None:
+            raise AdminError("the order itself is not kept: only a cancel request for it came")
+        return Order.parse_json(order_json).until(until)
 
     def _cancelled(self, order: OrderStanding) -> str:
         """If sent again, the order would reach the POS before its cancel request is retried."""
@@ -142,13 +158,15 @@ class Resolution:
             entry,
             operator=self._operator,
             what=f"orders.resolve.{decision}",
-            details=details,
+            details=f"{self._note}{details}",
             **also,
         )
 
     def _note_again(self, order: OrderStanding, decision: str) -> None:
         what = f"orders.resolve.{decision}"
-        self._ledger.note(order.key, operator=self._operator, what=what, details="again")
+        self._ledger.note(
+            order.key, operator=self._operator, what=what, details=f"{self._note}again"
+        )
 
     def _publish(self, message: Any) -> None:
         try:
@@ -164,12 +182,14 @@ def _require_doubt(order: OrderStanding) -> None:
     if order.is_leased:
         raise AdminError(
             f"a worker ({order.owner}) has order {order.order_id!r} of merchant "
-            f"{order.merchant_id!r} at this moment, or died with it; try again in a minute"
+            f"{order.merchant_id!r} at this moment, or died with it; try again in a minute",
+            kind="a worker has it at this moment, or died with it; try again in a minute",
         )
     if not order.is_in_doubt:
         raise AdminError(
             f"order {order.order_id!r} of merchant {order.merchant_id!r} is not in doubt: it is "
-            f"{order.state.value}"
+            f"{order.state.value}",
+            kind=f"it is not in doubt: it is {order.state.value}",
         )
 
 
@@ -182,7 +202,8 @@ def _require_final_doubt(order: OrderStanding) -> None:
             "worker that gets its message still finds out, and may send it again. Once "
             "order.in_doubt was published, ask the merchant again. If that does not come, its "
             f"message may be in orders.dead: pos-gateway dlq replay {order.order_id}. If it is not "
-            "there, have the backend submit it again: pos-gateway enqueue --again FILE"
+            "there, have the backend submit it again: pos-gateway enqueue --again FILE",
+            kind="it is not left to you yet: order.in_doubt was not published",
         )
 
 
@@ -190,6 +211,11 @@ def _is_unwanted(order: OrderStanding) -> bool:
     """Whether it has a cancel request, open or ended, or was cancelled for one here."""
     is_asked = order.cancellation is not None and not _is_resolved(order, State.NEW)
     return _is_resolved(order, State.CANCELLED) or is_asked
+
+
+def is_resolved(order: OrderStanding) -> bool:
+    """Whether the order is as a resolution has left it; the event or message may be missing."""
+    return order.reason_code == _THERE.code and not order.is_in_doubt
 
 
 def _is_resolved(order: OrderStanding, state: State) -> bool:

@@ -74,7 +74,9 @@ class DeadLetter:
         """The order, the cancel request, or the parked orders. Raises NotReplayable."""
         # A message that was too long for a worker with a lower limit may be an order.
         if _UNREAD in self.headers and self.code != TOO_LARGE:
-            raise NotReplayable(f"it is no order ({self.code}: {self.reason})")
+            raise NotReplayable(
+                f"it is no order ({self.code}: {self.reason})", kind=f"it is no order ({self.code})"
+            )
         if COMPRESSION in self.headers:
             raise NotReplayable("it is compressed, and not looked into")
         task = self.headers.get("task")
@@ -90,7 +92,9 @@ class DeadLetter:
                 return CancelRequest.parse(record, came.source)
         except InvalidOrder as error:
             wrong = "; ".join(f"{each.field}: {each.problem}" for each in error.errors)
-            raise NotReplayable(f"it is no valid order: {wrong}") from None
+            raise NotReplayable(
+                f"it is no valid order: {wrong}", kind="it is no valid order"
+            ) from None
         except (InvalidBundle, ValueError, RecursionError) as error:
             raise NotReplayable(f"it cannot be read: {type(error).__name__}") from None
         raise NotReplayable("it is no message of the gateway's")

@@ -19,7 +19,7 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.properties import tolerate_bad_properties
-from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS
+from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.domain.errors import AdminError, BrokerUnavailable
 from pos_gateway.runtime.urls import mask_url
 
@@ -30,23 +30,47 @@ WINDOW = 60_000
 _TIMEOUT = 10.0
 
 
+#: Seconds that letters may take to be back in the queue where their order does not matter.
+_SOON = 2.0
+
+
+class Incomplete(AdminError):
+    """Raised when fewer letters came than there were."""
+
+
 class DeadLetterQueue:
     """The letters, in queue order, while entered.
 
+    Args:
+        broker_url: the broker's.
+        first_window: letters that the first consumer holds at most; each further one holds twice as
+            many. For a reader that takes its time, and may end before the last letter: those it
+            leaves may change their order, and each acknowledgement waits until the broker has it.
+            None: all keep their order, and are read to the end.
+
     Raises:
         BrokerUnavailable: the broker cannot be reached, or is lost.
-        AdminError: at the end of the iteration, if fewer letters came than there were.
+        Incomplete: at the end of the iteration, if fewer letters came than there were.
     """
 
-    def __init__(self, broker_url: str) -> None:
+    def __init__(self, broker_url: str, *, first_window: int | None = None) -> None:
         self._shown = mask_url(broker_url)
-        self._connection = AnsweredConnection(broker_url, connect_timeout=CONNECT_TIMEOUT)
+        self._is_in_order = first_window is None
+        self._window = first_window
+        self._patience = _TIMEOUT if self._is_in_order else _SOON
+        self._connection = AnsweredConnection(
+            broker_url,
+            connect_timeout=CONNECT_TIMEOUT,
+            # A reader that keeps the order looks at each letter for a moment.
+            heartbeat=0 if self._is_in_order else HEARTBEAT,
+        )
+        self._alive_until = 0.0
         self._received: deque[DeadLetter] = deque()
         self._come = self._removed = 0
         #: The channels of letters, in order, and how many unacknowledged letters the last one has.
         self._channels: list[Any] = []
         self._consumer: Any = None
-        self._unacknowledged = 0
+        self._unacknowledged = self._size = 0
         #: Messages at the beginning. Later ones are ignored: an order that is replayed and fails
         #: again would otherwise be replayed without end.
         self.ready = 0
@@ -64,11 +88,11 @@ class DeadLetterQueue:
 
     def __exit__(self, *_: object) -> None:
         with suppress(*CONNECTION_ERRORS):  # a lost connection has requeued them
-            while self._channels and self._next_is_here():
+            while self._is_in_order and self._channels and self._next_is_here():
                 self._received.clear()
             for channel in self._channels:
                 channel.close()
-            until = time.monotonic() + _TIMEOUT
+            until = time.monotonic() + self._patience
             while self._count() < self.ready - self._removed and time.monotonic() < until:
                 pass  # the next command must see all of them
         self._connection.collect(socket_timeout=1)
@@ -76,21 +100,60 @@ class DeadLetterQueue:
     def __iter__(self) -> Iterator[DeadLetter]:
         try:
             while self._next_is_here():
+                self._keep_alive()
                 yield self._received.popleft()
         except CONNECTION_ERRORS as error:
             raise BrokerUnavailable(f"the broker is gone: {error}") from error
         if self._come < self.ready:
-            raise AdminError(
-                f"only {self._come} of {self.ready} letters came within {_TIMEOUT:g} s; the others "
+            raise Incomplete(
+                f"only {self._come} of {self.ready} letters came within {self._patience:g} s; the others "
                 "may be in the hands of another pos-gateway dlq: run it again"
             )
 
     def acknowledge(self, letter: DeadLetter) -> None:
-        """Remove it from the queue."""
-        letter.channel.basic_ack(letter.tag)
+        """Remove it from the queue. Raises BrokerUnavailable: it may still be there."""
+        try:
+            letter.channel.basic_ack(letter.tag)
+            if not self._is_in_order:
+                # Written to a connection that is lost it raises nothing; a reply comes after it.
+                letter.channel.queue_declare(topology.DEAD_KEY, passive=True)
+        except CONNECTION_ERRORS as error:
+            raise BrokerUnavailable(f"the broker is gone: {error}") from error
         self._removed += 1
         if letter.channel is self._channels[-1]:
             self._unacknowledged -= 1
+
+    def consumers(self) -> int:
+        """How many consumers the queue has, this one included. Raises BrokerUnavailable."""
+        try:
+            with suppress(NotFound), self._connection.channel() as channel:
+                declared = channel.queue_declare(topology.DEAD_KEY, passive=True)
+                return int(declared.consumer_count)
+        except CONNECTION_ERRORS as error:
+            raise BrokerUnavailable(f"the broker is gone: {error}") from error
+        return 0
+
+    def wait(self, seconds: float) -> None:
+        """Wait while the connection is kept alive. Raises BrokerUnavailable."""
+        until = time.monotonic() + seconds
+        try:
+            while (left := until - time.monotonic()) > 0:
+                self._keep_alive()
+                with suppress(TimeoutError):
+                    self._connection.drain_events(timeout=left)
+        except CONNECTION_ERRORS as error:
+            raise BrokerUnavailable(f"the broker is gone: {error}") from error
+
+    def _keep_alive(self) -> None:
+        """Send a heartbeat if one is due, and notice that none comes."""
+        now = time.monotonic()
+        if not self._is_in_order and now >= self._alive_until:
+            self._alive_until = now + HEARTBEAT / 4
+            with suppress(
+                TimeoutError
+            ):  # what the broker has sent meanwhile counts as its sign of life
+                self._connection.drain_events(timeout=0.001)
+            self._connection.heartbeat_check()
 
     def _receive(self, message: Any) -> None:
         self._come += 1
@@ -99,14 +162,18 @@ class DeadLetterQueue:
 
     def _next_is_here(self) -> bool:
         """Wait for the next one; False when all have come, or none comes in time."""
+        until = time.monotonic() + self._patience
         while not self._received:
             if self._come >= self.ready:
                 return False
-            if not self._channels or self._unacknowledged >= WINDOW:
+            if not self._channels or self._unacknowledged >= self._size:
                 self._consume()
             try:
-                self._connection.drain_events(timeout=_TIMEOUT)
+                # A heartbeat of the broker's ends it, too.
+                self._connection.drain_events(timeout=max(0.001, until - time.monotonic()))
             except TimeoutError:
+                return False
+            if not self._received and time.monotonic() >= until:
                 return False
         return True
 
@@ -115,6 +182,8 @@ class DeadLetterQueue:
         if self._consumer is not None:
             self._consumer.cancel()
         self._unacknowledged = 0
+        self._size = WINDOW if self._window is None else min(self._window, WINDOW)
+        self._window = self._window and 2 * self._window
         self._channels.append(self._connection.channel())
         self._consumer = self._connection.Consumer(
             [topology.dead_queue],
@@ -122,7 +191,7 @@ class DeadLetterQueue:
             accept=None,
             on_message=self._receive,
             auto_declare=False,
-            prefetch_count=min(self.ready - self._come, WINDOW),
+            prefetch_count=min(self.ready - self._come, self._size),
         )
         self._consumer.consume()
 

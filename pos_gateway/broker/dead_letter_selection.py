@@ -1,6 +1,6 @@
-"""Selects dead letters by id, reason and merchant."""
+"""Selects dead letters by id."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,23 @@ if TYPE_CHECKING:
 _NAMED = 10
 
 
+def _any(_letter: "DeadLetter") -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Letters by id, reason and merchant; None or empty matches any."""
+    """Letters with one of these ids.
 
-    ids: tuple[str, ...] = ()
-    code: str | None = None
-    merchant_id: str | None = None
+    Args:
+        ids: at least one.
+        is_meant: whether a letter is meant at all.
+        names_merchant: whether that is of named merchants' letters alone.
+    """
+
+    ids: tuple[str, ...]
+    is_meant: "Callable[[DeadLetter], bool]" = _any
+    names_merchant: bool = False
 
     def of(
         self, letters: "Iterable[DeadLetter]", limit: int | None = None
@@ -49,17 +59,13 @@ class Selection:
         Raises:
             AdminError: several merchants' letters have an id; or as ``of``.
         """
-        if self.ids and self.merchant_id is None:
+        if not self.names_merchant:
             letters = [letter for letter in letters if self._has(letter)]
             _require_one_merchant(letters)
         yield from self.of(letters, limit)
 
     def _has(self, letter: "DeadLetter") -> bool:
-        return (
-            (not self.ids or letter.id in self.ids)
-            and self.code in (None, letter.code)
-            and self.merchant_id in (None, letter.merchant_id)
-        )
+        return letter.id in self.ids and self.is_meant(letter)
 
 
 def _require_one_merchant(letters: "Iterable[DeadLetter]") -> None:

@@ -1,6 +1,7 @@
 """``pos-gateway dlq``: the queue ``orders.dead``."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from time import time
@@ -9,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pos_gateway.broker.dead_letter_selection import Selection
-from pos_gateway.cli import options, output
-from pos_gateway.cli.database import order_admin
+from pos_gateway.cli import bulk, options, output
+from pos_gateway.cli.database import database, order_admin
 from pos_gateway.cli.failure import INTERRUPTED
 from pos_gateway.cli.groups import Group
 from pos_gateway.cli.interrupt import CtrlC
@@ -19,12 +20,12 @@ from pos_gateway.domain.errors import AdminError
 from pos_gateway.runtime.clock import shown
 
 if TYPE_CHECKING:
+    from pos_gateway.administration.bulk.filter import BulkFilter
     from pos_gateway.broker.dead_letter import DeadLetter
     from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
 
 #: Headers set by the gateway or the broker.
 _KNOWN_HEADERS = {"task", "x-attempts", "x-in-doubt", "x-orders", "x-deliver-by", "x-content-type"}
-with_reason = click.option("--reason", "code", metavar="CODE", help="Only those with this reason.")
 
 
 @click.group(cls=Group)
@@ -37,31 +38,29 @@ def dlq() -> None:
 
 
 @dlq.command("list", short_help="List dead letters, and why.")
-@with_reason
-@options.of_merchant
+@bulk.filters
 @options.limit
 @options.as_json_lines
-def list_(code: str | None, merchant_id: str | None, limit: int, as_json: bool) -> None:
+def list_(limit: int, as_json: bool, **narrowed: Any) -> None:
     """List dead letters and their reasons, the oldest first. Nothing is taken from the queue.
 
     Workers may run meanwhile, but no other pos-gateway dlq.
 
     \b
     Examples:
-      pos-gateway dlq list
+      pos-gateway dlq list --since 2h --provider square
       pos-gateway dlq list --reason unknown_merchant --json | jq -r .merchant_id | sort | uniq -c
     """
     found: list[DeadLetter] = []
     count = 0
     incomplete: AdminError | None = None
-    with _dead_letters() as letters:
-        try:
-            for letter in Selection((), code, merchant_id).of(letters):
-                count += 1
-                if count <= limit:
-                    found.append(replace(letter, body=b""))
-        except AdminError as error:
-            incomplete = error
+    try:
+        for letter in _meant(narrowed):
+            count += 1
+            if count <= limit:
+                found.append(replace(letter, body=b""))
+    except AdminError as error:
+        incomplete = error
     if as_json:
         for letter in found:
             output.json_line(_summary(letter))
@@ -75,6 +74,56 @@ def list_(code: str | None, merchant_id: str | None, limit: int, as_json: bool) 
         output.notice(f"there are {count}; --limit N shows N")
     if incomplete is not None:
         raise incomplete
+
+
+@dlq.command(short_help="Count them, by reason, merchant, provider, hour.")
+@click.option(
+    "--by",
+    "names",
+    multiple=True,
+    type=click.Choice(["reason", "provider", "merchant", "hour"]),
+    default=("reason", "provider"),
+    show_default=True,
+    help="What they are counted by; repeatable.",
+)
+@bulk.filters
+@options.limit
+@options.as_json_lines
+def count(names: tuple[str, ...], limit: int, as_json: bool, **narrowed: Any) -> None:
+    """Count dead letters in groups, the largest first, each with its oldest and newest letter.
+
+    \b
+    Examples:
+      pos-gateway dlq count
+      pos-gateway dlq count --by reason --by merchant --since 1d
+      pos-gateway dlq count --by hour --reason expired --json
+    """
+    from pos_gateway.administration.bulk.groups import LetterGroups
+    from pos_gateway.merchants.providers import provider_of_each
+
+    with database() as engine:
+        groups = LetterGroups(names, provider_of_each(engine))
+    for letter in _meant(narrowed):
+        groups.add(letter)
+    found = groups.largest(limit)
+    records = [
+        {
+            **each.key,
+            "letters": each.count,
+            "oldest": shown(each.oldest),
+            "newest": shown(each.newest),
+        }
+        for each in found
+    ]
+    if as_json:
+        for record in records:
+            output.json_line(record)
+    else:
+        columns = (*names, "letters", "oldest", "newest")
+        rows = [[record[name] for name in columns] for record in records]
+        output.table([name.upper() for name in columns], rows)
+    if len(groups) > limit:
+        output.notice(f"there are {len(groups)} groups; --limit N shows N")
 
 
 @dlq.command(short_help="Show one of them.")
@@ -107,50 +156,166 @@ def show(letter_id: str, reveal: bool, as_json: bool) -> None:
 
 @dlq.command(short_help="Have orders sent after all.")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All of them.")
-@with_reason
-@options.of_merchant
+@click.option("--all", "everything", is_flag=True, help="All of them, without a question.")
+@click.option("--yes", is_flag=True, help="Replay those that the options mean, without a question.")
+@bulk.filters
 @options.limit_of_changes
 @new_deadline
+@bulk.running
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="JSON Lines: the outcome of each.")
 @options.by_operator
 def replay(
     ids: tuple[str, ...],
     everything: bool,
-    code: str | None,
-    merchant_id: str | None,
+    yes: bool,
     limit: int | None,
     moment: datetime | None,
     length: timedelta | None,
+    rate: float,
+    run_id: int | None,
     dry_run: bool,
     as_json: bool,
     operator: str,
+    **narrowed: Any,
 ) -> None:
-    """Send the orders with these IDs after all, once the cause is fixed.
+    """Send the orders with these IDs, or those that the options mean, once the cause is fixed.
 
     A failed or expired order is reopened, if it has time left or is given new time. An open one is
     put back on the queue: without time left it is only looked up, or expires. An order that the POS
     has decided on, that is in doubt and left to an operator, or that has a cancel request is
     refused. An invalid message is never replayed. Refused letters stay where they are.
-    Ctrl-C ends it after the current letter. If it is killed, run it again: an order that is queued
-    twice is sent once.
+
+    Without IDs it is a run: previewed, confirmed, at --rate letters a second. Ctrl-C ends it after
+    the current letter; stopped or killed, it is resumed where it was, and a letter that arrives
+    meanwhile is not part of it. --for counts from each letter's turn on.
 
     \b
     Examples:
-      pos-gateway dlq replay --all --reason unknown_merchant --dry-run
+      pos-gateway dlq replay --reason unknown_merchant --dry-run
+      pos-gateway dlq replay --provider square --since 2h --for 30m --rate 50
       pos-gateway dlq replay --all --reason unknown_merchant --for 30m
       pos-gateway dlq replay A-1001 A-1002
+      pos-gateway dlq replay --resume 12
 
-    Exit code: 0; 1 if anything was refused, or not all letters came; or 130 if it was broken off.
+    Exit code: 0; 1 if anything was refused, not all letters came, or the run was stopped; or 130 if
+    it was broken off with Ctrl-C.
     """
+    from pos_gateway.administration.bulk.run import BulkAction
+
+    until = deadline(moment, length)
+    if run_id is not None:
+        _require_alone(ids, narrowed, everything=everything)
+        bulk.resume(run_id, [BulkAction.REPLAY], operator=operator, as_json=as_json)
+        return
+    _require_named(ids, narrowed, everything=everything)
+    if ids:
+        _replay_by_id(
+            ids, narrowed, limit, until, dry_run=dry_run, as_json=as_json, operator=operator
+        )
+        return
+    filter_ = bulk.filter_of(**narrowed)
+    how = bulk.options_of(rate=rate, moment=moment, length=length)
+    if dry_run:
+        bulk.dry_run(BulkAction.REPLAY, filter_, how, limit=limit, as_json=as_json)
+        return
+    bulk.start(
+        BulkAction.REPLAY,
+        filter_,
+        how,
+        operator=operator,
+        limit=limit,
+        is_confirmed=everything or yes,
+        as_json=as_json,
+    )
+
+
+@dlq.command(short_help="Remove them for good.")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="All of them; needs --yes.")
+@click.option("--yes", is_flag=True, help="That they are lost for good is what you want.")
+@click.option("--open", "even_open", is_flag=True, help="Also those of orders that have not ended.")
+@bulk.filters
+@options.limit_of_changes
+@bulk.running
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines: the outcome of each.")
+@options.by_operator
+def discard(
+    ids: tuple[str, ...],
+    everything: bool,
+    yes: bool,
+    even_open: bool,
+    limit: int | None,
+    rate: float,
+    run_id: int | None,
+    dry_run: bool,
+    as_json: bool,
+    operator: str,
+    **narrowed: Any,
+) -> None:
+    """Remove the letters with these IDs, or those that the options mean, for good. The audit and
+    the order's row are kept.
+
+    The letter of an order that has not ended may be its only message: without it no event of the
+    order comes. It is refused, and stays where it is, unless --open is given.
+
+    Without IDs it is a run, as with replay: previewed, confirmed, resumed where it was.
+
+    \b
+    Examples:
+      pos-gateway dlq discard A-1001
+      pos-gateway dlq discard --reason undecodable --until 7d
+      pos-gateway dlq discard --all --reason undecodable --yes
+
+    Exit code: 0; 1 if anything was refused, not all letters came, or the run was stopped; or 130 if
+    it was broken off with Ctrl-C.
+    """
+    from pos_gateway.administration.bulk.run import BulkAction
+
+    if run_id is not None:
+        _require_alone(ids, narrowed, everything=everything)
+        bulk.resume(run_id, [BulkAction.DISCARD], operator=operator, as_json=as_json)
+        return
+    _require_named(ids, narrowed, everything=everything)
+    if ids:
+        if dry_run or as_json:
+            raise click.UsageError("--dry-run and --json are for letters that the options mean")
+        _discard_by_id(ids, narrowed, limit, operator=operator, even_open=even_open)
+        return
+    if everything and not yes and not dry_run:
+        raise click.UsageError("--all removes letters for good; say --yes too")
+    filter_ = bulk.filter_of(**narrowed)
+    how = bulk.options_of(rate=rate, even_open=even_open)
+    if dry_run:
+        bulk.dry_run(BulkAction.DISCARD, filter_, how, limit=limit, as_json=as_json)
+        return
+    bulk.start(
+        BulkAction.DISCARD,
+        filter_,
+        how,
+        operator=operator,
+        limit=limit,
+        is_confirmed=yes,
+        as_json=as_json,
+    )
+
+
+def _replay_by_id(
+    ids: tuple[str, ...],
+    narrowed: dict[str, Any],
+    limit: int | None,
+    until: datetime | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
+    operator: str,
+) -> None:
     from pos_gateway.administration.replay import Replay
     from pos_gateway.broker.publisher import Publisher
     from pos_gateway.routing.splits import in_force
     from pos_gateway.settings import Settings
 
-    _require_named(ids, everything=everything)
-    until = deadline(moment, length)
     settings = Settings.from_environment()
     would_be = "would be " if dry_run else ""
     refused = replayed = 0
@@ -167,7 +332,7 @@ def replay(
                 largest=settings.max_order_bytes,
                 dry_run=dry_run,
             )
-            selected = Selection(ids, code, merchant_id).to_change(letters, limit)
+            selected = _by_id(ids, narrowed).to_change(letters, limit)
             for letter in ctrl_c.until_pressed(selected):
                 why_not = replaying.replay(letter)
                 refused, replayed = refused + bool(why_not), replayed + (not why_not)
@@ -179,7 +344,7 @@ def replay(
                             "order_id": letter.order_id,
                             "merchant_id": letter.merchant_id,
                             "result": result,
-                            "why": why_not,
+                            "why": why_not and why_not.why,
                         }
                     )
                 elif why_not:
@@ -192,47 +357,21 @@ def replay(
         raise click.exceptions.Exit(INTERRUPTED if ctrl_c.pressed else 1)
 
 
-@dlq.command(short_help="Remove them for good.")
-@click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All of them; needs --yes.")
-@click.option("--yes", is_flag=True, help="That they are lost for good is what you want.")
-@click.option("--open", "even_open", is_flag=True, help="Also those of orders that have not ended.")
-@with_reason
-@options.of_merchant
-@options.limit_of_changes
-@options.by_operator
-def discard(
+def _discard_by_id(
     ids: tuple[str, ...],
-    everything: bool,
-    yes: bool,
-    even_open: bool,
-    code: str | None,
-    merchant_id: str | None,
+    narrowed: dict[str, Any],
     limit: int | None,
+    *,
     operator: str,
+    even_open: bool,
 ) -> None:
-    """Remove the letters with these IDs for good. The audit and the order's row are kept.
-
-    The letter of an order that has not ended may be its only message: without it no event of the
-    order comes. It is refused, and stays where it is, unless --open is given.
-
-    \b
-    Examples:
-      pos-gateway dlq discard A-1001
-      pos-gateway dlq discard --all --reason undecodable --yes
-
-    Exit code: 0; or 1 if anything was refused, or not all letters came.
-    """
     from pos_gateway.administration.discard import Discard
 
-    _require_named(ids, everything=everything)
-    if everything and not yes:
-        raise click.UsageError("--all removes letters for good; say --yes too")
     discarded = refused = 0
     try:
         with order_admin() as ledger, _dead_letters() as letters:
             discarding = Discard(ledger, letters.acknowledge, operator, even_open)
-            for letter in Selection(ids, code, merchant_id).to_change(letters, limit):
+            for letter in _by_id(ids, narrowed).to_change(letters, limit):
                 why_not = discarding.discard(letter)
                 refused, discarded = refused + bool(why_not), discarded + (not why_not)
                 if why_not:
@@ -243,6 +382,36 @@ def discard(
         raise click.exceptions.Exit(1)
 
 
+def _by_id(ids: tuple[str, ...], narrowed: dict[str, Any]) -> Selection:
+    """The letters with these ids, among those that the options mean."""
+    filter_ = bulk.filter_of(**narrowed)
+    providers = _providers(filter_)
+    return Selection(
+        ids,
+        lambda letter: filter_.has_letter(letter, providers),
+        names_merchant=bool(filter_.merchants),
+    )
+
+
+def _meant(narrowed: dict[str, Any]) -> "Iterator[DeadLetter]":
+    """The letters that the options mean, in the order of the queue."""
+    filter_ = bulk.filter_of(**narrowed)
+    providers = _providers(filter_)
+    with _dead_letters() as letters:
+        for letter in letters:
+            if filter_.has_letter(letter, providers):
+                yield letter
+
+
+def _providers(filter_: "BulkFilter") -> dict[str, str | None]:
+    from pos_gateway.merchants.providers import provider_of_each
+
+    if not filter_.providers:
+        return {}
+    with database() as engine:
+        return provider_of_each(engine)
+
+
 def _dead_letters() -> "DeadLetterQueue":
     from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
     from pos_gateway.settings import Settings
@@ -250,9 +419,19 @@ def _dead_letters() -> "DeadLetterQueue":
     return DeadLetterQueue(Settings.from_environment().broker_url)
 
 
-def _require_named(ids: tuple[str, ...], *, everything: bool) -> None:
-    if bool(ids) == everything:
+def _require_named(ids: tuple[str, ...], narrowed: dict[str, Any], *, everything: bool) -> None:
+    if ids and everything:
         raise click.UsageError("give the IDs of letters, or --all")
+    if not (ids or everything or any(narrowed.values())):
+        raise click.UsageError(
+            "give the IDs of letters, or --all, or which with --reason, --merchant, --provider, "
+            "--since, --until or --only"
+        )
+
+
+def _require_alone(ids: tuple[str, ...], narrowed: dict[str, Any], *, everything: bool) -> None:
+    if ids or everything or any(narrowed.values()):
+        raise click.UsageError("--resume goes on with the letters of its run; give no others")
 
 
 def _summary(letter: "DeadLetter") -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pos_gateway.cli import options, output
+from pos_gateway.cli import bulk, options, output
 from pos_gateway.cli.database import database, order_admin
 from pos_gateway.cli.groups import Group
 from pos_gateway.cli.moments import Length, Moment, deadline, new_deadline
@@ -142,9 +142,15 @@ def show(order_id: str, merchant_id: str | None, reveal: bool, as_json: bool) ->
         output.line((record["no_content"], ""))
 
 
-@orders.command(short_help="Decide on one in doubt.")
-@click.argument("order_id", metavar="ORDER_ID")
-@options.whose_order
+@orders.command(short_help="Decide on those in doubt.")
+@click.argument("order_id", metavar="[ORDER_ID]", required=False)
+@click.option(
+    "--merchant",
+    "merchants",
+    multiple=True,
+    metavar="ID",
+    help="Whose, if several have that id; without an id: only this merchant's, repeatable.",
+)
 @click.option("--accepted", "decision", flag_value="accepted", help="The POS has it.")
 @click.option("--not-sent", "decision", flag_value="not_sent", help="The POS does not have it.")
 @click.option("--external-id", metavar="ID", help="The POS's own id for it, with --accepted.")
@@ -154,38 +160,85 @@ def show(order_id: str, merchant_id: str | None, reveal: bool, as_json: bool) ->
     metavar="TIME",
     help="Only if nothing has happened to it since: SINCE of orders list, before the merchant was asked.",
 )
+@click.option("--all", "everything", is_flag=True, help="All that are in doubt.")
+@click.option(
+    "--reason",
+    "codes",
+    multiple=True,
+    metavar="CODE",
+    help="Only those with this reason; repeatable.",
+)
+@click.option(
+    "--provider",
+    "providers",
+    multiple=True,
+    metavar="NAME",
+    help="Only this provider's merchants'; repeatable.",
+)
+@click.option(
+    "--older-than", type=Length(), metavar="LENGTH", help="In doubt for longer than that: 1h."
+)
+@click.option("--newer-than", type=Length(), metavar="LENGTH", help="In doubt for less: 1d.")
+@options.limit_of_changes
+@click.option(
+    "--yes", is_flag=True, help="Decide on all that the options mean, without a question."
+)
+@bulk.running
+@click.option("--dry-run", is_flag=True, help="Only say which would be decided on.")
+@click.option("--json", "as_json", is_flag=True, help="JSON Lines: the outcome of each.")
 @new_deadline
 @options.by_operator
 def resolve(
-    order_id: str,
-    merchant_id: str | None,
+    order_id: str | None,
+    merchants: tuple[str, ...],
     decision: str | None,
     external_id: str | None,
     since: datetime | None,
+    everything: bool,
+    codes: tuple[str, ...],
+    providers: tuple[str, ...],
+    older_than: timedelta | None,
+    newer_than: timedelta | None,
+    limit: int | None,
+    yes: bool,
+    rate: float,
+    run_id: int | None,
+    dry_run: bool,
+    as_json: bool,
     moment: datetime | None,
     length: timedelta | None,
     operator: str,
 ) -> None:
-    """Decide on an order in doubt, after asking the merchant whether the POS has it.
+    """Decide on an order in doubt, or on those that the options mean, after asking the merchant
+    whether the POS has them.
 
     --accepted ends it, and publishes order.accepted. --not-sent has it sent again; if its
     deliver_by has passed it ends as order.expired, unless it is given a new one; if it has a cancel
     request, as order.cancelled. If the command is interrupted, run it again.
+
+    Without an ORDER_ID it is a run: previewed, confirmed, at --rate orders a second; an order to
+    which something happens after the preview is refused. Stopped or killed, it is resumed.
 
     \b
     Examples:
       pos-gateway orders resolve A-1001 --accepted --external-id K-77
       pos-gateway orders resolve A-1001 --merchant m1 --not-sent --for 30m
       pos-gateway orders resolve A-1001 --not-sent --since 2026-01-31T12:00:00Z
+      pos-gateway orders resolve --not-sent --merchant m1 --reason blind --older-than 1h
+      pos-gateway orders resolve --resume 12
 
-    Exit code: 0, or 1 if the order is not in doubt or a worker has it at this moment.
+    Exit code: 0, or 1 if an order is not in doubt or a worker has it at this moment, or a run was
+    stopped; 130 if it was broken off with Ctrl-C.
     """
-    from pos_gateway.administration.resolve import Resolution
-    from pos_gateway.broker.publisher import Publisher
-    from pos_gateway.domain.split import Split
-    from pos_gateway.routing.splits import in_force
-    from pos_gateway.settings import Settings
+    from pos_gateway.administration.bulk.run import BulkAction
 
+    narrows = any((everything, codes, providers, older_than, newer_than))
+    if run_id is not None:
+        if narrows or order_id or merchants or decision:
+            raise click.UsageError("--resume goes on with the orders of its run; give no others")
+        actions = (BulkAction.ACCEPTED, BulkAction.NOT_SENT)
+        bulk.resume(run_id, actions, operator=operator, as_json=as_json)
+        return
     if decision is None:
         raise click.UsageError("say what the merchant said: --accepted or --not-sent")
     there = decision == "accepted"
@@ -198,6 +251,55 @@ def resolve(
         raise click.UsageError(
             "--external-id has 1 to 256 characters on one line that can be printed"
         )
+    if order_id is not None:
+        if narrows or dry_run or as_json or len(merchants) > 1:
+            raise click.UsageError("with an ORDER_ID give no options for many orders")
+        merchant_id = merchants[0] if merchants else None
+        _resolve_one(
+            order_id, merchant_id, external_id, since, until, there=there, operator=operator
+        )
+        return
+    if not narrows and not merchants:
+        raise click.UsageError(
+            "give an ORDER_ID, or --all, or which with --merchant, --provider, --reason, "
+            "--older-than or --newer-than"
+        )
+    if external_id is not None or since is not None:
+        raise click.UsageError("--external-id and --since are for one order: give its ORDER_ID")
+    now = datetime.now(UTC)
+    filter_ = bulk.filter_of(
+        codes=codes,
+        merchants=merchants,
+        providers=providers,
+        since=now - newer_than if newer_than else None,
+        until=now - older_than if older_than else None,
+    )
+    action = BulkAction.ACCEPTED if there else BulkAction.NOT_SENT
+    how = bulk.options_of(rate=rate, moment=moment, length=length)
+    if dry_run:
+        bulk.dry_run(action, filter_, how, limit=limit, as_json=as_json)
+        return
+    bulk.start(
+        action, filter_, how, operator=operator, limit=limit, is_confirmed=yes, as_json=as_json
+    )
+
+
+def _resolve_one(
+    order_id: str,
+    merchant_id: str | None,
+    external_id: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    *,
+    there: bool,
+    operator: str,
+) -> None:
+    from pos_gateway.administration.resolve import Resolution
+    from pos_gateway.broker.publisher import Publisher
+    from pos_gateway.domain.split import Split
+    from pos_gateway.routing.splits import in_force
+    from pos_gateway.settings import Settings
+
     settings = Settings.from_environment()
     publisher = Publisher(settings.broker_url)
     split = Split()

@@ -23,6 +23,7 @@ COMMANDS = {
     "cancel": Lazy("pos_gateway.cli.enqueue:cancel", "Ask for an order to be cancelled."),
     "orders": Lazy("pos_gateway.cli.orders:orders", "Look orders up; decide on those in doubt."),
     "dlq": Lazy("pos_gateway.cli.dlq:dlq", "Administer dead letters."),
+    "runs": Lazy("pos_gateway.cli.runs:runs", "Bulk runs: list, stop and resume them."),
     "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),
     "canary": Lazy("pos_gateway.cli.canary:canary", "Move merchants to a canary, and back."),
     "audit": Lazy("pos_gateway.cli.audit:audit", "Say who did what, when and why."),

@@ -65,6 +65,7 @@ catalogs = Table(
 
 _with_external_id = text("external_id is not null")
 _is_waiting = text("again_at is not null")
+_is_at_work = text("state = 'running'")
 
 #: Each order's request, attempts and outcome: see ``ledger/ledger.py``.
 orders = Table(
@@ -318,4 +319,60 @@ callbacks = Table(
         sqlite_where=_is_waiting,
         postgresql_where=_is_waiting,
     ),
+)
+
+#: What operators do to many dead letters or orders in doubt: see ``administration/bulk``.
+bulk_runs = Table(
+    "bulk_runs",
+    metadata,
+    Column("id", Number, primary_key=True, autoincrement=True),
+    Column("operator", String(128), nullable=False),
+    Column("action", String(32), nullable=False),
+    # What it acts on: dead letters, or orders in doubt.
+    Column("subject", String(32), nullable=False),
+    # As JSON: which of them, and how.
+    Column("filter", Text, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("total", Integer, nullable=False),
+    Column("done", Integer, nullable=False),
+    Column("refused", Integer, nullable=False),
+    Column("gone", Integer, nullable=False),
+    # The process that runs it, and until when it does, by the database's clock.
+    Column("lease", String(64)),
+    Column("lease_until", Double),
+    # The operator who wants it to stop, and why it has stopped by itself.
+    Column("stopped_by", String(128)),
+    Column("problem", String(512)),
+    # Rows are pruned by it.
+    Column("created_at", Double, nullable=False, index=True),
+    Column("started_at", Double),
+    Column("updated_at", Double, nullable=False),
+    Column("ended_at", Double),
+    # One run at a time acts on a subject.
+    Index(
+        "bulk_runs_at_work",
+        "subject",
+        unique=True,
+        sqlite_where=_is_at_work,
+        postgresql_where=_is_at_work,
+    ),
+    sqlite_autoincrement=True,
+)
+
+#: The letters or orders of a run, as they were found for its preview.
+bulk_items = Table(
+    "bulk_items",
+    metadata,
+    Column("run", BigInteger, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    # By which it is found again: a letter's digest, an order's epoch.
+    Column("mark", String(64), nullable=False),
+    Column("letter", String(160), nullable=False),
+    Column("merchant_id", String(128)),
+    Column("order_id", String(128)),
+    Column("state", String(16), nullable=False),
+    # Why it was refused, and the same without ids and times.
+    Column("why", String(512)),
+    Column("kind", String(256)),
 )

@@ -172,7 +172,14 @@ class Unfinished(PosGatewayError):
 
 
 class AdminError(PosGatewayError):
-    """Raised when an operator's request is refused or incomplete; the message names the remedy."""
+    """Raised when an operator's request is refused or incomplete; the message names the remedy.
+
+    ``kind`` is the message without ids and times: refusals for one reason have the same.
+    """
+
+    def __init__(self, message: str, *, kind: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = message if kind is None else kind
 
 
 class OrderChanged(PosGatewayError):

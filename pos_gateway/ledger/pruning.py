@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.database.schema import audit, events, orders, pipeline
+from pos_gateway.database.schema import audit, bulk_items, bulk_runs, events, orders, pipeline
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.callbacks import prune_callbacks
 from pos_gateway.ledger.old_rows import remove_old
@@ -111,7 +111,7 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
     An order has ended once its ``deliver_by`` has passed too, and its cancel request is terminal,
     or was never answered and its ``deliver_by`` was before this moment: its message is lost. Each batch
     reads a bounded number of rows; yields how many it has emptied and removed. What the HTTP server
-    wrote of older orders and callbacks goes, too, uncounted, and what programs did in the audit.
+    wrote of older orders and callbacks goes, too, uncounted, and what programs did in the audit, and bulk runs.
 
     Raises:
         LedgerUnavailable: the database is away.
@@ -127,7 +127,7 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
             yield emptied.rowcount, removed.rowcount
     except SQLAlchemyError as error:
         raise LedgerUnavailable(str(error)) from error
-    for prune_others in (prune_submissions, prune_callbacks, _prune_audit):
+    for prune_others in (prune_submissions, prune_callbacks, _prune_audit, _prune_runs):
         for _ in prune_others(engine, before, batch):
             yield 0, 0
 
@@ -138,6 +138,19 @@ def _prune_audit(engine: Engine, before: float, batch: int) -> Iterator[int]:
     by_program = or_(what.in_(("orders.cancel", "events.reveal")), what.startswith("callback."))
     old = and_(by_program, audit.c.at < before)
     return remove_old(engine, audit, (audit.c.id,), old, audit.c.id, batch)
+
+
+def _prune_runs(engine: Engine, before: float, batch: int) -> Iterator[int]:
+    """Remove bulk runs with their items, but none that can be running."""
+    old = and_(bulk_runs.c.created_at < before, bulk_runs.c.state != "running")
+    of_old = bulk_items.c.run.in_(select(bulk_runs.c.id).where(old))
+    key = (bulk_items.c.run, bulk_items.c.number)
+    yield from remove_old(engine, bulk_items, key, of_old, bulk_items.c.run, batch)
+    # An operator may have resumed one meanwhile: it would have no items.
+    is_empty = ~exists().where(bulk_items.c.run == bulk_runs.c.id)
+    yield from remove_old(
+        engine, bulk_runs, (bulk_runs.c.id,), and_(old, is_empty), bulk_runs.c.id, batch
+    )
 
 
 def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequence[Any]]:

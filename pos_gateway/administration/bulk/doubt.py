@@ -1,0 +1,110 @@
+"""A bulk run's work on orders in doubt: one answer of their merchants for all of them."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+
+from pos_gateway.administration.bulk.run import Item, NewItem
+from pos_gateway.administration.bulk.work import Task
+from pos_gateway.administration.refusal import Refusal
+from pos_gateway.administration.resolve import Resolution, is_resolved
+from pos_gateway.domain.errors import AdminError, InvalidOrder, OrderChanged, PublishError
+from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
+from pos_gateway.ledger.states import Key, State
+
+#: The states of orders that may be in doubt: a worker may have died with one.
+_DOUBTFUL = (State.IN_DOUBT, State.CLAIMED, State.SENDING)
+_CHANGED = Refusal(
+    "something has happened to it since the preview; ask the merchant again",
+    "something has happened to it since the preview; ask the merchant again",
+)
+_UNKNOWN = Refusal("the ledger does not know it any more", "the ledger does not know it any more")
+
+
+class DoubtWork:
+    """The orders in doubt that are meant.
+
+    Args:
+        ledger: order administration.
+        is_meant: whether an order is.
+        resolving: makes a resolution by this operator, with this note for the audit.
+        connect: raises PublishError if no message can be published now.
+        there: whether the merchants have them: ``accepted`` rather than ``not_sent``.
+        until: the new deadline of an order whose turn is now.
+    """
+
+    def __init__(
+        self,
+        ledger: OrderAdmin,
+        *,
+        is_meant: Callable[[OrderStanding], bool],
+        resolving: Callable[[str, str], Resolution],
+        connect: Callable[[], None],
+        there: bool,
+        until: Callable[[datetime], datetime | None],
+    ) -> None:
+        self._ledger = ledger
+        self._is_meant = is_meant
+        self._resolving = resolving
+        self._connect = connect
+        self._there = there
+        self._until = until
+
+    def found(self) -> Iterator[NewItem]:
+        """The orders that are meant, the longest in doubt first."""
+        found = [each for each in self._ledger.orders(states=_DOUBTFUL) if each.is_in_doubt]
+        found.sort(key=lambda each: each.doubt_since or each.updated_at)
+        for order in filter(self._is_meant, found):
+            yield NewItem(
+                _mark(order),
+                order.order_id,
+                order.merchant_id,
+                order.order_id,
+                self._why_not(order),
+            )
+
+    def tasks(self, items: Sequence[Item], operator: str, note: str) -> Iterator[Task | None]:
+        """The orders of these items."""
+        if not self._there:  # before anything is written: the order must be published afterwards
+            self._connect()
+        for item in items:
+            yield Task(item, partial(self._act, item, operator, note))
+
+    def wait(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def _why_not(self, order: OrderStanding) -> Refusal | None:
+        try:
+            until = self._until(datetime.now(UTC))
+            self._resolving("", "").require_possible(order, until, there=self._there)
+        except (AdminError, InvalidOrder) as error:
+            return Refusal.of(error)
+        return None
+
+    def _act(self, item: Item, operator: str, note: str) -> Refusal | None:
+        order = self._ledger.one(Key(item.merchant_id or "", item.order_id or ""))
+        if order is None:
+            return _UNKNOWN
+        # Its decision may have been written, and its process have died before the next step.
+        is_repeated = item.has_begun and is_resolved(order)
+        if not is_repeated and _mark(order) != item.mark:
+            return _CHANGED
+        resolving = self._resolving(operator, note)
+        try:
+            if self._there:
+                resolving.accepted(order, None)
+            else:
+                until = None if is_repeated else self._until(datetime.now(UTC))
+                resolving.not_sent(order, until)
+        except (AdminError, OrderChanged, InvalidOrder) as error:
+            if isinstance(error.__cause__, PublishError):
+                raise error.__cause__ from error
+            return Refusal.of(error)
+        return None
+
+
+def _mark(order: OrderStanding) -> str:
+    """The order as it is seen: every claim, and every change, has another."""
+    return f"{order.epoch}.{order.reopened}.{order.state.value}"

@@ -1,0 +1,162 @@
+"""A bulk run's work on dead letters.
+
+A letter has no id of the broker's: it is known by a digest of its body and of what was recorded when
+it was dead-lettered. A run acts on as many letters of a digest as its preview saw, so a letter that
+arrives later, that of an order which failed again, too, is not part of it.
+
+Letters are looked at in passes. Within a pass those that are not meant stay unacknowledged, and
+return to the queue at its end; a pass is short, since RabbitMQ ends a consumer that holds a message
+for half an hour. Letters may change their order in the queue.
+"""
+
+import hashlib
+import json
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from functools import partial
+
+from pos_gateway.administration.bulk.run import Item, NewItem
+from pos_gateway.administration.bulk.work import Task
+from pos_gateway.administration.refusal import Refusal
+from pos_gateway.broker.dead_letter import DeadLetter
+from pos_gateway.broker.dead_letter_queue import DeadLetterQueue, Incomplete
+from pos_gateway.domain.errors import AdminError
+
+#: Seconds of a pass.
+PASS = 300.0
+#: Letters that the first consumer of a pass holds; each further one holds twice as many.
+FIRST_WINDOW = 250
+#: Passes in a row that see the whole queue, and none of the letters that are left, until those
+#: count as gone; and passes in a row that find none while another consumer holds letters.
+FRUITLESS, HINDERED = 2, 30
+#: Seconds between such passes.
+PAUSE = 1.0
+
+#: Acts on a letter: returns why it was refused, or None.
+Act = Callable[[DeadLetter], Refusal | None]
+
+
+class LetterWork:
+    """The letters of ``orders.dead`` that are meant.
+
+    Args:
+        broker_url: the broker's.
+        is_meant: whether a letter is.
+        judge: why a letter would be refused now, or None.
+        acting: for each pass, given its queue, the operator and the audit's note: acts on a letter.
+        clock: seconds that only rise.
+    """
+
+    def __init__(
+        self,
+        broker_url: str,
+        *,
+        is_meant: Callable[[DeadLetter], bool],
+        judge: Act,
+        acting: Callable[[DeadLetterQueue, str, str], Act],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._broker_url = broker_url
+        self._is_meant = is_meant
+        self._judge = judge
+        self._acting = acting
+        self._clock = clock
+        self._queue: DeadLetterQueue | None = None
+
+    def found(self) -> Iterator[NewItem]:
+        """The letters that are meant, in the order of the queue, which all of them keep."""
+        with DeadLetterQueue(self._broker_url) as queue:
+            for letter in queue:
+                if self._is_meant(letter):
+                    yield _item(letter, self._judge(letter))
+
+    def tasks(self, items: Sequence[Item], operator: str, note: str) -> Iterator[Task | None]:
+        """The letters of these items. Raises AdminError if another consumer keeps on holding some."""
+        wanted = _Wanted(items)
+        fruitless = hindered = 0
+        while wanted and fruitless < FRUITLESS:
+            before = len(wanted)
+            is_whole = yield from self._pass(wanted, operator, note)
+            if len(wanted) < before:
+                fruitless = hindered = 0
+                continue
+            fruitless, hindered = fruitless + is_whole, hindered + (not is_whole)
+            if hindered >= HINDERED:
+                raise AdminError(
+                    f"{len(wanted)} letters are not there to be found while another consumer of "
+                    "orders.dead has some: another pos-gateway dlq, or a foreign one"
+                )
+            until = self._clock() + PAUSE
+            while wanted and fruitless < FRUITLESS and self._clock() < until:
+                yield None
+                self.wait(PAUSE / 10)
+
+    def wait(self, seconds: float) -> None:
+        """Wait; a pass's connection is kept alive meanwhile."""
+        if self._queue is None:
+            time.sleep(seconds)
+        else:
+            self._queue.wait(seconds)
+
+    def _pass(
+        self, wanted: "_Wanted", operator: str, note: str
+    ) -> Generator[Task | None, None, bool]:
+        """The letters of one pass; returns whether it saw the whole queue."""
+        queue = DeadLetterQueue(self._broker_url, first_window=FIRST_WINDOW)
+        until = self._clock() + PASS
+        with queue:
+            self._queue = queue
+            try:
+                is_alone = queue.consumers() == 0
+                act = self._acting(queue, operator, note)
+                for letter in queue:
+                    item = wanted.take(mark_of(letter))
+                    yield None if item is None else Task(item, partial(act, letter))
+                    if not wanted or self._clock() >= until:
+                        return False
+                return is_alone and queue.consumers() <= 1
+            except Incomplete:
+                return False
+            finally:
+                self._queue = None
+
+
+class _Wanted:
+    """Items by their letters' digest."""
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        self._by_mark: dict[str, deque[Item]] = defaultdict(deque)
+        self._count = 0
+        for item in items:
+            self._by_mark[item.mark].append(item)
+            self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def take(self, mark: str) -> Item | None:
+        """The next item with this digest, which is not wanted any more; None: there is none."""
+        those = self._by_mark.get(mark)
+        if not those:
+            return None
+        self._count -= 1
+        return those.popleft()
+
+
+def mark_of(letter: DeadLetter) -> str:
+    """The letter's digest: the same however often it is delivered."""
+    known = [letter.id, letter.code, letter.reason, letter.at, str(letter.headers.get("task"))]
+    digest = hashlib.blake2b(letter.body, digest_size=16)
+    digest.update(json.dumps(known).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _item(letter: DeadLetter, refusal: Refusal | None) -> NewItem:
+    return NewItem(
+        mark_of(letter),
+        letter.id,
+        letter.merchant_id,
+        letter.order_id,
+        refusal,
+    )

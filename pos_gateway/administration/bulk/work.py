@@ -1,0 +1,40 @@
+"""The interface between a bulk run and what it acts on."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from pos_gateway.administration.bulk.run import Item, NewItem
+from pos_gateway.administration.refusal import Refusal
+
+
+class Task(NamedTuple):
+    """An item that was found, and the function that acts on it; that returns a refusal, or None.
+
+    It raises PublishError if the broker does not take a message: the item may be tried again.
+    """
+
+    item: Item
+    act: Callable[[], Refusal | None]
+
+
+class Work(Protocol):
+    """What a run acts on."""
+
+    def found(self) -> Iterator[NewItem]:
+        """The items that the filter means, each with why it would be refused now. Changes nothing."""
+        ...
+
+    def tasks(self, items: Sequence[Item], operator: str, note: str) -> Iterator[Task | None]:
+        """These items, each once, as they are found; None in between, at least every few seconds.
+
+        At the end all that can be found were. Closing it releases what it holds.
+
+        Args:
+            items: those that are left.
+            operator, note: for the audit.
+        """
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Wait between two tasks, or two ``None``."""
+        ...
