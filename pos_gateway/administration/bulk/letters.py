@@ -46,6 +46,7 @@ class LetterWork:
         judge: why a letter would be refused now, or None.
         acting: for each pass, given its queue, the operator and the audit's note: acts on a letter.
         clock: seconds that only rise.
+        queue: the class of the queue.
     """
 
     def __init__(
@@ -56,17 +57,19 @@ class LetterWork:
         judge: Act,
         acting: Callable[[DeadLetterQueue, str, str], Act],
         clock: Callable[[], float] = time.monotonic,
+        queue: type[DeadLetterQueue] = DeadLetterQueue,
     ) -> None:
         self._broker_url = broker_url
         self._is_meant = is_meant
         self._judge = judge
         self._acting = acting
         self._clock = clock
+        self._open = queue
         self._queue: DeadLetterQueue | None = None
 
     def found(self) -> Iterator[NewItem]:
         """The letters that are meant, in the order of the queue, which all of them keep."""
-        with DeadLetterQueue(self._broker_url) as queue:
+        with self._open(self._broker_url) as queue:
             for letter in queue:
                 if self._is_meant(letter):
                     yield _item(letter, self._judge(letter))
@@ -103,7 +106,7 @@ class LetterWork:
         self, wanted: "_Wanted", operator: str, note: str
     ) -> Generator[Task | None, None, bool]:
         """The letters of one pass; returns whether it saw the whole queue."""
-        queue = DeadLetterQueue(self._broker_url, first_window=FIRST_WINDOW)
+        queue = self._open(self._broker_url, first_window=FIRST_WINDOW)
         until = self._clock() + PASS
         with queue:
             self._queue = queue
@@ -128,7 +131,8 @@ class _Wanted:
     def __init__(self, items: Iterable[Item]) -> None:
         self._by_mark: dict[str, deque[Item]] = defaultdict(deque)
         self._count = 0
-        for item in items:
+        # Of equal letters those that have begun come last: one that is not there was done.
+        for item in sorted(items, key=lambda item: item.has_begun):
             self._by_mark[item.mark].append(item)
             self._count += 1
 
