@@ -37,11 +37,11 @@ durations: $(INSTALLED) servers ## Record how long each file of the tests takes,
 	$(BIN)/pytest $(AT_ONCE) --record-durations
 
 faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test` plants one a file
-	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 tests/admission/test_planted_faults.py tests/adapters/test_planted_faults.py tests/ledger/test_planted_faults.py tests/events/test_planted_faults.py tests/fleet/test_planted_faults.py tests/tokens/test_planted_faults.py tests/reports/test_planted_faults.py tests/merchants/test_planted_faults.py tests/cli/test_planted_faults.py tests/audit/test_planted_faults.py tests/broker/test_planted_faults.py tests/server/test_planted_faults.py tests/page/test_planted_faults.py tests/simulation/test_simulation.py
+	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 tests/admission/test_planted_faults.py tests/adapters/test_planted_faults.py tests/ledger/test_planted_faults.py tests/events/test_planted_faults.py tests/fleet/test_planted_faults.py tests/tokens/test_planted_faults.py tests/reports/test_planted_faults.py tests/bulk/test_planted_faults.py tests/merchants/test_planted_faults.py tests/cli/test_planted_faults.py tests/audit/test_planted_faults.py tests/broker/test_planted_faults.py tests/server/test_planted_faults.py tests/page/test_planted_faults.py tests/simulation/test_simulation.py
 
 EXAMPLES ?= 2000
 explore: $(INSTALLED) ## Have the state machines try 2,000 examples each, or EXAMPLES=; `make test` tries 40 to 600
-	EXAMPLES=$(EXAMPLES) $(BIN)/pytest $(AT_ONCE) --timeout 3600 tests/admission/test_admission_machine.py tests/ledger/test_ledger_machine.py tests/ledger/test_callbacks_machine.py tests/ledger/test_callbacks_table.py tests/events/test_pipeline_machine.py tests/fleet/test_fleet_machine.py
+	EXAMPLES=$(EXAMPLES) $(BIN)/pytest $(AT_ONCE) --timeout 3600 tests/admission/test_admission_machine.py tests/ledger/test_ledger_machine.py tests/ledger/test_callbacks_machine.py tests/ledger/test_callbacks_table.py tests/events/test_pipeline_machine.py tests/fleet/test_fleet_machine.py tests/bulk/test_bulk_machine.py
 
 check: $(INSTALLED) docs-check ## Formatting, lint, types, floors, generated documents
 	$(BIN)/ruff format --check .

@@ -170,7 +170,7 @@ def start(
 
     Exits with 1 if anything was refused or was gone, or the run was stopped; 130 after Ctrl-C.
     """
-    if not is_confirmed and not sys.stdin.isatty():
+    if not is_confirmed and not _is_asked():
         raise click.UsageError("say --yes to have it done, or --dry-run to see what would be")
     with operations() as bulk:
         run = bulk.preview(action, filter_, options, operator, limit=limit)
@@ -312,6 +312,11 @@ def _line(item: "Item | NewItem", result: str, refusal: "Refusal | None") -> dic
         "result": result,
         "why": None if refusal is None else refusal.why,
     }
+
+
+def _is_asked() -> bool:
+    """Whether there is a person to answer a question."""
+    return sys.stdin.isatty()
 
 
 def _question(run: "BulkRun") -> str:

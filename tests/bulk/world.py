@@ -136,8 +136,11 @@ class World:
         def judge(letter: DeadLetter) -> Refusal | None:
             return Refusal("no", "no") if letter.id.startswith("r") else None
 
-        queue: Any = lambda *_, **__: Queue(self, process)
-        return LetterWork("", is_meant=lambda _: True, judge=judge, acting=acting, queue=queue)
+        def queue(*_: Any, **__: Any) -> Any:
+            return Queue(self, process)
+
+        made: Any = queue
+        return LetterWork("", is_meant=lambda _: True, judge=judge, acting=acting, queue=made)
 
 
 class Process:

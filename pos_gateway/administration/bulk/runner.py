@@ -111,7 +111,7 @@ class BulkRunner:
     def _act(self, task: Task) -> None:
         while (wait := self._next_at - self._clock()) > 0:
             self._pause(min(wait, _SLICE), self._work.wait)
-        self._next_at = max(self._next_at, self._clock() - self._every) + self._every
+        self._next_at = max(self._next_at, self._clock()) + self._every
         self._require_not_stopped()
         self._step(task.item)
         refusal = task.act()

@@ -1,0 +1,143 @@
+"""Faults in bulk runs, each with the test that must find it; see ``test_planted_faults.py``.
+
+``python -m tests.bulk.faults`` tries them.
+"""
+
+from tests.planting import Fault, try_all
+
+FAULTS = [
+    Fault(
+        "a run acts on as many letters of a digest as its preview saw",
+        "administration/bulk/letters",
+        "        return those.popleft()\n",
+        "        return those[0]\n",
+        "bulk_machine::no_letter_is_lost",
+    ),
+    Fault(
+        "of equal letters those that had begun come last",
+        "administration/bulk/letters",
+        "sorted(items, key=lambda item: item.has_begun)",
+        "items",
+        "bulk_machine::no_letter_is_lost",
+        examples=2_000,
+    ),
+    Fault(
+        "letters that another consumer may hold are not gone",
+        "administration/bulk/letters",
+        "                return is_alone and queue.consumers() <= 1\n",
+        "                return True\n",
+        "bulk_machine::no_letter_is_lost",
+        examples=2_000,
+    ),
+    Fault(
+        "a letter's digest is of its body",
+        "administration/bulk/letters",
+        "hashlib.blake2b(letter.body, digest_size=16)",
+        "hashlib.blake2b(b'', digest_size=16)",
+        "digest::other_letters_have_other_digests",
+    ),
+    Fault(
+        "a letter's digest does not change when it is delivered again",
+        "administration/bulk/letters",
+        'str(letter.headers.get("task"))]',
+        "str(letter.headers)]",
+        "digest::same_however_often",
+    ),
+    Fault(
+        "an item that was acted on is recorded before those that are left are read",
+        "administration/bulk/runner",
+        "            self._step(None)  # else it is among those that are left\n",
+        "            pass\n",
+        "bulk_machine::no_letter_is_lost",
+        examples=4_000,
+    ),
+    Fault(
+        "an item has begun before it is acted on",
+        "administration/bulk/runner",
+        "        self._step(task.item)\n        refusal = task.act()\n",
+        "        refusal = task.act()\n        self._step(task.item)\n",
+        "bulk_machine::no_letter_is_lost",
+        examples=2_000,
+    ),
+    Fault(
+        "a run waits for a broker that is away for a moment",
+        "administration/bulk/runner",
+        "            if self._clock() >= self._patient_until:\n",
+        "            if True:\n",
+        "letters::goes_on_when_the_broker_is_back",
+    ),
+    Fault(
+        "no more items a second than the rate",
+        "administration/bulk/runner",
+        "        while (wait := self._next_at - self._clock()) > 0:\n",
+        "        while (wait := 0.0) > 0:\n",
+        "letters::rate_is_kept",
+    ),
+    Fault(
+        "a process whose lease was taken writes nothing",
+        "administration/bulk/store",
+        "_runs.id == claim.run.id, _runs.lease == claim.lease,",
+        "_runs.id == claim.run.id,",
+        "store::its_writes_fail",
+    ),
+    Fault(
+        "every write renews the lease",
+        "administration/bulk/store",
+        '{"lease_until": Now() + LEASE, "updated_at": Now()}',
+        '{"updated_at": Now()}',
+        "store::renews_the_lease",
+    ),
+    Fault(
+        "only what was confirmed is started",
+        "administration/bulk/store",
+        "            true() if total is None else _runs.total == total,\n",
+        "",
+        "store::other_numbers_than",
+    ),
+    Fault(
+        "an interrupted run keeps no other one waiting",
+        "administration/bulk/store",
+        "                self._stop_interrupted(connection, seen)\n",
+        "",
+        "store::keeps_no_other_waiting",
+    ),
+    Fault(
+        "nothing begins after a stop",
+        "administration/bulk/store",
+        "            if goes_on and begins is not None:\n",
+        "            if begins is not None:\n",
+        "store::heard_at_the_next_write",
+    ),
+    Fault(
+        "what had begun and is not found was done",
+        "administration/bulk/store",
+        "case((was == ItemState.BEGUN, ItemState.DONE), else_=ItemState.GONE)",
+        "case((was == ItemState.BEGUN, ItemState.GONE), else_=ItemState.GONE)",
+        "store::had_begun_was_done",
+    ),
+    Fault(
+        "the counters are those of the items",
+        "administration/bulk/store",
+        "            self._recount(connection, run_id)\n            left =",
+        "            left =",
+        "store::counted_again_at_the_end",
+    ),
+    Fault(
+        "an acknowledgement has reached the broker",
+        "broker/dead_letter_queue",
+        "            if not self._is_in_order:\n                # Written",
+        "            if False:\n                # Written",
+        "letters::goes_on_when_the_broker_is_back",
+    ),
+    Fault(
+        "runs that can be running are not pruned",
+        "ledger/pruning",
+        'bulk_runs.c.created_at < before, bulk_runs.c.state != "running")',
+        "bulk_runs.c.created_at < before)",
+        "store::none_that_runs",
+    ),
+]
+
+
+if __name__ == "__main__":
+    try_all(FAULTS, "bulk")
