@@ -41,7 +41,6 @@ BASES = {
 OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 #: Files, or folders, with what they use; the reasons are in ``docs/architecture.md``.
 ALLOWED = {
-    "transport/": "",  # urllib3's and http.client's, until it is rewritten
     "gcelery.py": "subprocess._args_from_interpreter_flags gevent_config.track_greenlet_tree",
 }
 

@@ -1,4 +1,4 @@
-"""A total time limit over a block of blocking calls.
+"""A total time limit over an exchange, and a way to cancel it.
 
 Socket timeouts cannot do this: they restart with every byte that a peer drips.
 """
@@ -7,17 +7,23 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from types import FrameType
+from typing import Any
 
 from pos_gateway.runtime.green import green
 
 
 class DeadlineExceeded(BaseException):
-    """The block's time is up.
+    """The exchange's time is up, or it was cancelled.
 
-    A BaseException, so that no ``except Exception`` of a library between here and the socket
-    takes it for one of its own errors and retries.
+    A BaseException, so that no ``except Exception`` between here and the socket takes it for an
+    error of its own and retries.
     """
+
+
+class TimeIsUp(DeadlineExceeded):
+    """A connection's time is up: that of the exchange, or its budget for connecting."""
 
 
 class CancelToken:
@@ -32,7 +38,7 @@ class CancelToken:
         self.part = part
         self.on_begin = on_begin
         self.is_over = False
-        self._interrupt: Callable[[], None] | None = None
+        self._thread: Any = None
 
     def end(self) -> None:
         """Cancel the exchange in flight, and any later one, with DeadlineExceeded.
@@ -40,8 +46,16 @@ class CancelToken:
         Called from another green thread of the same process. Outside an exchange nothing is raised.
         """
         self.is_over = True
-        if self._interrupt is not None:
-            self._interrupt()
+        thread = self._thread
+        if thread is None:
+            return
+        import gevent  # noqa: PLC0415  (only where gevent is in use)
+
+        def throw() -> None:
+            if self._thread is thread:  # the exchange may have ended meanwhile
+                thread.throw(DeadlineExceeded())
+
+        gevent.get_hub().loop.run_callback(throw)
 
     def exchange_begins(self) -> None:
         """Tell ``on_begin``, the first time."""
@@ -51,54 +65,51 @@ class CancelToken:
 
     def begin(self) -> None:
         """Let ``end`` cancel this green thread. Raises DeadlineExceeded after ``end``."""
-        import gevent  # noqa: PLC0415  (only where gevent is in use)
-
         if self.is_over:
             raise DeadlineExceeded
-        thread = gevent.getcurrent()
-
-        def throw() -> None:
-            if self._interrupt is not None:  # the exchange may have ended meanwhile
-                thread.throw(DeadlineExceeded())
-
-        self._interrupt = lambda: gevent.get_hub().loop.run_callback(throw)
+        self._thread = _current_thread()()
 
     def finish(self) -> None:
         """The exchange is over: ``end`` interrupts nothing."""
-        self._interrupt = None
+        self._thread = None
+
+
+@cache
+def _current_thread() -> Callable[[], Any]:
+    """gevent's function for the green thread that runs."""
+    from gevent import getcurrent  # noqa: PLC0415  (only where gevent is in use)
+
+    current: Callable[[], Any] = getcurrent
+    return current
 
 
 def deadline(seconds: float, cancel_token: CancelToken) -> AbstractContextManager[None]:
     """Raise DeadlineExceeded inside the block after ``seconds``, or when the token is cancelled.
 
-    Each green thread has its own. Without gevent it is the main thread's interval timer (a prefork
-    worker runs its task there); other native threads have only the socket timeouts.
+    A connection's own waits end at the deadline, so a green thread needs a token only, and a native
+    one nothing; but the main thread of a synchronous worker, which resolves names by blocking, also
+    has the interval timer.
     """
     if green():
-        return _Green(seconds, cancel_token)
+        return _Cancellable(cancel_token)
     if threading.current_thread() is threading.main_thread():
         return _alarm(seconds)
     return nullcontext()
 
 
-class _Green:
-    """A green thread's deadline. Not a generator, which is slower: every order has one."""
+class _Cancellable:
+    """A green thread's. Not a generator, which is slower: every order has one."""
 
-    __slots__ = ("_cancel_token", "_timeout")
+    __slots__ = ("_cancel_token",)
 
-    def __init__(self, seconds: float, cancel_token: CancelToken) -> None:
-        import gevent  # noqa: PLC0415  (only where gevent is in use)
-
-        self._timeout = gevent.Timeout(seconds, DeadlineExceeded())
+    def __init__(self, cancel_token: CancelToken) -> None:
         self._cancel_token = cancel_token
 
     def __enter__(self) -> None:
         self._cancel_token.begin()
-        self._timeout.start()
 
     def __exit__(self, *_: object) -> None:
         self._cancel_token.finish()
-        self._timeout.close()
 
 
 @contextmanager

@@ -5,14 +5,10 @@ afterwards, anything short of a complete valid reply leaves it in doubt. The tab
 exception class its code, and says where the rule does not decide.
 """
 
-import http.client
 import socket
 import ssl
 from enum import StrEnum
 from typing import NamedTuple
-
-import requests.exceptions
-import urllib3.exceptions
 
 from pos_gateway.transport.errors import (
     Misconfigured,
@@ -48,39 +44,14 @@ TABLE: dict[type[BaseException], FailureRow] = {
     ssl.SSLZeroReturnError: FailureRow("broken_off", _BY_PROGRESS),
     ssl.SSLSyscallError: FailureRow("broken_off", _BY_PROGRESS),
     ssl.SSLError: FailureRow("tls", FailureVerdict.HANDSHAKE),
-    urllib3.exceptions.SSLError: FailureRow("tls", FailureVerdict.HANDSHAKE),
-    requests.exceptions.SSLError: FailureRow("tls", FailureVerdict.HANDSHAKE),
     # The network
     socket.gaierror: FailureRow("dns", _BY_PROGRESS),
     socket.herror: FailureRow("dns", _BY_PROGRESS),
-    urllib3.exceptions.NameResolutionError: FailureRow("dns", _BY_PROGRESS),
     TimeoutError: FailureRow("timeout", _BY_PROGRESS),
-    urllib3.exceptions.TimeoutError: FailureRow("timeout", _BY_PROGRESS),
-    requests.exceptions.Timeout: FailureRow("timeout", _BY_PROGRESS),
     ConnectionRefusedError: FailureRow("refused", _BY_PROGRESS),
     ConnectionError: FailureRow("broken_off", _BY_PROGRESS),
-    urllib3.exceptions.NewConnectionError: FailureRow("connect", _BY_PROGRESS),
     OSError: FailureRow("network", _BY_PROGRESS),
-    # Invalid replies
-    http.client.IncompleteRead: FailureRow("cut", _BY_PROGRESS),
-    http.client.RemoteDisconnected: FailureRow("broken_off", _BY_PROGRESS),
-    http.client.HTTPException: FailureRow("invalid_reply", _BY_PROGRESS),
-    urllib3.exceptions.IncompleteRead: FailureRow("cut", _BY_PROGRESS),
-    urllib3.exceptions.HTTPError: FailureRow("invalid_reply", _BY_PROGRESS),
-    requests.exceptions.RequestException: FailureRow("invalid_reply", _BY_PROGRESS),
     ValueError: FailureRow("invalid_reply", _BY_PROGRESS),
-    # URLs and headers that cannot be sent
-    http.client.InvalidURL: FailureRow("url", _CONFIGURATION),
-    urllib3.exceptions.LocationValueError: FailureRow("url", _CONFIGURATION),
-    urllib3.exceptions.URLSchemeUnknown: FailureRow("url", _CONFIGURATION),
-    requests.exceptions.InvalidURL: FailureRow("url", _CONFIGURATION),
-    requests.exceptions.InvalidSchema: FailureRow("url", _CONFIGURATION),
-    requests.exceptions.MissingSchema: FailureRow("url", _CONFIGURATION),
-    requests.exceptions.URLRequired: FailureRow("url", _CONFIGURATION),
-    requests.exceptions.InvalidHeader: FailureRow("header", _CONFIGURATION),
-    # Our own library's state
-    http.client.ImproperConnectionState: FailureRow("network", _BY_PROGRESS),
-    urllib3.exceptions.PoolError: FailureRow("network", _BY_PROGRESS),
 }
 
 #: Alerts of a peer that rejects our certificate: with TLS 1.3 they come after the request was sent,
@@ -110,26 +81,25 @@ def row_of(kind: type[BaseException]) -> FailureRow:
 
 
 def failure(error: BaseException, *, sent: bool) -> TransportError:
-    """What an exception means, by its root cause.
+    """What an exception of an exchange means.
 
     Args:
-        error: as it came through requests and urllib3.
+        error: the socket's, TLS's, or the resolver's.
         sent: a byte of the request may have left.
     """
-    root = _root(error)
-    row = row_of(type(root))
+    row = row_of(type(error))
     if row.verdict is FailureVerdict.CONFIGURATION or (
-        row.verdict is FailureVerdict.HANDSHAKE and (not sent or _is_refusal(root))
+        row.verdict is FailureVerdict.HANDSHAKE and (not sent or _is_refusal(error))
     ):
-        return Misconfigured(row.code, root)
-    return by_progress(row.code, root, sent=sent)
+        return Misconfigured(row.code, error)
+    return by_progress(row.code, error, sent=sent)
 
 
 def bare(error: BaseException) -> BaseException:
     """The exception without tracebacks, its causes and contexts included.
 
-    urllib3's frames keep the exceptions that they raise, which keep the frames: a hundred objects
-    per failure that only the garbage collector frees, and it stops every order meanwhile.
+    A frame that keeps the exception that it raises, which keeps the frame, is freed by the garbage
+    collector alone, and that stops every order meanwhile.
     """
     left: list[BaseException | None] = [error]
     seen: set[int] = set()
@@ -154,16 +124,3 @@ def by_progress(
 def _is_refusal(error: BaseException) -> bool:
     said = getattr(error, "reason", None) or str(error)
     return any(word in said for word in _REFUSES_US) if isinstance(said, str) else False
-
-
-def _root(error: BaseException) -> BaseException:
-    """The exception inside the wrappers of requests and urllib3."""
-    reason = getattr(error, "reason", None)
-    if isinstance(reason, BaseException):
-        return _root(reason)
-    for inner in error.args:
-        if isinstance(inner, BaseException):
-            return _root(inner)
-    cause = error.__cause__
-    wrapping = isinstance(error, urllib3.exceptions.HTTPError | requests.RequestException)
-    return _root(cause) if wrapping and cause is not None else error

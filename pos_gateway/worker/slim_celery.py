@@ -6,7 +6,6 @@ import (by a custom adapter) finds them.
 """
 
 import sys
-import warnings
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -16,12 +15,10 @@ _LIBRARIES = (
     "celery.bin.celery",
     "celery.utils.debug",
     "kombu.serialization",
-    "requests",
     "structlog",
 )
 #: Modules hidden from them.
 HIDDEN = (
-    "charset_normalizer",  # requests: guesses the encoding of text that does not state it
     "msgpack",  # kombu: a message format; workers accept JSON only
     "psutil",  # celery inspect memdump
     "pygments",  # celery's commands that print Python
@@ -37,9 +34,7 @@ def load() -> Any:
     hidden: dict[str, Any] = {"click_repl": shell, **dict.fromkeys(HIDDEN)}
     sys.modules.update(hidden)
     try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Unable to find acceptable character detection")
-            command, *_ = map(import_module, _LIBRARIES)
+        command, *_ = map(import_module, _LIBRARIES)
     finally:
         for name in hidden:
             del sys.modules[name]

@@ -18,7 +18,7 @@ from typing import Any
 
 import gevent
 
-from pos_gateway.transport import connect
+from pos_gateway.transport import dial
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import TransportError
 from pos_gateway.transport.exchange import Request, Transport
@@ -32,7 +32,7 @@ def play(job: dict[str, Any]) -> dict[str, Any]:
     def once() -> str:
         try:
             if "budget" in job:
-                connect.CONNECT_BUDGET = job["budget"]
+                dial.CONNECT_BUDGET = job["budget"]
                 transport.reach(job["url"])
                 return "reached"
             cancel_token = CancelToken()

@@ -16,7 +16,8 @@ import pytest
 import trustme
 
 from pos_gateway.runtime import green
-from pos_gateway.transport.connect import HTTPPool, TrackedHTTPConnection
+from pos_gateway.transport import endpoint
+from pos_gateway.transport.connection import Connection
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import (
     ACKNOWLEDGEMENT,
@@ -24,10 +25,9 @@ from pos_gateway.transport.exchange import (
     Reply,
     Request,
     Transport,
-    _target,
 )
 from pos_gateway.transport.guard import Guard
-from pos_gateway.transport.response import _FIELD, HEAD_LIMIT
+from pos_gateway.transport.parser import HEAD_LIMIT
 from testkit.hostile.peer import Peer, Script, a_reply, answers, hangs, peer, read_request
 
 
@@ -68,25 +68,25 @@ def test_a_connection_is_reused() -> None:
     assert seen.connections == 1
 
 
+class Tapped:
+    """A socket that keeps what was written to it."""
+
+    def __init__(self, sock: object, writes: list[bytes]) -> None:
+        self._sock, self._writes = sock, writes
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._sock, name)
+
+    def send(self, data: bytes) -> int:
+        self._writes.append(bytes(data))
+        sent: int = self._sock.send(data)  # type: ignore[attr-defined]
+        return sent
+
+
 def test_head_and_body_leave_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[bytes] = []
-
-    class Listening(TrackedHTTPConnection):
-        def connect(self) -> None:
-            super().connect()
-            connected = self.sock
-
-            class Tapped:
-                def __getattr__(self, name: str) -> object:
-                    return getattr(connected, name)
-
-                def send(self, data: bytes) -> int:
-                    writes.append(bytes(data))
-                    return connected.send(data)
-
-            self.sock = Tapped()
-
-    monkeypatch.setattr(HTTPPool, "ConnectionCls", Listening)
+    tapped = lambda sock: Connection(Tapped(sock, writes))  # noqa: E731
+    monkeypatch.setattr(endpoint, "Connection", tapped)
     with peer(answers(a_reply())) as seen:
         exchange(seen)
     [write] = writes
@@ -135,45 +135,6 @@ def test_a_failed_exchange_is_freed_without_the_garbage_collector(script: Script
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-
-
-@pytest.mark.timeout(60)  # scanned again for each blank, they take half an hour
-@pytest.mark.parametrize("end", [b"\0\r\n", b"\r", b""], ids=["NUL", "CR", "cut"])
-def test_a_field_of_blanks_is_scanned_once(end: bytes) -> None:
-    """No other green thread runs meanwhile, and no deadline can end it."""
-    assert _FIELD.fullmatch(b"a:" + b" " * 1_000_000 + end) is None
-
-
-@pytest.mark.parametrize(
-    ("url", "target"),
-    [
-        ("http://h", "/"),
-        ("http://h?q=1", "/?q=1"),
-        ("http://h/orders/..", "/orders/.."),  # a valid order id
-        ("http://h/a%20b/%2e?q=%26#part", "/a%20b/.?q=%26"),
-        ("http://h/ü b?q=é <", "/%C3%BC%20b?q=%C3%A9%20%3C"),
-    ],
-)
-def test_the_request_target_is_the_urls_path_and_query(url: str, target: str) -> None:
-    assert _target(url) == target
-
-
-def test_sending_has_the_exchanges_deadline_and_not_the_connect_budget(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    timeouts: list[float | None] = []
-
-    class Listening(TrackedHTTPConnection):
-        def send(self, data: object) -> None:
-            super().send(data)
-            timeouts.append(self.sock.gettimeout())
-
-    monkeypatch.setattr(HTTPPool, "ConnectionCls", Listening)
-    transport = Transport(guard=Guard(allow_all=True))
-    with peer(answers(a_reply())) as seen:
-        exchange(seen, transport, seconds=30)
-        exchange(seen, transport, seconds=20)
-    assert timeouts == [30, 20]
 
 
 def test_reading_a_reply_of_many_chunks_yields(
@@ -299,7 +260,7 @@ def test_connections_are_never_shared_between_merchants() -> None:
 def test_the_least_recently_used_pool_is_evicted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pos_gateway.transport.exchange.POOLS", 2)
+    monkeypatch.setattr("pos_gateway.transport.exchange.ENDPOINTS", 2)
     transport = Transport(guard=Guard(allow_all=True))
     with peer(answers(a_reply())) as seen:
         connections = []

@@ -1,6 +1,5 @@
 """The table of exceptions is complete, and the rule behind it holds."""
 
-import http.client
 import inspect
 import socket
 import ssl
@@ -11,16 +10,11 @@ import gevent.exceptions
 import gevent.socket
 import gevent.ssl
 import pytest
-import requests.exceptions
-import urllib3.exceptions
 
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.failures import TABLE, failure, row_of
 
-MODULES = (
-    *(urllib3.exceptions, requests.exceptions, ssl, socket, http.client),
-    *(gevent.ssl, gevent.socket),
-)
+MODULES = (ssl, socket, gevent.ssl, gevent.socket)
 
 
 def exceptions(module: ModuleType) -> Iterator[type[Exception]]:
@@ -52,24 +46,9 @@ def test_a_request_that_may_have_been_sent_does_not_count_as_not_sent(
 ) -> None:
     error = kind.__new__(kind)
     error.args = ("it went wrong",)
-    is_urllib3s = kind is urllib3.exceptions.IncompleteRead
-    # Attributes that the message needs.
-    error.__dict__.update(partial=0 if is_urllib3s else b"", expected=0)
     after, before = failure(error, sent=True), failure(error, sent=False)
     assert isinstance(before, NotSent)
     assert isinstance(after, NoValidReply | Misconfigured)
-
-
-def test_the_exception_at_the_root_decides_however_it_is_wrapped() -> None:
-    root = ssl.SSLCertVerificationError(1, "expired")
-    wrapped = urllib3.exceptions.MaxRetryError(
-        None,
-        "/",
-        urllib3.exceptions.SSLError(root),  # type: ignore[arg-type]
-    )
-    error = failure(requests.exceptions.SSLError(wrapped), sent=False)
-    assert isinstance(error, Misconfigured)
-    assert error.code == "certificate"
 
 
 @pytest.mark.parametrize(

@@ -2,26 +2,33 @@
 
 import http.client
 import io
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pos_gateway.transport.errors import Misconfigured
-from pos_gateway.transport.head import framing, head, host
+from pos_gateway.transport.head import Head, host
 
 VALUES = st.text(st.characters(codec="latin-1", exclude_categories=["Cc"]), max_size=20)
 FIELDS = st.dictionaries(st.from_regex(r"\A[A-Za-z][A-Za-z0-9-]{0,10}\Z"), VALUES, max_size=5)
 
 
+def head(method: str, target: str, fields: Mapping[str, str], body: bytes | None = None) -> bytes:
+    built = Head(method, {}, tuple(fields), has_body=body is not None)
+    return built.filled(target, tuple(fields.values()), len(body or b""))
+
+
 @given(FIELDS)
 def test_a_head_is_parsed_as_written(fields: dict[str, str]) -> None:
-    lines = io.BytesIO(head("POST", "/orders", fields))
-    assert lines.readline() == b"POST /orders HTTP/1.1\r\n"
-    told = [
+    lines = io.BytesIO(head("GET", "/orders", fields))
+    assert lines.readline() == b"GET /orders HTTP/1.1\r\n"
+    said = [
         line.decode("latin-1").removesuffix("\r\n").split(": ", 1) for line in lines.readlines()
     ]
-    assert told == [*([name, value] for name, value in fields.items()), [""]]
+    last = {name.lower(): [name, value] for name, value in fields.items()}
+    assert said == [*last.values(), [""]]
 
 
 @given(st.text(max_size=5), st.text(max_size=5))
@@ -104,4 +111,25 @@ def test_the_host_field_is_the_librarys(name: str, port: int, scheme: str, said:
 def test_content_length_is_sent_wherever_a_body_is_expected(
     method: str, body: bytes | None, length: str | None
 ) -> None:
-    assert framing(method, body).get("Content-Length") == length
+    for fields in ({}, {"content-length": "99"}):
+        said = head(method, "/", fields, body).lower()
+        line = b"" if length is None else b"content-length: %b\r\n" % length.encode()
+        assert said.count(b"content-length") == (1 if length or fields else 0)
+        assert line in said
+
+
+def test_a_requests_own_header_replaces_one_of_every_request_whatever_its_case() -> None:
+    built = Head("GET", {"Host": "h", "Accept": "a"}, ("accept", "X", "x"), has_body=False)
+    assert built.filled("/", ("b", "1", "%s%d"), 0) == (
+        b"GET / HTTP/1.1\r\nHost: h\r\naccept: b\r\nx: %s%d\r\n\r\n"
+    )
+
+
+def test_the_same_head_serves_requests_that_differ_in_values() -> None:
+    built = Head("POST", {"Host": "100%"}, ("X%s",), has_body=True)
+    for target, value, length in (("/a", "1", 0), ("/b?c=%20", "", 70)):
+        said = built.filled(target, (value,), length).decode()
+        assert said == (
+            f"POST {target} HTTP/1.1\r\nHost: 100%\r\nX%s: {value}\r\n"
+            f"Content-Length: {length}\r\n\r\n"
+        )

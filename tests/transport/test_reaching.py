@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trustme
 
-from pos_gateway.transport import connect
+from pos_gateway.transport import dial
 from pos_gateway.transport.errors import Misconfigured, NotSent
 from pos_gateway.transport.exchange import Transport
 from pos_gateway.transport.guard import Guard
@@ -137,7 +137,7 @@ def holds(connection: socket.socket) -> None:
 def test_an_endless_handshake_ends_with_the_budget(
     monkeypatch: pytest.MonkeyPatch, script: Script
 ) -> None:
-    monkeypatch.setattr(connect, "CONNECT_BUDGET", 0.2)
+    monkeypatch.setattr(dial, "CONNECT_BUDGET", 0.2)
     with peer(script) as seen, pytest.raises(NotSent, match="handshake") as caught:
         reach(seen.port, "https")
     assert caught.value.code == "timeout"

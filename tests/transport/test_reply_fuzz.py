@@ -5,7 +5,6 @@ A few hundred are tried each time, and ``FUZZ=100000 pytest tests/transport/test
 below, which shares no code with the gateway's parser.
 """
 
-import io
 import json
 import os
 import re
@@ -13,6 +12,7 @@ import tracemalloc
 from collections.abc import Iterator
 from itertools import chain, cycle
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, event, example, given, settings
@@ -22,10 +22,12 @@ from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.transport import endpoint
+from pos_gateway.transport.connection import Connection
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, BODY_LIMIT, Reply, Request, Transport
 from pos_gateway.transport.guard import Guard
-from pos_gateway.transport.response import HEAD_LIMIT
+from pos_gateway.transport.parser import HEAD_LIMIT
 from tests.mutations import MUTATIONS, Step, mutated
 from tests.orders import an_order
 
@@ -37,43 +39,32 @@ ORDER = Order.parse(an_order("o-1", "m"))
 REQUEST = Request("POST", "http://127.0.0.1/api/orders", b"{}")
 
 
-class Wire(io.RawIOBase):
-    """A peer's bytes, in pieces of this size; then its end."""
+class FakeSocket:
+    """A connection whose peer has sent everything, in pieces of this size; then its end."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces, self._rest = pieces, b""
-        self.taken = 0
+        self._pieces = pieces
 
-    def readable(self) -> bool:
+    def receive(self) -> bytes:
+        return next(self._pieces, b"")
+
+
+class Fed(Connection):
+    """Reads what a FakeSocket has."""
+
+    def __init__(self, sock: FakeSocket) -> None:
+        self.until = self.idle_until = 0.0
+        self._source = sock
+
+    def receive(self) -> bytes:
+        return self._source.receive()
+
+    def send(self, data: bytes) -> None: ...
+    def is_reusable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        self._rest = self._rest or next(self._pieces, b"")
-        number = min(len(buffer), len(self._rest))
-        buffer[:number], self._rest = self._rest[:number], self._rest[number:]
-        self.taken += number
-        return number
-
-
-class FakeSocket:
-    """A connection whose peer has sent everything."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self.wire = Wire(pieces)
-
-    def makefile(self, *_: Any) -> io.BufferedReader:
-        return io.BufferedReader(self.wire)
-
-    def gettimeout(self) -> float:
-        return PATIENCE
-
-    def send(self, data: bytes) -> int:
-        return len(data)
-
-    def settimeout(self, timeout: float | None) -> None: ...
-    def setsockopt(self, *_: Any) -> None: ...
-    def shutdown(self, how: int) -> None: ...
-    def close(self) -> None: ...
+    def discard_unsent(self, *, discard: bool = True) -> None: ...
+    def close(self, *, is_complete: bool = False) -> None: ...
 
 
 class Line:
@@ -87,7 +78,8 @@ class Line:
     def send(self, request: Request, *pieces: Iterator[bytes]) -> Reply:
         self._sockets = [FakeSocket(each) for each in pieces]
         try:
-            return self._transport.send(request, key="m", connections=1, seconds=PATIENCE)
+            with mock.patch.object(endpoint, "Connection", Fed):
+                return self._transport.send(request, key="m", connections=1, seconds=PATIENCE)
         finally:
             self._transport.close()  # each exchange has a new connection
 

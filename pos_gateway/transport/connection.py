@@ -1,0 +1,189 @@
+"""One connection to a POS, plain or over TLS, whose operations end at one moment.
+
+The socket is the system's, without gevent's class around it, and TLS runs above it in memory
+(``ssl.SSLObject``): every byte that leaves or arrives passes here, once.
+"""
+
+import socket
+import ssl
+import struct
+import time
+from contextlib import suppress
+from typing import Any
+
+from pos_gateway.transport.deadline import TimeIsUp
+from pos_gateway.transport.waiting import READ, WRITE, is_ready, waiting_for
+
+#: Seconds that an idle connection may be reused: the default, and the most if its peer states a
+#: keep-alive. The default is less than the 5 s of Apache, Node and uvicorn: a request that meets a
+#: close is in doubt.
+IDLE, LONGEST_IDLE = 4.0, 60.0
+#: Bytes received at once. A reply about an order is a tenth of it.
+_AT_ONCE = 16 * 1024
+
+
+class Connection:
+    """Plain TCP. For one exchange at a time.
+
+    Args:
+        sock: connected, and non-blocking.
+    """
+
+    __slots__ = ("_sock", "_wait", "idle_until", "until")
+
+    def __init__(self, sock: Any) -> None:
+        self._sock = sock
+        self._wait = waiting_for(sock.fileno())
+        #: When its operations end, with TimeIsUp (``time.monotonic``).
+        self.until = 0.0
+        #: Until when it may be reused; 0: it was not left idle after a complete exchange.
+        self.idle_until = 0.0
+
+    def send(self, data: bytes) -> None:
+        """Send all of it. Raises OSError."""
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(data):
+            rest = memoryview(data)[sent:]
+            while rest:
+                if not self._wait(WRITE, self.until):
+                    raise TimeIsUp
+                with suppress(BlockingIOError):
+                    rest = rest[self._sock.send(rest) :]
+
+    def receive(self) -> bytes:
+        """What comes next; none at the peer's end. Raises OSError."""
+        while True:
+            if not self._wait(READ, self.until):
+                raise TimeIsUp
+            with suppress(BlockingIOError):
+                received: bytes = self._sock.recv(_AT_ONCE)
+                return received
+
+    def rest(self, seconds: float | None) -> None:
+        """Mark it idle. ``seconds``: how long its peer keeps it; None: not stated."""
+        kept = IDLE if seconds is None else min(seconds, LONGEST_IDLE) - 1
+        self.idle_until = time.monotonic() + kept
+
+    def is_reusable(self) -> bool:
+        """Whether an idle connection may be reused: nothing was received, not even its end.
+
+        Unsolicited bytes count as broken.
+        """
+        if time.monotonic() > self.idle_until:
+            return False
+        return not is_ready(self._sock.fileno(), READ)
+
+    def discard_unsent(self, *, discard: bool = True) -> None:
+        """Have a close reset the connection, also when this process is killed; or undo that.
+
+        Without it the kernel delivers the request for as long as the peer is there: a POS that
+        reads nothing for minutes would create the order after a look-up had not found it.
+        """
+        with suppress(OSError):
+            linger = struct.pack("ii", discard, 0)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
+    def close(self, *, is_complete: bool = False) -> None:
+        """Close it: by a reset, unless its last exchange is complete. Idempotent."""
+        if is_complete or self.idle_until:
+            self.discard_unsent(discard=False)
+        self._wait.close()
+        self._sock.close()
+
+
+class TLSConnection(Connection):
+    """TLS over TCP. A reply delimited by the connection's end needs the peer's close_notify.
+
+    Args:
+        sock: connected, and non-blocking.
+        context: which peers are trusted.
+        name: the host's, which its certificate must have.
+        session: an earlier connection's, which saves a part of the handshake.
+    """
+
+    __slots__ = ("_incoming", "_outgoing", "_tls")
+
+    def __init__(
+        self, sock: Any, context: ssl.SSLContext, name: str, session: ssl.SSLSession | None
+    ) -> None:
+        super().__init__(sock)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_hostname=name, session=session
+        )
+
+    @property
+    def session(self) -> ssl.SSLSession | None:
+        """What the next connection may resume; with TLS 1.3 only known after a reply."""
+        return self._tls.session
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the session was an earlier one, whose peer was verified then."""
+        return bool(self._tls.session_reused)
+
+    def shake_hands(self) -> None:
+        """Agree with the peer, and verify it. Raises OSError."""
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._flush()
+                self._feed()
+            except ssl.SSLError:
+                with suppress(OSError):  # the alert that says why
+                    self._sock.send(self._outgoing.read())
+                raise
+            else:
+                self._flush()
+                return
+
+    def send(self, data: bytes) -> None:
+        while True:
+            try:
+                self._tls.write(data)
+            except ssl.SSLWantReadError:  # TLS 1.2 agrees again
+                self._flush()
+                self._feed()
+            else:
+                self._flush()
+                return
+
+    def receive(self) -> bytes:
+        while True:
+            try:
+                return self._tls.read(_AT_ONCE)
+            except ssl.SSLWantReadError:
+                self._flush()
+                self._feed()
+            except ssl.SSLZeroReturnError:
+                return b""
+
+    def is_reusable(self) -> bool:
+        """As over TCP; session tickets may have come meanwhile."""
+        if time.monotonic() > self.idle_until:
+            return False
+        if not is_ready(self._sock.fileno(), READ):
+            return True
+        try:
+            self._incoming.write(self._sock.recv(_AT_ONCE))
+            self._tls.read(1)
+        except ssl.SSLWantReadError:
+            return not self._outgoing.pending and not is_ready(self._sock.fileno(), READ)
+        except OSError:
+            return False
+        return False
+
+    def _flush(self) -> None:
+        if self._outgoing.pending:
+            super().send(self._outgoing.read())
+
+    def _feed(self) -> None:
+        received = super().receive()
+        if received:
+            self._incoming.write(received)
+        else:
+            self._incoming.write_eof()

@@ -1,0 +1,213 @@
+"""One merchant's POS: its connections, each used by one exchange at a time."""
+
+import ssl
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pos_gateway.runtime import failpoints
+from pos_gateway.telemetry import stages
+from pos_gateway.transport import dial
+from pos_gateway.transport.connection import Connection, TLSConnection
+from pos_gateway.transport.deadline import TimeIsUp
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
+from pos_gateway.transport.head import Head, host
+from pos_gateway.transport.parser import Received, read_reply
+from pos_gateway.transport.progress import Progress
+
+if TYPE_CHECKING:
+    from pos_gateway.transport.exchange import Request
+
+#: Minimum seconds that ``try_out`` listens on a new connection.
+LISTEN = 0.25
+#: Seconds for which a TLS session is resumed: meanwhile its peer's certificate is not verified again.
+RESUMED = 3600.0
+#: Kinds of heads that are remembered, by the names of their headers. An adapter has three or four.
+_HEADS = 16
+#: Default headers of every request.
+_FIELDS = {
+    "User-Agent": "pos-gateway",
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+}
+
+
+class Endpoint:
+    """Connections to one host, for one merchant's requests alone.
+
+    The concurrency limit bounds a merchant's exchanges: none waits for a connection.
+
+    Args:
+        scheme: ``http`` or ``https``.
+        name: the host's name or address.
+        port: its port.
+        connections: how many idle ones to keep open.
+        context: for TLS.
+        connect: opens TCP connections.
+    """
+
+    __slots__ = (
+        *("_connect", "_connections", "_context", "_fields", "_heads", "_idle", "_is_closed"),
+        *("_name", "_port", "_session", "_session_until", "serves"),
+    )
+
+    def __init__(
+        self,
+        scheme: str,
+        name: str,
+        port: int,
+        connections: int,
+        context: ssl.SSLContext,
+        connect: dial.Dial,
+    ) -> None:
+        self._name, self._port, self._connect = name, port, connect
+        self._context = context if scheme == "https" else None
+        self._connections = connections
+        self._fields = {"Host": host(name, port, scheme), **_FIELDS}
+        self._heads: dict[tuple[str, tuple[str, ...], bool], Head] = {}
+        #: Last used last.
+        self._idle: list[Connection] = []
+        self._is_closed = False
+        self._session: ssl.SSLSession | None = None
+        self._session_until = 0.0
+        #: Scheme, host and port as written, and connections: what its owner has made it for.
+        self.serves = ("", "", 0)
+
+    @property
+    def idle(self) -> int:
+        """Idle connections."""
+        return len(self._idle)
+
+    def exchange(self, request: "Request", target: str, progress: Progress) -> Received:
+        """Send a request, and read its reply.
+
+        Head and body leave in one write: each write is a system call, and wakes the peer up.
+
+        Raises:
+            TransportError, OSError, DeadlineExceeded: ``progress`` says how far it came.
+        """
+        body = request.body
+        head = self._head(request.method, request.headers, has_body=body is not None)
+        body = body or b""
+        data = head.filled(target, (*request.headers.values(),), len(body)) + body
+        connection = self._reusable()
+        is_new = connection is None
+        if connection is None:
+            connection = self._connected(progress)
+            connection.discard_unsent()
+        try:
+            connection.until = progress.until
+            if progress.fence is not None:
+                progress.fence()
+            progress.begun = progress.sent = True
+            try:  # noqa: SIM105  (an exchange does without a context manager)
+                connection.send(data)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # the peer may have replied early
+            failpoints.reach("byte.last")
+            first = connection.receive()
+            if not first:
+                raise NoValidReply("broken_off", "closed without a reply")
+            stages.replied()
+            received = read_reply(first, connection.receive, request.method, request.expects)
+        except BaseException:  # also when a green thread is killed
+            connection.close()  # unread bytes must reach no later exchange
+            raise
+        if is_new and isinstance(connection, TLSConnection):
+            self._keep_session(connection)
+        if received.is_kept and len(self._idle) < self._connections and not self._is_closed:
+            connection.rest(received.seconds)
+            self._idle.append(connection)
+        else:
+            connection.close(is_complete=True)
+        return received
+
+    def try_out(self, progress: Progress) -> None:
+        """Connect, then listen for as long as that took: does the peer keep the connection open?
+
+        With TLS 1.3 a peer rejects our certificate after our side of the handshake has ended. Other
+        peers accept every connection and close it.
+
+        Raises:
+            NotSent: it does not.
+        """
+        began = time.monotonic()
+        connection = self._connected(progress)
+        try:
+            now = time.monotonic()
+            connection.until = now + max(LISTEN, now - began)
+            said = connection.receive()
+        except TimeIsUp:
+            return  # it waits for a request
+        finally:
+            connection.close(is_complete=True)
+        if said:
+            raise NotSent("invalid_reply", "it speaks before it is asked: that is not HTTP")
+        raise NotSent("broken_off", "it closes the connection before it is asked")
+
+    def close(self) -> None:
+        """Close the idle connections; those in use are closed after their exchange."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().close()
+
+    def _head(self, method: str, headers: Mapping[str, str], *, has_body: bool) -> Head:
+        kind = (method, (*headers,), has_body)
+        head = self._heads.get(kind)
+        if head is None:
+            head = Head(method, self._fields, kind[1], has_body=has_body)
+            if len(self._heads) >= _HEADS:
+                self._heads.clear()
+            self._heads[kind] = head
+        return head
+
+    def _reusable(self) -> Connection | None:
+        """An idle connection, as far as is known: its peer may be closing it now."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_reusable():
+                connection.idle_until = 0.0
+                return connection
+            connection.close()
+        return None
+
+    def _connected(self, progress: Progress) -> Connection:
+        began = time.perf_counter()
+        progress.begun = progress.connecting = True
+        try:
+            sock = self._connect(
+                self._name, self._port, plain=self._context is None, until=progress.until
+            )
+            if self._context is None:
+                return Connection(sock)
+            return self._secured(sock, self._context, progress)
+        finally:
+            progress.connecting = False
+            stages.connecting(time.perf_counter() - began)
+
+    def _secured(self, sock: Any, context: ssl.SSLContext, progress: Progress) -> TLSConnection:
+        now = time.monotonic()
+        session = self._session if now < self._session_until else None
+        # A zone of an IPv6 address, and the dot of the root, are not part of the certificate's name.
+        name = self._name.partition("%")[0].rstrip(".")
+        try:
+            connection = TLSConnection(sock, context, name, session)
+        except ValueError as error:  # a name that no certificate can have
+            sock.close()
+            raise Misconfigured("url", error) from None
+        try:
+            connection.until = min(progress.until, now + dial.CONNECT_BUDGET)
+            connection.shake_hands()
+        except BaseException as error:
+            connection.close()
+            self._session = None
+            if isinstance(error, TimeIsUp) and connection.until < progress.until:
+                problem = "the peer has not ended the TLS handshake in time"
+                raise NotSent("timeout", problem) from None
+            raise
+        return connection
+
+    def _keep_session(self, connection: TLSConnection) -> None:
+        if not connection.is_resumed:
+            self._session_until = time.monotonic() + RESUMED
+        self._session = connection.session

@@ -1,0 +1,309 @@
+"""One final reply to one request, parsed strictly from one buffer: an ambiguous one is an error.
+
+A reply decides about an order; an odd one decides nothing. Errors quote nothing of a reply: they are
+kept with the order, and it may hold personal data.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from pos_gateway.runtime.green import cooperatively
+from pos_gateway.transport.errors import NoValidReply
+
+#: Longest reply bodies, in bytes: an acknowledgement's (the default), and the most that a request
+#: may ask for. Reading 256 KiB of JSON takes as long as a hundred small orders.
+ACKNOWLEDGEMENT, BODY_LIMIT = 32 * 1024, 256 * 1024
+#: Longest head in bytes, interim ones included: a few hundred peers must not fill the memory.
+HEAD_LIMIT = 64 * 1024
+#: Most headers.
+_FIELDS = 100
+#: Longest chunk header or trailer line, most chunks (the last one included), and most trailer
+#: lines.
+_LONGEST, _CHUNKS, _TRAILERS = 1024, 2000, 100
+#: Chunks read before yielding to other green threads: a peer whose chunks are all there never makes
+#: this one wait.
+_YIELD_EVERY = 200
+
+_STATUS = rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*+)?"
+# Possessive: with backtracking, many blanks would take quadratic time.
+_FIELD = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t\x20-\x7e\x80-\xff]*+"
+
+
+class _Lines:
+    """The patterns of a head whose lines all end alike. One that mixes both ends is ambiguous."""
+
+    def __init__(self, end: bytes) -> None:
+        self.end, self.text = end, end.decode()
+        self.status = re.compile(_STATUS + end)
+        self.field = re.compile(_FIELD + end)
+        self.head = re.compile(_STATUS + end + rb"((?:" + _FIELD + end + rb")*+)" + end)
+
+
+_CRLF, _LF = _Lines(b"\r\n"), _Lines(b"\n")
+_whole_head = _CRLF.head.match
+_CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*+(?:;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_KEEP_ALIVE = re.compile(r"(?:^|[\s,])timeout\s*=\s*([0-9]{1,6})\b", re.IGNORECASE)
+
+#: The connection's next bytes, for which it waits; none at its end.
+Receive = Callable[[], bytes]
+
+
+class Received(NamedTuple):
+    """A complete reply. Header names in lower case; of a repeated header, the last value."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    #: Whether its connection may be used again, and for how many seconds its peer says it may.
+    is_kept: bool
+    seconds: float | None
+
+
+def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Received:
+    """The reply to a request of this method, which ends the exchange.
+
+    Args:
+        first: the first bytes after the request.
+        receive: what comes after them.
+        method: the request's: a reply to HEAD has no body, whatever its length.
+        expects: the most bytes of the body; a refusal's is never above ``ACKNOWLEDGEMENT``.
+
+    Raises:
+        NoValidReply: it is no complete valid reply, or one that two readers may read differently.
+    """
+    head, end = _whole_head(first), _CRLF.text
+    data: bytes | bytearray = first
+    if head is None or head[2] == b"100" or head.end() > HEAD_LIMIT:
+        head, end, data = _slowly(first, receive)
+    status, minor, at = int(head[2]), head[1], head.end()
+    if status < 200:
+        raise _invalid(f"an interim response, {status}, instead of a final one")
+    headers, repeated = _fields(head[3], end)
+    if status >= 400:  # a refusal has no order in it, and no page of orders
+        expects = min(expects, ACKNOWLEDGEMENT)
+
+    length = headers.get("content-length")
+    encoding = headers.get("transfer-encoding")
+    if repeated:
+        _check_repeated(repeated)
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise NoValidReply("encoding", "the reply is encoded although identity was asked for")
+    if length is not None and not _LENGTH.fullmatch(length):
+        raise _invalid("not one length of the body")
+    if encoding is not None and (
+        length is not None or encoding.lower() != "chunked" or status == 204
+    ):
+        raise _invalid("not one encoding of the body")
+
+    is_kept = _stays_open(minor, headers, repeated)
+    if status in (204, 304) or method == "HEAD":
+        # A 204 that announces a body would have it read as the next reply.
+        is_kept = is_kept and len(data) == at and not (status == 204 and int(length or 0))
+        body = b""
+    elif encoding is not None:
+        body, left = _unchunked(data[at:], receive, expects)
+        is_kept = is_kept and not left and minor != b"0"
+    elif length is not None:
+        body, left = _sized(data[at:], receive, int(length), expects)
+        is_kept = is_kept and not left
+    else:
+        body, is_kept = _to_the_end(data[at:], receive, expects), False
+    return Received(status, headers, body, is_kept, _kept(headers) if is_kept else None)
+
+
+def _slowly(first: bytes, receive: Receive) -> tuple[re.Match[bytes], str, bytearray]:
+    """The head of a reply that did not come in one piece, or after interim ones.
+
+    Each line is checked as soon as it is complete: a peer that is no POS is given up at once.
+    """
+    data, start = bytearray(first), 0
+    while True:
+        lines, checked = None, start
+        while True:
+            line_end = data.find(b"\n", checked) + 1
+            if max(line_end, 0 if line_end else len(data)) > HEAD_LIMIT:
+                raise _invalid(f"the head is longer than {HEAD_LIMIT} bytes")
+            if not line_end:
+                data += _more(data, start, receive)
+                continue
+            line = bytes(data[checked:line_end])
+            checked = line_end
+            if lines is None:
+                lines = _CRLF if line.endswith(b"\r\n") else _LF
+                if not lines.status.fullmatch(line):
+                    raise _invalid("the head is not HTTP")
+            elif line == lines.end:
+                break
+            elif not lines.field.fullmatch(line):
+                raise _invalid("the head is not HTTP")
+        head = lines.head.match(data, start)
+        if head is None or head.end() != checked:  # a bug of ours: its lines were checked
+            raise _invalid("the head is not HTTP")
+        if head[2] != b"100":
+            return head, lines.text, data
+        _fields(head[3], lines.text)
+        start = checked  # an interim reply: unsolicited, and without meaning
+
+
+def _more(data: bytearray, start: int, receive: Receive) -> bytes:
+    more = receive()
+    if not more:
+        if len(data) == start:
+            raise NoValidReply("broken_off", "closed without a reply")
+        raise NoValidReply("cut", "the head ends too early")
+    return more
+
+
+def _fields(text: bytes, end: str) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The headers, and all values of the repeated ones. Python's are the e-mail parser's: slow."""
+    headers: dict[str, str] = {}
+    repeated: dict[str, list[str]] = {}
+    lines = text.decode("latin-1").split(end)
+    if len(lines) > _FIELDS + 1:
+        raise _invalid(f"more than {_FIELDS} fields")
+    del lines[-1]
+    for line in lines:
+        name, _, value = line.partition(":")
+        name, value = name.lower(), value.strip(" \t")
+        if name in headers:
+            repeated.setdefault(name, [headers[name]]).append(value)
+        headers[name] = value
+    return headers, repeated
+
+
+def _check_repeated(repeated: Mapping[str, list[str]]) -> None:
+    if "content-length" in repeated:
+        raise _invalid("not one length of the body")
+    if "transfer-encoding" in repeated:
+        raise _invalid("not one encoding of the body")
+    if any(value.lower() != "identity" for value in repeated.get("content-encoding", ())):
+        raise NoValidReply("encoding", "the reply is encoded although identity was asked for")
+
+
+def _stays_open(
+    minor: bytes, headers: Mapping[str, str], repeated: Mapping[str, list[str]]
+) -> bool:
+    """Whether the peer keeps the connection for another exchange."""
+    said = headers.get("connection", "")
+    if "connection" in repeated:
+        said = ",".join(repeated["connection"])
+    if minor != b"0":
+        return not said or "close" not in said.lower()
+    return "keep-alive" in headers or "keep-alive" in said.lower()
+
+
+def _kept(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the peer says it keeps an idle connection."""
+    text = headers.get("keep-alive")
+    said = _KEEP_ALIVE.search(text) if text else None
+    return float(said[1]) if said else None
+
+
+def _sized(data: bytes | bytearray, receive: Receive, length: int, most: int) -> tuple[bytes, bool]:
+    """A body of this length, and whether anything follows it."""
+    if length > most:
+        raise _too_long(most)
+    if len(data) >= length:
+        return bytes(data[:length]), len(data) > length
+    body = bytearray(data)
+    while len(body) < length:
+        more = receive()
+        if not more:
+            raise NoValidReply("cut", f"the reply ends {length - len(body)} bytes too early")
+        body += more
+    return bytes(body[:length]), len(body) > length
+
+
+def _to_the_end(data: bytes | bytearray, receive: Receive, most: int) -> bytes:
+    """A body that ends with its connection."""
+    body = bytearray(data)
+    while len(body) <= most:
+        more = receive()
+        if not more:
+            return bytes(body)
+        body += more
+    raise _too_long(most)
+
+
+def _unchunked(data: bytes | bytearray, receive: Receive, most: int) -> tuple[bytes, bool]:
+    """A body in chunks, and whether anything follows it."""
+    coming = _Coming(data, receive)
+    body = bytearray()
+    for _ in cooperatively(range(_CHUNKS), _YIELD_EVERY):
+        size = int(coming.line(_CHUNK, "a chunk without a size")[1], 16)
+        if not size:
+            coming.trailer()
+            return bytes(body), coming.has_more
+        if len(body) + size > most:
+            raise _too_long(most)
+        coming.take(size, body)
+        if coming.exactly(2) != b"\r\n":
+            raise _invalid("a chunk is longer than it says")
+    raise _invalid(f"more than {_CHUNKS} chunks")
+
+
+class _Coming:
+    """The bytes of a body in chunks, as they come."""
+
+    __slots__ = ("_at", "_data", "_receive")
+
+    def __init__(self, data: bytes | bytearray, receive: Receive) -> None:
+        self._data, self._at, self._receive = bytes(data), 0, receive
+
+    @property
+    def has_more(self) -> bool:
+        return self._at < len(self._data)
+
+    def line(self, pattern: re.Pattern[bytes], problem: str) -> re.Match[bytes]:
+        """The next line, which must match."""
+        while True:
+            found = pattern.match(self._data, self._at)
+            if found is not None and found.end() - self._at <= _LONGEST:
+                self._at = found.end()
+                return found
+            if self._data.find(b"\n", self._at) >= 0 or len(self._data) - self._at >= _LONGEST:
+                raise _invalid(problem)
+            self._more()
+
+    def take(self, size: int, into: bytearray) -> None:
+        """The next bytes, as they come."""
+        while size:
+            if not self.has_more:
+                self._more()
+            part = self._data[self._at : self._at + size]
+            into += part
+            self._at += len(part)
+            size -= len(part)
+
+    def exactly(self, size: int) -> bytes:
+        """The next bytes."""
+        while len(self._data) - self._at < size:
+            self._more()
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def trailer(self) -> None:
+        """Discard the lines behind the last chunk."""
+        for _ in range(_TRAILERS):
+            if self.line(_TRAILER, "a trailer that is no field")[0] == b"\r\n":
+                return
+        raise _invalid("a trailer without end")
+
+    def _more(self) -> None:
+        more = self._receive()
+        if not more:
+            raise NoValidReply("cut", "the reply ends within its chunks")
+        self._data, self._at = self._data[self._at :] + more, 0
+
+
+_TRAILER = re.compile(rb"(?:" + _FIELD + rb")?\r\n")
+
+
+def _invalid(problem: str) -> NoValidReply:
+    return NoValidReply("invalid_reply", problem)
+
+
+def _too_long(most: int) -> NoValidReply:
+    return NoValidReply("reply_too_long", f"the reply is longer than {most} bytes")
