@@ -166,7 +166,7 @@ atexit.register(tell)
         with lab.worker(
             *flags,
             as_typed=True,
-            environment={"PYTHONPATH": str(tmp_path)},
+            environment={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
             ca_file=tmp_path / "ca.pem",
         ) as worker:
             told = by_type(lab.events(20))
