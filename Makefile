@@ -37,7 +37,7 @@ durations: $(INSTALLED) servers ## Record how long each file of the tests takes,
 	$(BIN)/pytest $(AT_ONCE) --record-durations
 
 faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test` plants one a file
-	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 tests/admission/test_planted_faults.py tests/adapters/test_planted_faults.py tests/ledger/test_planted_faults.py tests/events/test_planted_faults.py tests/fleet/test_planted_faults.py tests/tokens/test_planted_faults.py tests/reports/test_planted_faults.py tests/bulk/test_planted_faults.py tests/merchants/test_planted_faults.py tests/cli/test_planted_faults.py tests/audit/test_planted_faults.py tests/broker/test_planted_faults.py tests/server/test_planted_faults.py tests/page/test_planted_faults.py tests/simulation/test_simulation.py
+	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 $(wildcard tests/*/test_planted_faults.py) tests/simulation/test_simulation.py
 
 EXAMPLES ?= 2000
 explore: $(INSTALLED) ## Have the state machines try 2,000 examples each, or EXAMPLES=; `make test` tries 40 to 600

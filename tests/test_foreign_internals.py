@@ -35,7 +35,12 @@ BASES = {
     *("celery.Task", "celery.bootsteps.StartStopStep"),
     *("click.Choice", "click.ClickException", "click.Group", "click.ParamType"),
     *("prometheus_client.registry.Collector", "psycopg.Connection", "pydantic.BaseModel"),
-    *("rich.progress.Progress", "sqlalchemy.sql.expression.ColumnElement"),
+    *(
+        "requests.Session",
+        "requests.adapters.BaseAdapter",
+        "rich.progress.Progress",
+        "sqlalchemy.sql.expression.ColumnElement",
+    ),
 }
 #: Names of a NamedTuple, which Python documents.
 OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}

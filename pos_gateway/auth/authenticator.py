@@ -12,7 +12,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.transport.errors import NotSent
-from pos_gateway.transport.exchange import Reply, Request, Send, Transport
+from pos_gateway.transport.exchange import Exchange, Reply, Request, Transport
 
 #: Deadline of a token request, in seconds.
 TOKEN_TIMEOUT = 10.0
@@ -38,7 +38,7 @@ class Authenticator:
         self._clock = clock
         self._tokens = PosTokens(self._fetch, clock, tokens)
 
-    def sending(self, merchant: Merchant, send: Send, left: Callable[[], float]) -> Send:
+    def sending(self, merchant: Merchant, send: Exchange, left: Callable[[], float]) -> Exchange:
         """The same ``send``, with the merchant's credentials on every request.
 
         Args:
@@ -75,7 +75,7 @@ class Authenticator:
         tokens = self._tokens.known(auth) if isinstance(auth, Client) else ()
         return redacted(outcome, (*auth.secrets, *tokens))
 
-    def _with_token(self, auth: Client, send: Send, left: Callable[[], float]) -> Send:
+    def _with_token(self, auth: Client, send: Exchange, left: Callable[[], float]) -> Exchange:
         def once(request: Request) -> tuple[Reply, str]:
             token = self._tokens.get(auth, left())
             return send(_with(request, {"Authorization": f"Bearer {token}"})), token

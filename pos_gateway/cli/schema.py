@@ -211,10 +211,13 @@ The gateway's own words beside those:
 | `local` | this machine has no descriptors, ports or memory left; the merchant is not blamed | `retry` |
 | `security` | an address that is not public, a port that a POS may not have, plain HTTP | `failed` |
 | `url` | no URL that can be called | `failed` |
+| `header` | a header that cannot be sent as it is | `failed` |
+| `body` | a request's body of more than 16 MiB, of an adapter built on requests | `failed` |
 | `token` | no access token: the endpoint fails, or has refused the client for less than a minute, or is not asked again yet | `retry` |
 | `token` | the endpoint has just refused the client, a minute or more after the first refusal in a row | `failed` |
 | `timeout` | the deadline over the whole exchange passed | `retry` before the first byte left, `in_doubt` after |
 | `cut_short` | ended early, since others needed its slot | the same |
+| `invalid_reply` | no HTTP, or a reply that two readers may read differently | `in_doubt` |
 | `cut` | the reply ends too early | `in_doubt` |
 | `reply_too_long` | a body of more than the request expects: 32 KiB for an acknowledgement and for whatever has a status of 400 or more, 256 KiB at most | `in_doubt` |
 | `encoding` | a compressed reply, though `identity` was asked for | `in_doubt` |

@@ -189,7 +189,7 @@ class Caller:
             cancel_token.exchange_begins()  # what it writes and waits for first is not the POS's
             return authenticated(request)
 
-        return begin
+        return Send(begin)
 
     def _pause(self, merchant: Merchant) -> None:
         """Pause a merchant whose POS says it is gone, so that no order fails there meanwhile.

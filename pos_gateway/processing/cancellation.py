@@ -247,7 +247,7 @@ class Cancellation:
             wait = unsettled_for(claim.history, self._caller.time_limit(merchant), adapter)
             # While an earlier request may be at work, another one would only renew the doubt.
             if not late and not (wait > 0 and can_look_up):
-                outcome = adapter.cancel(order, merchant, partial(self._sending, claim, send))
+                outcome = adapter.cancel(order, merchant, Send(partial(self._sending, claim, send)))
                 is_refused = outcome.kind is Kind.REJECTED and not _never_there(outcome)
                 if not is_refused or not claim.history.in_doubt:
                     return outcome

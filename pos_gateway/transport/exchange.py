@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from pos_gateway.runtime import tls
 from pos_gateway.transport import dial
@@ -20,7 +20,19 @@ from pos_gateway.transport.progress import Progress
 from pos_gateway.transport.resolver import Resolver
 from pos_gateway.transport.url import host_and_port, located
 
-__all__ = ["ACKNOWLEDGEMENT", "BODY_LIMIT", "Connections", "Reply", "Request", "Send", "Transport"]
+if TYPE_CHECKING:
+    from pos_gateway.transport.session import PosSession
+
+__all__ = [
+    "ACKNOWLEDGEMENT",
+    "BODY_LIMIT",
+    "Connections",
+    "Exchange",
+    "Reply",
+    "Request",
+    "Send",
+    "Transport",
+]
 
 #: Merchants' endpoints whose connections are kept, least recently used out first.
 ENDPOINTS = 2048
@@ -76,8 +88,35 @@ class ClientIdentity(Protocol):
     def chain(self) -> str | None: ...
 
 
-#: What an adapter calls its merchant's POS with. Raises TransportError.
-Send = Callable[[Request], Reply]
+#: Exchanges a request for a reply. Raises TransportError.
+Exchange = Callable[[Request], Reply]
+
+
+class Send:
+    """What an adapter calls its merchant's POS with.
+
+    Args:
+        exchange: sends the request.
+    """
+
+    __slots__ = ("_exchange",)
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+
+    def __call__(self, request: Request) -> Reply:
+        """The reply. Raises TransportError."""
+        return self._exchange(request)
+
+    def session(self, *, expects: int = ACKNOWLEDGEMENT) -> "PosSession":
+        """A ``requests.Session`` whose requests go this way, for code that is built on requests.
+
+        Args:
+            expects: maximum bytes of a reply's body.
+        """
+        from pos_gateway.transport.session import PosSession  # noqa: PLC0415  (where it is used)
+
+        return PosSession(self, expects)
 
 
 class Transport:

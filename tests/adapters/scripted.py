@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from pos_gateway.transport.exchange import Reply, Request
+from pos_gateway.transport.exchange import Reply, Request, Send
 
 
-class Scripted:
+class Scripted(Send):
     """Answers from a list, and keeps the requests."""
 
     def __init__(self, *replies: Reply) -> None:

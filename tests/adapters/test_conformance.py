@@ -25,15 +25,15 @@ from pos_gateway.transport.exchange import (
 from pos_gateway.transport.guard import Guard
 from testkit.hostile.peer import a_reply, peer, read_request
 from tests.adapters.scripted import Scripted, reply
-from tests.adapters.vendors import VENDORS, Vendor, body, guid, known_as, order_of
+from tests.adapters.vendors import EXAMPLES, VENDORS, Vendor, body, guid, known_as, order_of
 from tests.orders import an_order
 
 ORDER = order_of()
 
 
-@pytest.fixture(params=VENDORS)
+@pytest.fixture(params=[*VENDORS, *EXAMPLES])
 def vendor(request: pytest.FixtureRequest) -> Vendor:
-    return VENDORS[request.param]
+    return {**VENDORS, **EXAMPLES}[request.param]
 
 
 def submitted(vendor: Vendor, *replies: Reply, order: Order = ORDER) -> Outcome:
@@ -194,7 +194,7 @@ def test_a_conflict_that_cannot_be_looked_up_leaves_the_order_in_doubt(vendor: V
         return answers(request)
 
     with pytest.raises(NoValidReply, match="no connection"):
-        vendor.adapter.submit(ORDER, vendor.merchant, send)
+        vendor.adapter.submit(ORDER, vendor.merchant, Send(send))
 
 
 def test_a_look_up_tells_known_from_unknown_and_from_no_answer(vendor: Vendor) -> None:
@@ -347,7 +347,7 @@ def test_a_reply_about_a_small_order_has_the_full_limit(vendor: Vendor) -> None:
     assert creation(vendor, ORDER).expects <= ACKNOWLEDGEMENT + 16 * len(ORDER.source)
 
 
-class Endless:
+class Endless(Send):
     """A POS whose pages have other orders, and another page after each."""
 
     def __init__(self, vendor: Vendor) -> None:
@@ -462,4 +462,4 @@ def over(transport: Transport) -> Send:
     def send(request: Request) -> Reply:
         return transport.send(request, key="m", connections=1, seconds=5)
 
-    return send
+    return Send(send)

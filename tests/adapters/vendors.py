@@ -4,8 +4,9 @@ import hashlib
 import json
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
 from pos_gateway.adapters import clover, square
@@ -20,6 +21,7 @@ from pos_gateway.domain.outcome import Kind
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import reply
 from tests.orders import an_order
+from tests.planting import ROOT
 
 Body = dict[str, Any]
 
@@ -335,3 +337,20 @@ CLOVER = Vendor(
 )
 
 VENDORS = {vendor.adapter.name: vendor for vendor in (REST, SQUARE, TOAST, CLOVER)}
+
+
+def _example(name: str) -> Any:
+    """A module of ``docs/examples``, which is no package."""
+    path = ROOT / "docs" / "examples" / f"{name}.py"
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+#: Adapters of the documents', which the gateway does not have.
+EXAMPLES = {
+    "shop": replace(REST, adapter=_example("requests_adapter").ShopAdapter(), has_202=False)
+}

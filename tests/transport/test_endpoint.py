@@ -110,7 +110,7 @@ def test_what_comes_after_a_reply_reaches_no_later_exchange() -> None:
     def script(connection: socket.socket) -> None:
         read_request(connection)
         connection.sendall(a_reply(b"first"))
-        connection.sendall(a_reply(b"nobody asked"))
+        connection.sendall(a_reply(b"unasked"))
         sent.set()
         read_request(connection)
 

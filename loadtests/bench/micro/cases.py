@@ -30,7 +30,7 @@ MICROS = (
         "transport and adapter",
         "CPU ms an exchange",
         {False: (3000, 7), True: (1000, 3)},
-        at_most={"gateway": 0.20},
+        at_most={"gateway": 0.10},
         over="requests",
         form=".3f",
         given=_merchant,

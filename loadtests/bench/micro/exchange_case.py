@@ -1,4 +1,4 @@
-"""Milliseconds of CPU of an exchange with a POS: the gateway, ``requests`` and urllib3."""
+"""Milliseconds of CPU of an exchange with a POS: the gateway, its transport, requests, urllib3."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from pos_gateway.auth.authenticator import Authenticator
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind
-from pos_gateway.transport.exchange import Reply, Request, Transport
+from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 from pos_gateway.transport.guard import Guard
 
 #: Exchanges at once.
@@ -40,10 +40,35 @@ def gateway(url: str) -> Exchange:
         def send(request: Request) -> Reply:
             return transport.send(request, key=merchant.id, connections=AT_ONCE, seconds=10)
 
-        outcome = adapter.submit(
-            order, merchant, authenticator.sending(merchant, send, lambda: 10.0)
-        )
+        authenticated = authenticator.sending(merchant, send, lambda: 10.0)
+        outcome = adapter.submit(order, merchant, Send(authenticated))
         assert outcome.kind is Kind.ACCEPTED, outcome
+
+    return exchange
+
+
+def alone(url: str) -> Exchange:
+    """The transport: the same bytes, without adapter, credentials and the reply's meaning."""
+    transport, headers = Transport(guard=Guard(allow_all=True)), {"Authorization": "Bearer t"}
+
+    def exchange(order: Order) -> None:
+        said = {**_JSON, "Idempotency-Key": order.order_id, **headers}
+        request = Request("POST", f"{url}/orders", order.to_json(), said)
+        reply = transport.send(request, key="fast-0", connections=AT_ONCE, seconds=10)
+        assert reply.status == 201
+
+    return exchange
+
+
+def through(url: str) -> Exchange:
+    """``send.session()``: what an adapter pays that is built on requests."""
+    transport = Transport(guard=Guard(allow_all=True))
+
+    def send(request: Request) -> Reply:
+        return transport.send(request, key="fast-0", connections=AT_ONCE, seconds=10)
+
+    def exchange(order: Order) -> None:
+        _post(Send(send).session(), url, order)
 
     return exchange
 
@@ -52,13 +77,13 @@ def session(url: str) -> Exchange:
     """``requests`` as its documentation has it."""
     made = requests.Session()
     made.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=AT_ONCE))
+    return partial(_post, made, url)
 
-    def exchange(order: Order) -> None:
-        headers = {"Idempotency-Key": order.order_id, **_JSON}
-        reply = made.post(f"{url}/orders", data=order.to_json(), headers=headers, timeout=10)
-        assert reply.json()["status"] == "accepted"
 
-    return exchange
+def _post(made: requests.Session, url: str, order: Order) -> None:
+    headers = {"Idempotency-Key": order.order_id, **_JSON}
+    reply = made.post(f"{url}/orders", data=order.to_json(), headers=headers, timeout=10)
+    assert reply.json()["status"] == "accepted"
 
 
 def directly(url: str) -> Exchange:
@@ -88,6 +113,12 @@ def opened(number: int, url: str) -> Iterator[Play]:
         pool.join(raise_error=True)
         return (time.process_time() - began) / number * 1000
 
-    makers = {"gateway": gateway, "requests": session, "urllib3": directly}
+    makers = {
+        "gateway": gateway,
+        "transport alone": alone,
+        "send.session()": through,
+        "requests": session,
+        "urllib3": directly,
+    }
     candidates = {name: partial(cpu, make(url)) for name, make in makers.items()}
     yield lambda turn: in_turn(candidates, turn)
