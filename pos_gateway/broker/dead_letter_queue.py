@@ -65,6 +65,7 @@ class DeadLetterQueue:
             heartbeat=0 if self._is_in_order else HEARTBEAT,
         )
         self._alive_until = 0.0
+        self._is_closing = False
         self._received: deque[DeadLetter] = deque()
         self._come = self._removed = 0
         #: The channels of letters, in order, and how many unacknowledged letters the last one has.
@@ -88,8 +89,12 @@ class DeadLetterQueue:
 
     def __exit__(self, *_: object) -> None:
         with suppress(*CONNECTION_ERRORS):  # a lost connection has requeued them
+            self._is_closing = True
             while self._is_in_order and self._channels and self._next_is_here():
                 self._received.clear()
+            if self._consumer is not None:
+                # The library warns of each message that comes while its channel is being closed.
+                self._consumer.cancel()
             for channel in self._channels:
                 channel.close()
             until = time.monotonic() + self._patience
@@ -158,7 +163,8 @@ class DeadLetterQueue:
     def _receive(self, message: Any) -> None:
         self._come += 1
         self._unacknowledged += 1
-        self._received.append(DeadLetter.of(message))
+        if not self._is_closing or self._is_in_order:
+            self._received.append(DeadLetter.of(message))
 
     def _next_is_here(self) -> bool:
         """Wait for the next one; False when all have come, or none comes in time."""

@@ -288,3 +288,14 @@ def test_the_same_letter_twice_is_acted_on_twice(kim: Desk, broker_url: str) -> 
     publish(broker_url, [twin, twin])
     assert kim.run(kim.preview(options=FAST)).done == 2
     assert ids(broker_url, topology.DEAD_KEY) == Counter()
+
+
+def test_a_pass_that_ends_early_warns_of_nothing(
+    kim: Desk, broker_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Letters that are on their way are the library's to ignore, and no line on a terminal each."""
+    publish(broker_url, letters(3_000))
+    with DeadLetterQueue(broker_url, first_window=2_000) as queue:
+        next(iter(queue))
+    assert caplog.messages == []
+    assert ids(broker_url, topology.DEAD_KEY) == once(3_000)

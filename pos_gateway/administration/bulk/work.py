@@ -25,7 +25,7 @@ class Work(Protocol):
         ...
 
     def tasks(self, items: Sequence[Item], operator: str, note: str) -> Iterator[Task | None]:
-        """These items, each once, as they are found; None in between, at least every few seconds.
+        """These items, each once, as they are found; None in between, often.
 
         At the end all that can be found were. Closing it releases what it holds.
 
