@@ -20,7 +20,6 @@ import time
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -48,6 +47,7 @@ from pos_gateway.domain.errors import (
 from pos_gateway.domain.http_limits import BATCH, BATCH_BYTES, LONGEST_WAIT, PAGE, REPLY_BYTES
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.record import WHOLE, identifier
+from pos_gateway.domain.submit_result import SubmitResult, parsed_or_refused
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.urls import mask_url
@@ -75,18 +75,6 @@ _CONNECT = 5.0
 _QUOTED = 200
 #: Visible ASCII: anything else would not go into a header, or end it.
 _VISIBLE = range(0x21, 0x7F)
-
-
-@dataclass(frozen=True, slots=True)
-class SubmitResult:
-    """One order's result in ``submit_many``."""
-
-    #: As the order has it; empty if it has none.
-    order_id: str
-    #: Its state, if it is taken, or has ended.
-    state: str | None
-    #: Why it is not taken; ``BrokerUnavailable`` means: submit it again.
-    error: PosGatewayError | None = None
 
 
 class HttpOrderClient:
@@ -159,17 +147,23 @@ class HttpOrderClient:
         is_right = partial(_is_order, parsed.order_id, parsed.merchant_id)
         return str(self._content(reply, _TAKEN, is_right)["state"])
 
-    def submit_many(self, orders: Iterable[Order | Mapping[str, Any]]) -> list[SubmitResult]:
+    def submit_many(
+        self, orders: Iterable[Order | Mapping[str, Any]], *, again: bool = False
+    ) -> list[SubmitResult]:
         """Submit orders together; a result for each, in order. A refused one holds up no other.
 
         They go in batches, each of which has ``timeout`` for itself. Those that the broker did not
         confirm are tried again meanwhile.
 
+        Args:
+            orders: the orders.
+            again: as ``submit`` has it.
+
         Raises:
             Unauthorized, PosGatewayError: as ``submit``. Earlier batches are taken by then:
                 submitting all again is harmless.
         """
-        parsed = [_parsed(each) for each in orders]
+        parsed = [parsed_or_refused(each) for each in orders]
         results: list[SubmitResult] = []
         for batch in _batches([each for each in parsed if isinstance(each, Order)]):
             results += self._submit_batch(batch)
@@ -518,14 +512,6 @@ def _path(merchant_id: str, order_id: str) -> str:
             problem = "is no id: 1 to 128 visible ASCII characters, and no . or .. between slashes"
             raise InvalidOrder([FieldError(name, problem, value)])
     return f"/v1/merchants/{quote(merchant_id, safe='')}/orders/{quote(order_id, safe='')}"
-
-
-def _parsed(order: Order | Mapping[str, Any]) -> Order | SubmitResult:
-    try:
-        return Order.parse(order)
-    except InvalidOrder as error:
-        found = order.get("order_id") if isinstance(order, Mapping) else None
-        return SubmitResult(found if isinstance(found, str) else "", None, error)
 
 
 def _batches(orders: Iterable[Order]) -> Iterator[list[Order]]:

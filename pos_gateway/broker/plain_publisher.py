@@ -7,27 +7,37 @@ waits for its own confirm. All that wait share a round trip, and none waits long
 
 import logging
 import os
+import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from amqp.exceptions import PreconditionFailed
 from kombu import Producer
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.session import Session
-from pos_gateway.domain.errors import BrokerUnavailable, PublishError, PublishRefused, Unroutable
+from pos_gateway.domain.errors import (
+    BrokerUnavailable,
+    MessageTooLarge,
+    PublishError,
+    PublishRefused,
+    Unroutable,
+)
 from pos_gateway.runtime.urls import mask_url
 
 #: Python's: the program is the backend's.
 logger = logging.getLogger(__name__)
 
+#: What RabbitMQ says of such a message, and its limit.
+_TOO_LARGE = re.compile(r"message size \d+ .*max size (\d+)")
 #: How often a message is written at most: again if its connection was lost before its confirm.
 _WRITES = 2
 #: Seconds that closing waits for the thread.
@@ -60,6 +70,15 @@ class PlainPublisher:
             Unroutable: no queue takes it.
         """
         self._of_this_process().run(_Job(message), timeout)
+
+    def publish_many(
+        self, messages: Sequence[Message], *, timeout: float = 10.0
+    ) -> list[PublishError | None]:
+        """Each message's error, in order; None: stored. They share round trips, and the timeout.
+
+        An error is what ``publish`` raises.
+        """
+        return self._of_this_process().run_all([_Job(each) for each in messages], timeout)
 
     def connect(self, *, timeout: float = 10.0) -> None:
         """Connect and declare now rather than at the first message. Raises as ``publish``."""
@@ -96,19 +115,32 @@ class _Writer:
 
     def run(self, job: "_Job", timeout: float) -> None:
         """Queue a job for the thread, and wait for it. Raises as ``PlainPublisher.publish``."""
+        self._queue([job])
+        job.wait(timeout)
+
+    def run_all(self, jobs: Sequence["_Job"], timeout: float) -> list[PublishError | None]:
+        """Queue jobs for the thread, and wait for all of them; their errors."""
+        until = time.monotonic() + timeout
+        errors: list[PublishError | None] = []
+        try:
+            self._queue(jobs)
+        except BrokerUnavailable as error:
+            return [error for _ in jobs]
+        for job in jobs:
+            try:
+                job.wait(max(0.0, until - time.monotonic()))
+                errors.append(None)
+            except PublishError as error:
+                errors.append(error)
+        return errors
+
+    def _queue(self, jobs: Sequence["_Job"]) -> None:
         with self._lock:
             if self._closed:
                 raise BrokerUnavailable("this publisher is closed")
             self._require_thread()
-            self._jobs.append(job)
+            self._jobs.extend(jobs)
         self._wake()
-        try:
-            job.done.result(timeout)
-        except TimeoutError:
-            why = "no confirm came in time; the message may or may not be stored"
-            raise BrokerUnavailable(why) from None
-        finally:
-            job.done.cancel()  # if it was not written yet, it never is
 
     def close(self) -> None:
         """As ``PlainPublisher.close``."""
@@ -169,6 +201,10 @@ class _Writer:
                     session.wait(inf)
         except PublishError as error:
             self._fail(error)
+        except PreconditionFailed as error:
+            why = str(error)
+            if session is not None:
+                session.refuse_too_large(why)
         except Exception as error:  # noqa: BLE001
             # Any error: callers would wait for a thread that has ended.
             why = str(error)
@@ -203,6 +239,16 @@ class _Job:
     writes: int = 0
     error: PublishError | None = None
     done: "Future[None]" = field(default_factory=Future)
+
+    def wait(self, timeout: float) -> None:
+        """Wait for the broker's reply. Raises as ``PlainPublisher.publish``."""
+        try:
+            self.done.result(timeout)
+        except TimeoutError:
+            why = "no confirm came in time; the message may or may not be stored"
+            raise BrokerUnavailable(why) from None
+        finally:
+            self.done.cancel()  # if it was not written yet, it never is
 
     def settle(self, error: PublishError | None = None) -> None:
         """The broker has replied, or never will. Only the first call counts."""
@@ -269,6 +315,14 @@ class _PublishingSession(Session):
             )
             if not self.is_amqp:
                 self._on_ack(self._written, False)
+
+    def refuse_too_large(self, why: str) -> None:
+        """The broker has closed the channel: at a message that is longer than it takes, it may be."""
+        said = _TOO_LARGE.search(why)
+        for tag, job in [*self.unconfirmed.items()]:
+            if said and job.message is not None and len(job.message.body) > int(said[1]):
+                del self.unconfirmed[tag]
+                job.settle(MessageTooLarge(f"the broker refused the message: {why}"))
 
     def _on_ack(self, tag: int, multiple: bool) -> None:
         for job in self._taken(tag, multiple):

@@ -9,6 +9,7 @@ PosGatewayError
 ├── InvalidSplit            the canary's share or its pilots are wrong; names the field
 ├── Unauthorized            the HTTP server does not take the token, or not for this
 ├── OrderDiffers            the order's id is taken by an order with other content
+├── NotInTransaction        the backend's connection would commit an order by itself
 ├── InvalidBundle           a message with parked orders is invalid; none of it is used
 ├── UnknownMerchant         no merchant has this id
 ├── UnknownToken            no token has this name
@@ -29,6 +30,7 @@ PosGatewayError
     ├── BrokerUnavailable   unreachable, or no confirm came in time: it may or may not be stored
     │   └── BatchCutShort   the same in the middle of a batch; has how many are stored for certain
     ├── PublishRefused      the broker refused it (nack), or its topology contradicts ours
+    │   └── MessageTooLarge longer than the broker takes, whenever it comes
     └── Unroutable          no queue takes it
 """
 
@@ -118,6 +120,10 @@ class Unauthorized(PosGatewayError):
 
 class OrderDiffers(PosGatewayError):
     """Raised when an order's id is taken by an order with other content."""
+
+
+class NotInTransaction(PosGatewayError):
+    """Raised when an order would be committed without what the backend writes beside it."""
 
 
 class UnknownMerchant(PosGatewayError):
@@ -233,6 +239,10 @@ class BatchCutShort(BrokerUnavailable):
 
 class PublishRefused(PublishError):
     """Raised when the broker refuses a message, or its topology contradicts ours."""
+
+
+class MessageTooLarge(PublishRefused):
+    """Raised when a message is longer than the broker takes."""
 
 
 class Unroutable(PublishError):

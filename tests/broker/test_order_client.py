@@ -10,9 +10,15 @@ from kombu import Connection
 
 from pos_gateway.broker import wire
 from pos_gateway.client import OrderClient, in_canary
-from pos_gateway.domain.errors import BrokerUnavailable, InvalidOrder, Unroutable
+from pos_gateway.domain.errors import (
+    BrokerUnavailable,
+    InvalidOrder,
+    MessageTooLarge,
+    Unroutable,
+)
 from pos_gateway.settings import Settings
 from pos_gateway.worker.request import body_of
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.orders import an_order
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -32,6 +38,54 @@ def test_an_order_that_was_submitted_is_in_the_queue(broker_url: str) -> None:
     with OrderClient(broker_url) as client:
         client.submit(an_order("o1"))
     assert queued(broker_url, "orders") == ["o1"]
+
+
+def test_many_orders_have_a_result_each_in_order(broker_url: str) -> None:
+    orders: list[Any] = [an_order(f"o{number}") for number in range(2500)]
+    orders[7] = an_order("wrong", total="a lot")
+    orders[8] = {"x": 1}
+    orders[9] = an_order("late", seconds=-0.5)
+    with OrderClient(broker_url) as client:
+        results = client.submit_many(iter(orders))
+        assert client.submit_many([]) == []
+        [late] = client.submit_many([orders[9]], again=True)
+    assert [each.order_id for each in results[6:11]] == ["o6", "wrong", "", "late", "o10"]
+    assert [each.state for each in results[6:11]] == ["submitted", None, None, None, "submitted"]
+    assert all(isinstance(each.error, InvalidOrder) for each in results[7:10])
+    assert late.state == "submitted"
+    expected = [f"o{number}" for number in range(2500) if number not in (7, 8, 9)] + ["late"]
+    assert queued(broker_url, "orders") == expected
+
+
+def test_many_orders_fail_together_when_the_broker_is_down() -> None:
+    with OrderClient("amqp://127.0.0.1:1//", timeout=5) as client:
+        results = client.submit_many([an_order("o1"), an_order(total="a lot"), an_order("o3")])
+    errors = [type(each.error) for each in results]
+    assert errors == [BrokerUnavailable, InvalidOrder, BrokerUnavailable]
+
+
+def test_an_order_that_the_broker_finds_too_long_is_refused_alone(
+    broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    """The broker closes the channel at it, and takes nothing that was written behind it."""
+    limit = rabbitmq.eval("{ok, Limit} = application:get_env(rabbit, max_message_size), Limit")
+    rabbitmq.eval("application:set_env(rabbit, max_message_size, 5000)")
+    rabbitmq.eval("persistent_term:put(max_message_size, 5000)")
+    try:
+        orders = [an_order(f"o{number}") for number in range(20)]
+        for number in (3, 11):
+            orders[number] = an_order(f"o{number}", x="y" * 6000)
+        with OrderClient(broker_url) as client:
+            results = client.submit_many(orders)
+            with pytest.raises(MessageTooLarge, match="max size 5000"):
+                client.submit(orders[3])
+    finally:
+        rabbitmq.eval(f"application:set_env(rabbit, max_message_size, {limit})")
+        rabbitmq.eval(f"persistent_term:put(max_message_size, {limit})")
+    refused = [each.order_id for each in results if isinstance(each.error, MessageTooLarge)]
+    assert refused == ["o3", "o11"]
+    assert sum(each.error is None for each in results) == 18
+    assert {*queued(broker_url, "orders")} == {f"o{n}" for n in range(20)} - {"o3", "o11"}
 
 
 def test_an_invalid_order_names_its_field_and_is_not_sent(broker_url: str) -> None:
