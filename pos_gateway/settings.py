@@ -217,6 +217,12 @@ class Settings(BaseModel):
         description="Addresses and networks of the proxies in front of the HTTP server, whose"
         " `X-Forwarded-For` and `X-Forwarded-Proto` say who the client is: 10.1.2.3, 10.4.0.0/16",
     )
+    outbox_url: (
+        Annotated[str, _url("sqlite", "postgresql", "postgres", "mysql", "mariadb")] | None
+    ) = Field(
+        None,
+        description="The backend's database, with its outbox (`pos-gateway outbox`); not the gateway's.",
+    )
     remote_control: bool = Field(
         False, description="Let `celery inspect` and `celery control` reach this worker."
     )

@@ -35,6 +35,8 @@ _LIBRARIES = (
 #: Examples of a property-based test without a fault, and of the first try with one: most faults
 #: show soon.
 FEW = "40"
+#: A fault is tried without servers.
+_LOCAL = "not postgresql and not mariadb"
 
 
 class Found(StrEnum):
@@ -146,7 +148,7 @@ def _ends(
         _plant(planted)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     names = [fault.by.partition("::")[2] for fault in those]
-    which = f"({' or '.join(names)}) and not postgresql" if all(names) else "not postgresql"
+    which = f"({' or '.join(names)}) and {_LOCAL}" if all(names) else _LOCAL
     import pytest
 
     watch = _Watch()

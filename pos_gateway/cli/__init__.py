@@ -9,6 +9,10 @@ def main() -> None:
     if not sys.warnoptions:
         # Libraries' warnings are for programmers, not for operators.
         warnings.simplefilter("ignore")
+    if sys.argv[1:2] == ["outbox"]:  # a backend has it, with the base install
+        from pos_gateway.cli.outbox_program import main as outbox
+
+        sys.exit(outbox(sys.argv[2:]))
     try:
         from pos_gateway.cli.root import root
 

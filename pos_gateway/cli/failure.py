@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import click
 
-from pos_gateway.cli.output import printable
+from pos_gateway.cli.text import printable
 from pos_gateway.domain.errors import InvalidRecord, InvalidSettings, PosGatewayError
 
 #: Exit code for invalid configuration (sysexits.h).

@@ -1,14 +1,15 @@
 """Output of commands: tables and colours on a terminal, tab-separated values into a pipe.
 
-External text is escaped here, and nowhere else. rich honours ``NO_COLOR``, and is imported only on a terminal.
+External text is escaped (``text.py``). rich honours ``NO_COLOR``, and is imported only on a terminal.
 """
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
+
+from pos_gateway.cli.text import json_text, printable
 
 Row = Sequence[object]
 
@@ -56,30 +57,6 @@ def line(*parts: tuple[str, str]) -> None:
 def notice(text: str) -> None:
     """Print a message about the command itself, on standard error."""
     click.echo(printable(text), err=True)
-
-
-def printable(text: object) -> str:
-    """The text in one line, with control characters (escape sequences) escaped."""
-    text = str(text)
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-
-
-def json_text(value: Any, **layout: Any) -> str:
-    """The value as JSON with unprintable characters escaped: C1, DEL, text direction, surrogates.
-
-    A JSON parser reads the same value.
-    """
-    text = json.dumps(value, ensure_ascii=False, **layout)
-    if text.replace("\n", "").isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
-
-
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def _terminal_table(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
-from pos_gateway.cli.output import notice, printable
+from pos_gateway.cli.output import notice
+from pos_gateway.cli.text import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

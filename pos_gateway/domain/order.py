@@ -236,6 +236,11 @@ class CancelRequest(Record):
         """A cancel request from decoded JSON. Raises InvalidOrder, which names the wrong fields."""
         return _checked(cls, lambda: cls.model_validate(record), source)[0]
 
+    @classmethod
+    def parse_json(cls, text: bytes) -> Self:
+        """A cancel request from JSON text. Raises InvalidOrder."""
+        return _checked(cls, lambda: cls.model_validate_json(text), text)[0]
+
     def to_json(self) -> bytes:
         """The cancel request as JSON."""
         return _written(self)

@@ -36,8 +36,10 @@ OF_EVENTS = frozenset(
         "events.leased",
     }
 )
+#: Those of a backend's outbox: ``outbox.added`` in the backend's transaction, the others in a relay.
+OF_OUTBOX = frozenset({"outbox.added", "outbox.taken", "outbox.confirmed", "outbox.removed"})
 #: Every failpoint.
-NAMES = OF_ORDERS | OF_EVENTS
+NAMES = OF_ORDERS | OF_EVENTS | OF_OUTBOX
 
 _armed: dict[str, Callable[[], None]] = {}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.dead_letter import DeadLetter
-from pos_gateway.cli.output import json_text, printable
+from pos_gateway.cli.text import json_text, printable
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import State
 from pos_gateway.runtime.clock import shown

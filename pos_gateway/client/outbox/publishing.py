@@ -1,0 +1,92 @@
+"""Publishes a batch of rows through the backend's client, and sorts them by what came back."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from pos_gateway.client.outbox.adding import SUBMIT
+from pos_gateway.client.outbox.store import Refusal, Row
+from pos_gateway.domain.errors import InvalidOrder, MessageTooLarge, OrderDiffers
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.submit_result import SubmitResult
+
+#: The row itself is at fault: the same again has the same result.
+_REFUSALS = (InvalidOrder, OrderDiffers, MessageTooLarge)
+
+
+class Client(Protocol):
+    """``OrderClient``, or ``HttpOrderClient``."""
+
+    def submit_many(
+        self, orders: Iterable[Order | Mapping[str, Any]], *, again: bool = False
+    ) -> list[SubmitResult]:
+        """Submit orders together; a result for each."""
+
+    def cancel(
+        self, order_id: str, merchant_id: str, *, deliver_by: datetime | None = None
+    ) -> None:
+        """Request an order's cancellation."""
+
+
+@dataclass(slots=True)
+class Published:
+    """The results of a batch."""
+
+    #: The gateway has confirmed them.
+    confirmed: list[int] = field(default_factory=list)
+    #: They can never be published.
+    refused: list[Refusal] = field(default_factory=list)
+    #: They may or may not be stored, and are published again.
+    left: list[Row] = field(default_factory=list)
+    #: Why those are left.
+    trouble: str = ""
+
+    def note(self, row: Row, error: Exception | None) -> None:
+        """Note the result of a row."""
+        if error is None:
+            self.confirmed.append(row.id)
+        elif isinstance(error, _REFUSALS):
+            self.refused.append(Refusal(row.id, f"{type(error).__name__}: {error}"))
+        else:
+            self.left.append(row)
+            self.trouble = f"{type(error).__name__}: {error}"
+
+
+def publish(client: Client, rows: Sequence[Row]) -> Published:
+    """Publish the rows, of which an order has one at most."""
+    published = Published()
+    _submit(client, [row for row in rows if row.action == SUBMIT], published)
+    for row in (row for row in rows if row.action != SUBMIT):
+        if published.left:  # the gateway is away: each would take the client's timeout
+            published.left.append(row)
+            continue
+        try:
+            request = CancelRequest.parse_json(row.body)
+            client.cancel(row.order_id, row.merchant_id, deliver_by=request.deliver_by)
+        except Exception as error:  # noqa: BLE001  (as below)
+            published.note(row, error)
+        else:
+            published.note(row, None)
+    return published
+
+
+def _submit(client: Client, rows: Sequence[Row], published: Published) -> None:
+    orders: list[tuple[Row, Order]] = []
+    for row in rows:
+        try:
+            orders.append((row, Order.parse_json(row.body)))
+        except InvalidOrder as error:  # added by another version
+            published.note(row, error)
+    if not orders:
+        return
+    errors: Sequence[Exception | None]
+    try:
+        # Its deliver_by may have passed in the outbox: the order's event says so.
+        results = client.submit_many([order for _, order in orders], again=True)
+        errors = [each.error for each in results]
+    except Exception as error:  # noqa: BLE001
+        # Any error: a row that always raises one must not hold up the others for ever.
+        errors = [error] * len(orders)
+    for (row, _), each in zip(orders, errors, strict=True):
+        published.note(row, each)

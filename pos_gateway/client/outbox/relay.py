@@ -1,0 +1,221 @@
+"""The relay: submits what the backend's transactions committed, and removes what is confirmed."""
+
+import logging
+import os
+import random
+import threading
+from contextlib import closing
+from typing import Self
+
+from pos_gateway.client.outbox.listening import Listener
+from pos_gateway.client.outbox.opening import Connect, connector
+from pos_gateway.client.outbox.publishing import Client, Published, publish
+from pos_gateway.client.outbox.store import Delay, Lag, Refusal, Row, Store
+from pos_gateway.client.outbox.table import Dialect
+from pos_gateway.client.outbox.turn import Turn
+from pos_gateway.runtime.failpoints import reach
+
+#: Python's: the program is the backend's.
+logger = logging.getLogger(__name__)
+
+#: Seconds between two tries while the gateway or the database is away: at random, up to the first,
+#: doubling up to the second.
+_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+#: How often a row may fail alone while others are published, before it is refused; and the most
+#: seconds between two of these attempts. They end eight minutes after the first.
+ATTEMPTS, _LONGEST_DELAY = 8, 256.0
+#: Batches that fail one after the other until ``drain`` gives up: a batch, a row that is the cause of
+#: it, and another row.
+_DRAINING = 3
+
+
+class Relay:
+    """Submits the rows of an outbox, each at least once, an order's in the order they were written.
+
+    Several may run on one outbox, in one process or many; on SQLite one works, and the others
+    wait. A relay that is killed loses nothing: what it had not removed is submitted again, which is
+    harmless.
+
+    Args:
+        client: an ``OrderClient``, or an ``HttpOrderClient``.
+        database: the backend's, as a URL like SQLAlchemy's, or a function that opens a DB-API
+            connection for the relay alone (``engine.raw_connection``).
+        batch: rows that are submitted together at most.
+        poll: seconds between two looks at the table, where nothing wakes the relay.
+
+    Raises:
+        InvalidSettings: the URL is invalid, or its driver is not installed.
+    """
+
+    def __init__(
+        self, client: Client, database: str | Connect, *, batch: int = 200, poll: float = 1.0
+    ) -> None:
+        self._client = client
+        self._connect = connector(database)
+        self._batch = batch
+        self._poll = poll
+        self._stopping = threading.Event()
+        self._woken = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        #: Rows to take: one after a batch failed, to find out whether a row is the cause.
+        self._width = batch
+        #: Whether a row was published since one last failed alone.
+        self._was_up = True
+        #: Whether the gateway, or the database, does not answer.
+        self._is_away = False
+        self._failures = 0
+
+    def start(self) -> Self:
+        """Run in a thread, until ``stop``. After a fork, start it in the child."""
+        if self._process != os.getpid():
+            self._thread, self._process = None, os.getpid()
+        if self._thread is None or not self._thread.is_alive():
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self.run, name="outbox-relay", daemon=True)
+            self._thread.start()
+        return self
+
+    def stop(self, timeout: float = 15.0) -> None:
+        """Finish the batch, and end. For any thread, and for signal handlers with 0. Idempotent."""
+        self._stopping.set()
+        self._woken.set()
+        if self._thread is not None and timeout > 0:
+            self._thread.join(timeout)
+
+    def wake(self) -> None:
+        """Look at the table now: after a commit, where the database does not notify."""
+        self._woken.set()
+
+    def lag(self) -> Lag:
+        """How far the relays of this outbox are behind. Raises the driver's errors."""
+        with closing(Store(self._connect())) as store:
+            return store.lag()
+
+    def run(self) -> None:
+        """Submit rows until ``stop``."""
+        listener: Listener | None = None
+        logger.info("the outbox's relay has started")
+        try:
+            while not self._stopping.is_set():
+                try:
+                    with closing(Store(self._connect())) as store:
+                        if listener is None and store.dialect is Dialect.POSTGRESQL:
+                            listener = Listener(self._connect, self.wake)
+                        self._serve(store)
+                except Exception as error:  # noqa: BLE001
+                    # Any error of the driver's: a relay that ends submits nothing any more.
+                    self._is_in_trouble(f"the outbox's database: {type(error).__name__}: {error}")
+                    self._stopping.wait(self._pause())
+        finally:
+            if listener is not None:
+                listener.close()
+            logger.info("the outbox's relay has stopped")
+
+    def drain(self) -> int:
+        """Submit all that may be submitted now, and return; how many rows. For a cron job, or tests.
+
+        Raises:
+            The driver's errors. What the gateway does not take is left for the next time.
+        """
+        number = failures = 0
+        with closing(Store(self._connect())) as store, closing(_turn(store)) as turn:
+            while failures < _DRAINING and turn.take():
+                step = self._step(store)
+                if step is None:
+                    break
+                number += len(step.confirmed)
+                failures = failures + 1 if step.left and not step.confirmed else 0
+        return number
+
+    def _serve(self, store: Store) -> None:
+        with closing(_turn(store)) as turn:
+            while not self._stopping.is_set():
+                self._woken.clear()
+                step = self._step(store) if turn.take() else None
+                if step is None:
+                    self._woken.wait(self._poll)
+                elif step.left and not step.confirmed:
+                    self._stopping.wait(self._pause())
+
+    def _step(self, store: Store) -> Published | None:
+        """Publish a batch; None: there is none."""
+        batch = _together(store.take(self._width))
+        if not batch:
+            store.finish([])
+            return None
+        reach("outbox.taken")
+        published = publish(self._client, batch)
+        reach("outbox.confirmed")
+        delayed = self._delayed(batch, published)
+        store.finish(published.confirmed, published.refused, delayed)
+        reach("outbox.removed")
+        self._report(published)
+        return published
+
+    def _delayed(self, batch: list[Row], published: Published) -> list[Delay]:
+        """Which rows to try later, alone. Refuses those that fail while others do not."""
+        if published.confirmed:
+            self._width, self._failures = self._batch, 0
+        elif published.left:
+            self._width = 1
+        is_up = bool(published.confirmed) or (len(batch) == 1 and self._was_up)
+        if not published.confirmed and len(batch) > 1:
+            return []  # one of them may be the cause: they are tried one by one
+        if published.left or published.confirmed:
+            self._was_up = bool(published.confirmed)
+        delayed = []
+        for row in published.left:
+            attempts = row.attempts + is_up
+            if attempts >= ATTEMPTS:
+                reason = f"failed {attempts} times while others were published: {published.trouble}"
+                published.refused.append(Refusal(row.id, reason))
+            else:
+                seconds = min(_LONGEST_DELAY, 2.0 ** max(1, attempts))
+                delayed.append(Delay(row.id, attempts, seconds, published.trouble))
+        return delayed
+
+    def _report(self, published: Published) -> None:
+        for row in published.refused:
+            # Not its reason, which may quote the order.
+            logger.warning(
+                "row %d of the outbox is refused (%s); pos-gateway outbox list has its reason",
+                row.id,
+                row.reason.partition(":")[0],
+            )
+        if published.left:
+            self._is_in_trouble(f"the gateway: {published.trouble}")
+        elif published.confirmed and self._is_away:
+            self._is_away = False
+            logger.info("the outbox is submitted again")
+
+    def _is_in_trouble(self, what: str) -> None:
+        if not self._is_away:
+            self._is_away = True
+            logger.warning("the outbox is not submitted: %s; it is tried again until it is", what)
+
+    def _pause(self) -> float:
+        """Exponential backoff with full jitter."""
+        self._failures = min(self._failures + 1, 10)
+        return random.random() * min(_LONGEST_PAUSE, _PAUSE * 2.0**self._failures)
+
+
+class _NoTurn:
+    """Where row locks let several relays work."""
+
+    def take(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+def _turn(store: Store) -> Turn | _NoTurn:
+    return Turn(store.driver) if store.dialect is Dialect.SQLITE else _NoTurn()
+
+
+def _together(rows: list[Row]) -> list[Row]:
+    """Those to publish together: a row that has failed before goes alone."""
+    if rows and rows[0].attempts:
+        return rows[:1]
+    return [row for row in rows if not row.attempts]
