@@ -76,7 +76,9 @@ def test_the_base_install_is_small() -> None:
 
 def test_all_that_the_client_loads_is_in_the_base_install() -> None:
     done = run(
-        "before = {*sys.modules}; import pos_gateway.client; print(*sys.modules.keys() - before)"
+        "before = {*sys.modules}; import pos_gateway.client, pos_gateway.client.outbox;"
+        "import pos_gateway.client.events, pos_gateway.client.aio;"
+        "print(*sys.modules.keys() - before)"
     )
     assert done.returncode == 0, done.stderr
     loaded = {*done.stdout.split()}

@@ -5,6 +5,7 @@ PosGatewayError
 ├── InvalidMerchant         a merchant's record breaks the contract; names the field
 ├── InvalidCatalogEntry     a line of a merchant's catalog breaks the contract; names the field
 ├── InvalidCallback         what a POS says by itself breaks the contract; names the field
+├── InvalidEvent            a status event breaks the contract; names the field
 ├── InvalidSettings         the environment breaks the contract; names the variable
 ├── InvalidSplit            the canary's share or its pilots are wrong; names the field
 ├── Unauthorized            the HTTP server does not take the token, or not for this
@@ -104,6 +105,10 @@ class InvalidCatalogEntry(InvalidRecord):
 
 class InvalidCallback(InvalidRecord):
     """Raised when a signed callback breaks the contract."""
+
+
+class InvalidEvent(InvalidRecord):
+    """Raised when a status event breaks the contract."""
 
 
 class InvalidSettings(InvalidRecord):
