@@ -103,6 +103,20 @@ FAULTS = [
         "relay::what_is_committed_is_submitted_and_removed",
     ),
     Fault(
+        "slow cancel requests do not outlast the transaction",
+        PUBLISHING,
+        "if clock() >= ends and (published.confirmed or published.left):",
+        "if False:",
+        "relay::slow_cancel_requests",
+    ),
+    Fault(
+        "a pool's connections do not come back in autocommit",
+        "client/outbox/opening",
+        "connection.detach()",
+        "pass",
+        "relay::a_pool_s_connections",
+    ),
+    Fault(
         "one relay at a time works on SQLite",
         "client/outbox/turn",
         "return self._lock.in_transaction",

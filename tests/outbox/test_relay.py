@@ -3,15 +3,17 @@
 import logging
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 
 from pos_gateway.client import outbox
 from pos_gateway.client.outbox import relay as relay_module
+from pos_gateway.client.outbox.publishing import LONGEST, publish
 from pos_gateway.client.outbox.relay import ATTEMPTS
-from pos_gateway.client.outbox.store import Store
+from pos_gateway.client.outbox.store import Row, Store
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
     InvalidOrder,
@@ -26,6 +28,7 @@ from tests.outbox.lab import SOON, Backend, Gateway, orders
 #: A relay that is to look at the table only when it is woken.
 NEVER = 3600.0
 WRONG = InvalidOrder([])
+CANCEL = b'{"order_id":"o","merchant_id":"m1","deliver_by":"2030-01-01T00:00:00Z"}'
 
 
 def listed(backend: Backend, *, refused_only: bool = False) -> dict[str, tuple[bool, int, str]]:
@@ -449,19 +452,42 @@ def test_a_relay_that_stands_still_releases_its_rows(
     assert on_postgresql.kept() == []
 
 
-def test_a_pool_s_connections_do(on_postgresql: Backend, gateway: Gateway) -> None:
-    from sqlalchemy import create_engine
-
-    engine = create_engine(on_postgresql.url)
-    on_postgresql.place(*orders("o1"))
-    relay = outbox.Relay(gateway, engine.raw_connection, poll=NEVER).start()
+def test_a_pool_s_connections_serve_the_relay_and_do_not_come_back_changed(
+    backend: Backend, gateway: Gateway
+) -> None:
+    """In autocommit, they would commit a backend's writes one by one."""
+    engine = create_engine(backend.url, pool_size=3)
+    backend.place(*orders("o1"))
+    relay = outbox.Relay(gateway, engine.raw_connection, poll=0.02).start()
     try:
         gateway.wait_for("o1")
-        on_postgresql.place(*orders("o2"))
+        backend.place(*orders("o2"))
         gateway.wait_for("o2")
+        relay.lag()
     finally:
         relay.stop(SOON)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(engine.connect()) for _ in range(3)]
+        for each in connections[:1] if backend.dialect == "sqlite" else connections:
+            outbox.add(each, orders("o3")[0])
+            each.rollback()
+    assert backend.kept() == []
     engine.dispose()
+
+
+def test_slow_cancel_requests_are_spread_over_batches(local: Backend, gateway: Gateway) -> None:
+    """The database would end the transaction, and all of them would come again, for ever."""
+    rows = [Row(n, "cancel", "m1", f"o{n}", CANCEL, 0) for n in range(10)]
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += LONGEST / 3
+        return now[0]
+
+    published = publish(gateway, rows, clock)
+    assert published.confirmed == [0, 1]
+    assert not published.left
+    assert not published.refused
 
 
 def test_a_stop_ends_a_relay_whose_gateway_is_away(local: Backend, gateway: Gateway) -> None:

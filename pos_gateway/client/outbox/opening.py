@@ -35,7 +35,7 @@ def connector(database: str | Connect) -> Connect:
         InvalidSettings: the URL is invalid, or its driver is not installed.
     """
     if not isinstance(database, str):
-        return database
+        return partial(_own, database)
     scheme, _, rest = database.partition("://")
     kind, _, driver = scheme.partition("+")
     match kind, driver:
@@ -55,6 +55,19 @@ def connector(database: str | Connect) -> Connect:
             return partial(_library("sqlite3", "").connect, _file(database), timeout=_CONNECT)
     problem = "is no postgresql://, mysql:// or sqlite:/// URL; give Relay a function that connects"
     raise InvalidSettings([FieldError(_NAME, problem, mask_url(database))])
+
+
+def _own(connect: Connect) -> Any:
+    """A connection that is the relay's alone.
+
+    One of SQLAlchemy's pool would go back to the backend with the relay's settings: in autocommit.
+    """
+    connection = connect()
+    if not hasattr(connection, "driver_connection"):
+        return connection
+    driver = connection.driver_connection
+    connection.detach()
+    return driver
 
 
 def _library(name: str, package: str) -> Any:

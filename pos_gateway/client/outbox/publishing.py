@@ -1,6 +1,7 @@
 """Publishes a batch of rows through the backend's client, and sorts them by what came back."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -11,6 +12,9 @@ from pos_gateway.domain.errors import InvalidOrder, MessageTooLarge, OrderDiffer
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.submit_result import SubmitResult
 
+#: Seconds after which the rest of a batch's cancel requests, which go one by one, waits for the next
+#: batch: the database ends a transaction that takes a minute.
+LONGEST = 20.0
 #: The row itself is at fault: the same again has the same result.
 _REFUSALS = (InvalidOrder, OrderDiffers, MessageTooLarge)
 
@@ -53,11 +57,15 @@ class Published:
             self.trouble = f"{type(error).__name__}: {error}"
 
 
-def publish(client: Client, rows: Sequence[Row]) -> Published:
-    """Publish the rows, of which an order has one at most."""
-    published = Published()
+def publish(
+    client: Client, rows: Sequence[Row], clock: Callable[[], float] = time.monotonic
+) -> Published:
+    """Publish the rows, of which an order has one at most; or some, if they take long."""
+    published, ends = Published(), clock() + LONGEST
     _submit(client, [row for row in rows if row.action == SUBMIT], published)
     for row in (row for row in rows if row.action != SUBMIT):
+        if clock() >= ends and (published.confirmed or published.left):
+            break
         if published.left:  # the gateway is away: each would take the client's timeout
             published.left.append(row)
             continue
