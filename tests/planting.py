@@ -1,7 +1,7 @@
 """Faults planted one at a time: a test that cannot fail proves nothing.
 
-A run tries one fault of each file, or, with ``FAULTS=all``, every one. All of them take several
-minutes; run ``make faults`` after a change of a rule, or of a test of one.
+A run tries a fault in each of a package's first three files, or, with ``FAULTS=all``, every one. All
+of them take long; run ``make faults`` after a change of a rule, or of a test of one.
 """
 
 import importlib
@@ -31,6 +31,9 @@ _LIBRARIES = (
     "structlog",
 )
 
+
+#: Files of a package in which a run plants a fault, unless it plants all.
+FILES = 3
 
 #: Examples of a property-based test without a fault, and of the first try with one: most faults
 #: show soon.
@@ -66,12 +69,16 @@ Kind = TypeVar("Kind", bound=Planted)
 
 def chosen(faults: Sequence[Kind]) -> list[Kind]:
     """The faults that this run tries, in their order."""
-    if os.environ.get("FAULTS") == "all":
+    if _all_are():
         return list(faults)
     first: dict[str, Kind] = {}
     for fault in faults:
         first.setdefault(fault.file, fault)
-    return list(first.values())
+    return list(first.values())[:FILES]
+
+
+def _all_are() -> bool:
+    return os.environ.get("FAULTS") == "all"
 
 
 @dataclass(frozen=True)
@@ -107,8 +114,9 @@ def try_all(faults: Sequence[Fault], folder: str, **environment: str) -> None:
     """Plant one after the other, and print which are ``found`` and which are ``missed``.
 
     A fault is found if the test that is named for it fails with it, and passes without: a test that
-    cannot start with it, or a NameError, finds nothing. Each fault is tried in a fork of this
-    process, which has imported the libraries already.
+    cannot start with it, or a NameError, finds nothing. A run that tries a few is beside one of all
+    tests, which need no second run without a fault. Each fault is tried in a fork of this process,
+    which has imported the libraries already.
 
     Args:
         faults: of which the chosen ones are tried.
@@ -123,7 +131,9 @@ def try_all(faults: Sequence[Fault], folder: str, **environment: str) -> None:
         by_file.setdefault(fault.by.partition("::")[0], []).append(fault)
     few = {**environment, "EXAMPLES": FEW}
     fails = {
-        file for file, those in by_file.items() if _ends(None, those, folder, few) is not Found.NO
+        file
+        for file, those in by_file.items()
+        if _all_are() and _ends(None, those, folder, few) is not Found.NO
     }
     for each in tried:
         found = _ends(each, [each], folder, few)
