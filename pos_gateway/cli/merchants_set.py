@@ -12,6 +12,7 @@ from pos_gateway.audit.note import By
 from pos_gateway.cli import jsonl, options, output
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.merchants import administration, known_to
+from pos_gateway.cli.text import json_text
 from pos_gateway.domain.errors import InvalidRecord
 from pos_gateway.merchants.admin import Seen
 from pos_gateway.merchants.assignments import assign, is_secret, require_name
@@ -81,7 +82,7 @@ def edit(merchant_id: str, reason: str | None, operator: str) -> None:
     """
     with administration() as admin:
         seen = known_to(admin, merchant_id)
-    text = output.json_text(seen.document, indent=2) + "\n"
+    text = json_text(seen.document, indent=2) + "\n"
     with TemporaryDirectory(prefix="pos-gateway-") as folder:  # for this user alone
         path = Path(folder) / "merchant.json"
         path.write_text(text, encoding="utf-8")
