@@ -5,6 +5,7 @@ of them take long; run ``make faults`` after a change of a rule, or of a test of
 """
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -40,6 +41,8 @@ FILES = 3
 FEW = "40"
 #: A fault is tried without servers.
 _LOCAL = "not postgresql and not mariadb"
+#: Has the planted fault, for the processes that a test starts.
+PLANTED = "PLANTED_FAULT"
 
 
 class Found(StrEnum):
@@ -156,6 +159,7 @@ def _ends(
     os.environ.update(told)
     if planted is not None:
         _plant(planted)
+        os.environ[PLANTED] = json.dumps([planted.file, planted.right, planted.wrong])
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     names = [fault.by.partition("::")[2] for fault in those]
     which = f"({' or '.join(names)}) and {_LOCAL}" if all(names) else _LOCAL
@@ -174,6 +178,13 @@ def _ends(
     os._exit(next(each for each, found in _SAID.items() if found is watch.found(code)))
 
 
+def plant_given() -> None:
+    """Plant the fault of the process that tries one. For a server of a test, before its imports."""
+    if given := os.environ.get(PLANTED):
+        file, right, wrong = json.loads(given)
+        _plant(Fault("", file, right, wrong, ""))
+
+
 class _Watch:
     """Records failures and their causes."""
 
@@ -181,6 +192,8 @@ class _Watch:
         self._has_failed = self._is_broken = False
 
     def pytest_exception_interact(self, call: Any, report: Any) -> None:
+        if self._has_failed:
+            return  # what a failed test leaves fails at its end, too
         self._has_failed = True
         self._is_broken |= report.when != "call"
         self._is_broken |= call.excinfo.errisinstance((NameError, ImportError, SyntaxError))

@@ -46,6 +46,6 @@ def module_database(tmp_path_factory: pytest.TempPathFactory) -> str:
 def server(module_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that a file's tests share, without broker."""
     log: Path = tmp_path_factory.mktemp("log") / "server.log"
-    module = "tests.page.trial"
+    module = "tests.page.serve_trial"
     with serving(NO_BROKER, module_database, log, is_ready=False, module=module) as server:
         yield server

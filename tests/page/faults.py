@@ -3,9 +3,27 @@
 ``python -m tests.page.faults`` tries them.
 """
 
-from tests.planting import Fault, try_all
+from tests.planting import ROOT, Fault, try_all
 
 ACTING, SECURITY, LOGIN = "server/page/acting", "server/page/security", "server/page/login"
+
+
+class ScriptFault(Fault):
+    """A fault in ``page.js``, planted as it is read."""
+
+    @property
+    def fits(self) -> bool:
+        script = (ROOT / "pos_gateway/server/page/static/page.js").read_text()
+        return super().fits and self.wrong.split("'")[1] in script
+
+
+def in_script(rule: str, right: str, by: str) -> ScriptFault:
+    """Without these characters."""
+    assert "'" not in right
+    read = "path.read_bytes()"
+    wrong = f"{read}.replace(b'{right}', b'')"
+    return ScriptFault(rule, "server/page/static", read, wrong, f"browser::{by}")
+
 
 FAULTS = [
     Fault(
@@ -168,6 +186,38 @@ FAULTS = [
         'detail = "the request failed; this server\'s log says why"\n    return',
         "detail = str(error)\n    return",
         "pages::errors_are_pages",
+    ),
+    Fault(
+        "a script that is no file of the page does not run",
+        SECURITY,
+        "script-src 'self'",
+        "script-src 'self' 'unsafe-inline'",
+        "browser::the_policy_refuses_scripts",
+    ),
+    in_script(
+        "a part that has not changed is not replaced",
+        "if (held.innerHTML === part.innerHTML) return;",
+        "a_part_is_replaced_when_it_has_changed",
+    ),
+    in_script(
+        "focus outlives a replacement",
+        "if (again) again.focus({ preventScroll: true });",
+        "focus_stays_where_it_is",
+    ),
+    in_script(
+        "selected text outlives a replacement",
+        "if (isSelected(part)) { waiting.set(name, html); return; }",
+        "what_is_being_copied_stays",
+    ),
+    in_script(
+        "a lost connection is said since when it was lost",
+        "lostAt || ",
+        "a_lost_connection_says_since_when",
+    ),
+    in_script(
+        "an ended session is said",
+        "say(text);",
+        "a_session_that_is_revoked_says_so",
     ),
 ]
 

@@ -1,6 +1,6 @@
 """A view for tests: a page with a live part and data, and an action that does as the test says.
 
-``python -m tests.page.trial serve …`` is ``pos-gateway serve`` with it.
+``serve_trial.py`` is ``pos-gateway serve`` with it.
 """
 
 import time
@@ -29,6 +29,9 @@ from pos_gateway.server.page.view import (
 )
 from pos_gateway.server.page.visit import Visit
 
+#: One with what a person holds, one that changes with it, and one that does not change.
+_PARTS = ("trial", "also", "still")
+
 
 class Trial(View):
     """What it did is in the audit, as ``trial.did``: two processes share it."""
@@ -41,12 +44,16 @@ class Trial(View):
         self.fails: Exception | None = None
         self.routes = (
             Get("/trial", lambda visit: Page("trial.html", "Trial", says=visit.query.get("says"))),
-            Get("/trial/live", lambda _: Page("trial_live.html", "Live", parts=("trial",))),
+            Get("/trial/live", lambda _: Page("trial_live.html", "Live", parts=_PARTS)),
             Get("/trial/fails", self._fail),
             Get("/trial/of/{merchant_id}", self._of),
             Action("/trial/{merchant_id}/pause", "trial.pause", page=self._form, run=self._pause),
         )
-        self.parts = (Part("trial", "trial_part.html", self._read, takes=("of",)),)
+        self.parts = (
+            Part("trial", "trial_part.html", self._read, takes=("of",)),
+            Part("also", "trial_also.html", lambda _: self._count()),
+            Part("still", "trial_still.html", lambda _: {}),
+        )
 
     def _of(self, visit: Visit) -> Page:
         if visit.values["merchant_id"] == "nobody":  # words: ok
@@ -78,9 +85,12 @@ class Trial(View):
             raise self.fails
         self.rendered += 1
         self._sources.orders.audit  # noqa: B018
+        values = {"role": looking.role, "of": looking.values.get("of", "")}
+        return self._count() | values
+
+    def _count(self) -> dict[str, Any]:
         with self._sources.database.connect() as connection:
-            count = len(connection.execute(select(audit.c.id)).all())
-        return {"count": count, "role": looking.role, "of": looking.values.get("of", "")}
+            return {"count": len(connection.execute(select(audit.c.id)).all())}
 
 
 #: Those that were made.
@@ -96,10 +106,3 @@ def add() -> None:
     """Have sites that are made from now on have it."""
     site.views = _views  # type: ignore[assignment]
     render.FOLDER = [render.FOLDER, Path(__file__).parent / "templates"]  # type: ignore[assignment]
-
-
-if __name__ == "__main__":
-    from pos_gateway.cli import main
-
-    add()
-    main()
