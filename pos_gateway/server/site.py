@@ -200,6 +200,7 @@ class Site:
             clock=clock,
             fleet=FleetView(self.database),
             orders=OrderAdmin(self.database, payloads, clock),
+            archive=self._archive,
             split=self._split,
         )
         listed, static = views(sources), StaticFiles()

@@ -1,0 +1,217 @@
+"""Finds orders for an operator: the last changed first, page by page, each by an index.
+
+There is none by time alone, since every write of a worker would pay for it: the newest orders are
+the newest of each state, merged.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Select,
+    and_,
+    func,
+    or_,
+    select,
+    text,
+    tuple_,
+    union_all,
+)
+from sqlalchemy.exc import OperationalError
+
+from pos_gateway.database.schema import orders
+from pos_gateway.domain.errors import AdminError
+from pos_gateway.ledger.states import Action, State
+
+T = TypeVar("T")
+
+#: Orders whose id has the text, of which a page shows the newest.
+MOST_IDS = 500
+#: Orders of a state that are counted, where all merchants' are.
+MOST_COUNTED = 1000
+#: Seconds for a search, on PostgreSQL.
+TIMEOUT = 2.0
+_CANCELED = "57014"  # PostgreSQL's code for a statement that took too long
+
+
+class Place(NamedTuple):
+    """An order's place in a list: the page goes on behind it."""
+
+    updated_at: float
+    merchant_id: str
+    order_id: str
+
+
+class FoundOrder(NamedTuple):
+    """An order in a list. Times are Unix time."""
+
+    merchant_id: str
+    order_id: str
+    state: State
+    attempts: int
+    doubt_since: float | None
+    deliver_by: float | None
+    updated_at: float
+
+    @property
+    def place(self) -> Place:
+        return Place(self.updated_at, self.merchant_id, self.order_id)
+
+
+class Count(NamedTuple):
+    """How many orders are in a state."""
+
+    state: State
+    number: int
+    #: There are more.
+    is_least: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is searched for; what is None matches any order.
+
+    Args:
+        order: an order's id; if no order has it, a part of ids.
+        changed_since: Unix time.
+    """
+
+    order: str | None = None
+    merchant_id: str | None = None
+    state: State | None = None
+    changed_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """A page of a search."""
+
+    orders: Sequence[FoundOrder]
+    #: There are more behind the last one.
+    has_more: bool
+    #: The text is no order's id, and these have it in theirs.
+    is_part: bool = False
+    #: More than ``MOST_IDS`` orders have it.
+    is_cut: bool = False
+    counts: Sequence[Count] = ()
+
+
+class OrderSearch:
+    """Searches. Safe from threads. Raises SQLAlchemyError while the database is away."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def find(self, wanted: Wanted, after: Place | None, most: int) -> Results:
+        """The orders behind this place. Raises AdminError: the search took too long."""
+        return self._bounded(lambda connection: _find(connection, wanted, after, most))
+
+    def _bounded(self, run: Callable[[Connection], T]) -> T:
+        is_postgresql = self._engine.dialect.name == "postgresql"
+        try:
+            with self._engine.begin() as connection:
+                if is_postgresql:
+                    limit = f"set local statement_timeout = '{TIMEOUT:g}s'"
+                    connection.execute(text(limit))
+                return run(connection)
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", None) != _CANCELED:
+                raise
+            raise AdminError(
+                f"the search took longer than {TIMEOUT:g} s: give the whole id of the order, or its merchant"
+            ) from None
+
+
+def _find(connection: Connection, wanted: Wanted, after: Place | None, most: int) -> Results:
+    of_all, is_part, is_cut = _conditions(connection, wanted)
+    conditions = [*of_all]
+    if wanted.state is not None:
+        conditions.append(orders.c.state == wanted.state)
+    if after is not None:
+        conditions += _behind(after)
+    walks = wanted.order is None and wanted.merchant_id is None
+    states = [*State] if walks and wanted.state is None else [wanted.state] if walks else [None]
+    pages = []
+    for state in states:
+        in_state = [] if state is None else [orders.c.state == state]
+        pages.append(_page(and_(*conditions, *in_state), most + 1))
+    if len(pages) > 1:
+        every = union_all(*(select(page.subquery()) for page in pages)).subquery()
+        query = select(every).order_by(
+            every.c.updated_at.desc(), every.c.merchant_id, every.c.order_id
+        )
+        rows = connection.execute(query.limit(most + 1)).all()
+    else:
+        rows = connection.execute(pages[0]).all()
+    found = [FoundOrder(*row)._replace(state=State(row.state)) for row in rows]
+    counts = _counts(connection, of_all, each_by_itself=walks)
+    return Results(found[:most], len(found) > most, is_part, is_cut, counts)
+
+
+def _conditions(
+    connection: Connection, wanted: Wanted
+) -> tuple[list[ColumnElement[bool]], bool, bool]:
+    """All but the state's, and whether the text is a part of ids, and of too many."""
+    conditions: list[ColumnElement[bool]] = [orders.c.action == Action.SUBMIT]
+    if wanted.merchant_id is not None:
+        conditions.append(orders.c.merchant_id == wanted.merchant_id)
+    if wanted.changed_since is not None:
+        conditions.append(orders.c.updated_at >= wanted.changed_since)
+    if wanted.order is None:
+        return conditions, False, False
+    is_it = orders.c.order_id == wanted.order
+    if connection.scalar(select(orders.c.order_id).where(*conditions, is_it).limit(1)) is not None:
+        return [*conditions, is_it], False, False
+    has_it = _has(connection, wanted.order)
+    if wanted.merchant_id is not None:
+        return [*conditions, has_it], True, False
+    # The index by order has the ids alone, and is a small part of the table.
+    query = select(orders.c.order_id).where(has_it).distinct().limit(MOST_IDS + 1)
+    ids = connection.scalars(query).all()
+    return [*conditions, orders.c.order_id.in_(ids[:MOST_IDS])], True, len(ids) > MOST_IDS
+
+
+def _has(connection: Connection, part: str) -> ColumnElement[bool]:
+    """Whether an id has this part, exactly as it is written."""
+    place = func.instr if connection.dialect.name == "sqlite" else func.strpos
+    found: ColumnElement[bool] = place(orders.c.order_id, part) > 0
+    return found
+
+
+def _behind(place: Place) -> list[ColumnElement[bool]]:
+    """The first condition is one that an index can use."""
+    at, *key = place
+    is_later = tuple_(orders.c.merchant_id, orders.c.order_id) > tuple_(*key)
+    return [orders.c.updated_at <= at, or_(orders.c.updated_at < at, is_later)]
+
+
+def _page(condition: ColumnElement[bool], most: int) -> Select[Any]:
+    columns = [orders.c[name] for name in FoundOrder._fields]
+    in_order = (orders.c.updated_at.desc(), orders.c.merchant_id, orders.c.order_id)
+    return select(*columns).where(condition).order_by(*in_order).limit(most)
+
+
+def _counts(
+    connection: Connection, conditions: list[ColumnElement[bool]], *, each_by_itself: bool
+) -> list[Count]:
+    """How many orders are in which state: all of a merchant's, else as many as soon are counted."""
+    if not each_by_itself:
+        grouped = select(orders.c.state, func.count()).where(*conditions)
+        rows = connection.execute(grouped.group_by(orders.c.state)).tuples().all()
+        found: dict[str, int] = dict(rows)
+        return [Count(state, found[state], False) for state in State if state in found]
+    parts = []
+    for state in State:
+        some = select(orders.c.state).where(orders.c.state == state, *conditions)
+        counted = some.limit(MOST_COUNTED + 1).subquery()
+        parts.append(select(func.min(counted.c.state), func.count()).select_from(counted))
+    rows = connection.execute(union_all(*parts)).tuples().all()
+    return [
+        Count(State(state), min(count, MOST_COUNTED), count > MOST_COUNTED)
+        for state, count in rows
+        if count
+    ]

@@ -1,0 +1,261 @@
+"""An order's state in words, and what happens next: for one who has to decide something at night."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.retry import Backoff
+from pos_gateway.ledger.order_admin import OrderStanding
+from pos_gateway.ledger.states import RESOLVE_FOR, State
+from pos_gateway.reports.fleet_view import FleetTrouble
+from pos_gateway.server.page.words import counted, moment
+
+#: The states as operators read them.
+STATES = {
+    State.NEW: "waits",
+    State.CLAIMED: "claimed",
+    State.SENDING: "is sent",
+    State.PENDING: "pending",
+    State.IN_DOUBT: "in doubt",
+    State.ACCEPTED: "accepted",
+    State.REJECTED: "rejected",
+    State.CANCELLED: "cancelled",
+    State.EXPIRED: "expired",
+    State.FAILED: "failed",
+}
+_TONES = {State.ACCEPTED: "good", State.IN_DOUBT: "warn", State.FAILED: "bad"}
+_TONES |= {State.EXPIRED: "warn", State.REJECTED: "warn", State.CANCELLED: "warn"}
+#: Reasons for which the gateway does not ask the POS.
+_ONLY_ASKED = {
+    "blind": "This POS can be asked by a person alone: its API has no look-up.",
+    "moved": "The merchant's record names another POS than the one that may have it, "
+    "which the gateway asks no more. Ask about the POS that the merchant had before.",
+}
+_RETRY_WITHIN = Backoff().longest
+#: The reason of an operator's decision.
+_RESOLVED = "resolved"
+
+
+class MerchantFacts(NamedTuple):
+    """What decides how an order goes on."""
+
+    adapter: str
+    provider: str | None
+    paused: bool
+    #: None: no adapter has that name here.
+    guarantee: Guarantee | None
+
+
+class Standing(NamedTuple):
+    """A state in words."""
+
+    title: str
+    #: ``good``, ``warn``, ``bad`` or nothing.
+    tone: str
+    #: Sentences about what is known, and about what happens next.
+    known: Sequence[Markup]
+    following: Sequence[Markup]
+
+
+class Facts(NamedTuple):
+    """All that the words depend on."""
+
+    order: OrderStanding | None
+    #: When it came over HTTP (Unix time).
+    submitted_at: float | None
+    merchant: MerchantFacts | None
+    trouble: FleetTrouble | None
+    now: float
+
+
+def standing(facts: Facts) -> Standing:
+    """The order's state in words."""
+    order = facts.order
+    if order is None:
+        return _unseen(facts)
+    if order.is_in_doubt:
+        return Standing("in doubt", "warn", *_in_doubt(order, facts))
+    if order.state.is_leased:
+        return Standing(STATES[order.state], "", *_leased(order, facts))
+    if order.state is State.NEW:
+        return Standing(STATES[order.state], "", *_waits(order, facts))
+    if order.state is State.PENDING:
+        return Standing(STATES[order.state], "", *_pending(order, facts))
+    known, following = _ended(order)
+    return Standing(STATES[order.state], _TONES.get(order.state, ""), known, following)
+
+
+def _unseen(facts: Facts) -> Standing:
+    if facts.submitted_at is None:
+        known = _say("Only a cancel request is known: the order itself has not come.")
+        next_ = _say("If it comes before the request's end, it is never sent.")
+        return Standing("not known", "warn", known, next_)
+    known = _say("Came over HTTP {}; no worker has had it in its hands yet.", facts, "submitted_at")
+    following = _say("It waits in the broker or in a worker, or is parked.") + _why_it_waits(facts)
+    return Standing("submitted", "", known, following)
+
+
+def _waits(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequence[Markup]]:
+    if order.reason_code == _RESOLVED:
+        known = _say("An operator said that the POS does not have it: it is queued again.")
+    elif order.attempts:
+        known = _say(
+            "Not sent, or certainly not processed, after {}: it waits for its retry.",
+            counted(order.attempts, "attempt"),
+        )
+    else:
+        known = _say("Waits for its first attempt.")
+    if order.deliver_by is None:
+        return known, _why_it_waits(facts)
+    until = moment(order.deliver_by, facts.now)
+    if order.deliver_by > facts.now:
+        following = _say("It is tried until {}, and ends as expired after that.", until)
+        return known, [*following, *_why_it_waits(facts)]
+    overdue = _say(
+        "Its time was over {}, and its message has not come back: it is in the dead letters, or lost. "
+        "Replay it; if it is not there, have the backend submit it again, which is harmless.",
+        until,
+    )
+    return known, overdue
+
+
+def _why_it_waits(facts: Facts) -> list[Markup]:
+    said: list[Markup] = []
+    if facts.merchant is None:
+        said += _say(
+            "No merchant has this id: as soon as a worker has it, it fails as unknown_merchant."
+        )
+    elif facts.merchant.paused:
+        said += _say("The merchant is paused: it waits until the merchant is resumed, or expires.")
+    trouble = facts.trouble
+    if trouble is not None:
+        said += _say(
+            "Its merchant is in trouble: {} wait in workers, {} are parked, {} of {} slots are in use.",
+            counted(trouble.waiting, "order"),
+            counted(trouble.parked, "order"),
+            trouble.in_flight,
+            trouble.limit,
+        )
+    return said
+
+
+def _leased(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequence[Markup]]:
+    since = moment(order.updated_at, facts.now)
+    if not order.is_leased:
+        known = _say("A worker had it {}, and that worker's lease is gone.", since)
+        return known, _say("Nothing was sent: the worker that gets its message next goes on.")
+    what = "may send it" if order.state is State.SENDING else "has it in its hands"
+    known = _say("The worker {} {}, since {}.", order.owner or "", what, since)
+    following = _say(
+        "Its outcome follows within the merchant's time limit. If this stays for ten minutes, the worker "
+        "has died: another one takes it over."
+    )
+    return known, following
+
+
+def _pending(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequence[Markup]]:
+    known = _say("The POS has it, and has not decided.")
+    if order.deliver_by is None:
+        return known, ()
+    end = moment(order.deliver_by + RESOLVE_FOR, facts.now)
+    following = _say(
+        "It is looked up by itself, seldom at first, until {}; if there is no decision by then, it is left "
+        "to you in doubt.",
+        end,
+    )
+    return known, following
+
+
+def _in_doubt(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequence[Markup]]:
+    since = order.doubt_since or order.updated_at
+    known = _say(
+        "In doubt since {}: the request left, and no valid reply came. The POS has it, or not.",
+        moment(since, facts.now),
+    )
+    if order.state.is_leased:
+        known += _say("The worker that had it is gone.")
+    guarantee = facts.merchant.guarantee if facts.merchant is not None else None
+    only_asked = _ONLY_ASKED.get(order.reason_code or "")
+    is_blind = guarantee is Guarantee.BLIND
+    if only_asked is not None or is_blind:
+        following = _say(only_asked or _ONLY_ASKED["blind"])
+        return known, following + _say("Ask the merchant, then resolve it.")
+    end = None if order.deliver_by is None else order.deliver_by + RESOLVE_FOR
+    if end is not None and end < facts.now:
+        past = _say("It was looked up until {}, and is looked up no more.", moment(end, facts.now))
+        return known, past + _say("Ask the merchant, then resolve it.")
+    until = "" if end is None else Markup(", until {}").format(moment(end, facts.now))
+    again = moment(order.updated_at + _RETRY_WITHIN, facts.now)
+    at_the_latest = order.updated_at + _RETRY_WITHIN > facts.now
+    when = Markup(", as a rule by {}").format(again) if at_the_latest else ""
+    if order.told == Kind.IN_DOUBT:
+        following = _say(
+            "The POS is looked up again by itself{}{}; it is not sent again.", when, until
+        )
+        following += _say(
+            "It is left to you: ask the merchant, if that cannot wait, and resolve it."
+        )
+    elif guarantee is Guarantee.KEYED:
+        following = _say(
+            "The POS gets it again with the same key{}, so that it cannot make it twice.", when
+        )
+        following += _say("It ends by itself as soon as the POS answers{}.", until)
+    else:
+        following = _say(
+            "Its POS is looked up again by itself{}{}; it is sent again only if it is not there.",
+            when,
+            until,
+        )
+    return known, following + _why_it_waits(facts)
+
+
+def _ended(order: OrderStanding) -> tuple[Sequence[Markup], Sequence[Markup]]:
+    by_operator = _say("An operator resolved it so.") if order.reason_code == _RESOLVED else []
+    match order.state:
+        case State.ACCEPTED:
+            return _say("The POS has it.") + by_operator, ()
+        case State.REJECTED:
+            return _say("The POS has refused it."), _say("It is not tried again.")
+        case State.CANCELLED:
+            return _say("It is cancelled.") + by_operator, ()
+        case State.EXPIRED:
+            known = _say("Its deliver_by passed before the POS had it.") + by_operator
+        case _:
+            known = _say("It cannot succeed as things are.")
+    following = _say(
+        "Its message is in the dead letters, unless it was replayed or discarded: remove the cause, and "
+        "replay it with new time."
+    )
+    return known, following
+
+
+def cancellation(request: OrderStanding, now: float) -> Markup:
+    """The cancel request in a sentence."""
+    until = moment(request.deliver_by, now)
+    match request.state:
+        case State.CANCELLED:
+            return Markup("The cancel request was granted.")
+        case State.REJECTED:
+            return Markup("The cancel request was refused.")
+        case State.EXPIRED:
+            return Markup("The cancel request has expired: it could not be granted by {}.").format(
+                until
+            )
+        case State.FAILED:
+            return Markup("The cancel request has failed.")
+        case State.IN_DOUBT:
+            said = "The POS was asked to cancel it, and has not said whether it did; it is asked until {}."
+            return Markup(said).format(until)  # noqa: S704  (a sentence of ours)
+    said = "A cancel request is open until {}: the order is not sent before it is decided."
+    return Markup(said).format(until)  # noqa: S704  (a sentence of ours)
+
+
+def _say(sentence: str, *values: object) -> list[Markup]:
+    """A sentence, its values escaped."""
+    match values:
+        case (Facts() as facts, str() as name):
+            values = (moment(getattr(facts, name), facts.now),)
+    return [Markup(sentence).format(*values)]  # noqa: S704  (sentences of this file)
