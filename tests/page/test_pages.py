@@ -196,7 +196,10 @@ def test_now_names_orders_in_doubt(page: Desk, reports: Reports) -> None:
     }
     with page.site.database.begin() as connection:
         connection.execute(insert(orders), [{**row, "order_id": f"o{n}"} for n in range(2)])
-    assert "2 orders in doubt: the POS may have them" in page.operator().get("/").text
+    text = page.operator().get("/").text
+    assert "2 orders in doubt: the POS may have them" in text
+    assert '<a href="/orders?state=in_doubt">' in text
+    assert '<a href="/in-doubt">' in text
 
 
 def test_now_while_the_database_is_away_says_so_with_the_remedy(page: Desk) -> None:

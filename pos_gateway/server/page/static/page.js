@@ -1,6 +1,8 @@
 // Live parts: one stream a page. A part is replaced if it has changed; the page reads well without this.
 "use strict";
 (() => {
+  // A browser may keep even a page that no cache may: it shows what was true, or was to be shown once.
+  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
   const address = document.body.dataset.live;
   if (!address || !window.EventSource) return;
   const SILENT = 12000, AGAIN = 3000; // milliseconds without a sign of life; until another try
@@ -117,7 +119,6 @@
     for (const [name, html] of waiting) show(name, html);
   });
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
-  addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
   addEventListener("pagehide", close);
   setInterval(() => {
     if (!isOver && !document.hidden && Date.now() - heard > SILENT) { lost(); later(); heard = Date.now(); }

@@ -1,6 +1,6 @@
 """Now: what the gateway does this minute, what is wrong, and the last hour."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pos_gateway.domain.outcome import Kind
@@ -29,6 +29,8 @@ class Notice(NamedTuple):
     says: str
     remedy: str
     bad: bool = False
+    #: The page's views that show it, and can mend it: names and paths.
+    links: Sequence[tuple[str, str]] = ()
 
 
 class Now(View):
@@ -130,22 +132,25 @@ def _notices(fleet: Fleet, in_doubt: int, dead: int | None) -> list[Notice]:
         found.append(
             Notice(
                 f"{counted(fleet.in_trouble, 'merchant')} {are} in trouble: {counted(fleet.parked, 'order')} parked.",
-                "pos-gateway merchants list says which, and why.",
+                "Pause the worst ones, or lower their limits. On the command line: pos-gateway merchants list.",
+                links=[("Which, and why", "/merchants")],
             )
         )
     if in_doubt:
         found.append(
             Notice(
                 f"{counted(in_doubt, 'order')} in doubt: the POS may have {'it' if in_doubt == 1 else 'them'}.",
-                "Most are looked up and resolved by themselves; for one that stays, ask its merchant, then: "
-                "pos-gateway orders resolve.",
+                "Most are looked up and resolved by themselves; for one that stays, ask its merchant, and resolve "
+                "it. On the command line: pos-gateway orders resolve.",
+                links=[("Work list", "/in-doubt"), ("Each order", "/orders?state=in_doubt")],
             )
         )
     if dead:
         found.append(
             Notice(
                 f"{counted(dead, 'dead letter')}: invalid or undeliverable.",
-                "pos-gateway dlq list says why; replay or discard them.",
+                "Remove the cause, then replay or discard them. On the command line: pos-gateway dlq list.",
+                links=[("Why, and what to do", "/dead-letters")],
             )
         )
     return found

@@ -96,17 +96,22 @@ class OrderReading:
     def life(self, key: Key, facts: Facts, role: Role | None) -> list[Entry]:
         """What happened to it, in the order of time; with no role nothing is masked."""
         request = self.cancel_request(key)
-        entries = []
-        if facts.submitted_at is not None:
-            entries.append(Entry(facts.submitted_at, "Submitted over HTTP"))
-        if facts.order is not None:
-            entries.append(Entry(facts.order.created_at, "A worker had it for the first time"))
-        if request is not None:
-            entries.append(Entry(request.created_at, "A cancel request came"))
         recorded = [
             (action, self.orders.attempts(Key(key.merchant_id, key.order_id, action)))
             for action in Action
         ]
+        entries = []
+        if facts.submitted_at is not None:
+            entries.append(Entry(facts.submitted_at, "Submitted over HTTP"))
+        rows = (
+            ("A worker had it for the first time", facts.order),
+            ("A cancel request came", request),
+        )
+        for (title, row), (_, attempts) in zip(rows, recorded, strict=True):
+            if row is not None:
+                # By the database's clock, and an attempt by its worker's: it came first all the same.
+                first = min(row.created_at, *(each.at for each in attempts), row.created_at)
+                entries.append(Entry(first, title))
         longest = max((total(each) for _, those in recorded for each in those), default=0.0)
         for action, attempts in recorded:
             entries += attempt_entries(attempts, action, role, longest)
