@@ -173,8 +173,8 @@ class Resolution:
             self._publisher.publish(message)
         except PublishError as error:
             raise AdminError(
-                f"the decision is written, and the order not on its queue yet: {error}; run the "
-                "same command again"
+                f"the decision is written, and the order not on its queue yet: {error}; repeat the "
+                "same decision"
             ) from error
 
 

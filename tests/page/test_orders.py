@@ -369,6 +369,19 @@ def test_a_viewer_may_neither_act_nor_see_where(page: Desk, books: Books) -> Non
     assert [line for line in page.server.audited() if line[0] == "vic"] == []
 
 
+def test_a_part_is_masked_as_its_page_is(page: Desk, books: Books) -> None:
+    key = personal_books(books)[-1]
+    live = page.site._page_live
+    for role in (Role.VIEWER, Role.OPERATOR):
+        topic = live.topic("order", role, {"merchant_id": "m1", "order_id": key.order_id})
+        text = html.unescape(page.runner.run(live.html(topic))).lower()
+        assert MASK in text
+        assert not [each for each in SECRETS if each in text]
+        assert "<form" not in text
+    topic = live.topic("order", Role.VIEWER, {"merchant_id": "m1", "order_id": "nothing"})
+    assert "not known any more" in page.runner.run(live.html(topic))
+
+
 # Actions.
 
 
@@ -400,6 +413,28 @@ def test_an_order_is_resolved_as_not_sent_and_queued_again(
     assert now.deliver_by == pytest.approx(time.time() + 3600, abs=60)
     [message] = queued()
     assert (message["order_id"], message["merchant_id"]) == ("o-1", "m1")
+
+
+def test_a_decision_whose_message_the_broker_did_not_take_is_repeated(
+    page: Desk, books: Books, broker: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pos_gateway.broker.publisher import Publisher
+    from pos_gateway.domain.errors import BrokerUnavailable
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise BrokerUnavailable("no confirm came")
+
+    key = books.in_doubt("o-1")
+    browser = page.operator()
+    with monkeypatch.context() as patched:
+        patched.setattr(Publisher, "publish", fail)
+        reply = act(browser, key, "resolve", answer="not_sent")
+    assert reply.status == 409
+    assert "repeat the same decision" in words(reply)
+    assert (books.now(key).state, queued()) == (State.NEW, [])
+    form = reply.form(path_of(key, "/resolve"))
+    assert browser.submit(form, answer="not_sent").status == 303
+    assert [each["order_id"] for each in queued()] == ["o-1"]
 
 
 def test_a_resolution_needs_an_answer_that_fits(page: Desk, books: Books) -> None:

@@ -109,7 +109,7 @@ def test_an_operator_finds_an_order_in_doubt_and_resolves_it(browse: Browse, pla
     page.get_by_role("link", name="Resolve it").click()
     expect(page.get_by_text("Does your POS have the order")).to_be_visible()
     page.get_by_label("The POS has it", exact=True).check()
-    page.get_by_label("The POS’s id for it").fill("K-77")
+    page.get_by_label("id for it").fill("K-77")
     page.get_by_label("Reason").fill("called the kitchen")
     page.get_by_role("button", name="Resolve it").click()
     expect(page.locator(".notice.done")).to_contain_text("is accepted")
