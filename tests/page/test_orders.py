@@ -255,6 +255,25 @@ def test_items_and_totals_are_a_table_in_the_currencys_own_unit(page: Desk, book
     assert "0.001 KWD" in shown(page.operator(name="joe"), key)
 
 
+def test_an_order_has_its_page_on_either_database(any_database: str, with_trial: None) -> None:
+    from tests.page.lab import desk
+
+    with desk(any_database) as page:
+        books = Books(any_database, order, None)
+        doubtful, failed = books.in_doubt("o-1"), books.order("o-2", State.FAILED)
+        books.publish()
+        browser = page.operator()
+        assert "position 1" in shown(browser, doubtful)
+        assert "position 2" in shown(browser, failed)
+        reply = act(browser, doubtful, "resolve", answer="accepted")
+        text = words(browser.get(reply.headers["location"]))  # at once as it is now
+        assert "kim: orders.resolve.accepted" in text
+        assert "An operator resolved it so." in text
+        assert WHY in text
+        assert WHY not in shown(page.operator(Role.VIEWER, "vic"), doubtful)
+        books.close()
+
+
 # Masking.
 
 

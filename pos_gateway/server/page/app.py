@@ -185,7 +185,8 @@ class PageApp:
     async def _page(self, page: Page, visit: Visit) -> Answer:
         given = {**visit.query, **visit.values}
         topics = [self._live.topic(name, visit.role, given) for name in page.parts]
-        parts = {topic.part: await self._live.html(topic) for topic in topics}
+        has_acted = visit.notice is not None
+        parts = {topic.part: await self._live.html(topic, fresh=has_acted) for topic in topics}
         live = {name: value for topic in topics for name, value in topic.values}
         body = await self._reading(lambda: self._renderer.page(page, visit, parts, live))
         return html(page.status, body)

@@ -96,10 +96,16 @@ class Live:
                 raise Problem(422, "invalid_request", f"{each}: has more than {_LONGEST} letters")
         return Topic(name, role, tuple(sorted(taken.items())))
 
-    async def html(self, topic: Topic) -> str:
-        """The part now, at most ``Part.every`` old; why there is none, if it cannot be read."""
+    async def html(self, topic: Topic, *, fresh: bool = False) -> str:
+        """The part now, at most ``Part.every`` old; why there is none, if it cannot be read.
+
+        Args:
+            fresh: read it now: an action has just changed what it shows.
+        """
+        if fresh and (begun := self._running.get(topic)) is not None:
+            await asyncio.wait([begun])  # it may have read what was before
         now = asyncio.get_running_loop().time()
-        last = self._last.get(topic)
+        last = None if fresh else self._last.get(topic)
         if last is not None and now - last[0] < self._parts[topic.part].every:
             return last[1]
         running = self._running.get(topic)

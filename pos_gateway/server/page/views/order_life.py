@@ -138,7 +138,8 @@ def audit_entries(rows: Iterable[dict[str, Any]], role: Role | None) -> Iterable
     """What operators did; their words are for those who may reveal."""
     may_see = role is None or role.allows(Capability.REVEAL)
     for row in rows:
-        details = [("details", row["details"])] if row["details"] and may_see else []
+        said = [(name, row[name]) for name in ("reason", "details") if row.get(name)]
+        details = said if may_see else []
         yield Entry(row["at"], f"{row['operator']}: {row['what']}", details=details)
 
 
