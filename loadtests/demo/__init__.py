@@ -2,6 +2,7 @@
 
 - ``cast``: the merchants; ``gateway``: the worker among them, for both
 - ``__main__``: a stream of orders, under a minute; ``screen``: what it shows
-- ``serve``: orders of the user's own, over HTTP; ``guide``: what it prints; ``server_process``,
-  ``server``: both ends of its HTTP server; ``shovel``: the messages between them
+- ``serve``: the operations page, and orders of the user's own over HTTP; ``story``: what the page
+  shows; ``guide``: what it prints; ``server_process``, ``server``: both ends of its HTTP server;
+  ``shovel``: the messages between them
 """

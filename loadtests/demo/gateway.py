@@ -1,7 +1,7 @@
 """The demo's gateway in this process: its settings, its merchants, and the real green worker."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,14 +34,23 @@ def configure(folder: Path, **others: str) -> None:
     )
 
 
-def open_merchants(merchants: SimulatedMerchants) -> None:
-    """Make the database, with a record for each simulated merchant."""
+def open_merchants(merchants: SimulatedMerchants, *, alone: Collection[str] = ()) -> None:
+    """Make the database, with a record for each simulated merchant.
+
+    A class is a provider; those that are ``alone`` have one of their own.
+    """
     for pattern, profile in PROFILES.items():
         merchants.profile(pattern, profile)
     database = gateway.current().database
     upgrade(database)
     MerchantStore(database).put(
-        Merchant.parse({"id": each, "base_url": merchants.base_url(each), "provider": part.name})
+        Merchant.parse(
+            {
+                "id": each,
+                "base_url": merchants.base_url(each),
+                "provider": each if each in alone else part.name,
+            }
+        )
         for part in PARTS
         for each in part.ids
     )

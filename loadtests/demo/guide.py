@@ -1,19 +1,36 @@
-"""What a user of the demo's server is told: where it is, a token, and commands to copy."""
+"""What a user of the demo's server is told: where its page is, tokens, and commands to copy."""
 
+from loadtests.demo import story
 from loadtests.demo.cast import PARTS, REQUEST_TIMEOUT
 
 _CURL = 'curl -sS -H "Authorization: Bearer $TOKEN"'
 
 
-def guide(url: str, token: str) -> str:
-    """The guide. The commands are those of docs/http.md, and need the line with URL and TOKEN first."""
+def guide(url: str, operator: str, token: str, well: float) -> str:
+    """The guide. The commands are those of docs/http.md, and need the line with URL and TOKEN first.
+
+    Args:
+        operator: the token to log in with.
+        token: a backend's.
+        well: seconds until the trouble begins.
+    """
     merchants = ", ".join(f"{part.prefix}-0 to {part.ids[-1]} ({part.says})" for part in PARTS)
     return f"""\
-The HTTP server is at {url}; a green worker delivers its orders.
-Simulated merchants, by when they answer: {merchants}.
+The operations page, with {story.RATE:g} orders a second on it:
+
+  {url}/
+
+Log in there with this access token, which is an operator's:
+
+  {operator}
+
+All is well for {well:g} s. Then {story.SLOW} takes {story.SECONDS:g} s for an order, and {story.SILENT} does not answer any more;
+the healthy merchants' orders wait no longer than before.
+
+A green worker delivers the orders. Simulated merchants, by when they answer: {merchants}.
 Broker and database are temporary. Ctrl-C stops it all.
 
-In another terminal, for the commands below:
+Orders of your own: in another terminal, for the commands below:
 
 {_indented(f"URL={url} TOKEN={token}")}
 

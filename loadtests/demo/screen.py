@@ -67,6 +67,7 @@ class Screen:
             self.console.print(f"[red]does not add up:[/red] {problem}")
         if not problems:
             self.console.print(f"All {record.sent} orders are accounted for, none was made twice.")
+        self.console.print("The same on the operations page, live: pos-gateway demo --serve")
 
     def _table(self, lanes: Iterable[tuple[str, int, int]]) -> Table:
         in_flight, waiting = Counter[str](), Counter[str]()

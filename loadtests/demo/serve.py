@@ -1,7 +1,8 @@
-"""Serve until Ctrl-C: ``python -m loadtests.demo.serve PORT``, or ``pos-gateway demo --serve``.
+"""Serve until Ctrl-C: ``python -m loadtests.demo.serve PORT [WELL]``, or ``pos-gateway demo --serve``.
 
-The real HTTP server in a process of its own, the real green worker in this one, and simulated
-merchants. Orders go from the server to the worker through a pipe, events through the database.
+The real HTTP server in a process of its own, the real green worker in this one, simulated merchants,
+and the story that the operations page shows, whose trouble begins after WELL seconds. The user's
+orders go from the server to the worker through a pipe, events through the database.
 """
 
 from gevent import monkey
@@ -18,7 +19,8 @@ from pathlib import Path
 import gevent
 from gevent.event import Event
 
-from loadtests.demo.gateway import Lanes, configure, green_worker, open_merchants
+from loadtests.demo import story
+from loadtests.demo.gateway import configure, green_worker, open_merchants
 from loadtests.demo.guide import guide
 from loadtests.demo.server_process import ServerProcess
 from pos_gateway.http_client import HttpOrderClient
@@ -45,28 +47,32 @@ def main() -> int:
                 no_proxy="127.0.0.1",  # for the reader of events
             )
             with SimulatedMerchants(seed=1) as merchants:
-                open_merchants(merchants)
-                return _serve(int(sys.argv[1]))
+                open_merchants(merchants, alone=(story.SLOW, story.SILENT))
+                port, *well = sys.argv[1:]
+                return _serve(int(port), merchants, float(well[0]) if well else story.WELL)
     except KeyboardInterrupt:
         sys.stderr.write("\nstopped\n")
         return 130
 
 
-def _serve(port: int) -> int:
+def _serve(port: int, merchants: SimulatedMerchants, well: float) -> int:
     ours = gateway.current()
-    token = TokenStore(ours.database).create("demo", Role.BACKEND, operator="demo")
-    with ServerProcess(port, ours.publisher) as server, green_worker() as lanes:
+    tokens = TokenStore(ours.database)
+    operator = tokens.create("operator", Role.OPERATOR, operator="demo")
+    token = tokens.create("backend", Role.BACKEND, operator="demo")
+    with ServerProcess(port, ours.publisher) as server, green_worker():
         is_told = _stop_signal()
-        print(guide(server.url, token), flush=True)
+        print(guide(server.url, operator, token, well), flush=True)
+        playing = gevent.spawn(story.play, merchants, well)
         counts = Counter[str]()
         reader = gevent.spawn(_count, server.url, token, counts)
         shown = ""
         while not (is_told.wait(_LOOK_EVERY) or server.has_ended):
-            line = _line(server.submitted, counts, lanes)
+            line = _line(server.submitted, counts)
             if line != shown:
                 print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
                 shown = line
-        reader.kill()
+        gevent.killall([reader, playing])
         if not is_told.is_set():
             sys.stderr.write("pos-gateway: the server has ended\n")
             return 1
@@ -90,19 +96,16 @@ def _stop_signal() -> Event:
 
 
 def _count(url: str, token: str, counts: Counter[str]) -> None:
-    """Count events by type, as any backend reads them."""
+    """Count the events of the user's orders by type, as any backend reads them."""
     with HttpOrderClient(url, token) as client:
         for event in client.events():
-            counts[event["type"].removeprefix("order.")] += 1
+            if not event["order_id"].startswith(story.PREFIX):
+                counts[event["type"].removeprefix("order.")] += 1
 
 
-def _line(submitted: int, counts: Counter[str], lanes: Lanes) -> str:
-    here = lanes()
+def _line(submitted: int, counts: Counter[str]) -> str:
     parts = [f"{count} {what.replace('_', ' ')}" for what, count in sorted(counts.items())]
-    in_flight, waiting = sum(each[1] for each in here), sum(each[2] for each in here)
-    return ", ".join(
-        [f"orders: {submitted} submitted", *parts, f"{in_flight} in flight", f"{waiting} waiting"]
-    )
+    return ", ".join([f"your orders: {submitted} submitted", *parts])
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ _NEEDED = ("celery", "gevent", "fastapi", "uvicorn", "uvloop", "httptools")
 
 @click.command()
 @click.option(
-    "--serve", is_flag=True, help="Take your orders over HTTP, until Ctrl-C, instead of a stream."
+    "--serve",
+    is_flag=True,
+    help="Show it on the operations page, and take your orders over HTTP, until Ctrl-C.",
 )
 @click.option(
     "--port",
@@ -29,9 +31,11 @@ def demo(serve: bool, port: int | None) -> None:
     and a stream of orders, on an in-memory broker, or on yours if POS_GATEWAY_BROKER_URL is set.
     Ends by itself; exit code 0 only if every order is accounted for.
 
-    With --serve the orders are yours: the real HTTP server (pos-gateway serve) takes them on this
-    machine alone, and the worker delivers them. It prints a token, and curl commands to copy. The
-    broker is always the one in memory. Ctrl-C ends it, with exit code 0.
+    With --serve it is on the operations page: the real HTTP server (pos-gateway serve) listens on
+    this machine alone. It prints a link, a token to log in with, and curl commands for orders of
+    your own, which the worker delivers among the others. One merchant becomes slow after half a
+    minute, another one does not answer any more. The broker is always the one in memory. Ctrl-C
+    ends it, with exit code 0.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``pos-gateway demo --serve``: its commands are run as they are printed."""
+"""``pos-gateway demo --serve``: its commands are run as they are printed, and its page is opened."""
 
 import json
 import os
@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from pos_gateway.cli.root import root
+from tests.page.lab import over_http
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "pos_gateway", "demo", "--serve", "--port")
@@ -29,7 +32,10 @@ class Demo:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
         printed = self.read_until("has the rest")
-        self._given, *self.commands = re.findall(r"(?:^  .*\n)+", printed, re.MULTILINE)
+        page, operator, self._given, *self.commands = re.findall(
+            r"(?:^  .*\n)+", printed, re.MULTILINE
+        )
+        self.page, self.operator = page.strip(), operator.strip()
 
     @property
     def url(self) -> str:
@@ -56,6 +62,13 @@ class Demo:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[Demo]:
+    """One that all is well with for a while."""
+    with running(tmp_path, *COMMAND, "0") as demo:
+        yield demo
+
+
+@contextmanager
+def running(tmp_path: Path, *command: str) -> Iterator[Demo]:
     """One whose temporary folders are in ``tmp_path``, and whose user has servers and a proxy of their own."""
     environment = os.environ | {
         "TMPDIR": str(tmp_path),
@@ -64,7 +77,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         "http_proxy": "http://127.0.0.1:1",
     }
     with subprocess.Popen(
-        [*COMMAND, "0"],
+        command,
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -77,22 +90,40 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
             process.kill()
 
 
+def eventually(look: Callable[[], Any], what: str) -> Any:
+    """What it returns, once that is something."""
+    until = time.monotonic() + 2 * SOON
+    while not (found := look()):
+        assert time.monotonic() < until, what
+        time.sleep(0.2)
+    return found
+
+
+def figure(text: str, name: str) -> int:
+    """A number of the page Now; 0 while it is not known."""
+    [found] = re.findall(rf"<dt>{name}</dt><dd><b>(.*?)</b>", text)
+    digits = found.replace(",", "")
+    return int(digits) if digits.isdecimal() else 0
+
+
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_printed_commands_show_an_order_accepted_and_one_that_hangs(
     demo: Demo, tmp_path: Path
 ) -> None:
     submit, see, read, submit_hanging, see_hanging = demo.commands
     assert demo.run(submit)["state"] == "submitted"
-    [event] = demo.run(read)["events"]
-    assert (event["type"], event["order_id"]) == ("order.accepted", "order-1")
+    assert demo.run(read)["events"]  # those of the page's orders are among them
+    demo.read_until("your orders: 1 submitted, 1 accepted")
     seen = demo.run(see)
     assert seen["state"] == "accepted"
     assert [each["outcome"] for each in seen["attempts"]] == ["accepted"]
     assert [each["type"] for each in seen["events"]] == ["order.accepted"]
     assert demo.run(submit_hanging)["state"] == "submitted"
-    for in_flight in (1, 0):
-        demo.read_until(f"orders: 2 submitted, 1 accepted, {in_flight} in flight")
-    attempt = demo.run(see_hanging)["attempts"][0]
+    demo.read_until("your orders: 2 submitted, 1 accepted")
+    attempt = eventually(
+        lambda: next((e for e in demo.run(see_hanging)["attempts"] if e["outcome"]), None),
+        "its attempt has not ended",
+    )
     assert (attempt["came"], attempt["outcome"]) == ("timeout", "in_doubt")
     demo.process.send_signal(signal.SIGINT)
     rest, _ = demo.process.communicate(timeout=SOON)
@@ -102,6 +133,26 @@ def test_the_printed_commands_show_an_order_accepted_and_one_that_hangs(
     host, _, port = demo.url.removeprefix("http://").partition(":")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))
+
+
+def test_its_page_tells_the_story_of_the_slow_merchant(tmp_path: Path) -> None:
+    command = (sys.executable, "-m", "loadtests.demo.serve", "0", "1")
+    with running(tmp_path, *command) as demo:
+        assert demo.page == f"{demo.url}/"
+        browser = over_http(demo.url)
+        assert browser.log_in(demo.operator).status == 303
+        # One that is slow, and one that does not answer.
+        eventually(
+            lambda: "2 merchants are in trouble" in browser.get("/").text,
+            "no merchant is in trouble",
+        )
+        text = browser.get("/").text
+        assert figure(text, "Workers") == 1
+        assert 0 < figure(text, "Orders out") < figure(text, "Orders in")
+        demo.process.send_signal(signal.SIGINT)
+        rest, _ = demo.process.communicate(timeout=SOON)
+    assert demo.process.returncode == 0, rest
+    assert "Traceback" not in rest
 
 
 def test_a_port_that_is_taken_is_a_sentence() -> None:
