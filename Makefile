@@ -36,8 +36,8 @@ test-fast: $(INSTALLED) ## The tests that need no server and end within a minute
 durations: $(INSTALLED) servers ## Record how long each file of the tests takes, which their order is made of
 	$(BIN)/pytest $(AT_ONCE) --record-durations
 
-faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test` plants one a file
-	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 $(wildcard tests/*/test_planted_faults.py) tests/simulation/test_simulation.py
+faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test` plants a few
+	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 $(wildcard tests/*/test_planted_faults.py) tests/simulation/test_simulation.py tests/admission/adversaries/test_adversaries.py
 
 EXAMPLES ?= 2000
 explore: $(INSTALLED) ## Have the state machines try 2,000 examples each, or EXAMPLES=; `make test` tries 40 to 600
