@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine, select
 
+from pos_gateway.audit.note import By, Note, write
 from pos_gateway.broker.plain_publisher import PlainPublisher
 from pos_gateway.database.clock import Now
-from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
 from testkit.story.fleet_rows import write_fleet
 from testkit.story.ledger_rows import LedgerRows
-from testkit.story.plot import Part, plot
+from testkit.story.plot import SINCE, Part, plot
 
 #: Seconds for the broker to take a dead letter.
 _SOON = 20.0
@@ -87,12 +87,14 @@ def seed(
     written = LedgerRows(engine, payloads, told).write()
     names = write_fleet(engine, told, workers, len(written.dead))
     paused = told.cast[Part.PAUSED].id
-    OrderAdmin(engine, payloads).note(
-        Key(paused, ""),
-        operator="operator",
-        what="merchants.pause",
-        details="the kitchen is flooded",
-    )
+    pause = Note("merchants.pause", paused, changes={"paused": (False, True)})
+    with engine.begin() as connection:
+        write(
+            connection,
+            [pause],
+            by=By("operator", "the kitchen is flooded"),
+            at=now - 60 * SINCE[Part.PAUSED],
+        )
     if broker is not None:
         publisher = PlainPublisher(broker)
         for _, letter in written.dead:

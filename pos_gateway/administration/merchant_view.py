@@ -28,23 +28,37 @@ SET, NOT_SET = "set", "not set"
 
 
 @dataclass(frozen=True, slots=True)
-class MerchantView:
-    """One merchant at one moment."""
+class MerchantFile:
+    """What the database has of the merchant itself."""
 
     #: Its fields, a secret as ``set`` or ``not set``.
     fields: Document
     #: The stamp of its last edit: what an edit of what is shown compares.
     stamp: float
+    has_catalog: bool
+    #: The last lines about it and its orders, the newest last.
+    audit: Sequence[AuditLine]
+
+
+@dataclass(frozen=True, slots=True)
+class MerchantNow:
+    """How it does at this moment."""
+
     #: Whether it is paused, since when, by whom, and why.
     record: Record
     #: None: no worker reports it as in trouble.
     trouble: InTrouble | None
+    #: How many workers report at all.
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class MerchantWork:
+    """What it does with its orders."""
+
     hour: MerchantHour
     #: Its orders by state.
     orders: Counter[State]
-    has_catalog: bool
-    #: The last ones about it and its orders, the newest last.
-    audit: Sequence[AuditLine]
 
 
 class MerchantViews:
@@ -59,33 +73,40 @@ class MerchantViews:
     ) -> None:
         self._engine, self._store, self._orders, self._clock = engine, store, order_admin, clock
 
-    def view(self, merchant_id: str) -> MerchantView:
-        """One merchant. Raises UnknownMerchant."""
+    def file(self, merchant_id: str) -> MerchantFile:
+        """Its record and its audit: three queries. Raises UnknownMerchant."""
         found = self._store.stamped([merchant_id]).get(merchant_id)
         if found is None:
             raise UnknownMerchant(merchant_id)
         merchant, stamp = found
-        fleet = FleetView(self._engine).now()
-        seen = fleet.trouble(merchant_id)
-        of_it = orders.c.merchant_id == merchant_id, orders.c.action == Action.SUBMIT
         has_entries = select(catalogs.c.entries != "{}").where(
             catalogs.c.merchant_id == merchant_id
         )
-        by_state = select(orders.c.state, func.count()).where(*of_it).group_by(orders.c.state)
         with self._engine.connect() as connection:
-            known = records(connection, [merchant_id])
             has_catalog = bool(connection.scalar(has_entries))
-            counts = Counter({State(state): n for state, n in connection.execute(by_state)})
-        return MerchantView(
+        return MerchantFile(
             fields={**document(merchant), "auth": without_secrets(merchant.auth)},
             stamp=stamp,
-            record=known[merchant_id],
-            trouble=None if seen is None else in_trouble(seen, known, fleet, self._clock),
-            hour=merchant_hour(self._engine, merchant_id),
-            orders=counts,
             has_catalog=has_catalog,
             audit=AuditLog(self._engine).last(Wanted(merchant_id=merchant_id), LINES),
         )
+
+    def now(self, merchant_id: str) -> MerchantNow:
+        """Its state, whether or not it has a record: three queries."""
+        fleet = FleetView(self._engine).now()
+        seen = fleet.trouble(merchant_id)
+        with self._engine.connect() as connection:
+            known = records(connection, [merchant_id])
+        trouble = None if seen is None else in_trouble(seen, known, fleet, self._clock)
+        return MerchantNow(known[merchant_id], trouble, len(fleet.workers))
+
+    def work(self, merchant_id: str) -> MerchantWork:
+        """Its hour and its orders: two queries."""
+        of_it = orders.c.merchant_id == merchant_id, orders.c.action == Action.SUBMIT
+        by_state = select(orders.c.state, func.count()).where(*of_it).group_by(orders.c.state)
+        with self._engine.connect() as connection:
+            counts = Counter({State(state): n for state, n in connection.execute(by_state)})
+        return MerchantWork(merchant_hour(self._engine, merchant_id), counts)
 
     def orders(
         self,

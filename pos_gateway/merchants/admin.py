@@ -175,7 +175,7 @@ class MerchantAdmin:
 
         Resuming leaves those paused that were not paused with their provider, unless ``all_of_it``.
         """
-        of_it, details = merchants.c.provider == provider, f"provider {provider}"
+        of_it, details = merchants.c.provider == provider, with_provider(provider)
         with self._engine.begin() as connection:
             stamp = self._store.next_stamp(connection)
             query = select(merchants.c.id, merchants.c.paused).where(of_it).order_by(merchants.c.id)
@@ -299,6 +299,11 @@ class MerchantAdmin:
 
     def _write(self, connection: Connection, notes: Sequence[Note], by: By) -> None:
         write(connection, notes, by=by, at=self._clock.now().timestamp())
+
+
+def with_provider(provider: str) -> str:
+    """An audit line's details, if its merchant was paused with its provider."""
+    return f"provider {provider}"
 
 
 def open_orders(connection: Connection, merchant_id: str) -> Counter[str]:

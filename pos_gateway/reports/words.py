@@ -119,12 +119,21 @@ def orders(number: int, one: str, many: str) -> str:
     return f"1 order {one}" if number == 1 else f"{number} orders {many}"
 
 
+def paused(record: Record, now: datetime) -> str:
+    """``paused by kim since 14:02 UTC (reason)``."""
+    by = {None: "", "pos-gateway": " by the gateway"}.get(record.by, f" by {record.by}")
+    since = f" since {_moment(record.since, now)}" if record.since is not None else ""
+    reason = record.reason or ""
+    shown = reason if len(reason) <= _REASON else f"{reason[: _REASON - 1]}…"
+    return f"paused{by}{since}" + (f" ({shown})" if shown else "")
+
+
 def _without_calls(trouble: FleetTrouble, record: Record | None, now: datetime | None) -> str:
     """Why the merchant is not called at all; empty: it is."""
     if record is not None and not record.exists:
         return "no merchant has this id"
     if record is not None and record.paused:
-        return _paused(record, now or datetime.now(UTC))
+        return paused(record, now or datetime.now(UTC))
     if trouble.agreed:
         return ""
     return "no worker has loaded its record" if record else "paused, or its record is not loaded"
@@ -156,14 +165,6 @@ def _slow(trouble: FleetTrouble) -> str:
     if latest is None or usual is None or latest < max(SLOW_AT_LEAST, SLOW * usual):
         return ""
     return f"slow: replies take {seconds(latest)}, usually {seconds(usual)}"
-
-
-def _paused(record: Record, now: datetime) -> str:
-    by = {None: "", "pos-gateway": " by the gateway"}.get(record.by, f" by {record.by}")
-    since = f" since {_moment(record.since, now)}" if record.since is not None else ""
-    reason = record.reason or ""
-    shown = reason if len(reason) <= _REASON else f"{reason[: _REASON - 1]}…"
-    return f"paused{by}{since}" + (f" ({shown})" if shown else "")
 
 
 def _moment(at: float, now: datetime) -> str:

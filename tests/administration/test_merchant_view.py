@@ -56,7 +56,7 @@ def test_all_that_is_known_of_it(engine: Engine, reports: Reports, admin: Mercha
     for number, state in enumerate((State.NEW, State.ACCEPTED, State.ACCEPTED)):
         add_order(engine, f"o-{number}", state, now - number)
     add_order(engine, "o-1", State.NEW, now, "other")
-    view = views(engine).view("m")
+    view, state, work = views(engine).file("m"), views(engine).now("m"), views(engine).work("m")
     assert view.fields == {
         "id": "m",
         "provider": "acme",
@@ -67,23 +67,25 @@ def test_all_that_is_known_of_it(engine: Engine, reports: Reports, admin: Mercha
         "auth": {"type": "none", "webhook_signature_key": "not set"},
     }
     assert admin.seen("m").stamp == view.stamp
-    assert (view.record.paused, view.record.by) == (True, "kim")
-    assert view.trouble is not None
-    assert view.trouble.words.startswith("paused by kim since ")
-    assert view.orders == {State.NEW: 1, State.ACCEPTED: 2}
+    assert (state.record.paused, state.record.by) == (True, "kim")
+    assert state.trouble is not None
+    assert state.trouble.words.startswith("paused by kim since ")
+    assert work.orders == {State.NEW: 1, State.ACCEPTED: 2}
     assert view.has_catalog
     assert [each.what for each in view.audit] == ["merchants.import", "merchants.pause"]
     CatalogStore(engine).put({"m": {}})
-    assert not views(engine).view("m").has_catalog
+    assert not views(engine).file("m").has_catalog
 
 
 def test_a_quiet_merchant_has_no_trouble(engine: Engine, admin: MerchantAdmin) -> None:
     admin.put([a_merchant()], KIM)
-    view = views(engine).view("m")
-    assert (view.trouble, view.orders, view.has_catalog) == (None, {}, False)
-    assert view.hour.minutes == []
+    view = views(engine)
+    now, work = view.now("m"), view.work("m")
+    assert (now.trouble, now.workers, work.orders, work.hour.minutes) == (None, 0, {}, [])
+    assert now.record.exists and not view.file("m").has_catalog
     with pytest.raises(UnknownMerchant):
-        views(engine).view("n")
+        view.file("n")
+    assert not view.now("n").record.exists
 
 
 @pytest.mark.parametrize(
@@ -106,11 +108,11 @@ def test_no_secret_is_in_it(
     engine: Engine, admin: MerchantAdmin, auth: dict[str, Any], shown: dict[str, str]
 ) -> None:
     admin.put([a_merchant(auth=auth)], KIM)
-    view = views(engine).view("m")
+    view = views(engine).file("m")
     assert "hunter" not in repr(view)
     json.dumps(view.fields)
     assert shown.items() <= view.fields["auth"].items()
-    unreadable = views(engine, new_key()).view("m")
+    unreadable = views(engine, new_key()).file("m")
     assert unreadable.fields["auth"]["problem"].startswith("its secrets are sealed with the key")
     assert "hunter" not in repr(unreadable)
 

@@ -289,6 +289,77 @@ FAULTS = [
         "orders.c.updated_at < at",
         "orders::pages_have_every_order_once",
     ),
+    Fault(
+        "a refused edit says no value",
+        "server/page/views/merchant_edit",
+        '"; ".join(f"{each.field}: {each.problem}" for each in error.errors)',
+        'f"{error}: {dict(act.form)}"',
+        "merchants::no_reply_has_a_secret",
+    ),
+    Fault(
+        "a secret's field has no value",
+        "server/page/views/merchant_edit",
+        "name in _auth_fields(record, are_secret=True)",
+        "name in ()",
+        "merchants::no_reply_has_a_secret",
+    ),
+    Fault(
+        "a secret is shown as set",
+        "administration/merchant_view",
+        "            shown[name] = SET if name in shown else NOT_SET",
+        "            shown[name] = getattr(auth, name) and getattr(auth, name).get_secret_value()",
+        "merchants::no_reply_has_a_secret",
+    ),
+    Fault(
+        "an edit is of the record that was shown",
+        "server/page/views/merchant_edit",
+        "what=what, stamp=stamp)",
+        "what=what)",
+        "merchants::the_second_is_refused",
+    ),
+    Fault(
+        "an edit writes what was typed alone",
+        "server/page/views/merchant_edit",
+        "if typed != shown.strip():",
+        "if typed:",
+        "merchants::edits_the_other_fields",
+    ),
+    Fault(
+        "a viewer sees no action of a merchant",
+        "server/page/views/merchant",
+        '"may_act": looking.role.allows(Capability.ACT)',
+        '"may_act": True',
+        "merchants::a_viewer_sees_no_action",
+    ),
+    Fault(
+        "a viewer sees no action of a provider",
+        "server/page/views/merchants",
+        '"may_act": looking.role.allows(Capability.ACT)',
+        '"may_act": True',
+        "merchants::a_viewer_sees_no_action",
+    ),
+    Fault(
+        "no page costs a query a merchant",
+        "administration/troubles",
+        "known = records(connection, [each.merchant_id for each in worst])",
+        "known = {}\n        for each in worst:\n"
+        "            known |= records(connection, [each.merchant_id])",
+        "merchants::costs_a_query_a_merchant",
+    ),
+    Fault(
+        "a check ends",
+        "server/page/merchant_check",
+        "                timeout=TIMEOUT,\n",
+        "",
+        "merchants::check_that_has_no_result",
+    ),
+    Fault(
+        "no id has a NUL",
+        "server/page/links",
+        'None if any("\\0" in each for each in ids.values()) else ids',
+        "ids",
+        "merchants::no_id_in_a_path",
+    ),
 ]
 
 if __name__ == "__main__":

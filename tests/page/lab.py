@@ -56,7 +56,9 @@ class _Forms(HTMLParser):
         if tag == "form":
             self.forms.append(Form(given.get("action") or ""))
         elif tag == "input" and self.forms and given.get("name"):
-            self.forms[-1].fields[str(given["name"])] = given.get("value") or ""
+            is_off = given.get("type") == "checkbox" and "checked" not in given
+            if not is_off:
+                self.forms[-1].fields[str(given["name"])] = given.get("value") or ""
 
 
 #: Sends a request: method, path, headers, body.

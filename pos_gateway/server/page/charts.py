@@ -29,7 +29,7 @@ _KEY = Markup('<span class="key {}">{}</span>')
 _RECT = Markup('<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>')
 _LINE = Markup('<path class="line {}" d="{}" vector-effect="non-scaling-stroke"/>')
 _GRID = Markup('<path class="grid" d="M0 {0:.1f}H{1}" vector-effect="non-scaling-stroke"/>')
-_HOVER = Markup(
+HOVER = Markup(
     '<g><title>{}</title><rect class="hover" x="{}" y="0" width="1" height="{:.0f}"/></g>'
 )
 _LABEL = Markup("<span>{}</span>")
@@ -74,10 +74,10 @@ def chart(
         columns=_stacked(columns, len(at), top),
         lines=Markup("").join(_LINE.format(each.kind, _path(each.values, top)) for each in lines),
         hovers=Markup("").join(
-            _HOVER.format(_hover(series, number, at, shown), number, _HEIGHT)
+            HOVER.format(_hover(series, number, at, shown), number, _HEIGHT)
             for number in range(len(at))
         ),
-        labels=_labels(at),
+        labels=time_labels(at),
     )
 
 
@@ -126,7 +126,7 @@ def _says(
     series: Sequence[Series], at: Sequence[float], shown: Callable[[float | None], str]
 ) -> str:
     """The chart in words."""
-    return f"{_clock(at[0])} to {_clock(at[-1])} UTC. " + " ".join(
+    return f"{clock(at[0])} to {clock(at[-1])} UTC. " + " ".join(
         _summary(each, at, shown) for each in series
     )
 
@@ -138,7 +138,7 @@ def _summary(each: Series, at: Sequence[float], shown: Callable[[float | None], 
     highest, number = max(known)
     return (
         f"{each.name}: {shown(known[-1][0])} at last, highest {shown(highest)} at "
-        f"{_clock(at[number])}, lowest {shown(min(known)[0])}."
+        f"{clock(at[number])}, lowest {shown(min(known)[0])}."
     )
 
 
@@ -146,19 +146,21 @@ def _hover(
     series: Sequence[Series], number: int, at: Sequence[float], shown: Callable[[float | None], str]
 ) -> str:
     values = ((each.name, each.values[number]) for each in series)
-    return f"{_clock(at[number])} UTC: " + ", ".join(
+    return f"{clock(at[number])} UTC: " + ", ".join(
         f"{name} {shown(value)}" for name, value in values if value
     )
 
 
-def _labels(at: Sequence[float]) -> Markup:
+def time_labels(at: Sequence[float]) -> Markup:
+    """A few times below a drawing."""
     count = min(_LABELS, len(at))
     if count == 1:
         return _LABEL.format("now")
     numbers = [each * (len(at) - 1) // (count - 1) for each in range(count - 1)]
-    labels = [_LABEL.format(_clock(at[number])) for number in numbers]
+    labels = [_LABEL.format(clock(at[number])) for number in numbers]
     return Markup("").join([*labels, _LABEL.format("now")])
 
 
-def _clock(at: float) -> str:
+def clock(at: float) -> str:
+    """A Unix time as ``14:02``, in UTC."""
     return f"{datetime.fromtimestamp(at, UTC):%H:%M}"

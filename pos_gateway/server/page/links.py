@@ -43,4 +43,6 @@ class Pattern:
         found = self._matcher.fullmatch(path)
         if found is None:
             return None
-        return dict(zip(self.names, map(from_segment, found.groups()), strict=True))
+        ids = dict(zip(self.names, map(from_segment, found.groups()), strict=True))
+        # PostgreSQL's text cannot have a NUL: no id has one.
+        return None if any("\0" in each for each in ids.values()) else ids

@@ -2,20 +2,31 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy import Engine
 
+from pos_gateway.adapters.registry import adapters, misfits
+from pos_gateway.administration.merchant_view import MerchantViews
 from pos_gateway.domain.split import Split
 from pos_gateway.events.archive import Archive
 from pos_gateway.ledger.order_admin import OrderAdmin
+from pos_gateway.merchants.admin import MerchantAdmin
+from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.reports.fleet_view import FleetView
 from pos_gateway.runtime.clock import Clock
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.server.page.view import View
+from pos_gateway.server.page.views.merchant import MerchantPage
+from pos_gateway.server.page.views.merchant_acts import MerchantActs
+from pos_gateway.server.page.views.merchant_edit import MerchantEdits
+from pos_gateway.server.page.views.merchants import Merchants
 from pos_gateway.server.page.views.now import Now
 from pos_gateway.server.page.views.order import OrderView
 from pos_gateway.server.page.views.order_acts import OrderActs
 from pos_gateway.server.page.views.order_reading import OrderReading
 from pos_gateway.server.page.views.orders import Orders
+from pos_gateway.server.page.views.provider_acts import ProviderActs
 from pos_gateway.settings import Settings
 
 
@@ -36,11 +47,18 @@ class Sources:
 
 def views(sources: Sources) -> Sequence[View]:
     """All views. A path belongs to the first one that has it."""
-    reading = OrderReading(
-        sources.database, sources.orders, sources.archive, sources.fleet, sources.clock
-    )
+    settings, database, clock = sources.settings, sources.database, sources.clock
+    vault, known = Vault(settings.secret_keys), adapters()
+    admin = MerchantAdmin(database, vault, partial(misfits, known=known), clock)
+    about = MerchantViews(database, MerchantStore(database, clock, vault), sources.orders, clock)
+    reading = OrderReading(database, sources.orders, sources.archive, sources.fleet, clock)
     return (
-        Now(sources.fleet, sources.orders, sources.split, sources.clock),
-        Orders(sources.database, sources.clock),
-        OrderView(reading, OrderActs(reading, sources.settings, sources.split)),
+        Now(sources.fleet, sources.orders, sources.split, clock),
+        Merchants(database, clock),
+        MerchantPage(about, settings, clock),
+        MerchantActs(admin, about),
+        MerchantEdits(admin, settings, sorted(known)),
+        ProviderActs(admin, database, sources.fleet),
+        Orders(database, clock),
+        OrderView(reading, OrderActs(reading, settings, sources.split)),
     )

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from pos_gateway.server.page import words
 from pos_gateway.server.page.charts import chart
 from pos_gateway.server.page.foreign import data, plain
+from pos_gateway.server.page.heat_map import heat_map
 from pos_gateway.server.page.links import link
 from pos_gateway.server.page.static import StaticFiles
 from pos_gateway.server.page.view import Nav, Page
@@ -40,7 +41,12 @@ class Renderer:
         for each in (words.number, words.seconds, words.duration, words.moment, words.counted):
             self._environment.filters[each.__name__] = each
         self._environment.globals.update(
-            nav=nav, static=static.address, link=link, chart=chart, in_seconds=words.seconds
+            nav=nav,
+            static=static.address,
+            link=link,
+            chart=chart,
+            heat_map=heat_map,
+            in_seconds=words.seconds,
         )
 
     def page(
