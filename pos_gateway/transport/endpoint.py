@@ -99,6 +99,8 @@ class Endpoint:
             connection.until = progress.until
             if progress.fence is not None:
                 progress.fence()
+            if time.monotonic() >= progress.until:  # this machine was held up
+                raise TimeIsUp
             progress.begun = progress.sent = True
             try:  # noqa: SIM105  (an exchange does without a context manager)
                 connection.send(data)

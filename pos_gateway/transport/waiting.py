@@ -47,9 +47,13 @@ class GreenWait:
         self._reading = self._hub.loop.io(fileno, READ)
 
     def __call__(self, events: int, until: float) -> bool:
-        left = until - time.monotonic()
-        if left <= 0:
-            return False
+        while (left := until - time.monotonic()) > 0:
+            # By the loop's time, which may be behind: then it is up too early, and waited for again.
+            if self._ready_within(events, left):
+                return True
+        return False
+
+    def _ready_within(self, events: int, left: float) -> bool:
         loop = self._hub.loop
         waiter = self._new_waiter(self._hub)
         watcher = self._reading if events == READ else loop.io(self._fileno, events)

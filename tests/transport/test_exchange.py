@@ -249,6 +249,30 @@ def test_the_fence_stops_a_request_on_a_new_and_on_a_reused_connection() -> None
     assert len(requests) == 2
 
 
+def test_a_request_whose_time_is_up_when_it_could_leave_does_not_leave() -> None:
+    """This machine was held up: sent now, the order would be in doubt for nothing."""
+    requests: list[bytes] = []
+    transport = Transport(guard=Guard(allow_all=True))
+
+    def script(connection: socket.socket) -> None:
+        while request := read_request(connection):
+            requests.append(request)
+            connection.sendall(a_reply())
+
+    def send(seen: Peer, seconds: float, fence: Callable[[], object]) -> Reply:
+        request = Request("POST", seen.url(), b"{}")
+        options = {"key": "m", "connections": 1, "seconds": seconds, "fence": fence}
+        return ThreadPoolExecutor(1).submit(transport.send, request, **options).result()
+
+    with peer(script) as seen:
+        for _ in range(2):  # on a new connection, and on a reused one
+            with pytest.raises(NotSent) as caught:
+                send(seen, 0.05, lambda: threading.Event().wait(0.06))
+            assert caught.value.code == "timeout"
+            assert send(seen, 5, lambda: None).status == 200
+    assert len(requests) == 2
+
+
 def test_connections_are_never_shared_between_merchants() -> None:
     transport = Transport(guard=Guard(allow_all=True))
     with peer(answers(a_reply())) as seen:

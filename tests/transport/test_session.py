@@ -251,9 +251,9 @@ def test_a_failure_is_raised_whatever_an_sdk_makes_of_it() -> None:
             session.post(URL)
         except requests.RequestException as error:
             raise SdkError("something went wrong") from error
-    with pytest.raises(NoValidReply), Pos(NoValidReply("cut", "cut")).session() as session:
-        with suppress(requests.RequestException):  # and goes on as if the POS had refused
-            session.post(URL)
+    session = Pos(NoValidReply("cut", "cut")).session()
+    with pytest.raises(NoValidReply), session, suppress(requests.RequestException):
+        session.post(URL)  # and the SDK goes on as if the POS had refused
     with pytest.raises(SdkError), Pos().session() as session:
         session.post(URL)
         raise SdkError("it says no")
