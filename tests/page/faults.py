@@ -359,6 +359,11 @@ FAULTS = [
         'None if any("\\0" in each for each in ids.values()) else ids',
         "ids",
         "merchants::no_id_in_a_path",
+        "an action's result is shown at once",
+        "server/page/app",
+        "fresh=has_acted",
+        "fresh=False",
+        "orders::an_order_has_its_page_on_either",
     ),
 ]
 
