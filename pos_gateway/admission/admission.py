@@ -113,6 +113,7 @@ class Admission(Generic[Ticket]):
                 return self._start(lane, ticket)
         else:
             self._scheduler.judge(lane, now)
+        lane.offered(now)
         if not may_wait or self._room.is_spent(lane, now):
             self._scheduler.update(lane, now)  # it may be light by now, or heavy
             return AdmissionVerdict.PARK
@@ -374,7 +375,8 @@ class Admission(Generic[Ticket]):
 
     def _start(self, lane: Lane[Ticket], ticket: Ticket) -> Call[Ticket]:
         now = self._now
-        call = Call(lane, ticket, now, time_limit_share=lane.breaker.time_limit_share)
+        share, well_for = lane.breaker.time_limit_share, now - lane.held_at
+        call = Call(lane, ticket, now, time_limit_share=share, well_for=well_for)
         if not lane.breaker.is_closed:
             call.probe = lane.breaker.begin_probe()
         lane.bulkhead.enter()

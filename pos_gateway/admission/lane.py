@@ -73,6 +73,10 @@ class Lane(Generic[Ticket]):
     rate: Rate | None = None
     #: Waiting orders.
     waiting: int = 0
+    #: Whether the last order that waits does so for the merchant itself, or behind one that does, and
+    #: when one was last offered that did.
+    is_holding: bool = False
+    held_at: float = -inf
     #: Late calls in flight.
     late_calls: int = 0
     #: When its last call ended, whether or not it was answered.
@@ -193,6 +197,12 @@ class Lane(Generic[Ticket]):
             parked,
         )
 
+    def offered(self, now: float) -> None:
+        """An order is offered that does not start at once."""
+        self.is_holding = self.is_troubled or (self.is_holding and self.waiting > 0)
+        if self.is_holding:
+            self.held_at = now
+
     def noted(self) -> Evidence:
         """Its evidence, made on demand: few merchants ever have any."""
         if self.evidence is None:
@@ -283,6 +293,8 @@ class Call(Generic[Ticket]):
     light: int | None = None
     #: Its part of the merchant's time limit; less than 1 for a breaker's first probes.
     time_limit_share: float = 1.0
+    #: Seconds for which no order has had to wait for the merchant itself.
+    well_for: float = inf
     #: The breaker's half-open spell that admitted it; None: it is no probe.
     probe: int | None = None
     #: It is late: it counts against its merchant.

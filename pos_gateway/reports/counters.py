@@ -19,7 +19,7 @@ def counters(taken: int, recorded: Mapping[str, int], waits: Sequence[int]) -> C
     Args:
         taken: orders that no worker had claimed before.
         recorded: recorded events by the last word of their type.
-        waits: first attempts of light merchants' orders, by how long they waited.
+        waits: first attempts of healthy merchants' orders, by how long they waited.
     """
     known = {**recorded, **dict(zip(_WAITED, waits, strict=False)), "taken": taken}
     return {name: known.get(name, 0) for name in COUNTED}

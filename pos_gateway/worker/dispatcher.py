@@ -170,7 +170,7 @@ class Dispatcher:
 
     @property
     def healthy_waits(self) -> list[int]:
-        """Orders of light merchants by how long they waited for their first attempt: see ``Timing``."""
+        """Orders of healthy merchants by how long they waited for their first attempt: see ``Timing``."""
         return self._timing.healthy_waits
 
     @property

@@ -26,8 +26,9 @@ class Timing:
         #: The latest ``placed_at`` delivered by each queue. Retries have routing keys of their own,
         #: and unparked orders are older than their neighbours.
         self._latest = {ORDERS_KEY: 0.0, CANARY_KEY: 0.0}
-        #: First attempts of light merchants' orders, by how long they waited: ``WAITS`` has the
-        #: upper bounds; the last is for those above.
+        #: First attempts of healthy merchants' orders, by how long they waited: ``WAITS`` has the
+        #: upper bounds; the last is for those above. A merchant is healthy if it is light, and had
+        #: no order wait for the merchant itself since this one was placed.
         self.healthy_waits = [0] * (len(WAITS) + 1)
 
     def taken(self, request: OrderRequest) -> None:
@@ -43,7 +44,8 @@ class Timing:
         if request.placed_at is not None and not request.attempts:
             wait = max(0.0, time() - request.placed_at)
             metrics.queue_wait.observe(wait)
-            if request.call is not None and request.call.light is not None:
+            call = request.call
+            if call is not None and call.light is not None and wait <= call.well_for:
                 self.healthy_waits[bisect_left(WAITS, wait)] += 1
 
     def settled(self, request: OrderRequest, decision: Decision) -> None:

@@ -23,6 +23,13 @@ FAULTS = [
         "if started >= self._halved and",
         "if",
     ),
+    _fault(
+        "an order that waits for its merchant is no healthy one's",
+        "lane",
+        "self.is_troubled or (self.is_holding and self.waiting > 0)",
+        "self.is_troubled",
+        "admission::an_order_knows_for_how_long",
+    ),
     _fault("a limit never falls below one", "bulkhead", "max(1, self.here // 2)", "self.here // 2"),
     _fault(
         "a limit rises only after a full window of answers",

@@ -29,6 +29,39 @@ def test_a_merchant_at_its_limit_takes_no_slot_from_another() -> None:
     assert stage.offer("healthy") == START
 
 
+def test_an_order_knows_for_how_long_its_merchant_held_none_up() -> None:
+    stage = Stage(limit=1, max_waiting=20, max_blocked=20)
+    assert well_for(stage, "m") == inf  # at its limit, and none waits for that
+    stage.reply("m")
+    stage.pass_time(2.0)
+    assert well_for(stage, "m") == inf
+    assert stage.offers("m", 2) == [AdmissionVerdict.WAIT] * 2
+    stage.pass_time(3.0)
+    stage.reply("m")
+    # Behind one that waits for the merchant, be the merchant free at this moment.
+    assert stage.offer("m") is AdmissionVerdict.WAIT
+    for waited in (0.0, 4.0):
+        stage.pass_time(waited)
+        call = stage.admission.next_start(stage.now)
+        assert call is not None and call.well_for == pytest.approx(waited)
+        stage.admission.release(call, stage.now)
+
+
+def test_an_order_that_waits_for_a_slot_is_not_held_up_by_its_merchant() -> None:
+    stage = Stage(limit=10, slots=1)
+    stage.offer("a")
+    assert stage.offers("b", 2) == [AdmissionVerdict.WAIT] * 2
+    stage.reply("a")
+    call = stage.admission.next_start(stage.now)
+    assert call is not None and call.well_for == inf
+
+
+def well_for(stage: Stage, merchant_id: str) -> float:
+    """Offers an order, which starts, and returns what its call says."""
+    assert stage.offer(merchant_id) == START
+    return stage.calls[-1].well_for
+
+
 def test_no_more_start_than_there_are_slots() -> None:
     stage = Stage(limit=10)
     verdicts = [stage.offer(f"m{i}") for i in range(6)]

@@ -1,5 +1,6 @@
 """An order's durations, and the lag of the queues."""
 
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
@@ -59,10 +60,13 @@ def test_the_queue_wait_ends_with_the_first_attempt(now: SimpleNamespace) -> Non
     assert since(before, "queue_wait") == (2, 10.0)
 
 
-def test_the_waits_of_light_merchants_orders_are_counted(now: SimpleNamespace) -> None:
-    """For the report: first attempts alone."""
+def test_the_waits_of_healthy_merchants_orders_are_counted(now: SimpleNamespace) -> None:
+    """For the report: first attempts alone, and none that its merchant itself may have held up."""
     timing = Timing()
-    light, heavy = SimpleNamespace(light=3), SimpleNamespace(light=None)
+    light = SimpleNamespace(light=3, well_for=inf)
+    heavy = SimpleNamespace(light=None, well_for=inf)
+    limited = SimpleNamespace(light=3, well_for=5.0)
+    timing.started(a_request(994.0, call=limited))
     for placed_at in (1000.0, 999.98, 999.98, 900.0, 1001.0):
         timing.started(a_request(placed_at, call=light))
     timing.started(a_request(990.0, call=heavy))
