@@ -332,6 +332,13 @@ FAULTS = [
         "merchants::a_viewer_sees_no_action",
     ),
     Fault(
+        "operators' words about orders are not for viewers",
+        "server/page/views/merchant",
+        "if not line.order_id or",
+        "if True or",
+        "merchants::does_not_read_what_operators",
+    ),
+    Fault(
         "a viewer sees no action of a provider",
         "server/page/views/merchants",
         '"may_act": looking.role.allows(Capability.ACT)',

@@ -15,7 +15,7 @@ _SHADES = 5
 
 _FIGURE = Markup(
     '<figure class="chart heat"><figcaption><span class="name">{title}</span> '
-    '<span class="note">darker: more {what}, at most {most:,} in a field</span></figcaption>'
+    '<span class="note">a stronger colour: more {what}, at most {most:,} in a field</span></figcaption>'
     '<div class="rows"><div class="ranges" aria-hidden="true">{names}</div><div class="plot">'
     '<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none" role="img" '
     'aria-labelledby="{id}-t {id}-d"><title id="{id}-t">{title}</title><desc id="{id}-d">{says}</desc>'

@@ -2,10 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pos_gateway.administration.merchant_view import MerchantNow, MerchantViews
+from pos_gateway.audit.log import AuditLine
 from pos_gateway.domain.errors import UnknownMerchant
+from pos_gateway.domain.masking import MASK
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.states import FINAL, State
 from pos_gateway.merchants.masked import Document
@@ -15,10 +18,11 @@ from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.charts import Series
 from pos_gateway.server.page.heat_map import Range
 from pos_gateway.server.page.view import Get, Looking, Page, Part, View
+from pos_gateway.server.page.views.order_words import STATES
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.page.words import counted, seconds
 from pos_gateway.settings import Settings
-from pos_gateway.tokens.token import Capability
+from pos_gateway.tokens.token import Capability, Role
 
 #: Orders that are listed.
 _ORDERS = 10
@@ -62,6 +66,7 @@ class MerchantPage(View):
             parts=("merchant", "work"),
             merchant_id=merchant_id,
             file=file,
+            audit=[_shown(each, visit.role) for each in reversed(file.audit)],
             fields=list(shown_fields(file.fields, self._settings)),
             now=self._clock.now().timestamp(),
         )
@@ -86,6 +91,7 @@ class MerchantPage(View):
         return {
             "merchant_id": merchant_id,
             "orders": [(each, work.orders[each]) for each in _STATES if work.orders[each]],
+            "states": STATES,
             "last": self._about.orders(merchant_id, most=_ORDERS),
             "at": [each.at for each in minutes],
             "outcomes": _outcomes(minutes),
@@ -121,6 +127,13 @@ def shown_fields(fields: Document, settings: Settings) -> Sequence[tuple[str, st
     names = ("provider", "adapter", "base_url", "max_concurrency", "request_timeout")
     shown = [(name, str(fields.get(name, default.get(name, "")))) for name in names]
     return [*shown, *_flat("pos", fields.get("pos", {})), *_flat("auth", fields["auth"])]
+
+
+def _shown(line: AuditLine, role: Role) -> AuditLine:
+    """An operator's words about an order may name a customer: they are for those who may reveal it."""
+    if not line.order_id or role.allows(Capability.REVEAL):
+        return line
+    return replace(line, details=MASK, reason=MASK)
 
 
 def _flat(prefix: str, fields: Document) -> Sequence[tuple[str, str]]:
