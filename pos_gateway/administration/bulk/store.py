@@ -15,7 +15,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    Row,
+    RowMapping,
     and_,
     case,
     func,
@@ -373,7 +373,7 @@ class BulkStore:
         is_leased = func.coalesce(_IS_LEASED, False).label("is_leased")
         query = select(bulk_runs, is_leased).where(which).order_by(_runs.id.desc()).limit(limit)
         with self._engine.connect() as connection:
-            return [_run(row) for row in connection.execute(query)]
+            return [_run(row) for row in connection.execute(query).mappings()]
 
 
 _UNCONFIRMED = (RunState.PREPARING, RunState.PREVIEWED)
@@ -453,17 +453,17 @@ def _why_not_started(run: BulkRun, total: int | None, refused: int | None) -> st
     return f"{run} was started at this moment by another process"
 
 
-def _run(row: Row[Any]) -> BulkRun:
-    values = dict(row._mapping)
+def _run(row: RowMapping) -> BulkRun:
+    values = dict(row)
     for name in ("subject", "lease", "lease_until"):
         del values[name]
     return BulkRun(
         **{
             **values,
-            "action": BulkAction(row.action),
-            "state": RunState(row.state),
-            "filter": json.loads(row.filter),
-            "options": json.loads(row.options),
-            "is_leased": bool(row.is_leased),
+            "action": BulkAction(row["action"]),
+            "state": RunState(row["state"]),
+            "filter": json.loads(row["filter"]),
+            "options": json.loads(row["options"]),
+            "is_leased": bool(row["is_leased"]),
         }
     )
