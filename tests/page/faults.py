@@ -366,6 +366,8 @@ FAULTS = [
         'None if any("\\0" in each for each in ids.values()) else ids',
         "ids",
         "merchants::no_id_in_a_path",
+    ),
+    Fault(
         "an action's result is shown at once",
         "server/page/app",
         "fresh=has_acted",

@@ -234,7 +234,7 @@ def test_pages_at_the_same_time_share_the_parts_render(
 
 def test_a_page_names_its_stream(page: Desk) -> None:
     text = page.operator().get("/trial/live?of=a%26b").text
-    assert 'data-live="/page/live?part=trial&amp;of=a%26b"' in text
+    assert 'data-live="/page/live?part=trial&amp;part=also&amp;part=still&amp;of=a%26b"' in text
     assert '<noscript><meta http-equiv="refresh"' in text
     assert "data-live" not in page.operator(name="kay").get("/trial").text
 
