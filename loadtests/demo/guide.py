@@ -25,7 +25,7 @@ Log in there with this access token, which is an operator's:
   {operator}
 
 All is well for {well:g} s. Then {story.SLOW} takes {story.SECONDS:g} s for an order, and {story.SILENT} does not answer any more;
-the healthy merchants' orders wait no longer than before.
+the healthy merchants' orders wait no longer than before. "Merchants" says what is wrong with each, and pauses them.
 
 A green worker delivers the orders. Simulated merchants, by when they answer: {merchants}.
 Broker and database are temporary. Ctrl-C stops it all.

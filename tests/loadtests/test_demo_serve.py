@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from loadtests.demo import story
 from pos_gateway.cli.root import root
 from tests.page.lab import over_http
 
@@ -149,6 +150,11 @@ def test_its_page_tells_the_story_of_the_slow_merchant(tmp_path: Path) -> None:
         text = browser.get("/").text
         assert figure(text, "Workers") == 1
         assert 0 < figure(text, "Orders out") < figure(text, "Orders in")
+        text = browser.get("/merchants").text
+        assert all(f'href="/merchants/{each}"' in text for each in (story.SLOW, story.SILENT))
+        # The operator's token acts.
+        form = browser.get(f"/merchants/{story.SLOW}/pause").form("/merchants")
+        assert browser.submit(form, reason="its kitchen is flooded").status == 303
         demo.process.send_signal(signal.SIGINT)
         rest, _ = demo.process.communicate(timeout=SOON)
     assert demo.process.returncode == 0, rest
