@@ -217,20 +217,14 @@ def test_a_tls_session_is_resumed_by_the_merchants_next_connection(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_peer_is_verified_again_after_an_hour(
-    monkeypatch: pytest.MonkeyPatch, ca: trustme.CA, version: ssl.TLSVersion
-) -> None:
+def test_a_peer_is_verified_again_after_an_hour(ca: trustme.CA, version: ssl.TLSVersion) -> None:
     """From the last time that it was: a session that is resumed again and again ends as well."""
     transport, resuming, ours = Transport(guard=OPEN), Resuming(), identity(ca)
-    later = 0.0
-    real = subject.time.monotonic
-    monkeypatch.setattr(
-        subject, "time", SimpleNamespace(monotonic=lambda: real() + later, perf_counter=real)
-    )
-    monkeypatch.setattr(subject.dial, "CONNECT_BUDGET", 100_000.0)
     with peer(resuming, tls=serving(ca, version)) as seen:
-        for later in (0.0, 0.6 * subject.RESUMED, 1.1 * subject.RESUMED, 1.2 * subject.RESUMED):  # noqa: B007
+        for passed in (0.6, 0.5, 0.1, 0.0):
             send(transport, seen, "https", identity=ours)
+            [endpoint] = transport._endpoints.values()
+            endpoint._session_until -= passed * subject.RESUMED
     assert resuming.resumed == [False, True, False, True]
 
 
