@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.admission.parked_count import ParkedCount
+from pos_gateway.admission.parked_count import TICKS, ParkedCount
 from pos_gateway.admission.parking import (
     AHEAD,
     LATEST_LOOK,
@@ -212,8 +212,37 @@ def test_counting_parked_orders_takes_bounded_memory() -> None:
     count = ParkedCount()
     for n in range(10_000):
         count.add("a", 1, 100 + n / 400)
-    assert len(count._due) == 25
+    assert len(count._due) == 25 * TICKS
     count.pass_time(200)
     assert not count._due
     assert not count._bundles_due
+    assert not count._ticks
     assert not count._of
+
+
+def test_a_merchant_whose_bundles_return_every_second_is_counted_once() -> None:
+    """Each bundle is due after a second, and its orders are parked again at once."""
+    count = ParkedCount()
+    seen = []
+    for now in (100.0 + 1.05 * number for number in range(20)):
+        count.pass_time(now)
+        count.add("m", 10, now + 1.0)
+        count.pass_time(now + 0.5)
+        seen.append((count.total, count.of("m"), count.bundles))
+    assert seen == [(10, 10, 1)] * 20
+
+
+def test_what_is_due_later_stays_whatever_the_order_in_which_it_came() -> None:
+    count = ParkedCount()
+    for due in (30.0, 10.0, 20.0, 10.05):
+        count.add("m", 1, due)
+    count.pass_time(9.99)
+    assert (count.total, count.bundles) == (4, 4)
+    count.pass_time(10.0)
+    assert count.total == 4, "it is due in this tick"
+    count.pass_time(10.0 + 1 / TICKS)
+    assert count.total == 2
+    count.pass_time(20.0 + 1 / TICKS)
+    assert (count.total, count.of("m"), count.of("other")) == (1, 1, 0)
+    count.pass_time(1000.0)
+    assert (count.total, count.bundles) == (0, 0)
