@@ -98,8 +98,9 @@ requirements: $(INSTALLED) ## Pin what pyproject.toml asks for; ARGS=--upgrade f
 	echo httptools | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/merchants.txt
 
 PATHS ?=
-screenshots: $(INSTALLED) servers ## Take pictures of the operations page for the documents; PATHS="/ /login" chooses others
-	$(BIN)/python -m testkit.page_screenshots $(PATHS)
+LOOKS ?= --look light
+screenshots: $(INSTALLED) servers ## Take the documents' pictures of the operations page; PATHS="/ /login" LOOKS= others, dark and narrow
+	$(BIN)/python -m testkit.page_screenshots $(LOOKS) $(PATHS)
 
 manifests: $(INSTALLED) ## Write the manifests that are made of addresses.py and rules.yml
 	$(BIN)/python -m deploy.generate

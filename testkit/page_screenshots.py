@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import quote
 
 from playwright.sync_api import Browser, Page, sync_playwright
@@ -27,7 +28,7 @@ from testkit.page_story import Story, seed
 from testkit.servers.http_server import HttpServer
 from testkit.servers.rabbitmq import RabbitMQ
 
-PATHS = ("/login", "/")
+PATHS = ("/", "/merchants", "/merchants/{slow}", "/merchants/{in_doubt}")
 _WIDE, _PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 #: A picture's name, and the options of its context.
 LOOKS: Mapping[str, Mapping[str, Any]] = {
@@ -36,26 +37,34 @@ LOOKS: Mapping[str, Mapping[str, Any]] = {
     "phone": {"color_scheme": "light", "viewport": _PHONE, "device_scale_factor": 2},
 }
 #: Pixels of the longest picture: a list of a thousand rows says no more than its beginning.
-_TALLEST = 2600
+_TALLEST = 1600
 
 
 def take(
-    browser: Browser, origin: str, token: str, paths: Sequence[str], folder: Path
+    browser: Browser,
+    origin: str,
+    token: str,
+    paths: Mapping[str, str],
+    looks: Sequence[str],
+    folder: Path,
 ) -> Iterator[Path]:
-    """Write a picture of every path in every look, as an operator sees it; yields its file.
+    """Write a picture of every path in these looks, as an operator sees it; yields its file.
+
+    Args:
+        paths: by the pictures' names.
 
     Raises AssertionError for a page that the browser complains of.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for look, options in LOOKS.items():
+    for look in looks:
         watch = Watch()
         context = browser.new_context(
-            reduced_motion="reduce", locale="en-GB", timezone_id="UTC", **options
+            reduced_motion="reduce", locale="en-GB", timezone_id="UTC", **LOOKS[look]
         )
         watch.attach(context)
         page = context.new_page()
         is_logged_in = False
-        for path in paths:
+        for name, path in paths.items():
             if path != "/login" and not is_logged_in:
                 log_in(page, origin, token)
                 is_logged_in = True
@@ -63,7 +72,7 @@ def take(
             watch.require_none()
             width = page.evaluate("document.documentElement.clientWidth")
             height = page.evaluate("document.documentElement.scrollHeight")
-            picture = folder / f"{picture_name(path)}-{look}.png"
+            picture = folder / f"{name}-{look}.png"
             shown = {"x": 0, "y": 0, "width": width, "height": min(height, _TALLEST)}
             page.screenshot(path=picture, full_page=True, clip=shown)  # type: ignore[arg-type]
             yield picture
@@ -79,7 +88,7 @@ def log_in(page: Page, origin: str, token: str) -> None:
 
 
 def picture_name(path: str) -> str:
-    """The name of a path's picture: what stands in the path."""
+    """The name of a path's picture: what stands in the path, without the story's names."""
     return re.sub(r"[^a-z0-9]+", "-", path.lower()).strip("-") or "now"
 
 
@@ -93,7 +102,7 @@ def _in_path(value: Any) -> str:
         case str():
             return quote(value, safe="")
         case (Key() as key, *_):
-            return f"{quote(key.merchant_id, safe='')}/{quote(key.order_id, safe='')}"
+            return f"{quote(key.merchant_id, safe='')}/orders/{quote(key.order_id, safe='')}"
         case (str() as first, *_):
             return quote(first, safe="")
     return ""
@@ -103,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Start a broker and a server, seed the story, and take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("paths", nargs="*", default=PATHS, help=f"default: {' '.join(PATHS)}")
+    parser.add_argument("--look", action="append", choices=LOOKS, help="default: all")
     parser.add_argument("--folder", type=Path, default=Path("docs/images/page"))
     parser.add_argument("--orders", type=int, default=2000)
     parser.add_argument("--merchants", type=int, default=200)
@@ -114,15 +124,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         broker_url = rabbitmq.add_vhost()
         engine = open_database(database_url)
         upgrade(engine)
-        story = seed(engine, broker_url, merchants=given.merchants, orders=given.orders)
+        with patch("socket.gethostname", return_value="worker"):  # the workers' name
+            story = seed(engine, broker_url, merchants=given.merchants, orders=given.orders)
         token = TokenStore(engine).create("operator", Role.OPERATOR, operator="screenshots")
         engine.dispose()
         server = stack.enter_context(HttpServer(broker_url, database_url))
         chromium = stack.enter_context(Chromium())
         playwright = stack.enter_context(sync_playwright())
         browser = playwright.chromium.connect_over_cdp(chromium.url)
-        paths = [filled(path, story) for path in given.paths]
-        for picture in take(browser, server.url, token, paths, given.folder):
+        paths = {picture_name(path): filled(path, story) for path in given.paths}
+        for picture in take(
+            browser, server.url, token, paths, given.look or list(LOOKS), given.folder
+        ):
             print(picture)
 
 
