@@ -59,8 +59,12 @@ class FaultLab(Lab):
     def worker(
         self, *flags: str, environment: Mapping[str, str] | None = None, **settings: object
     ) -> Iterator[WorkerProcess]:
-        with_adapters = {"PYTHONPATH": self.python_path, **(environment or {})}
-        with super().worker(*flags, environment=with_adapters, **settings) as worker:  # type: ignore[arg-type]
+        with super().worker(
+            *flags,
+            environment=environment,
+            python_path=self.python_path,
+            **settings,  # type: ignore[arg-type]
+        ) as worker:
             yield worker
 
     def wait_for_row(

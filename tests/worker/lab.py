@@ -34,6 +34,7 @@ from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
 from testkit.merchants.client import SimulatedMerchants
 from tests.orders import an_order
+from tests.worker import preloaded
 
 ROOT = Path(__file__).parents[2]
 GREEN = "pos_gateway.gcelery"
@@ -187,17 +188,21 @@ class Lab:
         environment: Mapping[str, str] | None = None,
         stderr: int = subprocess.STDOUT,
         as_typed: bool = False,
+        python_path: str = "",
         **settings: object,
     ) -> Iterator["WorkerProcess"]:
         """Run ``celery -A APP worker FLAGS``; stopped by SIGTERM at the end if it still runs.
 
-        The green one as what that becomes, unless it is to be run ``as_typed``.
+        The green one as what that becomes, unless it is to be run ``as_typed``; and forked from a
+        process that has the modules, unless Python itself is set up differently for it. The folders
+        of ``python_path`` are imported from first.
 
         Standard error goes to the worker's log, too, unless a pipe is passed for it.
         """
         self._workers += 1
         variables = {
             **os.environ,
+            **({"PYTHONPATH": python_path} if python_path else {}),
             **(environment or {}),
             "POS_GATEWAY_BROKER_URL": self.broker_url,
             "POS_GATEWAY_DATABASE_URL": self.database_url,
@@ -208,21 +213,27 @@ class Lab:
         }
         log = self._folder / f"worker-{self._workers}.log"
         command = [sys.executable, "-m", "celery", "-A", app, "worker", *flags]
-        if app == GREEN and not as_typed and not {"-P", "--pool=gevent"} & set(flags):
-            command = [*GREEN_COMMAND, *flags]
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=variables,
-                stdout=output,
-                stderr=stderr,
-            )
+        is_plain = stderr == subprocess.STDOUT and not any(
+            name.startswith("PYTHON") for name in environment or ()
+        )
+        process: subprocess.Popen[bytes]
+        if app != GREEN or as_typed or {"-P", "--pool=gevent"} & set(flags):
+            process = self._started(command, variables, log, stderr)
+        elif is_plain:
+            process = preloaded.start(flags, variables, log, python_path)
+        else:
+            process = self._started([*GREEN_COMMAND, *flags], variables, log, stderr)
         worker = WorkerProcess(process, log)
         try:
             yield worker
         finally:
             worker.stop()
+
+    def _started(
+        self, command: list[str], variables: dict[str, str], log: Path, stderr: int
+    ) -> "subprocess.Popen[bytes]":
+        with log.open("wb") as output:
+            return subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=stderr)
 
     def events(self, count: int) -> list[dict[str, Any]]:
         """Consume this many events from the queue ``order-events``, in order."""
