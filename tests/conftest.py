@@ -1,5 +1,6 @@
 """Servers and addresses for tests. A missing server fails the test that needs it; none is skipped."""
 
+import gc
 import json
 import os
 import signal
@@ -78,6 +79,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if _name(item.path) not in _APART:
                 item.add_marker(pytest.mark.xdist_group(_name(item.path)))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the garbage collector need not walk it again and again."""
+    gc.freeze()
 
 
 def _is_fast(item: pytest.Item) -> bool:
