@@ -10,6 +10,7 @@ import structlog
 from pydantic_core import to_json
 
 from pos_gateway.adapters.registry import adapters
+from pos_gateway.administration.bulk.operations import BulkOperations
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.database.engine import open_database, require_current
 from pos_gateway.domain.split import Split
@@ -28,6 +29,7 @@ from pos_gateway.runtime.vault import Vault
 from pos_gateway.server.access import Access
 from pos_gateway.server.api import application
 from pos_gateway.server.asgi import Application
+from pos_gateway.server.bulk_threads import BulkThreads
 from pos_gateway.server.callback_intake import CallbackIntake
 from pos_gateway.server.callback_merchants import CallbackMerchants
 from pos_gateway.server.callback_writer import CallbackWriter
@@ -127,6 +129,8 @@ class Site:
         self._page_reading = Reading(PAGES)
         self._entrance_reading = Reading(1)
         self._acting = Acting(ActStore(self.database), self.audit)
+        #: Its runs go on beside requests.
+        self.bulk = BulkThreads(BulkOperations(settings, self.database, payloads))
         self._page_live, page, stream = self._page(access, payloads, clock, unread)
         #: The ASGI application.
         self.app = Application(
@@ -171,6 +175,7 @@ class Site:
         self._stopping.set()
         self.end_streams()
         self.intake.stop()
+        self.bulk.stop()
         self._splits.close()
         self.reading.close()
         self._masking.close()
@@ -202,6 +207,7 @@ class Site:
             orders=OrderAdmin(self.database, payloads, clock),
             archive=self._archive,
             split=self._split,
+            bulk=self.bulk,
         )
         listed, static = views(sources), StaticFiles()
         renderer = Renderer([each.nav for each in listed if each.nav is not None], static)

@@ -38,6 +38,7 @@ FIELDS = {
     "trace_id": "the trace that it belongs to, where orders are traced",
     "meaning": "what its POS says of it by itself: a decision, or how far it is",
     # Everything else.
+    "thread": "what a thread of the server does: a preview, a run, a count",
     "error": "what went wrong, in a sentence",
     "code": "why a message was dead-lettered; what a POS wants entered for its callbacks' URL",
     "why": "what moved a breaker",

@@ -114,7 +114,7 @@ class Inside:
 def inside(database_url: str, **settings: Any) -> Iterator[Inside]:
     """An application on this database, with the schema."""
     migrated(database_url)
-    site = Site(Settings(broker_url="memory://", database_url=database_url, **settings))
+    site = Site(Settings(**{"broker_url": "memory://", "database_url": database_url, **settings}))
     try:
         yield Inside(site)
     finally:

@@ -14,7 +14,7 @@ from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.states import Key, State
 
 #: The states of orders that may be in doubt: a worker may have died with one.
-_DOUBTFUL = (State.IN_DOUBT, State.CLAIMED, State.SENDING)
+DOUBTFUL = (State.IN_DOUBT, State.CLAIMED, State.SENDING)
 _CHANGED = Refusal(
     "something has happened to it since the preview; ask the merchant again",
     "something has happened to it since the preview; ask the merchant again",
@@ -53,7 +53,7 @@ class DoubtWork:
 
     def found(self) -> Iterator[NewItem]:
         """The orders that are meant, the longest in doubt first."""
-        found = [each for each in self._ledger.orders(states=_DOUBTFUL) if each.is_in_doubt]
+        found = [each for each in self._ledger.orders(states=DOUBTFUL) if each.is_in_doubt]
         found.sort(key=lambda each: each.doubt_since or each.updated_at)
         for order in filter(self._is_meant, found):
             yield NewItem(

@@ -16,7 +16,7 @@ from pos_gateway.administration.bulk.letters import Act, LetterWork
 from pos_gateway.administration.bulk.options import BulkOptions
 from pos_gateway.administration.bulk.run import BulkAction, BulkRun, NewItem
 from pos_gateway.administration.bulk.runner import BulkRunner, Watcher
-from pos_gateway.administration.bulk.store import BulkStore
+from pos_gateway.administration.bulk.store import BulkStore, Claim
 from pos_gateway.administration.bulk.work import Work
 from pos_gateway.administration.discard import Discard
 from pos_gateway.administration.replay import Replay
@@ -24,6 +24,7 @@ from pos_gateway.administration.resolve import Resolution
 from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.domain.errors import AdminError, PosGatewayError
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
@@ -82,6 +83,28 @@ class BulkOperations:
             items=_first(found, limit),
         )
 
+    def fill(
+        self,
+        run_id: int,
+        *,
+        limit: int | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> BulkRun:
+        """Write the items of a run that ``store.prepare`` has made, the first ``limit`` that are meant.
+
+        Raises:
+            AdminError: not all letters came, or it was stopped; it is stored why.
+        """
+        run = self.store.run(run_id)
+        found = self.found(run.action, BulkFilter.of(run.filter), BulkOptions.of(run.options))
+        try:
+            return self.store.fill(run_id, _until(is_stopped, _first(found, limit)))
+        except Exception as error:
+            is_known = isinstance(error, PosGatewayError)
+            problem = str(error) if is_known else f"{type(error).__name__}: {error}"
+            self.store.fail_preview(run_id, problem)
+            raise
+
     def run(
         self,
         run_id: int,
@@ -103,6 +126,14 @@ class BulkOperations:
             AdminError, PublishError: it cannot start, or had to stop.
         """
         claim = self.store.take(run_id, operator=operator, total=total, refused=refused)
+        return self.go_on(claim, watcher)
+
+    def go_on(self, claim: Claim, watcher: Watcher | None = None) -> BulkRun:
+        """Act on the items of a run that is leased to this process, to the end, on this thread.
+
+        Raises:
+            AdminError, PublishError: it had to stop.
+        """
         run = claim.run
         options = BulkOptions.of(run.options)
         with self._work(run.action, BulkFilter.of(run.filter), options) as work:
@@ -205,6 +236,13 @@ def _first(items: Iterator[NewItem], limit: int | None) -> Iterator[NewItem]:
         yield item
         if number == limit:
             return
+
+
+def _until(is_stopped: Callable[[], bool], items: Iterator[NewItem]) -> Iterator[NewItem]:
+    for item in items:
+        if is_stopped():
+            raise AdminError("its server was stopped; preview it again")
+        yield item
 
 
 def _nothing(_letter: DeadLetter) -> None:

@@ -17,6 +17,7 @@ class BulkOptions:
         rate: most letters or orders a second.
         seconds: new time for each order, from its own turn on.
         deliver_by: the same until this moment (RFC 3339).
+        reason: why the operator wants it, if it was asked.
         even_open: a discard takes letters of orders that have not ended, too.
     """
 
@@ -24,6 +25,7 @@ class BulkOptions:
     seconds: float | None = None
     deliver_by: str | None = None
     even_open: bool = False
+    reason: str | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:

@@ -92,8 +92,23 @@ class BulkStore:
     ) -> BulkRun:
         """Store a run with its items, for an operator to confirm. Earlier unconfirmed ones are removed
         after an hour."""
+        run_id = self.prepare(action, operator=operator, filter_=filter_, options=options)
+        return self.fill(run_id, items)
+
+    def prepare(
+        self,
+        action: BulkAction,
+        *,
+        operator: str,
+        filter_: Mapping[str, Any],
+        options: Mapping[str, Any],
+    ) -> int:
+        """Store a run without items; ``fill`` writes them. Removes unconfirmed ones after an hour."""
         self._remove_unconfirmed()
-        run_id = self._prepare(action, operator, filter_, options)
+        return self._prepare(action, operator, filter_, options)
+
+    def fill(self, run_id: int, items: Iterable[NewItem]) -> BulkRun:
+        """Write the items of a run that is being prepared: an operator can confirm it then."""
         total = refused = 0
         found = iter(items)
         while batch := list(islice(found, BATCH)):
@@ -106,6 +121,13 @@ class BulkStore:
         with self._engine.begin() as connection:
             self._set(connection, run_id, state=RunState.PREVIEWED, updated_at=Now())
         return self.run(run_id)
+
+    def fail_preview(self, run_id: int, problem: str) -> None:
+        """Record why a run's items could not all be written: it can never be confirmed."""
+        of_it = and_(_runs.id == run_id, _runs.state == RunState.PREPARING)
+        values = {"problem": problem[:512], "updated_at": Now()}
+        with self._engine.begin() as connection:
+            connection.execute(sql_update(bulk_runs).where(of_it).values(values))
 
     def discard_preview(self, run_id: int) -> None:
         """Remove a run that was not confirmed; any other stays."""

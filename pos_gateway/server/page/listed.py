@@ -16,7 +16,11 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.reports.fleet_view import FleetView
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.runtime.vault import Vault
+from pos_gateway.server.bulk_threads import BulkThreads
+from pos_gateway.server.page.letter_count import LetterCount
 from pos_gateway.server.page.view import View
+from pos_gateway.server.page.views.dead_letters import DeadLetters
+from pos_gateway.server.page.views.in_doubt import InDoubt
 from pos_gateway.server.page.views.merchant import MerchantPage
 from pos_gateway.server.page.views.merchant_acts import MerchantActs
 from pos_gateway.server.page.views.merchant_edit import MerchantEdits
@@ -27,6 +31,7 @@ from pos_gateway.server.page.views.order_acts import OrderActs
 from pos_gateway.server.page.views.order_reading import OrderReading
 from pos_gateway.server.page.views.orders import Orders
 from pos_gateway.server.page.views.provider_acts import ProviderActs
+from pos_gateway.server.page.views.runs import Runs
 from pos_gateway.settings import Settings
 
 
@@ -43,6 +48,8 @@ class Sources:
     archive: Archive
     #: The canary split in force.
     split: Callable[[], Split]
+    #: Runs on many letters, or orders in doubt.
+    bulk: BulkThreads
 
 
 def views(sources: Sources) -> Sequence[View]:
@@ -52,6 +59,7 @@ def views(sources: Sources) -> Sequence[View]:
     admin = MerchantAdmin(database, vault, partial(misfits, known=known), clock)
     about = MerchantViews(database, MerchantStore(database, clock, vault), sources.orders, clock)
     reading = OrderReading(database, sources.orders, sources.archive, sources.fleet, clock)
+    letters = LetterCount(settings.broker_url, database, sources.bulk, clock)
     return (
         Now(sources.fleet, sources.orders, sources.split, clock),
         Merchants(database, clock),
@@ -60,5 +68,8 @@ def views(sources: Sources) -> Sequence[View]:
         MerchantEdits(admin, settings, sorted(known)),
         ProviderActs(admin, database, sources.fleet),
         Orders(database, clock),
+        InDoubt(database, sources.orders, sources.bulk, clock),
+        DeadLetters(sources.bulk, letters, clock),
+        Runs(sources.bulk, clock),
         OrderView(reading, OrderActs(reading, settings, sources.split)),
     )
