@@ -51,12 +51,26 @@ _SERVERS = {"rabbitmq", "postgresql", "redis", "simulated_merchants", "chromium"
 #: Files with long and independent tests: each test runs wherever there is time for it.
 _APART = (
     "admission/test_admission_machine.py",
+    "broker/test_publisher.py",
+    "compatibility/test_wire.py",
+    "faults/test_database_failover.py",
+    "faults/test_events.py",
     "faults/test_half_open.py",
+    "faults/test_long_outages.py",
+    "faults/test_orders_in_doubt.py",
     "faults/test_stopping.py",
+    "loadtests/test_load_run.py",
+    "simulation/test_simulation.py",
+    "worker/test_broker_away.py",
     "worker/test_fleet_limits.py",
     "worker/test_green_worker.py",
+    "worker/test_logs.py",
     "worker/test_nothing_lost.py",
     "worker/test_parking.py",
+    "worker/test_reporting.py",
+    "worker/test_tracing.py",
+    "worker/test_trouble.py",
+    "worker/test_watching.py",
 )
 
 
