@@ -8,6 +8,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,26 @@ def _name(path: Path) -> str:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--record-durations", action="store_true", help="write durations.json")
     parser.addoption("--fast", action="store_true", help="no servers, and no file that takes long")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Each of the processes of a whole run imports other test files first.
+
+    Pytest compiles a test file anew, which takes longer than all else of its import. So each is
+    compiled by the first that comes to it, and the others find the result.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args != session.config.getini("testpaths"):
+        return
+    sys.dont_write_bytecode = False
+    folder = Path(__file__).parent
+    files = sorted(
+        each for each in folder.rglob("test_*.py") if (each.parent / "__init__.py").exists()
+    )
+    first = int(worker["workerid"][2:]) * len(files) // worker["workercount"]
+    for file in files[first:] + files[:first]:
+        with suppress(Exception):  # which it shows when it is collected
+            import_module(".".join(file.relative_to(folder.parent).with_suffix("").parts))
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
