@@ -62,7 +62,10 @@ def start(flags: tuple[str, ...], environment: Mapping[str, str], log: Path, pat
 @cache
 def _preloaded() -> "subprocess.Popen[bytes]":
     """One for each process of pytest; it ends with its input."""
-    return subprocess.Popen(COMMAND, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    found = {**os.environ, "PYTHONPATH": str(ROOT)}  # this module, which no worker has
+    return subprocess.Popen(
+        COMMAND, cwd=ROOT, env=found, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
 
 
 def _adopt(orphans: bool) -> None:
@@ -76,6 +79,7 @@ def _serve() -> None:
 
     from pos_gateway.worker.slim_celery import load
 
+    sys.path.remove(str(ROOT))
     command = load()
     for name in IMPORTED:
         importlib.import_module(name)
