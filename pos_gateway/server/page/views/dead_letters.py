@@ -35,7 +35,7 @@ class Group(NamedTuple):
 
     reason: str | None
     of: str | None
-    count: int
+    letters: int
     oldest: float | None
     newest: float | None
     address: str
@@ -45,7 +45,7 @@ class Listed(NamedTuple):
     """What a filter means of the letters that were counted."""
 
     counted: Counted
-    count: int
+    number: int
     groups: list[Group]
     more_groups: int
     sample: list[DeadLetter]

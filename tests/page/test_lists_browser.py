@@ -1,0 +1,128 @@
+"""Work lists in a real browser, with the story in the database and a real broker."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from playwright.sync_api import Page, expect
+from sqlalchemy import Engine
+
+from pos_gateway.broker import topology
+from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.tokens.store import TokenStore
+from pos_gateway.tokens.token import Role
+from testkit.browser.axe import violations
+from testkit.browser.harm import harm
+from testkit.page_screenshots import log_in
+from testkit.page_story import seed
+from testkit.servers.http_server import HttpServer
+from testkit.servers.rabbitmq import RabbitMQ
+from tests.browser_fixtures import Browse
+from tests.bulk.lab import an_order, dead_letter, ids, publish
+
+PHONE = {"width": 390, "height": 844}
+#: Milliseconds for what a thread of the server does.
+SOON = 60_000
+
+
+class Place(NamedTuple):
+    """A server with the story, and two operators' tokens."""
+
+    url: str
+    kim: str
+    sam: str
+    engine: Engine
+    broker_url: str
+
+
+@pytest.fixture(scope="module")
+def place(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder: Path = tmp_path_factory.mktemp("lists")
+    rabbitmq.start()
+    broker_url = rabbitmq.add_vhost()
+    database_url = f"sqlite:///{folder}/gateway.db"
+    engine = open_database(database_url)
+    upgrade(engine)
+    seed(engine, broker_url, merchants=20, orders=400)
+    store = TokenStore(engine)
+    kim, sam = (store.create(name, Role.OPERATOR, operator="test") for name in ("kim", "sam"))
+    with HttpServer(broker_url, database_url) as server:
+        yield Place(server.url, kim, sam, engine, broker_url)
+    engine.dispose()
+    rabbitmq.delete_vhost(broker_url)
+
+
+def operator(browse: Browse, place: Place, token: str, **options: object) -> Page:
+    page = browse(**options)
+    log_in(page, place.url, token)
+    return page
+
+
+def previewed(page: Page, reason: str) -> None:
+    """Preview a replay of the letters with this reason."""
+    page.get_by_role("link", name="Dead letters", exact=True).click()
+    page.get_by_label("Reason").fill(reason)
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_role("link", name="Replay…").click()
+    page.get_by_label("At most a second").fill("200")
+    page.get_by_label("Reason").fill("the merchant has a new token")
+    page.get_by_role("button", name="Preview it").click()
+    page.get_by_role("link", name=re.compile("Replay 500…")).wait_for(timeout=SOON)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_work_list_breaks_a_rule_of_axe_or_overflows(
+    browse: Browse, place: Place, scheme: str
+) -> None:
+    """Also as wide as a phone."""
+    wide = operator(browse, place, place.kim, color_scheme=scheme)
+    phone = operator(browse, place, place.kim, color_scheme=scheme, viewport=PHONE)
+    wide.goto(f"{place.url}/dead-letters")
+    expect(wide.get_by_role("region", name="Letters")).to_be_visible(timeout=SOON)
+    wide.goto(f"{place.url}/dead-letters/discard")
+    wide.get_by_label("Reason").fill("an example")
+    wide.get_by_role("button", name="Preview it").click()
+    expect(wide.locator(".standing")).to_contain_text("would be discarded", timeout=SOON)
+    run = wide.url.partition("?")[0]
+    paths = [f"{place.url}{each}" for each in ("/dead-letters", "/in-doubt", "/runs")]
+    paths += [f"{place.url}/dead-letters/replay?reason=token", f"{place.url}/in-doubt/resolve"]
+    paths += [run, f"{run}/start", f"{run}/stop"]
+    for path in paths:
+        wide.goto(path)
+        expect(wide.locator("h1")).to_be_visible()
+        assert violations(wide) == [], path
+        for page in (wide, phone):
+            page.goto(path)
+            assert harm(page) == [], path
+    assert violations(phone) == []
+
+
+def test_five_hundred_letters_are_replayed_while_another_operator_does_too(
+    browse: Browse, place: Place
+) -> None:
+    names = [f"b-{n}" for n in range(500)]
+    publish(place.broker_url, (dead_letter(an_order(each), code="browser_test") for each in names))
+    before = ids(place.broker_url, topology.ORDERS_KEY)
+    kim = operator(browse, place, place.kim)
+    sam = operator(browse, place, place.sam)
+    previewed(kim, "browser_test")
+    previewed(sam, "browser_test")
+    for page in (kim, sam):
+        page.get_by_role("link", name="Replay 500…").click()
+        page.get_by_label("Reason").fill("the merchant has a new token")
+    kim.get_by_role("button", name="Replay 500").dblclick()
+    kim.wait_for_url(re.compile(r"/runs/\d+(\?.*)?$"))
+    sam.get_by_role("button", name="Replay 500").click()
+    expect(sam.get_by_role("alert")).to_contain_text("of kim")
+    sam.goto(kim.url)
+    for page in (kim, sam):
+        expect(page.get_by_text("Replayed", exact=True).locator("..")).to_contain_text(
+            "500", timeout=SOON
+        )
+        expect(page.get_by_text("State", exact=True).locator("..")).to_contain_text(
+            "done", timeout=SOON
+        )
+    assert ids(place.broker_url, topology.ORDERS_KEY) - before == Counter(names)
