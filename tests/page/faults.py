@@ -374,6 +374,41 @@ FAULTS = [
         "fresh=False",
         "orders::an_order_has_its_page_on_either",
     ),
+    Fault(
+        "a viewer is offered no act on a run",
+        "server/page/views/runs",
+        '"may_act": looking.role.allows(Capability.ACT)',
+        '"may_act": True',
+        "lists::a_viewer_may_look",
+    ),
+    Fault(
+        "what is confirmed is the preview that was shown",
+        "server/page/views/runs",
+        ", total=total, refused=refused)",
+        ")",
+        "lists::what_is_confirmed",
+    ),
+    Fault(
+        "one run at a time acts on letters",
+        "server/bulk_threads",
+        "        self.store.require_idle(action.subject)\n",
+        "",
+        "lists::of_two_operators_at_once",
+    ),
+    Fault(
+        "a server that stops stops its runs",
+        "server/bulk_threads",
+        "Watcher(is_stopped=self._stopping.is_set)",
+        "Watcher()",
+        "lists::a_run_goes_on_where",
+    ),
+    Fault(
+        "all viewers share one count of letters",
+        "server/page/letter_count",
+        "if self._is_reading or now < self._next_at or not (is_old or again):",
+        "if False:",
+        "lists::a_hundred_viewers",
+    ),
 ]
 
 if __name__ == "__main__":

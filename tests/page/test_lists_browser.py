@@ -16,6 +16,7 @@ from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
 from testkit.browser.axe import violations
 from testkit.browser.harm import harm
+from testkit.browser.watch import Watch, Wrong
 from testkit.page_screenshots import log_in
 from testkit.page_story import seed
 from testkit.servers.http_server import HttpServer
@@ -101,7 +102,7 @@ def test_no_work_list_breaks_a_rule_of_axe_or_overflows(
 
 
 def test_five_hundred_letters_are_replayed_while_another_operator_does_too(
-    browse: Browse, place: Place
+    browse: Browse, watch: Watch, place: Place
 ) -> None:
     names = [f"b-{n}" for n in range(500)]
     publish(place.broker_url, (dead_letter(an_order(each), code="browser_test") for each in names))
@@ -117,6 +118,7 @@ def test_five_hundred_letters_are_replayed_while_another_operator_does_too(
     kim.wait_for_url(re.compile(r"/runs/\d+(\?.*)?$"))
     sam.get_by_role("button", name="Replay 500").click()
     expect(sam.get_by_role("alert")).to_contain_text("of kim")
+    watch.wait_for(Wrong.CONSOLE, "409")
     sam.goto(kim.url)
     for page in (kim, sam):
         expect(page.get_by_text("Replayed", exact=True).locator("..")).to_contain_text(
