@@ -47,7 +47,7 @@ _RECORD = Path(__file__).parent / "durations.json"
 _DURATIONS: dict[str, float] = json.loads(_RECORD.read_text())
 #: A longer file is not in ``make test-fast``, nor is a test with a server.
 _QUICK = 4.0
-_SERVERS = {"rabbitmq", "postgresql", "redis", "simulated_merchants", "chromium"}
+_SERVERS = {"rabbitmq", "postgresql", "mariadb", "redis", "simulated_merchants", "chromium"}
 
 
 #: Files with long and independent tests: each test runs wherever there is time for it.
