@@ -319,10 +319,17 @@ class _PublishingSession(Session):
     def refuse_too_large(self, why: str) -> None:
         """The broker has closed the channel: at a message that is longer than it takes, it may be."""
         said = _TOO_LARGE.search(why)
-        for tag, job in [*self.unconfirmed.items()]:
-            if said and job.message is not None and len(job.message.body) > int(said[1]):
-                del self.unconfirmed[tag]
-                job.settle(MessageTooLarge(f"the broker refused the message: {why}"))
+        refused = [
+            tag
+            for tag, job in self.unconfirmed.items()
+            if said and job.message is not None and len(job.message.body) > int(said[1])
+        ]
+        for tag in refused:
+            error = MessageTooLarge(f"the broker refused the message: {why}")
+            self.unconfirmed.pop(tag).settle(error)
+        if refused:  # the others' writes do not count: several of these may be among many messages
+            for job in self.unconfirmed.values():
+                job.writes -= 1
 
     def _on_ack(self, tag: int, multiple: bool) -> None:
         for job in self._taken(tag, multiple):

@@ -201,7 +201,7 @@ def _counts(
     """How many orders are in which state: all of a merchant's, else as many as soon are counted."""
     if not each_by_itself:
         grouped = select(orders.c.state, func.count()).where(*conditions)
-        rows = connection.execute(grouped.group_by(orders.c.state)).tuples().all()
+        rows = connection.execute(grouped.group_by(orders.c.state)).all()
         found: dict[str, int] = dict(rows)
         return [Count(state, found[state], False) for state in State if state in found]
     parts = []
@@ -209,7 +209,7 @@ def _counts(
         some = select(orders.c.state).where(orders.c.state == state, *conditions)
         counted = some.limit(MOST_COUNTED + 1).subquery()
         parts.append(select(func.min(counted.c.state), func.count()).select_from(counted))
-    rows = connection.execute(union_all(*parts)).tuples().all()
+    rows = connection.execute(union_all(*parts)).all()
     return [
         Count(State(state), min(count, MOST_COUNTED), count > MOST_COUNTED)
         for state, count in rows

@@ -44,7 +44,7 @@ FAULTS = [
     Fault(
         "a message whose caller has given up is not written",
         "broker/plain_publisher",
-        "            job.done.cancel()",
+        "            self.done.cancel()",
         "            pass",
         "plain_publisher::caller_has_given_up",
     ),

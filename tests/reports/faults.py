@@ -191,8 +191,8 @@ FAULTS = [
     Fault(
         "what is paused is said before its breaker",
         "reports/words",
-        "    if record is not None and record.paused:\n        return _paused",
-        '    if record is not None and record.paused and trouble.breaker == "closed":\n        return _paused',
+        "    if record is not None and record.paused:\n        return paused",
+        '    if record is not None and record.paused and trouble.breaker == "closed":\n        return paused',
         "words::every_state_has_its_words",
     ),
     Fault(

@@ -49,6 +49,7 @@ def start(flags: tuple[str, ...], environment: Mapping[str, str], log: Path, pat
     preloaded = _preloaded()
     assert preloaded.stdin is not None
     assert preloaded.stdout is not None
+    log.touch()  # a test may read it before the worker has opened it
     job = {"flags": flags, "environment": dict(environment), "log": str(log), "path": path}
     _adopt(True)  # the process between ends, and its child becomes ours
     try:
