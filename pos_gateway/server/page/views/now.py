@@ -132,7 +132,7 @@ def _notices(fleet: Fleet, in_doubt: int, dead: int | None) -> list[Notice]:
         found.append(
             Notice(
                 f"{counted(fleet.in_trouble, 'merchant')} {are} in trouble: {counted(fleet.parked, 'order')} parked.",
-                "Pause the worst ones, or lower their limits. On the command line: pos-gateway merchants list.",
+                "Pause the worst ones, or lower their limits. On the command line: pos-gateway merchants slow.",
                 links=[("Which, and why", "/merchants")],
             )
         )
