@@ -21,11 +21,18 @@ class SharedReads(Generic[K, V]):
     Args:
         reading: runs the reads.
         read: what it finds of these keys; each once, and in no order.
+        every: least seconds from one read's beginning to the next one's.
     """
 
-    def __init__(self, reading: Reading, read: Callable[[Sequence[K]], Mapping[K, V]]) -> None:
+    def __init__(
+        self,
+        reading: Reading,
+        read: Callable[[Sequence[K]], Mapping[K, V]],
+        every: float = EVERY,
+    ) -> None:
         self._reading = reading
         self._read = read
+        self._every = every
         #: What the next read is to find.
         self._wanted: set[K] = set()
         self._present: asyncio.Task[Mapping[K, V]] | None = None
@@ -47,7 +54,7 @@ class SharedReads(Generic[K, V]):
         await asyncio.sleep(self._not_before - loop.time())
         wanted, self._wanted = list(self._wanted), set()
         self._present, self._next = self._next, None
-        self._not_before = loop.time() + EVERY
+        self._not_before = loop.time() + self._every
         return await self._reading(lambda: self._read(wanted))
 
 

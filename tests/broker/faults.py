@@ -42,6 +42,13 @@ FAULTS = [
         "plain_publisher::refused_message",
     ),
     Fault(
+        "no message loses its second write to others that are too long",
+        "broker/plain_publisher",
+        "                job.writes -= 1",
+        "                pass",
+        "plain_publisher::however_often_others_are_too_long",
+    ),
+    Fault(
         "a message whose caller has given up is not written",
         "broker/plain_publisher",
         "            self.done.cancel()",

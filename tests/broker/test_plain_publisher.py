@@ -20,9 +20,10 @@ from kombu import Connection, Producer
 
 from pos_gateway.broker import plain_publisher, topology
 from pos_gateway.broker import session as sessions
-from pos_gateway.broker.plain_publisher import PlainPublisher
+from pos_gateway.broker.message import Message
+from pos_gateway.broker.plain_publisher import PlainPublisher, _Job, _PublishingSession
 from pos_gateway.broker.session import Session
-from pos_gateway.domain.errors import BrokerUnavailable, PublishRefused, Unroutable
+from pos_gateway.domain.errors import BrokerUnavailable, MessageTooLarge, PublishRefused, Unroutable
 from testkit.servers.proxy import Proxy
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.broker.test_publisher import a_message, count
@@ -37,6 +38,20 @@ def publisher(broker_url: str) -> Iterator[PlainPublisher]:
 
 def session_of(publisher: PlainPublisher) -> Any:
     return publisher._writer._session
+
+
+def test_a_message_is_written_again_however_often_others_are_too_long() -> None:
+    """Each closes the channel, and those behind it are lost with it: their writes do not count."""
+    session = object.__new__(_PublishingSession)
+    small, large = (_Job(Message("orders", "order", b"x" * size, "o")) for size in (10, 6000))
+    small.writes = large.writes = 1
+    session.unconfirmed = {1: large, 2: small}
+    session.refuse_too_large("message size 6000 is larger than configured max size 5000")
+    with pytest.raises(MessageTooLarge):
+        large.wait(0)
+    assert (session.unconfirmed, small.writes) == ({2: small}, 0)
+    session.refuse_too_large("another reason")
+    assert small.writes == 0, "that write counts: its connection is lost"
 
 
 def test_a_message_is_stored_as_a_workers_would_be(

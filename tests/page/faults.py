@@ -126,10 +126,17 @@ FAULTS = [
     ),
     Fault(
         "guesses cause few reads",
-        "server/page/entrance",
+        "server/shared_reads",
         "if self._next is None:",
         "if True:",
         "login::guesses_cause_few_reads",
+    ),
+    Fault(
+        "guesses one after the other cause few reads",
+        "server/page/entrance",
+        "self._refresh, every=EVERY",
+        "self._refresh, every=0",
+        "login::guesses_one_after_the_other",
     ),
     Fault(
         "a stream is no use of a session",

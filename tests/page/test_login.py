@@ -1,6 +1,8 @@
 """Logging in and out: who may, what a browser gets, and what keeps others out."""
 
 import asyncio
+import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from structlog.testing import capture_logs
 from pos_gateway.database.schema import sessions
 from pos_gateway.server import access
 from pos_gateway.server.page import attempts
+from pos_gateway.server.page.entrance import EVERY
 from pos_gateway.tokens.session_store import IDLE
 from pos_gateway.tokens.token import Role, new_token
 from tests.page.lab import Desk
@@ -237,6 +240,26 @@ def test_guesses_cause_few_reads_of_the_database(
 
     page.runner.run(script())
     assert len(reads) <= 2
+
+
+def test_guesses_one_after_the_other_cause_reads_with_pauses(
+    page: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[float] = []
+    refresh = page.site._sessions.refresh
+    monkeypatch.setattr(
+        page.site._sessions, "refresh", lambda: (began.append(time.monotonic()), refresh())
+    )
+
+    async def script() -> None:
+        for number in range(3):
+            cookie = f"pos-gateway-page={number:043}"
+            await page.server.ask("GET", "/trial", headers={"cookie": cookie})
+
+    page.runner.run(script())
+    pauses = [after - before for before, after in pairwise(began)]
+    assert len(pauses) == 2
+    assert min(pauses) > EVERY / 2, "at least that long, however slow the machine is"
 
 
 def test_failures_are_bounded_by_client_and_logged(

@@ -701,7 +701,7 @@ FAULTS = [
     Fault(
         "calls share reads",
         "server/shared_reads",
-        "        self._not_before = loop.time() + EVERY\n",
+        "        self._not_before = loop.time() + self._every\n",
         "",
         "callback_merchants::a_flood_of_calls",
     ),

@@ -1,4 +1,4 @@
-"""How often a client may fail to log in. Guessing a token is hopeless; this bounds what it costs."""  # words: ok
+"""How often a client may fail to log in. Guessing a token never succeeds; this bounds its cost."""
 
 import ipaddress
 from collections import OrderedDict

@@ -1,18 +1,20 @@
 """Finds the session of a request, in memory; the database is asked for those that are new here."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 
 from pos_gateway.server.access import HOLDER
 from pos_gateway.server.body import Scope
 from pos_gateway.server.page.security import secret_of
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
+from pos_gateway.server.shared_reads import SharedReads
 from pos_gateway.tokens.session_store import is_secret
 from pos_gateway.tokens.sessions import Session, Sessions
 from pos_gateway.tokens.token import Token, is_well_formed
 from pos_gateway.tokens.tokens import Tokens
 
-#: Seconds between two reads of the database for what is unknown: whoever guesses causes no more.  # words: ok
+#: Seconds between two reads of the database for what is unknown: guessing causes no more.
 EVERY = 0.2
 #: Seconds for such a read, all before it included.
 TIMEOUT = 5.0
@@ -29,10 +31,7 @@ class Entrance:
     def __init__(self, tokens: Tokens, sessions: Sessions, reading: Reading) -> None:
         self._tokens = tokens
         self._sessions = sessions
-        self._reading = reading
-        self._next: asyncio.Future[None] | None = None
-        self._running: asyncio.Future[None] | None = None
-        self._read_at = float("-inf")
+        self._reads = SharedReads(reading, self._refresh, every=EVERY)
 
     async def find(self, scope: Scope, *, touch: bool = False) -> Session | None:
         """The request's session; None: there is none.
@@ -72,31 +71,14 @@ class Entrance:
 
     async def _look_again(self) -> None:
         """Read tokens and sessions: once for all who ask before it begins."""
-        if self._next is None:
-            self._next = asyncio.ensure_future(self._read())
-            self._next.add_done_callback(_heard)
         try:
             async with asyncio.timeout(TIMEOUT):
-                await asyncio.shield(self._next)
+                await self._reads(())
         except TimeoutError:
             detail = "the database does not answer"
             raise Problem(503, "database_unavailable", detail, retry_after=1) from None
 
-    async def _read(self) -> None:
-        if self._running is not None and not self._running.done():
-            await asyncio.wait((self._running,))
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(max(0.0, self._read_at + EVERY - loop.time()))
-        self._next, self._read_at = None, loop.time()  # who asks from here on waits for another one
-        self._running = asyncio.ensure_future(self._reading(self._refresh))
-        self._running.add_done_callback(_heard)
-        await asyncio.shield(self._running)
-
-    def _refresh(self) -> None:
+    def _refresh(self, _keys: Sequence[None]) -> Mapping[None, None]:
         self._tokens.refresh()
         self._sessions.refresh()
-
-
-def _heard(done: "asyncio.Future[None]") -> None:
-    if not done.cancelled():
-        done.exception()  # those who asked may have given up
+        return {}

@@ -55,7 +55,7 @@ class Renderer:
         """A whole page.
 
         Args:
-            visit: None: nobody is logged in.  # words: ok
+            visit: None: without a login.
             parts: the HTML of the page's live parts, by name.
             live: the values that they depend on.
         """

@@ -63,7 +63,7 @@ class Part:
     read: Callable[[Looking], Mapping[str, Any]]
     #: Names of values that it depends on.
     takes: tuple[str, ...] = ()
-    #: Seconds between two renders, while somebody looks.  # words: ok
+    #: Seconds between two renders, while a page shows it.
     every: float = 1.0
 
 
