@@ -93,7 +93,7 @@ requirements: $(INSTALLED) ## Pin what pyproject.toml asks for; ARGS=--upgrade f
 	$(LOCK) --extra worker --extra postgres --extra redis --extra tracing pyproject.toml --output-file requirements.txt
 	$(LOCK) --all-extras --constraints requirements.txt pyproject.toml --output-file requirements-dev.txt
 	$(LOCK) --group bench --constraints requirements-dev.txt --output-file requirements-bench.txt
-	echo setuptools | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/build.txt
+	printf 'setuptools\nuv\n' | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/build.txt
 	echo cyclonedx-bom | $(LOCK) - --output-file deploy/image/sbom.txt
 	echo httptools | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/merchants.txt
 
@@ -117,19 +117,23 @@ clean: ## Remove the environment and everything made by a run
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# uv installs in a sixth of pip's time; pip, which every venv has, installs uv by its hash.
+INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python
+
 # The pins and the package have a stamp each, so that an edit of pyproject.toml alone costs seconds.
 $(REQUIREMENTS): requirements-dev.txt
 	@test -n "$(PYTHON)" || { echo "POS Gateway needs Python 3.11 or newer: install it, or name it with 'make PYTHON=/path/to/python'." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv module: install Debian's package python3-venv." >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-dev.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement deploy/image/build.txt
+	$(INSTALL) --require-hashes --requirement requirements-dev.txt
 	@touch $@
 
 $(INSTALLED): $(REQUIREMENTS) pyproject.toml
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # What the gateway is compared with, and the profiler: only who measures waits for them.
 $(RIVALS): $(INSTALLED) requirements-bench.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-bench.txt
+	$(INSTALL) --require-hashes --requirement requirements-bench.txt
 	@touch $@

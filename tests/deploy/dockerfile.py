@@ -160,15 +160,18 @@ def _copy(source: Path, target: Path, *, into: bool) -> None:
 def _run(command: str, folder: Path, root: Path, stage: Stage, path: str) -> None:
     given = {name: os.environ[name] for name in _OUTSIDE if name in os.environ}
     (root / "tmp").mkdir(exist_ok=True)
-    # An image must have no cache in it; here the user's cache saves the download. Its files are
+    # An image must have no cache in it; here the user's caches save the download. Their files are
     # checked by their hash.
-    cache = Path(os.environ.get("PIP_CACHE_DIR", Path.home() / ".cache/pip"))
-    cache.mkdir(parents=True, exist_ok=True)
-    places = {"HOME": str(folder), "TMPDIR": str(root / "tmp"), "PIP_CACHE_DIR": str(cache)}
-    environment = {**given, **stage.environment, **places, "PATH": f"{path}:{os.defpath}"}
-    environment.pop("PIP_NO_CACHE_DIR", None)
+    caches = {name: Path(os.environ.get(name, Path.home() / default)) for name, default in _CACHES}
+    for cache in caches.values():
+        cache.mkdir(parents=True, exist_ok=True)
+    places = {"HOME": folder, "TMPDIR": root / "tmp", **caches}
+    environment = {**given, **stage.environment, "PATH": f"{path}:{os.defpath}"}
+    environment |= {name: str(place) for name, place in places.items()}
+    for name in ("PIP_NO_CACHE_DIR", "UV_NO_CACHE"):
+        environment.pop(name, None)
     done = subprocess.run(
-        caged(["/bin/sh", "-c", command], writable=[root, cache]),
+        caged(["/bin/sh", "-c", command], writable=[root, *caches.values()]),
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
@@ -179,10 +182,13 @@ def _run(command: str, folder: Path, root: Path, stage: Stage, path: str) -> Non
     assert done.returncode == 0, f"RUN {command}\n{done.stdout}"
 
 
+_CACHES = (("PIP_CACHE_DIR", ".cache/pip"), ("UV_CACHE_DIR", ".cache/uv"))
+
 #: How this machine reaches a package index: a docker build is given these as well.
 _OUTSIDE = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
     *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
+    *("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_CONFIG_FILE", "UV_LINK_MODE"),
 )
 
 

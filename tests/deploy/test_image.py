@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pip
 import pytest
+import uv
 import yaml
 
 from tests.deploy.dockerfile import Dockerfile, Stage, caged, carry_out
@@ -40,20 +41,22 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the result of the build stage. Needs pip's cache, or the package index."""
+    """A folder with the result of the build stage. Needs uv's cache, or the package index."""
     root = tmp_path_factory.mktemp("image")
     venv.create(root / "python")  # the base image's
-    lend_pip(root / "python")
+    lend_installers(root / "python")
     make(BUILD, root)
     return root
 
 
-def lend_pip(python: Path) -> None:
-    """Ours, copied: to unpack and compile another one takes 5 s of CPU."""
+def lend_installers(python: Path) -> None:
+    """Our pip and uv, which are the pinned ones: to unpack other ones takes many seconds of CPU."""
     [packages] = python.glob("lib/python*/site-packages")
-    ours = Path(pip.__file__).parent
-    for each in (ours, *ours.parent.glob("pip-*.dist-info")):
-        shutil.copytree(each, packages / each.name)
+    ours = Path(pip.__file__).parents[1]
+    for name in ("pip", "uv"):
+        for each in (ours / name, *ours.glob(f"{name}-*.dist-info")):
+            shutil.copytree(each, packages / each.name)
+    (python / "bin/uv").symlink_to(uv.find_uv_bin())
     script = python / "bin/pip"
     script.write_text(f"#!{python}/bin/python\nfrom pip._internal.cli.main import main\n\nmain()\n")
     script.chmod(0o755)
