@@ -175,7 +175,7 @@ def broker_url(rabbitmq: RabbitMQ) -> Iterator[str]:
     url = rabbitmq.add_vhost()
     yield url
     rabbitmq.start()
-    rabbitmq.delete_vhost(url)
+    rabbitmq.give_back(url)
 
 
 @pytest.fixture

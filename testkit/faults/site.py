@@ -208,7 +208,7 @@ def site(
         upgrade(database)
         ids = (open_merchants or _open)(merchants, MerchantStore(database))
         broker_url = rabbitmq.add_vhost()
-        stack.callback(rabbitmq.delete_vhost, broker_url)
+        stack.callback(rabbitmq.give_back, broker_url)
         proxy = stack.enter_context(Proxy(broker_url))
         backend = stack.enter_context(Backend(broker_url))
         environment = {

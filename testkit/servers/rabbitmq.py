@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import quote, unquote
 
+from testkit.servers import spare_vhosts
 from testkit.servers.process import Server, end, free_port, program
 
 _BIN = Path("/usr/lib/rabbitmq/bin")
@@ -50,6 +51,9 @@ class RabbitMQ(Server):
         self._numbers = itertools.count(1)
         #: Virtual hosts whose deletion may not be over yet.
         self._deleting: list[str] = []
+        #: One that was given back: its name, its number, and the process that empties it. There is
+        #: one at most, because each makes a restart longer.
+        self._spare: tuple[str, int, int] | None = None
 
     @property
     def url(self) -> str:
@@ -57,7 +61,12 @@ class RabbitMQ(Server):
         return self.url_of("/")
 
     def add_vhost(self, name: str | None = None) -> str:
-        """Add a virtual host that guest may use, and return its URL."""
+        """Add a virtual host that guest may use, and return its URL.
+
+        Without a name, it may be one that was given back: empty but for Celery's delay queues.
+        """
+        if name is None and (spare := self._usable_spare()):
+            return self.url_of(spare)
         name = name or f"v{next(self._numbers)}"
         vhost = binary(name)
         self.eval(
@@ -72,6 +81,38 @@ class RabbitMQ(Server):
         name = unquote(url.rpartition("/")[2])
         self._deleting.append(name)
         self.eval(f'spawn(fun() -> rabbit_vhost:delete({binary(name)}, <<"tests">>) end)')
+
+    def give_back(self, url: str) -> None:
+        """Empty the virtual host behind a URL of `add_vhost`, in the background, for another's use."""
+        if self._spare is not None:
+            self.delete_vhost(url)
+            return
+        name, number = unquote(url.rpartition("/")[2]), next(self._numbers)
+        self.eval(spare_vhosts.emptying(binary(name), number))
+        self._spare = (name, number, self.pid)
+
+    def _usable_spare(self) -> str | None:
+        """The one that was given back, if it is empty and without a client; else it is deleted."""
+        if self._spare is None:
+            return None
+        name, number, pid = self._spare
+        state = spare_vhosts.state(binary(name), number)
+        if pid == self.pid:
+            self._wait_for(
+                lambda: spare_vhosts.UNDECIDED not in self.eval(state),
+                self._running(),
+                f"did not empty the virtual host {name}",
+            )
+            if self.eval(state) == spare_vhosts.USABLE:
+                self._spare = None
+                return name
+        self._delete_spare()
+        return None
+
+    def _delete_spare(self) -> None:
+        if self._spare is not None:
+            url, self._spare = self.url_of(self._spare[0]), None
+            self.delete_vhost(url)
 
     def add_user(self, name: str, url: str) -> str:
         """Add a user who may use the virtual host behind a URL; the URL for it, password and all."""
@@ -174,6 +215,7 @@ class RabbitMQ(Server):
             # RabbitMQ 3.10 notes a new quorum queue's name on disk three seconds late, and a crash
             # before that costs the queue and all it holds. Queues in production are older.
             self.eval("[dets:sync(Table) || Table <- dets:all()]")
+            self._delete_spare()
             self._finish_deleting()
         super().kill()
 

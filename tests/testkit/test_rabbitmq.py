@@ -1,12 +1,14 @@
 """The RabbitMQ that tests start: fast to steer, and the same after a crash."""
 
 from collections.abc import Callable
+from urllib.parse import unquote
 
 import kombu
 import pytest
-from amqp.exceptions import ConnectionForced
+from amqp.exceptions import ConnectionForced, NotFound
 
-from testkit.servers.rabbitmq import RabbitMQ
+from pos_gateway.broker import topology
+from testkit.servers.rabbitmq import RabbitMQ, binary
 
 
 def test_a_durable_message_survives_a_crash_of_the_broker(
@@ -28,6 +30,47 @@ def test_every_virtual_host_is_empty_and_apart_from_the_others(rabbitmq: RabbitM
     assert queue_length(other) == 0
 
     rabbitmq.delete_vhost(one)
+    rabbitmq.delete_vhost(other)
+
+
+def test_a_virtual_host_that_is_given_back_is_used_again_empty(
+    rabbitmq: RabbitMQ, broker_url: str
+) -> None:
+    one = rabbitmq.add_vhost()  # and not the one that was given back before
+    declare(one)
+    publish(one, "here")
+    with kombu.Connection(one) as connection:
+        kombu.Producer(connection).publish("later", routing_key="celery_delayed_5")
+    rabbitmq.give_back(one)
+
+    assert rabbitmq.add_vhost() == one
+
+    with kombu.Connection(one) as connection:
+        channel = connection.default_channel
+        assert channel.queue_declare("celery_delayed_5", passive=True).message_count == 0
+        with pytest.raises(NotFound):
+            channel.queue_declare("q", passive=True)
+    rabbitmq.delete_vhost(one)
+
+
+def test_a_virtual_host_with_a_client_left_is_not_used_again(
+    rabbitmq: RabbitMQ, broker_url: str
+) -> None:
+    one = rabbitmq.add_vhost()
+    rabbitmq.give_back(one)
+    with kombu.Connection(one) as left:
+        left.connect()
+        other = rabbitmq.add_vhost()
+    assert other != one
+    rabbitmq.delete_vhost(other)
+
+
+def test_a_virtual_host_that_is_gone_is_not_used_again(rabbitmq: RabbitMQ, broker_url: str) -> None:
+    one = rabbitmq.add_vhost()
+    rabbitmq.eval(f'rabbit_vhost:delete({binary(unquote(one.rpartition("/")[2]))}, <<"tests">>)')
+    rabbitmq.give_back(one)
+    other = rabbitmq.add_vhost()
+    assert other != one
     rabbitmq.delete_vhost(other)
 
 
@@ -68,6 +111,12 @@ def test_an_erlang_expression_that_fails_says_how(rabbitmq: RabbitMQ) -> None:
 
 def test_rabbitmqctl_speaks_to_the_node_of_the_tests(rabbitmq: RabbitMQ, broker_url: str) -> None:
     assert broker_url.rpartition("/")[2] in rabbitmq.ctl("list_vhosts").split()
+
+
+def declare(url: str) -> None:
+    with kombu.Connection(url) as connection:
+        topology.declare(connection)
+        topology.declare_delays(connection)
 
 
 def publish(url: str, message: str) -> None:

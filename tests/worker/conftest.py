@@ -35,7 +35,7 @@ def lab_with_a_worker(
         lab.wait_for_worker()
         yield lab
     lab.close()
-    rabbitmq.delete_vhost(url)
+    rabbitmq.give_back(url)
 
 
 @pytest.fixture
