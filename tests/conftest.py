@@ -157,7 +157,7 @@ def rabbitmq() -> Iterator[RabbitMQ]:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
     """The shared PostgreSQL cluster; `postgres_url` restarts it."""
-    with PostgreSQL() as server:
+    with PostgreSQL(fsync="off") as server:  # processes are killed, and no machine is
         yield server
 
 

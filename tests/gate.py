@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.ledger.states import Action
@@ -25,6 +25,7 @@ from pos_gateway.settings import Settings
 from pos_gateway.transport.exchange import Reply
 from pos_gateway.worker.tasks import deliver
 from tests.orders import an_order
+from tests.schema import make_tables
 
 #: A POS's answer to a request: a status and an object, or an exception.
 Pos = Callable[[Any], Any]
@@ -36,7 +37,7 @@ def _template() -> str:
     file = tempfile.NamedTemporaryFile(suffix=".db")  # noqa: SIM115  (it lives as long as the process)
     _kept.append(file)
     engine = open_database(f"sqlite:///{file.name}")
-    upgrade(engine)
+    make_tables(engine)
     engine.dispose()
     return file.name
 

@@ -13,13 +13,14 @@ from tempfile import TemporaryDirectory
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.exchange import Request, Transport
 from pos_gateway.transport.guard import Guard
+from tests.schema import make_tables
 
 
 def bytes_each(number: int, do: Callable[[range], None]) -> float:
@@ -38,7 +39,7 @@ def record() -> float:
     """A cached merchant's record."""
     with TemporaryDirectory() as folder:
         engine = open_database(f"sqlite:///{Path(folder) / 'pos_gateway.db'}")
-        upgrade(engine)
+        make_tables(engine)
         store = MerchantStore(engine)
         store.put(
             Merchant(id=f"merchant-{place}", base_url=f"https://{place}.example.com", provider="p")

@@ -91,7 +91,7 @@ class PostgreSQL(Server):
     def _prepare(self) -> None:
         self._run(
             [
-                self._program("initdb"),
+                installed("initdb"),
                 *("--pgdata", self._data(), "--username", "postgres", "--auth", "trust"),
                 *("--encoding", "UTF8", "--locale", "C", "--no-sync"),
             ]
@@ -101,7 +101,7 @@ class PostgreSQL(Server):
             configuration.writelines([*lines, f"port = {self.port}\n"])
 
     def _command(self) -> Sequence[str | Path]:
-        return [self._program("postgres"), "-D", self._data()]
+        return [installed("postgres"), "-D", self._data()]
 
     def _answers(self) -> bool:
         try:
@@ -119,12 +119,6 @@ class PostgreSQL(Server):
 
     def _data(self) -> Path:
         return self.folder / "data"
-
-    def _program(self, name: str) -> Path:
-        # Debian keeps a folder for each major version, off the PATH; the newest is preferred.
-        folders = Path("/usr/lib/postgresql").glob("*/bin")
-        newest_first = sorted(folders, key=lambda folder: _version(folder.parent), reverse=True)
-        return program(name, self.package, *newest_first)
 
     def _url_of(self, database: str) -> str:
         return f"postgresql+psycopg://postgres@127.0.0.1:{self.port}/{database}"
@@ -150,13 +144,21 @@ class Standby(PostgreSQL):
         source = f"host={primary.hostname} port={primary.port} user=postgres"
         self._run(
             [
-                self._program("pg_basebackup"),
+                installed("pg_basebackup"),
                 *("--pgdata", self._data(), "--dbname", source, "--write-recovery-conf"),
                 *("--checkpoint", "fast", "--wal-method", "stream", "--no-sync"),
             ]
         )
         with (self._data() / "postgresql.conf").open("a") as configuration:
             configuration.write(f"port = {self.port}\n")
+
+
+def installed(name: str) -> Path:
+    """One of PostgreSQL's programs, of the newest version that is installed."""
+    # Debian keeps a folder for each major version, off the PATH.
+    folders = Path("/usr/lib/postgresql").glob("*/bin")
+    newest_first = sorted(folders, key=lambda folder: _version(folder.parent), reverse=True)
+    return program(name, PostgreSQL.package, *newest_first)
 
 
 def _version(folder: Path) -> int:

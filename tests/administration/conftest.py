@@ -6,12 +6,13 @@ import pytest
 from sqlalchemy import Engine
 
 from pos_gateway.audit.note import By
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.runtime.vault import Vault, new_key
 from tests.reports.lab import Reports
+from tests.schema import make_tables
 from tests.tokens.conftest import HandClock
 
 KEY = new_key()
@@ -23,7 +24,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A fresh database of each kind."""
     wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
     engine = open_database(request.getfixturevalue(wanted))
-    upgrade(engine)
+    make_tables(engine)
     yield engine
     engine.dispose()
 

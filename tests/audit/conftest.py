@@ -7,7 +7,8 @@ from sqlalchemy import Engine
 
 from pos_gateway.audit.log import AuditLog
 from pos_gateway.audit.note import By, Note, write
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
+from tests.schema import make_tables
 from tests.tokens.conftest import HandClock
 
 
@@ -16,7 +17,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A fresh database of each kind."""
     wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
     engine = open_database(request.getfixturevalue(wanted))
-    upgrade(engine)
+    make_tables(engine)
     yield engine
     engine.dispose()
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text, update
 
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import merchants
 from pos_gateway.domain.credentials import UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.resealing import Resealed
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import CannotOpen, Vault, new_key
+from tests.schema import make_tables
 
 SECRET = "s3cr3t-marker"
 OLD, NEW = new_key(), new_key()
@@ -91,7 +92,7 @@ def test_a_base64_text_of_another_length_is_a_passphrase() -> None:
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     engine = open_database(f"sqlite:///{tmp_path / 'gateway.db'}")
-    upgrade(engine)
+    make_tables(engine)
     yield engine
     engine.dispose()
 
@@ -169,7 +170,7 @@ def test_secrets_are_reencrypted_in_batches_beside_other_writes(engine: Engine) 
 
 def test_a_concurrent_write_is_not_overwritten(postgres_url: str) -> None:
     engine = open_database(postgres_url)
-    upgrade(engine)
+    make_tables(engine)
     MerchantStore(engine, vault=Vault(OLD)).put([record("m1")])
     other = MerchantStore(engine, vault=Vault(NEW))
 

@@ -7,9 +7,10 @@ from sqlalchemy import Engine
 
 from pos_gateway.administration.bulk import letters
 from pos_gateway.administration.bulk.store import BulkStore
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.routing import splits
 from tests.bulk.lab import Desk
+from tests.schema import make_tables
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -17,7 +18,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A fresh database of each kind."""
     wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
     engine = open_database(request.getfixturevalue(wanted))
-    upgrade(engine)
+    make_tables(engine)
     yield engine
     engine.dispose()
 
@@ -26,7 +27,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 def books(database_url: str) -> Iterator[Engine]:
     """A fresh SQLite database."""
     engine = open_database(database_url)
-    upgrade(engine)
+    make_tables(engine)
     yield engine
     engine.dispose()
 

@@ -11,8 +11,9 @@ from sqlalchemy import Engine
 
 from pos_gateway.administration.bulk import letters, runner
 from pos_gateway.administration.bulk.run import RunState
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from tests.bulk.world import MISHAPS, World
+from tests.schema import make_tables
 
 #: Resumptions, without anything that goes wrong, after which a run has to be done.
 ENOUGH = 3
@@ -21,7 +22,7 @@ ENOUGH = 3
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     engine = open_database(f"sqlite:///{tmp_path_factory.mktemp('bulk') / 'runs.db'}")
-    upgrade(engine)
+    make_tables(engine)
     yield engine
     engine.dispose()
 

@@ -11,7 +11,7 @@ from kombu import Connection
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.events.event import dehydrated
@@ -21,6 +21,7 @@ from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Entry, Key, State
 from pos_gateway.runtime.vault import Vault
+from tests.schema import make_tables
 
 PATIENCE = 30.0
 WHY = Reason("timeout", "no reply in time")
@@ -32,7 +33,7 @@ class Books:
     def __init__(self, database_url: str, make: Callable[..., dict[str, Any]], keys: str | None):
         self.url = database_url
         self.engine = open_database(database_url)
-        upgrade(self.engine)
+        make_tables(self.engine)
         self.vault = Vault(keys)
         self.payloads = Payloads(self.vault)
         self.ledger = Ledger(self.engine, self.payloads)

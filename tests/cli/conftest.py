@@ -18,9 +18,10 @@ from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.cli.root import root
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.routing import splits
 from tests.cli.books import Books, Letters
+from tests.schema import make_tables
 
 ROOT = Path(__file__).parents[2]
 #: Seconds after which a program that should have ended has hung.
@@ -135,7 +136,7 @@ def program(tmp_path: Path, database_url: str) -> Iterator[Program]:
 def migrated(program: Program, database_url: str) -> Program:
     """The program with the tables made."""
     engine = open_database(database_url)
-    upgrade(engine)
+    make_tables(engine)
     engine.dispose()
     return program
 

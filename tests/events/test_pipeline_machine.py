@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from sqlalchemy import text
 
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.runtime.vault import Vault
 from tests.events.lab import Broker, Events, Pod
 from tests.ledger.lab import Clock
+from tests.schema import make_tables
 
 PODS = 3
 WHICH = st.integers(0, PODS - 1)
@@ -55,7 +56,7 @@ class Machine(RuleBasedStateMachine):
         if Machine.template is None:
             Machine.template = Path(tempfile.mkdtemp(prefix="events-")) / "template.db"
             engine = open_database(f"sqlite:///{Machine.template}")
-            upgrade(engine)
+            make_tables(engine)
             engine.dispose()
         shutil.copy(Machine.template, self.folder / "ledger.db")
         self.engine = open_database(f"sqlite:///{self.folder / 'ledger.db'}")

@@ -21,7 +21,7 @@ from kombu import Connection, Queue
 from sqlalchemy import Engine, delete, func, insert, select
 
 from pos_gateway.broker import topology
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import events, pipeline, workers
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.pipeline import BATCH
@@ -32,6 +32,7 @@ from testkit.servers.proxy import Proxy
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.events.lab import Events, row
 from tests.faults.lab import FaultLab
+from tests.schema import make_tables
 from tests.worker.lab import PATIENCE, ROOT, WorkerProcess
 
 #: Orders whose events are published one after the other.
@@ -106,7 +107,7 @@ class EventsLab:
         self.broker_url = broker_url
         self.database_url = database_url
         self.engine: Engine = open_database(database_url)
-        upgrade(self.engine)
+        make_tables(self.engine)
         told = Events(self.engine)
         with self.engine.begin() as connection:
             for number in range(ORDERS):

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import metadata
 from pos_gateway.ledger import ledger
 from testkit.servers.postgresql import PostgreSQL
 from tests.ledger.lab import SOON, Rows, Worker
+from tests.schema import make_tables
 
 KINDS = ["sqlite", "postgresql"]
 
@@ -26,7 +27,7 @@ def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SQLite file with the schema, to be copied."""
     path = tmp_path_factory.mktemp("ledger") / "template.db"
     engine = open_database(f"sqlite:///{path}")
-    upgrade(engine)
+    make_tables(engine)
     engine.dispose()
     return path
 
@@ -43,7 +44,7 @@ def postgresql_with_tables(postgresql: PostgreSQL) -> Iterator[str]:
     postgresql.start()
     url = postgresql.database()
     engine = open_database(url)
-    upgrade(engine)
+    make_tables(engine)
     engine.dispose()
     yield url
     postgresql.start()

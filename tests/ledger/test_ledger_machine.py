@@ -15,7 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
@@ -25,6 +25,7 @@ from pos_gateway.ledger.lease import BEAT, LEASE
 from pos_gateway.ledger.states import Claim, Ended, Entry, Key, LeasedElsewhere, State
 from tests.ledger.breaking import BreakingCommit
 from tests.ledger.lab import DAY, Rows, Worker
+from tests.schema import make_tables
 
 KEYS = [Key("m", "o1"), Key("m", "o2")]
 PLACES = 3
@@ -76,7 +77,7 @@ def template() -> Path:
     if not _template:
         path = Path(tempfile.mkdtemp(prefix="ledger-")) / "template.db"
         engine = open_database(f"sqlite:///{path}")
-        upgrade(engine)
+        make_tables(engine)
         engine.dispose()
         _template.append(path)
     return _template[0]

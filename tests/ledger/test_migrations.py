@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from alembic import command
@@ -17,7 +18,9 @@ from pos_gateway.database.upsert import upsert
 from pos_gateway.domain.errors import PendingMigration
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
+from testkit.servers.postgresql import PostgreSQL
 from tests.ledger.lab import KEY, Worker, an_entry, claimed
+from tests.schema import dump, make_tables
 
 MERCHANT = Merchant.parse(
     {"id": "m", "base_url": "https://pos.example.com", "pos": {"shop": "7"}, "max_concurrency": 3}
@@ -90,6 +93,34 @@ def test_the_migrations_create_the_schema(engine: Engine) -> None:
             connection, opts={"compare_type": True, "compare_server_default": True}
         )
         assert compare_metadata(context, metadata) == []
+
+
+def test_tests_copy_what_the_migrations_make_in_sqlite(tmp_path: Path) -> None:
+    made = {}
+    for make in (upgrade, make_tables):
+        engine = open_database(f"sqlite:///{tmp_path}/{make.__name__}.db")
+        make(engine)
+        make(engine)  # harmless
+        with engine.connect() as connection:
+            made[make] = connection.execute(text("select * from sqlite_master")).all()
+            version = connection.scalar(text("select version_num from alembic_version"))
+            made[make] += [version, connection.scalar(text("pragma journal_mode"))]
+        engine.dispose()
+    assert made[make_tables] == made[upgrade]
+
+
+def test_tests_copy_what_the_migrations_make_in_postgresql(postgresql: PostgreSQL) -> None:
+    postgresql.start()
+    made = []
+    for make in (upgrade, make_tables, make_tables):  # of which the first may migrate
+        url = postgresql.database()
+        engine = open_database(url)
+        make(engine)
+        make(engine)  # harmless
+        made.append(dump(url.replace("+psycopg", "")))
+        engine.dispose()
+        postgresql.drop_database(url)
+    assert made == [made[0]] * 3
 
 
 def test_a_failed_upgrade_is_rolled_back(engine: Engine) -> None:

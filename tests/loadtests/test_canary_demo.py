@@ -10,12 +10,13 @@ from rich.console import Console
 from loadtests.canary import __main__ as canary
 from loadtests.canary.orders import Step, table
 from loadtests.canary.rehearsal import open_merchants
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.merchants.store import MerchantStore
 from testkit.faults.adapters import QueryableAdapter
 from testkit.merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
+from tests.schema import make_tables
 
 STEPS = ("0 %", "10 %", "50 %", "canary killed", "100 %", "moved back")
 
@@ -34,7 +35,7 @@ def test_a_row_has_what_a_step_did_to_the_orders_of_both_sides() -> None:
 
 def test_orders_of_some_merchants_are_made_twice_if_they_are_sent_twice(database_url: str) -> None:
     database = open_database(database_url)
-    upgrade(database)
+    make_tables(database)
     store = MerchantStore(database)
     with SimulatedMerchants() as merchants:
         ids = open_merchants(merchants, store)

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Engine
 
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
+from tests.schema import make_tables
 
 
 class HandClock:
@@ -28,7 +29,7 @@ class HandClock:
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A fresh database of each kind."""
     engine = open_database(request.getfixturevalue(request.param))
-    upgrade(engine)
+    make_tables(engine)
     yield engine
     engine.dispose()
 

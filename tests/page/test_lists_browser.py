@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from sqlalchemy import Engine
 
 from pos_gateway.broker import topology
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
 from testkit.browser.axe import violations
@@ -23,6 +23,7 @@ from testkit.servers.http_server import HttpServer
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.browser_fixtures import Browse
 from tests.bulk.lab import an_order, dead_letter, ids, publish
+from tests.schema import make_tables
 
 PHONE = {"width": 390, "height": 844}
 #: Milliseconds for what a thread of the server does.
@@ -46,7 +47,7 @@ def place(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Itera
     broker_url = rabbitmq.add_vhost()
     database_url = f"sqlite:///{folder}/gateway.db"
     engine = open_database(database_url)
-    upgrade(engine)
+    make_tables(engine)
     seed(engine, broker_url, merchants=20, orders=400)
     store = TokenStore(engine)
     kim, sam = (store.create(name, Role.OPERATOR, operator="test") for name in ("kim", "sam"))

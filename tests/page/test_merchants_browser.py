@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from sqlalchemy import Engine
 
 from pos_gateway.audit.log import AuditLog, Wanted
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.server.page.links import link
@@ -24,6 +24,7 @@ from testkit.page_screenshots import log_in
 from testkit.page_story import Story, seed
 from tests.browser_fixtures import Browse
 from tests.page.conftest import NO_BROKER
+from tests.schema import make_tables
 from tests.server.lab import serving
 
 PHONE = {"width": 390, "height": 844}
@@ -46,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder: Path = tmp_path_factory.mktemp("merchants")
     database_url = f"sqlite:///{folder}/gateway.db"
     engine = open_database(database_url)
-    upgrade(engine)
+    make_tables(engine)
     story = seed(engine, merchants=70, orders=400)
     token = TokenStore(engine).create("kim", Role.OPERATOR, operator="test")
     with serving(NO_BROKER, database_url, folder / "server.log", is_ready=False) as server:

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import Engine
 
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.ledger import Ledger
@@ -30,6 +30,7 @@ from testkit.page_story import Story, seed
 from testkit.servers.http_server import HttpServer
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.browser_fixtures import Browse
+from tests.schema import make_tables
 
 PHONE = {"width": 390, "height": 844}
 NAMES = re.compile(r"Berg|Okafor|Lindqvist|Moreau|Haddad|Tanaka|ring twice")
@@ -59,7 +60,7 @@ def place(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Itera
     broker_url = rabbitmq.add_vhost()
     database_url = f"sqlite:///{folder}/gateway.db"
     engine = open_database(database_url)
-    upgrade(engine)
+    make_tables(engine)
     story = seed(engine, broker_url, merchants=20, orders=400)
     token = TokenStore(engine).create("kim", Role.OPERATOR, operator="test")
     with HttpServer(broker_url, database_url) as server:

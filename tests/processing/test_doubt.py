@@ -18,7 +18,7 @@ import pytest
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.broker.message import Message
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.lease import BEAT
@@ -34,6 +34,7 @@ from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from pos_gateway.worker import tasks
 from tests.orders import an_order
+from tests.schema import make_tables
 from tests.simulation.adapters import Blind, Queryable
 from tests.simulation.clock import MachineClock
 from tests.simulation.pos import LONGEST
@@ -196,7 +197,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with the schema, to be copied."""
     path = tmp_path_factory.mktemp("doubt") / "template.db"
     engine = open_database(f"sqlite:///{path}")
-    upgrade(engine)
+    make_tables(engine)
     engine.dispose()
     return path
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import Claim, Key
@@ -16,6 +16,7 @@ from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import new_key
 from pos_gateway.settings import Settings
 from tests.ledger.lab import an_entry
+from tests.schema import make_tables
 from tests.telemetry.collector import Collector
 from tests.telemetry.lab import value
 
@@ -27,7 +28,7 @@ ACCEPTED = Outcome(Kind.ACCEPTED)
 def make(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
     url = f"sqlite:///{tmp_path / 'pos_gateway.db'}"
     engine = open_database(url)
-    upgrade(engine)
+    make_tables(engine)
     engine.dispose()
     made: list[Gateway] = []
 

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine
 
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from tests.reports.lab import Reports
+from tests.schema import make_tables
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -14,7 +15,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A fresh database of each kind."""
     wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
     engine = open_database(request.getfixturevalue(wanted))
-    upgrade(engine)
+    make_tables(engine)
     yield engine
     engine.dispose()
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import requests
 
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
 from tests.planting import ROOT
+from tests.schema import make_tables
 from tests.server.conformance import require_described
 
 #: Seconds for anything that should happen at once.
@@ -53,7 +54,7 @@ def token_for(database_url: str, role: Role) -> str:
 def migrated(database_url: str) -> str:
     """The same, with the schema."""
     engine = open_database(database_url)
-    upgrade(engine)
+    make_tables(engine)
     engine.dispose()
     return database_url
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
-from pos_gateway.database.engine import upgrade
 from pos_gateway.database.schema import events, pipeline
 from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server import site as subject
@@ -20,6 +19,7 @@ from pos_gateway.server.site import Site
 from pos_gateway.settings import Settings
 from pos_gateway.tokens.token import Role
 from tests.orders import an_order
+from tests.schema import make_tables
 from tests.server.inside import Inside, inside
 
 WHO, COUNT = "Quackenbush", 20
@@ -69,7 +69,7 @@ def test_no_request_waits_for_the_first_canary_split(
 def site(tmp_path: Path) -> Iterator[Site]:
     """With published events."""
     site = Site(Settings(database_url=f"sqlite:///{tmp_path}/gateway.db", metrics_port=0))
-    upgrade(site.database)
+    make_tables(site.database)
     common = {"type": "accepted", "merchant_id": "m-1", "occurred_at": 1.0, "attempts": 1}
     with site.database.begin() as connection:
         connection.execute(insert(pipeline).values(id=1, epoch=1, assigned=COUNT, published=COUNT))

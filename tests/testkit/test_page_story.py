@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Engine, func, select
 
 from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import events, orders, pipeline
 from pos_gateway.domain.order import Order
 from pos_gateway.ledger.order_admin import OrderAdmin
@@ -18,13 +18,14 @@ from pos_gateway.reports.fleet_view import FleetView, a_minute
 from pos_gateway.reports.merchant_hour import merchant_hour
 from pos_gateway.runtime.vault import Vault
 from testkit.page_story import Story, seed
+from tests.schema import make_tables
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
     engine = open_database(request.getfixturevalue(wanted))
-    upgrade(engine)
+    make_tables(engine)
     yield engine
     engine.dispose()
 
@@ -105,7 +106,7 @@ def test_every_event_is_published(engine: Engine) -> None:
 
 def test_dead_letters_are_in_the_broker(database_url: str, broker_url: str) -> None:
     engine = open_database(database_url)
-    upgrade(engine)
+    make_tables(engine)
     story = seed(engine, broker_url, orders=400)
     engine.dispose()
     with DeadLetterQueue(broker_url) as queue:
@@ -119,7 +120,7 @@ def test_it_is_the_same_story_each_time(tmp_path: object, database_url: str) -> 
     told: list[Story] = []
     for number in range(2):
         engine = open_database(f"{database_url}-{number}")
-        upgrade(engine)
+        make_tables(engine)
         told.append(seed(engine))
         engine.dispose()
     first, second = told
@@ -142,7 +143,7 @@ def test_it_is_sealed_where_there_is_a_key(engine: Engine) -> None:
 
 def test_too_small_a_story_is_refused(database_url: str) -> None:
     engine = open_database(database_url)
-    upgrade(engine)
+    make_tables(engine)
     with pytest.raises(ValueError, match="10 merchants and 200 orders at least, not 9 and 200"):
         seed(engine, merchants=9, orders=200)
     engine.dispose()

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import Engine
 
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.tokens.store import TokenStore
+from tests.schema import make_tables
 
 #: The time of day at the start.
 START = 1_000_000_000.0
@@ -32,7 +33,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
     """A fresh database of each kind."""
     wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
     engine = open_database(request.getfixturevalue(wanted))
-    upgrade(engine)
+    make_tables(engine)
     yield engine
     engine.dispose()
 

@@ -25,7 +25,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.wire import submit_message
 from pos_gateway.client import OrderClient, home_of
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import orders as ledger
 from pos_gateway.domain.errors import PublishError
 from pos_gateway.domain.merchant import Merchant
@@ -34,6 +34,7 @@ from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
 from testkit.merchants.client import SimulatedMerchants
 from tests.orders import an_order
+from tests.schema import make_tables
 from tests.worker import preloaded
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +61,7 @@ class Lab:
         self._folder = folder
         self._workers = 0
         self._engine = open_database(database_url)
-        upgrade(self._engine)
+        make_tables(self._engine)
         self._store = MerchantStore(self._engine)
         self._catalogs = CatalogStore(self._engine)
 

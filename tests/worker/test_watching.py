@@ -66,11 +66,12 @@ def test_a_worker_that_starts_without_its_broker_names_it_as_the_reason(lab: Lab
 def test_a_worker_whose_database_is_away_is_not_ready(
     lab: Lab, postgres_url: str, tmp_path: object
 ) -> None:
-    from pos_gateway.database.engine import open_database, upgrade
+    from pos_gateway.database.engine import open_database
+    from tests.schema import make_tables
 
     port = free_port()
     engine = open_database(postgres_url)
-    upgrade(engine)
+    make_tables(engine)
     engine.dispose()
     with (
         Proxy(postgres_url) as proxy,
