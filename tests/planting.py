@@ -1,7 +1,8 @@
 """Faults planted one at a time: a test that cannot fail proves nothing.
 
-A run tries a fault in each of a package's first three files, or, with ``FAULTS=all``, every one. All
-of them take long; run ``make faults`` after a change of a rule, or of a test of one.
+A run tries a package's first fault, which shows that faults are planted and found, or, with
+``FAULTS=all``, every one. All of them take long; run ``make faults`` after a change of a rule, or of
+a test of one.
 """
 
 import importlib
@@ -15,7 +16,7 @@ from enum import StrEnum
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The libraries that take the longest to import; they import nothing of the gateway.
@@ -32,9 +33,6 @@ _LIBRARIES = (
     "structlog",
 )
 
-
-#: Files of a package in which a run plants a fault, unless it plants all.
-FILES = 3
 
 #: Examples of a property-based test without a fault, and of the first try with one: most faults
 #: show soon.
@@ -60,24 +58,9 @@ class Found(StrEnum):
 _SAID = {100 + number: found for number, found in enumerate(Found)}
 
 
-class Planted(Protocol):
-    """A fault, and the file that it is in."""
-
-    @property
-    def file(self) -> str: ...
-
-
-Kind = TypeVar("Kind", bound=Planted)
-
-
-def chosen(faults: Sequence[Kind]) -> list[Kind]:
+def chosen(faults: Sequence["Fault"]) -> list["Fault"]:
     """The faults that this run tries, in their order."""
-    if _all_are():
-        return list(faults)
-    first: dict[str, Kind] = {}
-    for fault in faults:
-        first.setdefault(fault.file, fault)
-    return list(first.values())[:FILES]
+    return list(faults) if _all_are() else list(faults[:1])
 
 
 def _all_are() -> bool:
