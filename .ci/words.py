@@ -15,22 +15,30 @@ LOOKED_AT = ("*.md", "*.py", "*.yml", "*.yaml", "*.toml", "*.sh", "Dockerfile", 
 NOT = {"CHANGELOG.md", "docs/glossary.md"}
 
 
-def banned() -> dict[str, str]:
-    """The words, and what stands there instead."""
-    lines = (ROOT / ".ci/words.txt").read_text().splitlines()
-    pairs = (line.partition(":") for line in lines if line and not line.startswith("#"))
-    return {word.strip(): instead.strip() for word, _, instead in pairs}
+def banned() -> list[tuple[tuple[str, ...], dict[str, str]]]:
+    """The words, and what stands there instead; by the folders that they are banned in, "" for all."""
+    parts: list[tuple[tuple[str, ...], dict[str, str]]] = [(("",), {})]
+    for line in (ROOT / ".ci/words.txt").read_text().splitlines():
+        if line.startswith("["):
+            parts.append((tuple(f"{each}/" for each in line.strip("[]").split()), {}))
+        elif line and not line.startswith("#"):
+            word, _, instead = line.partition(":")
+            parts[-1][1][word.strip()] = instead.strip()
+    return parts
 
 
 def main() -> int:
     """Look through all files that are tracked."""
-    words = banned()
-    pattern = re.compile(rf"\b({'|'.join(words)})\b", re.IGNORECASE)
+    parts = banned()
     listed = subprocess.run(
         ["git", "ls-files", *LOOKED_AT], cwd=ROOT, capture_output=True, text=True, check=True
     )
     found = 0
     for name in sorted(set(listed.stdout.splitlines()) - NOT):
+        words: dict[str, str] = {}
+        for folders, more in parts:
+            words |= more if name.startswith(folders) else {}
+        pattern = re.compile(rf"\b({'|'.join(words)})\b", re.IGNORECASE)
         for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
             match = pattern.search(line.replace("_", " "))
             if match is not None and "words: ok" not in line:

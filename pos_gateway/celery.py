@@ -95,7 +95,7 @@ def _log_here(loglevel: int, logfile: str | None, **_: Any) -> None:
         why = f"nothing can be written to the log file {logfile}: {error.strerror}"
         raise SystemExit(_refusal(why)) from None
     get_multiprocessing_logger().handlers = [log.LibraryHandler(logging.ERROR)]
-    log.tell_of_crashes()
+    log.report_crashes()
 
 
 #: The pools that a worker runs on: green threads, or processes with one order at a time each.

@@ -133,7 +133,7 @@ class CloverAdapter:
         An order that was deleted is cancelled. Anything else is left to look-ups.
         """
         given = request.headers.get("x-clover-auth", "")
-        return list(_told(said(request.body))) if is_key(given, merchant) else None
+        return list(_callbacks(said(request.body))) if is_key(given, merchant) else None
 
     def verification_code(self, body: bytes) -> str | None:
         """The code that Clover sends, without its auth code, when a URL is entered."""
@@ -141,7 +141,7 @@ class CloverAdapter:
         return code[1].decode() if code else None
 
 
-def _told(message: dict[str, Any]) -> Iterator[Callback]:
+def _callbacks(message: dict[str, Any]) -> Iterator[Callback]:
     """The deletions of orders in a message, which may be about any of the app's merchants."""
     merchants = message.get("merchants")
     for known_as, updates in merchants.items() if isinstance(merchants, dict) else ():
@@ -166,7 +166,7 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
 
     Unless Clover's id is known, this searches the orders of the time window for the one with our
     note. An order for the same amount without any mark may be it, with its note lost: in doubt,
-    unless Clover has told its id, which that one has not.
+    unless Clover has sent its id, and that one has another.
     """
     if (known := _retrieved(order, merchant, send)) is not None:
         return known

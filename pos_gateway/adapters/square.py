@@ -191,10 +191,10 @@ class SquareAdapter:
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         given = request.headers.get("x-square-hmacsha256-signature", "")
         is_its = is_signed(given, merchant, request.url.encode(), request.body)
-        return _told(said(request.body)) if is_its else None
+        return _callbacks(said(request.body)) if is_its else None
 
 
-def _told(event: dict[str, Any]) -> list[Callback]:
+def _callbacks(event: dict[str, Any]) -> list[Callback]:
     """What an order.updated or order.fulfillment.updated says; nothing: no more than is known.
 
     The order is found by Square's id: the events have no ``metadata``.

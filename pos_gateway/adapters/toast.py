@@ -166,7 +166,7 @@ class ToastAdapter:
         given = request.headers.get("toast-signature", "")
         times = [each[1] for each in islice(_TIMESTAMP.finditer(request.body), _TIMES)] or [b""]
         is_its = is_signed(given, merchant, request.body, ends=times)
-        return _told(said(request.body)) if is_its else None
+        return _callbacks(said(request.body)) if is_its else None
 
     def _look_up_unmarked(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         """Look up the order as the release before has sent it: its mark names no merchant."""
@@ -210,7 +210,7 @@ class ToastAdapter:
         return rejected(Rejection.PRICE_MISMATCH, problem)
 
 
-def _told(message: dict[str, Any]) -> list[Callback]:
+def _callbacks(message: dict[str, Any]) -> list[Callback]:
     """What an order_updated says of the order, which has no ``externalId`` in it."""
     if message.get("eventType") not in ("order_updated", "channel_order_updated"):
         return []

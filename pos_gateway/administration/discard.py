@@ -74,7 +74,7 @@ def _why_open(letter: DeadLetter, key: Key, what: str, ledger: OrderAdmin) -> st
         return None if letter.has_event else unknown
     if row.state.is_final or (row.state is State.NEW and _is_being_cancelled(key, ledger)):
         return None  # the latter ends with its cancel request
-    is_for_operator = row.is_in_doubt and row.told == Kind.IN_DOUBT
+    is_for_operator = row.is_in_doubt and row.last_event == Kind.IN_DOUBT
     remedy = _RESOLVE if is_for_operator else _REPLAY
     return f"this {what} has not ended: it is {row.state.value}; {remedy}"
 

@@ -227,7 +227,7 @@ def _require_asks_for_more(request: OrderStanding, until: datetime) -> None:
 def _require_replayable(order: OrderStanding, *, has_new_time: bool) -> None:
     if order.state in _DECIDED:
         raise AdminError(f"it is {order.state.value}; discard the letter")
-    if order.is_in_doubt and order.told == Kind.IN_DOUBT:
+    if order.is_in_doubt and order.last_event == Kind.IN_DOUBT:
         raise AdminError(
             "it is in doubt: ask the merchant, then pos-gateway orders resolve "
             f"{order.order_id} --merchant {order.merchant_id} --accepted (or --not-sent)",

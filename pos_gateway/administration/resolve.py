@@ -73,7 +73,7 @@ class Resolution:
             entry = _entry(order, State.ACCEPTED, self._now, _THERE, external_id)
             details = f"external id {external_id}" if external_id else ""
             self._write(order, entry, "accepted", details=details)
-        return "is accepted; the backend is told"
+        return "is accepted; the event is recorded"
 
     def not_sent(self, order: OrderStanding, until: datetime | None) -> str:
         if _is_unwanted(order):
@@ -137,8 +137,8 @@ class Resolution:
         dead = wire.dead_letter(message, code=_NOT_THERE.code, reason=_NOT_THERE.message)
         self._publish(dead)
         return (
-            f"was not sent and has expired ({expired.deliver_by.isoformat()}); the backend is "
-            "told. To send it all the same: pos-gateway dlq replay ID --for 30m"
+            f"was not sent and has expired ({expired.deliver_by.isoformat()}); the "
+            "event is recorded. To send it all the same: pos-gateway dlq replay ID --for 30m"
         )
 
     def _require_as_seen(self, order: OrderStanding) -> None:
@@ -196,7 +196,7 @@ def _require_doubt(order: OrderStanding) -> None:
 def _require_final_doubt(order: OrderStanding) -> None:
     """Before order.in_doubt a worker may send it again, even after the merchant was asked."""
     _require_doubt(order)
-    if order.told != Kind.IN_DOUBT:
+    if order.last_event != Kind.IN_DOUBT:
         raise AdminError(
             f"order {order.order_id!r} of merchant {order.merchant_id!r} is not left to you yet: a "
             "worker that gets its message still finds out, and may send it again. Once "

@@ -351,7 +351,7 @@ class Admission(Generic[Ticket]):
         """The status of the merchants in trouble, of ``few`` merchants at a time."""
         parked, closed = self.parked_count.of, BreakerState.CLOSED
         for lanes in self._lanes.by(few):
-            # Most merchants are idle, and told apart by no more than this.
+            # Most merchants are idle, and distinguished by no more than this.
             busy = (
                 lane
                 for lane in lanes

@@ -403,11 +403,11 @@ class RefreshAheadCache(Generic[Value]):
             self._weight += self._weight_of(value)
             while self._weight > self._max_weight:
                 self._forget(next(iter(self._entries)))
-        self._tell(key, value)
+        self._notify(key, value)
         _set(event)
         return True
 
-    def _tell(self, key: str, value: Value | None) -> None:
+    def _notify(self, key: str, value: Value | None) -> None:
         try:
             self._listener(key, value)
         except Exception:  # the other values are loaded all the same
@@ -438,7 +438,7 @@ class RefreshAheadCache(Generic[Value]):
             "cache.load_failed", cache=self.name, keys=len(stale) + len(gone), error=str(error)
         )
         for key, value in stale:
-            self._tell(key, value)
+            self._notify(key, value)
         if self._insist:
             self._try_again(gone, pause)
 

@@ -332,7 +332,7 @@ def run(*, until_eof: bool) -> None:
 
     settings = Settings.from_environment()
     log.configure(lines=settings.log_buffer)
-    log.tell_of_crashes()
+    log.report_crashes()
     failpoints.arm_all(settings.failpoints)
     tracing = None
     if settings.tracing:
@@ -340,7 +340,7 @@ def run(*, until_eof: bool) -> None:
 
         tracing = ExportedTracing()
         tracing.start()
-    with _until_told() as told_to_stop, database(answer=ANSWER) as engine:
+    with _until_signal() as stopping, database(answer=ANSWER) as engine:
         keys = payloads()
         ledger, schema = Ledger(engine, keys), SchemaWatch(engine)
         relay = Relay(
@@ -369,8 +369,8 @@ def run(*, until_eof: bool) -> None:
         reporter = _reporter(engine, ledger, relay)
         reporter.start()
         if until_eof:
-            threading.Thread(target=_at_eof, args=(told_to_stop.set,), daemon=True).start()
-        told_to_stop.wait()
+            threading.Thread(target=_at_eof, args=(stopping.set,), daemon=True).start()
+        stopping.wait()
         reporter.stop()
         schema.stop()
         relay.stop()
@@ -404,20 +404,20 @@ def _at_eof(do: Callable[[], None]) -> None:
 
 
 @contextlib.contextmanager
-def _until_told() -> Iterator[threading.Event]:
+def _until_signal() -> Iterator[threading.Event]:
     """Set by the first SIGTERM or SIGINT; the second has its default effect."""
-    told_to_stop = threading.Event()
+    stopping = threading.Event()
     before: dict[signal.Signals, object] = {}
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
-        told_to_stop.set()
+        stopping.set()
         for each in before:
             signal.signal(each, signal.SIG_DFL)
 
     for each in (signal.SIGTERM, signal.SIGINT):
         before[each] = signal.signal(each, on_signal)
     try:
-        yield told_to_stop
+        yield stopping
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)  # type: ignore[arg-type]

@@ -434,7 +434,7 @@ def _standing(order: "OrderStanding", *, reveal: bool) -> dict[str, Any]:
     return {
         **_summary(order),
         "deaths": order.deaths,
-        "told": order.told,
+        "last_event": order.last_event,
         "reason": order.reason_code and code,
         "reason_message": message,
     }

@@ -71,7 +71,7 @@ def serve(host: str, port: int, certificate: Path | None, key: Path | None) -> N
     with database():
         pass  # says what is missing
     log.configure(lines=settings.log_buffer)
-    log.tell_of_crashes()
+    log.report_crashes()
 
     def ready(address: str, bound: int) -> None:
         structlog.get_logger(__name__).info("server.listening", address=address, port=bound)

@@ -67,6 +67,9 @@ _with_external_id = text("external_id is not null")
 _is_waiting = text("again_at is not null")
 _is_at_work = text("state = 'running'")
 
+#: The column of an order's last recorded event. Older workers write it by this name.
+LAST_EVENT = "told"  # words: ok
+
 #: Each order's request, attempts and outcome: see ``ledger/ledger.py``.
 orders = Table(
     "orders",
@@ -92,7 +95,7 @@ orders = Table(
     # The POS has confirmed that it has the order, and has not decided.
     Column("pending", Boolean, nullable=False),
     # The last event recorded, and how often it was reopened after its end.
-    Column("told", String(16)),
+    Column(LAST_EVENT, String(16), key="last_event"),
     Column("reopened", Integer, nullable=False),
     # Of a cancel request: its order's ``reopened`` at the time. Once the order is reopened again,
     # the next request reopens this row.

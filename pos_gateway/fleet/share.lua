@@ -292,7 +292,7 @@ local function announce(merchant, till, keep)
   end
 end
 
-local function last_told(merchant)
+local function last_announced(merchant)
   local entry = redis.call('HGET', breaker_key, merchant)
   if not entry then
     return nil
@@ -306,7 +306,7 @@ end
 
 if openings + closings > 0 then
   for _, merchant in ipairs(redis.call('ZRANGE', news_key, 0, MOST_PRUNED - 1)) do
-    local till = last_told(merchant)
+    local till = last_announced(merchant)
     local number = tonumber(redis.call('ZSCORE', news_key, merchant)) / 1000
     if not till or math.max(till, number) + MINUTE < now then
       redis.call('HDEL', breaker_key, merchant)
@@ -316,7 +316,7 @@ if openings + closings > 0 then
 end
 for _ = 1, openings do
   local merchant, duration = next_argument(), tonumber(next_argument())
-  local till = math.max(now + duration, last_told(merchant) or 0)
+  local till = math.max(now + duration, last_announced(merchant) or 0)
   announce(merchant, till, till - now + MINUTE)
 end
 for _ = 1, closings do
@@ -329,7 +329,7 @@ local fresh =
 for i = 1, #fresh, 2 do
   local merchant = fresh[i]
   heard = integer(tonumber(fresh[i + 1]))
-  local till, origin = last_told(merchant)
+  local till, origin = last_announced(merchant)
   if till and origin ~= me and (till == 0 or till > now) then
     news[#news + 1] = merchant
     news[#news + 1] = till == 0 and 0 or till - now

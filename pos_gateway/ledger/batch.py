@@ -547,7 +547,7 @@ def _history(history: AttemptHistory) -> dict[str, Any]:
         "taken_from": " ".join(history.taken_from[-MAX_TAKEN_FROM:]) or None,
         "doubt_since": history.doubt_since,
         "settling": history.settling and str(history.settling),
-        "told": history.last_event,
+        "last_event": history.last_event,
         "reopened": history.reopened,
         "deliver_by": history.deliver_by,
     }
@@ -568,7 +568,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
         row["keeps_reason"] = True
     event = entry.event
     if event is not None:
-        row["event_id"], row["type"], row["told"] = event.id, event.kind, event.kind
+        row["event_id"], row["type"], row["last_event"] = event.id, event.kind, event.kind
         if event.trace is not None:
             row["trace"] = str(event.trace)
     return row

@@ -43,7 +43,7 @@ class CallbackResult(StrEnum):
     MOVED = "moved"
     #: The order was reopened, and it is, or may be, about the order that the POS had before.
     EARLIER = "earlier"
-    #: It names an order by an id that the POS may be about to tell: it is tried again.
+    #: It names an order by an id that the POS may be about to send: it is tried again.
     WAITING = "waiting"
     #: The POS has an order that ended otherwise, and whose end was published: for an operator.
     CONTRADICTION = "contradiction"
@@ -233,7 +233,7 @@ class CallbackGroup:
         if order.external_id is None and not order.state.is_final:
             return CallbackResult.WAITING
         if order.external_id is None and order.state is State.ACCEPTED:
-            return CallbackResult.EARLIER  # or this one's: the POS told no id of it
+            return CallbackResult.EARLIER  # or this one's: the POS sent no id of it
         if _OF_OPEN[received.callback.meaning] is not Kind.ACCEPTED:
             return CallbackResult.EARLIER
         self._note(received, order, "callback.contradiction")
@@ -272,14 +272,16 @@ class CallbackGroup:
         at = self.now if said is None else min(max(said, self.now - OLDEST), self.now)
         self._record(received, order, to, at)
         if to is Lifecycle.CANCELLED_BY_POS and request is not None and not request.state.is_final:
-            self._end(received, request, Kind.CANCELLED, is_told=False)
+            self._end(received, request, Kind.CANCELLED, is_published=False)
         return CallbackResult.APPLIED
 
-    def _end(self, received: Received, row: Standing, kind: Kind, *, is_told: bool = True) -> None:
+    def _end(
+        self, received: Received, row: Standing, kind: Kind, *, is_published: bool = True
+    ) -> None:
         """End an order, or a cancel request, as a look-up at this moment would.
 
         Args:
-            is_told: there is an event. None follows ``order.cancelled_by_pos``.
+            is_published: by an event of its own. None follows ``order.cancelled_by_pos``.
         """
         reason = self._reason(received, row.key)
         said = received.callback.external_id
@@ -290,7 +292,7 @@ class CallbackGroup:
                 "was": row.state,
                 "epoch": row.epoch,
                 "state": kind,
-                "told": kind if is_told else None,
+                "last_event": kind if is_published else None,
                 "external_id": row.external_id,
                 "reason_code": reason and reason.code,
                 "reason_message": reason and reason.message,
@@ -298,7 +300,7 @@ class CallbackGroup:
             }
         )
         row.state, row.epoch = State(kind.value), row.epoch + 1
-        if is_told:
+        if is_published:
             self._record(received, row, kind, self.now)
         self._note(received, row, f"callback.{kind}")
 

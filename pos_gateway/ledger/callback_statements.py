@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pos_gateway.database.schema import LAST_EVENT
 from pos_gateway.domain.errors import OrderChanged
 from pos_gateway.domain.outcome import Lifecycle
 from pos_gateway.ledger.callback_rules import CallbackGroup, CallbackResult, Standing
@@ -25,7 +26,7 @@ _VALUES = {
     "was": "text",
     "epoch": "bigint",
     "lifecycle": "text",
-    "told": "text",
+    "last_event": "text",
     "external_id": "text",
     "reason_code": "text",
     "reason_message": "text",
@@ -81,13 +82,14 @@ where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}
 
 # The state as an expression: PostgreSQL would look through all orders of a state, by its index.
 _END = (
-    """
+    f"""
 update orders
-set state = {state}, owner = null, epoch = orders.epoch + 1, deaths = 0, taken_from = null,
-    doubt_since = null, settling = null, pending = false, told = {told},
-    external_id = {external_id}, reason_code = {reason_code}, reason_message = {reason_message},
-    updated_at = {now}
-{from_rows}"""
+set state = {{state}}, owner = null, epoch = orders.epoch + 1, deaths = 0, taken_from = null,
+    doubt_since = null, settling = null, pending = false, {LAST_EVENT} = {{last_event}},
+    external_id = {{external_id}}, reason_code = {{reason_code}},
+    reason_message = {{reason_message}},
+    updated_at = {{now}}
+{{from_rows}}"""
     + _THIS
     + " and orders.epoch = {epoch} and orders.state || '' = {was} returning orders.epoch"
 )
@@ -138,7 +140,7 @@ class Statements:
     ) -> tuple[dict[tuple[str, str], list[str]], set[str]]:
         """The orders that these merchants' POSes know by these ids: order ids by merchant and id.
 
-        And those of the merchants whose POS may have an order, and has not told its id.
+        And those of the merchants whose POS may have an order, and has not sent its id.
         """
         named = self._named(cursor, places)
         left = [place for place in places if place not in named]

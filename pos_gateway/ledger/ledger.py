@@ -267,9 +267,9 @@ class Ledger:
             LedgerUnavailable: the database is away.
         """
         query = (
-            select(orders)
+            select(orders, orders.c.last_event.label("last_event"))
             .where(orders.c.merchant_id == key.merchant_id, orders.c.order_id == key.order_id)
-            .where(orders.c.told.is_not(None), orders.c.state.in_(FINAL))
+            .where(orders.c.last_event.is_not(None), orders.c.state.in_(FINAL))
             .order_by(orders.c.action.desc())  # the submission, then the cancel request
         )
         return [
@@ -282,7 +282,7 @@ class Ledger:
         if row.reason_code is not None:
             sealed = Reason(row.reason_code, row.reason_message or "")
             reason = self._payloads.open_reason(key, sealed)
-        history = AttemptHistory(row.attempts, last_event=row.told, reopened=row.reopened)
+        history = AttemptHistory(row.attempts, last_event=row.last_event, reopened=row.reopened)
         return Ended(State(row.state), row.updated_at, reason, row.external_id, history)
 
     def is_cancelled_by_pos(self, key: Key) -> bool:

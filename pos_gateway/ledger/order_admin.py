@@ -52,7 +52,7 @@ class OrderStanding:
     deaths: int
     doubt_since: float | None
     pending: bool
-    told: str | None
+    last_event: str | None
     reopened: int
     external_id: str | None
     reason_code: str | None
@@ -243,10 +243,10 @@ class OrderAdmin:
         if deliver_by is not None:
             values["deliver_by"] = deliver_by
         if reopen:
-            values |= {"reopened": seen.reopened + 1, "told": None, "external_id": None}
+            values |= {"reopened": seen.reopened + 1, "last_event": None, "external_id": None}
             values["lifecycle"] = None
         if entry.event is not None:
-            values["told"] = entry.event.kind
+            values["last_event"] = entry.event.kind
         with self._engine.begin() as connection:
             unchanged = and_(
                 _is(seen.key), orders.c.epoch == seen.epoch, orders.c.state == seen.state
@@ -256,7 +256,7 @@ class OrderAdmin:
                     f"something happened to order {seen.order_id!r} of merchant "
                     f"{seen.merchant_id!r} at this moment; look at it again"
                 )
-            _tell(connection, seen, entry)
+            _record(connection, seen, entry)
             self._note(connection, operator, what, seen.key, details)
 
     def note(self, key: Key, *, operator: str, what: str, details: str) -> None:
@@ -291,7 +291,11 @@ class OrderAdmin:
 
 _cancellations = orders.alias("cancellations")
 _COLUMNS: Sequence[ColumnElement[Any]] = [
-    *(orders.c[name] for name in OrderStanding.__dataclass_fields__ if name in orders.c),
+    *(
+        orders.c[name].label(name)
+        for name in OrderStanding.__dataclass_fields__
+        if name in orders.c
+    ),
     workers.c.id.label("lease"),
     _cancellations.c.state.label("cancellation"),
 ]
@@ -334,7 +338,7 @@ def _submission(key: Key) -> Key:
     return Key(key.merchant_id, key.order_id)
 
 
-def _tell(connection: Connection, seen: OrderStanding, entry: Entry) -> None:
+def _record(connection: Connection, seen: OrderStanding, entry: Entry) -> None:
     key, event = seen.key, entry.event
     if event is None:
         return

@@ -75,7 +75,7 @@ def countable(engine: Engine, before: float) -> tuple[int, int, int]:
     """How many orders ``prune`` would empty, and how many rows and events it would remove."""
     emptied = select(func.count()).where(_over(before), _has_content(), ~_is_forgotten(before))
     removed = select(func.count()).where(_is_forgotten(before))
-    events_only = select(func.count()).where(_told(before), ~_of_open(before))
+    events_only = select(func.count()).where(_is_old(before), ~_of_open(before))
     with engine.connect() as connection:
         emptied_rows, rows, old_events = (
             connection.execute(each).scalar_one() for each in (emptied, removed, events_only)
@@ -93,7 +93,7 @@ def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[i
     last = 0
     while True:
         # An open order keeps its events.
-        old = and_(events.c.id > last, _told(before))
+        old = and_(events.c.id > last, _is_old(before))
         query = select(events.c.id).where(old, ~_of_open(before))
         with engine.begin() as connection:
             ids = connection.scalars(query.order_by(events.c.id).limit(batch)).all()
@@ -196,7 +196,7 @@ def _has_content() -> ColumnElement[bool]:
     return or_(*(orders.c[name].is_not(None) for name in _CONTENT))
 
 
-def _told(before: float) -> ColumnElement[bool]:
+def _is_old(before: float) -> ColumnElement[bool]:
     """Whether an event is old and published."""
     published = select(pipeline.c.published).scalar_subquery()
     return and_(events.c.occurred_at < before, events.c.position <= published)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
+from pos_gateway.database.schema import LAST_EVENT
 from pos_gateway.ledger.lease import Beat, LeaseRow
 
 Row = Mapping[str, Any]
@@ -37,7 +38,7 @@ _VALUES = {
     "taken_from": "text",
     "endpoint": "text",
     "pending": "boolean",
-    "told": "text",
+    "last_event": "text",
     "reopened": "integer",
     "external_id": "text",
     "reason_code": "text",
@@ -95,7 +96,7 @@ _FIND = (
     f"""
 select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.owner,
        orders.ticket, orders.epoch, orders.attempts, orders.deaths, orders.doubt_since,
-       orders.pending, orders.told, orders.reopened, orders.external_id, orders.reason_code,
+       orders.pending, orders.{LAST_EVENT}, orders.reopened, orders.external_id, orders.reason_code,
        orders.reason_message, orders.created_at, orders.updated_at, orders.deliver_by,
        orders.settling, orders.taken_from, orders.endpoint, orders.attempt_history,
        orders.action = 'submit' and {_CANCELLING},
@@ -114,7 +115,7 @@ update orders
 set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
     epoch = coalesce({{next_epoch}}, orders.epoch + 1),
     deaths = {{deaths}}, taken_from = {{taken_from}}, settling = {{settling}},
-    doubt_since = {{doubt_since}}, told = {{told}}, reopened = {{reopened}},
+    doubt_since = {{doubt_since}}, {LAST_EVENT} = {{last_event}}, reopened = {{reopened}},
     generation = {_GENERATION}, updated_at = {{now}},
     payload = coalesce(orders.payload, {{payload}}), deliver_by = {{deliver_by}},
     endpoint = coalesce({{endpoint}}, orders.endpoint),
@@ -133,15 +134,16 @@ update orders set state = 'sending', endpoint = {endpoint}, updated_at = {now}
 )
 
 _FINISH = (
-    """
+    f"""
 update orders
-set state = {state}, owner = null, attempts = {attempts}, doubt_since = {doubt_since},
-    settling = {settling}, pending = {pending}, told = coalesce({told}, orders.told),
-    external_id = coalesce({external_id}, orders.external_id), updated_at = {now},
-    reason_code = case when {keeps_reason} then orders.reason_code else {reason_code} end,
-    reason_message = case when {keeps_reason} then orders.reason_message else {reason_message} end,
-    attempt_history = coalesce({attempt_history}, orders.attempt_history)
-{from_rows}"""
+set state = {{state}}, owner = null, attempts = {{attempts}}, doubt_since = {{doubt_since}},
+    settling = {{settling}}, pending = {{pending}},
+    {LAST_EVENT} = coalesce({{last_event}}, orders.{LAST_EVENT}),
+    external_id = coalesce({{external_id}}, orders.external_id), updated_at = {{now}},
+    reason_code = case when {{keeps_reason}} then orders.reason_code else {{reason_code}} end,
+    reason_message = case when {{keeps_reason}} then orders.reason_message else {{reason_message}} end,
+    attempt_history = coalesce({{attempt_history}}, orders.attempt_history)
+{{from_rows}}"""
     + _UNDER_CLAIM
     + " and orders.state in ('claimed', 'sending')"
 )
@@ -271,7 +273,7 @@ class SQLite(_Common):
     _place = ":{}"
 
     def __init__(self) -> None:
-        insert, sending, finish, self._find, self._take, self._tell, self._tell_once = (
+        insert, sending, finish, self._find, self._take, self._record, self._record_once = (
             _filled(text, _VALUES, ":{}", from_rows="", and_rows="")
             for text in (_INSERT, _SENDING, _FINISH, _FIND, _TAKE, _RECORD, _RECORD + _ONCE)
         )
@@ -289,7 +291,7 @@ class SQLite(_Common):
             text = self._texts.get(row["op"])
             is_written = text is None or cursor.execute(text, values).rowcount > 0
             if is_written and "event_id" in row:
-                cursor.execute(self._tell if text is not None else self._tell_once, values)
+                cursor.execute(self._record if text is not None else self._record_once, values)
             if is_written and text is not None:
                 written.add(row["ticket"])
         return written

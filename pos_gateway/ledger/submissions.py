@@ -121,7 +121,7 @@ class Submissions:
         self._writer.close()
 
     def _before(self, key: Key, found: "Found") -> tuple[str | None, str | None] | None:
-        """The digest, if it can be told, and the state of what was there; None: nothing was."""
+        """The digest, if it is known, and the state of what was there; None: nothing was."""
         _, stored, state, payload = found
         if stored is None and state is None:
             return None

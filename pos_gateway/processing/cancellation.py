@@ -153,7 +153,7 @@ class Cancellation:
             if isinstance(submission, Ended):
                 if submission.state is State.CANCELLED:
                     outcome = Outcome(Kind.CANCELLED)
-                elif self._ledger.is_cancelled_by_pos(key):  # told, and no event follows that one
+                elif self._ledger.is_cancelled_by_pos(key):  # published; no event follows it
                     outcome = Outcome(Kind.CANCELLED)
                     submission = replace(submission, state=State.CANCELLED)
                 elif submission.state is State.ACCEPTED:

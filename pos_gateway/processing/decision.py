@@ -45,7 +45,7 @@ PENDING_FOR = 300.0
 #: Seconds before ``deliver_by`` at which the last attempt begins, however long the delay would be.
 LAST_ATTEMPT = 30.0
 #: Bytes that distinguish messages that are too long to be read.
-_TOLD_APART_BY = 2**16
+_IDENTIFYING_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,7 +562,7 @@ def on_unread(
         reason: why it was not read.
         context: what the message says besides its body.
     """
-    came = b"%d %b" % (len(dead.body), dead.body[:_TOLD_APART_BY])
+    came = b"%d %b" % (len(dead.body), dead.body[:_IDENTIFYING_BYTES])
     event_records = _failed(named, _written(named), reason, context, came=came)
     return Decision(Outcome(Kind.FAILED, reason), event_records=event_records, messages=[dead])
 

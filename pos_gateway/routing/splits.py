@@ -213,13 +213,13 @@ class SplitWatch:
         if not session.is_amqp:
             self._stopping.set()
             return
-        has_some = _consume(session.connection, self._told, declare=self._declare)
+        has_some = _consume(session.connection, self._on_split, declare=self._declare)
         until = time.monotonic() + (THERE if has_some else PERHAPS)
         session.wait_until(lambda: self._split is not None or self._stopping.is_set(), until)
         self._looked.set()
         session.wait_until(self._stopping.is_set, inf)
 
-    def _told(self, body: bytes | str) -> None:
+    def _on_split(self, body: bytes | str) -> None:
         try:
             self._split = Split.parse_json(body)
         except InvalidSplit as error:

@@ -23,7 +23,7 @@ _CHALLENGE = {"www-authenticate": 'Bearer realm="pos-gateway"'}
 _LONGEST = 256
 #: Longest text of an address; a proxy may have passed on something else.
 _LONGEST_ADDRESS = 45
-#: Seconds between two lines of the log about refused tokens, and the clients that are told apart.
+#: Seconds between two lines of the log about refused tokens, and most clients that are counted in that time.
 _LOG_EVERY, _MOST_CLIENTS = 1.0, 1000
 
 

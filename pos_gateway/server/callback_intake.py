@@ -52,7 +52,7 @@ class CallbackIntake:
         applied = await self._writer.apply([received[place] for place in places]) if places else []
         for place, one in zip(places, applied, strict=True):
             results[place] = one.result
-            self._tell(received[place], one)
+            self._report(received[place], one)
         for each, result in zip(received, results, strict=True):
             if each.waiting_since is None or result not in _COUNTED_BEFORE:
                 metrics.callbacks(each.adapter, result).inc()
@@ -61,7 +61,7 @@ class CallbackIntake:
             raise Problem(503, "order_busy", detail, retry_after=1)
         return results
 
-    def _tell(self, received: Received, applied: Applied) -> None:
+    def _report(self, received: Received, applied: Applied) -> None:
         adapter, key, meaning = received.adapter, applied.key, received.callback.meaning.value
         if key is None:
             return

@@ -3,7 +3,7 @@
 import time
 from math import inf
 
-#: Seconds between two lines with one key, and most keys that are told apart in that time.
+#: Seconds between two lines with one key, and most keys that are counted in that time.
 QUIET, KEYS = 1.0, 1000
 
 

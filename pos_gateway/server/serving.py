@@ -1,4 +1,4 @@
-"""Runs the server until it is told to stop."""
+"""Runs the server until a signal stops it."""
 
 import asyncio
 import resource

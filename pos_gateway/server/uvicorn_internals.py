@@ -19,9 +19,9 @@ unread, and these faults, which a client can use:
 
 ``uvloop.Loop``: its servers take the time limit of a TLS handshake, and uvicorn gives them none.
 
-``HttpServer.capture_signals``, ``main_loop`` and ``shutdown``: streams are told to reconnect when the process
-is told to stop, which uvicorn does only once they have ended; and it then dies of its signal, where this
-process has ended as it should.
+``HttpServer.capture_signals``, ``main_loop`` and ``shutdown``: a stop ends the streams first, so that their clients
+reconnect elsewhere: uvicorn would wait for them. And uvicorn's process dies of its signal; this one exits
+with 0.
 """
 
 import asyncio
@@ -420,7 +420,7 @@ class HttpServer(uvicorn.Server):
 
     Args:
         config: its ``http`` is ``Protocol``.
-        on_stop: called once, in the loop, when the process is told to stop.
+        on_stop: called once, in the loop, when the process is to stop.
     """
 
     def __init__(self, config: uvicorn.Config, on_stop: Callable[[], None]) -> None:
@@ -429,7 +429,7 @@ class HttpServer(uvicorn.Server):
         self._sweeping: asyncio.Task[None] | None = None
 
     async def main_loop(self) -> None:
-        """Sweep until told to stop."""
+        """Sweep until the process is to stop."""
         self._sweeping = asyncio.create_task(self._sweep())
         try:
             await super().main_loop()

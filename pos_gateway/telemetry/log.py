@@ -57,7 +57,7 @@ def flush(seconds: float = AT_THE_END) -> bool:
     return _writer.flush(seconds)
 
 
-def tell_of_crashes() -> None:
+def report_crashes() -> None:
     """Log an exception that ends this process as a line like any other."""
 
     def log_uncaught(

@@ -80,7 +80,7 @@ class LogWriter:
     def _begin(self, lines: int) -> None:
         self._ring = Ring[Line](lines, len(LEVELS))
         #: Drops by severity when last logged.
-        self._told: Sequence[int] = (0,) * len(LEVELS)
+        self._logged_drops: Sequence[int] = (0,) * len(LEVELS)
         self._runs = False
         #: The thread waits for a line, or has not started.
         self._idle = True
@@ -135,10 +135,10 @@ class LogWriter:
 
     def _write(self, taken: Taken[Line]) -> None:
         """Write the lines; before them, a line with the number of dropped ones."""
-        if taken.dropped != self._told:
-            missing = _missing(self._told, taken.dropped, before=taken.items[0][1])
+        if taken.dropped != self._logged_drops:
+            missing = _missing(self._logged_drops, taken.dropped, before=taken.items[0][1])
             if self._takes(missing.rendered()):
-                self._told = taken.dropped
+                self._logged_drops = taken.dropped
         for part in _parts(taken.items):
             if not self._takes(b"".join(data for _, data in part)):
                 for severity, _ in part:

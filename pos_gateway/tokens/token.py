@@ -82,7 +82,7 @@ def new_token() -> str:
     """A new token: ``pgw_``, 43 characters that are random, and 6 that are their checksum.
 
     The characters are base64url's, without padding. The random ones are 32 bytes (256 bits). The
-    checksum is CRC-32 of all before it: a mistyped token is told from an unknown one without the
+    checksum is CRC-32 of all before it: a mistyped token is distinguished from an unknown one without the
     database, and a secret scanner tells a token from text that looks like one.
     """
     text = _PREFIX + _base64(secrets.token_bytes(_RANDOM_BYTES))

@@ -197,7 +197,7 @@ def test_an_order_that_has_ended_is_opened_again_and_is_on_the_queue(
     assert (done.exit_code, done.stdout) == (0, "1 replayed, 0 refused\n")
     after = any_books.now(key)
     assert (after.state, after.reopened, after.attempts, after.deaths) == (State.NEW, 1, 0, 0)
-    assert after.told is None
+    assert after.last_event is None
     assert any_books.audit(key) == [("kim", "dead.replay")]
     assert "unknown_merchant" in any_books.order_admin.audit(key)[0]["details"]
     assert letters.numbers() == []

@@ -199,7 +199,7 @@ def test_an_order_that_the_pos_has_ends_accepted_and_the_backend_is_told(
     done = connected.invoke("orders", "resolve", "o-1", "--accepted", "--external-id", "K-7")
     assert (done.exit_code, done.stdout) == (
         0,
-        "order 'o-1' of merchant 'm-1' is accepted; the backend is told\n",
+        "order 'o-1' of merchant 'm-1' is accepted; the event is recorded\n",
     )
     after = any_books.now(key)
     assert (after.state, after.external_id, after.doubt_since) == (State.ACCEPTED, "K-7", None)
@@ -386,7 +386,7 @@ def test_an_order_that_is_sent_after_a_decision_is_told_in_doubt_anew(
     key = books.in_doubt("o-1")
     connected.invoke("orders", "resolve", "o-1", "--not-sent")
     after = books.now(key)
-    assert (after.reopened, after.told) == (1, None)
+    assert (after.reopened, after.last_event) == (1, None)
 
 
 def test_an_order_that_a_worker_may_send_again_is_not_said_to_be_missing(

@@ -37,15 +37,15 @@ FAULTS = [
     Fault(
         "the same event twice is one row",
         "ledger/statements",
-        "self._tell if text is not None else self._tell_once",
-        "self._tell",
+        "self._record if text is not None else self._record_once",
+        "self._record",
         "events::the_same_event_twice",
     ),
     Fault(
         "no outcome's event is skipped",
         "ledger/statements",
-        "self._tell if text is not None else self._tell_once",
-        "self._tell_once",
+        "self._record if text is not None else self._record_once",
+        "self._record_once",
         "events::an_outcomes_event_with_a_duplicate_id_gets_a_new_one",
     ),
     Fault(
@@ -156,7 +156,7 @@ FAULTS = [
     Fault(
         "a doubt is in the new owner's row",
         "ledger/statements",
-        "    doubt_since = {{doubt_since}}, told",
+        "    doubt_since = {{doubt_since}}, {LAST_EVENT}",
         "    told",
         "claims::an_order_found_in_sending",
     ),
@@ -304,8 +304,8 @@ FAULTS = [
     Fault(
         "the reason of an order stays if it is to",
         "ledger/statements",
-        "reason_code = case when {keeps_reason} then orders.reason_code else {reason_code} end",
-        "reason_code = {reason_code}",
+        "reason_code = case when {{keeps_reason}} then orders.reason_code else {{reason_code}} end",
+        "reason_code = {{reason_code}}",
         "claims::an_outcome_may_keep_the_orders_reason",
     ),
     Fault(
@@ -339,8 +339,8 @@ FAULTS = [
     Fault(
         "an outcome that is no attempt leaves the attempts as they are",
         "ledger/statements",
-        "attempt_history = coalesce({attempt_history}, orders.attempt_history)\n{from_rows}",
-        "attempt_history = {attempt_history}\n{from_rows}",
+        "attempt_history = coalesce({{attempt_history}}, orders.attempt_history)\n{{from_rows}}",
+        "attempt_history = {{attempt_history}}\n{{from_rows}}",
         "attempts::no_attempt",
     ),
     Fault(
@@ -882,14 +882,14 @@ FAULTS = [
     Fault(
         "a cancel request that was not sent ends with the POS's own cancellation",
         "ledger/callback_rules",
-        "            self._end(received, request, Kind.CANCELLED, is_told=False)\n",
+        "            self._end(received, request, Kind.CANCELLED, is_published=False)\n",
         "            pass\n",
         "callbacks::did_so_by_itself",
     ),
     Fault(
         "nothing is told after the POS's own cancellation",
         "ledger/callback_rules",
-        "Kind.CANCELLED, is_told=False)",
+        "Kind.CANCELLED, is_published=False)",
         "Kind.CANCELLED)",
         "callbacks::did_so_by_itself",
     ),

@@ -57,7 +57,7 @@ FAULTS = [
     Fault(
         "a form acts once",
         ACTING,
-        "        if earlier is not None:\n            return _told(earlier)\n",
+        "        if earlier is not None:\n            return _result_of(earlier)\n",
         "",
         "acting::a_form_that_is_submitted_twice",
     ),

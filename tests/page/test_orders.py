@@ -412,12 +412,12 @@ def test_an_order_is_resolved_as_accepted(page: Desk, books: Books) -> None:
     reply = act(browser, key, "resolve", answer="accepted", external_id="K-77")
     assert reply.status == 303
     now = books.now(key)
-    assert (now.state, now.external_id, now.told) == (State.ACCEPTED, "K-77", "accepted")
+    assert (now.state, now.external_id, now.last_event) == (State.ACCEPTED, "K-77", "accepted")
     done = [(operator, what) for operator, what, *_ in page.server.audited()]
     assert ("kim", "orders.resolve.accepted") in done
     assert ("kim", "orders.resolve") in done
     text = words(browser.get(reply.headers["location"]))
-    assert "is accepted; the backend is told" in text
+    assert "is accepted; the event is recorded" in text
     assert "An operator resolved it so." in text
 
 
@@ -481,7 +481,7 @@ def test_a_doubt_that_is_not_left_to_operators_is_not_called_unsent(
 ) -> None:
     key = books.in_doubt("o-1")
     with books.engine.begin() as connection:
-        connection.execute(update(orders).values(told=None))
+        connection.execute(update(orders).values(last_event=None))
     browser = page.operator()
     assert "It is not left to you yet" in words(browser.get(path_of(key, "/resolve")))
     reply = act(browser, key, "resolve", answer="not_sent")

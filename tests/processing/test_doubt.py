@@ -585,7 +585,7 @@ def test_an_order_in_doubt_is_not_sent_to_another_endpoint(
     assert not decision.messages  # it needs an operator
     seen = lab.admin().one(Key("m", "o1"))
     assert seen is not None
-    assert (seen.state, seen.told, seen.reason_code) == (State.IN_DOUBT, "in_doubt", "moved")
+    assert (seen.state, seen.last_event, seen.reason_code) == (State.IN_DOUBT, "in_doubt", "moved")
     assert code(lab.cancel(gate)) == "moved"
     assert pos.requests == sent
 

@@ -319,7 +319,7 @@ FAULTS = [
     Fault(
         "an operator's decision waits until no worker sends",
         "administration.resolve",
-        "if order.told != Kind.IN_DOUBT:",
+        "if order.last_event != Kind.IN_DOUBT:",
         "if False:",
         seed=136,
     ),

@@ -234,7 +234,7 @@ class Operators:
         resolving = Resolution(order_admin, publisher, name, Split(), clock, since=since)
         order = order_admin.one(seen.key)
         assert order is not None
-        if since is None and (order.told, order.reopened) != (seen.told, seen.reopened):
+        if since is None and (order.last_event, order.reopened) != (seen.last_event, seen.reopened):
             return  # without the command's check the operator must check: it is looked up again
         done = (
             resolving.accepted(order, f"by-{seen.order_id}" if seen.attempts % 2 else None)

@@ -72,7 +72,7 @@ def test_a_program_that_ends_by_an_exception_writes_every_line_and_logs_it(
     begin: str,
 ) -> None:
     lines = run(
-        begin + "log.tell_of_crashes()\nlogger.info('it.happened')\nraise KeyError('oh')", status=1
+        begin + "log.report_crashes()\nlogger.info('it.happened')\nraise KeyError('oh')", status=1
     )
     assert events(lines) == ["it.happened", "process.crashed"]
     assert lines[1]["level"] == "critical"
@@ -291,7 +291,7 @@ def test_keyboard_interrupt_is_no_crash() -> None:
             sys.executable,
             "-c",
             CONFIGURED
-            + "log.tell_of_crashes()\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()",
+            + "log.report_crashes()\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()",
         ],
         cwd=ROOT,
         capture_output=True,

@@ -353,8 +353,8 @@ class BulkStore:
             left = select(func.count()).where(of_run, bulk_items.c.state.in_(_OPEN))
             is_done = connection.execute(left).scalar_one() == 0
             state = RunState.DONE if is_done else RunState.STOPPED
-            told = None if problem is None else problem[:512]
-            values = {**_STOPPED, "state": state, "problem": told}
+            reason = None if problem is None else problem[:512]
+            values = {**_STOPPED, "state": state, "problem": reason}
             self._set(connection, run_id, **values)
         return self.run(run_id)
 

@@ -103,7 +103,7 @@ class Store:
         self._connection = PlainConnection(connection)
         self.dialect = self._connection.dialect
         if self.dialect is Dialect.SQLITE:
-            self._connection.driver.isolation_level = None  # it begins what it is told to
+            self._connection.driver.isolation_level = None  # no transaction begins but by BEGIN
         elif self._connection.name in ("psycopg", "psycopg2"):
             self._connection.driver.autocommit = False
         else:

@@ -131,7 +131,7 @@ class Acting:
             time.sleep(_LOOK)  # another process runs it
             earlier = self._store.earlier(of)
         if earlier is not None:
-            return _told(earlier)
+            return _result_of(earlier)
         result, says, address = run()
         try:
             self._store.finish(of, result, says, address)
@@ -190,7 +190,7 @@ def require_operator(visit: Visit) -> None:
         )
 
 
-def _told(earlier: act_store.Act) -> tuple[ActResult, str, str]:
+def _result_of(earlier: act_store.Act) -> tuple[ActResult, str, str]:
     if earlier.result is None:
         ago = duration(earlier.age)
         why = (

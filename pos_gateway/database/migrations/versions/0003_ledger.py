@@ -22,7 +22,7 @@ def upgrade() -> None:
         sa.Column("deaths", sa.Integer, nullable=False),
         sa.Column("doubt_since", sa.Double),
         sa.Column("pending", sa.Boolean, nullable=False),
-        sa.Column("told", sa.String(16)),
+        sa.Column("told", sa.String(16)),  # words: ok
         sa.Column("reopened", sa.Integer, nullable=False),
         sa.Column("external_id", sa.String(256)),
         sa.Column("reason_code", sa.String(64)),

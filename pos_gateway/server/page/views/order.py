@@ -136,7 +136,7 @@ def _acts(facts: Facts) -> list[tuple[str, str, bool]]:
     order = facts.order
     acts = []
     if order is not None and order.is_in_doubt:
-        acts.append(("resolve", "Resolve it …", order.told == Kind.IN_DOUBT))
+        acts.append(("resolve", "Resolve it …", order.last_event == Kind.IN_DOUBT))
     if order is not None and order.state in (State.FAILED, State.EXPIRED):
         acts.append(("replay", "Replay it …", True))
     if order is not None and order.state in (State.NEW, State.PENDING):

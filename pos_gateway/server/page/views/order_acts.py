@@ -281,7 +281,7 @@ def _of_resolve(facts: Facts) -> dict[str, Any]:
     is_late = order is not None and order.deliver_by is not None and order.deliver_by <= facts.now
     return {
         "is_late": is_late,
-        "is_final_doubt": order is not None and order.told == Kind.IN_DOUBT,
+        "is_final_doubt": order is not None and order.last_event == Kind.IN_DOUBT,
         "has_cancel_request": order is not None and order.cancellation is not None,
         "deliver_by": None
         if order is None or order.deliver_by is None

@@ -191,7 +191,7 @@ def _in_doubt(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Seq
     again = moment(order.updated_at + _RETRY_WITHIN, facts.now)
     at_the_latest = order.updated_at + _RETRY_WITHIN > facts.now
     when = Markup(", as a rule by {}").format(again) if at_the_latest else ""
-    if order.told == Kind.IN_DOUBT:
+    if order.last_event == Kind.IN_DOUBT:
         following = _say(
             "The POS is looked up again by itself{}{}; it is not sent again.", when, until
         )
