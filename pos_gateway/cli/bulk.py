@@ -178,13 +178,13 @@ def start(
             for line in in_words(run, bulk.store.refusals(run.id)).splitlines():
                 output.notice(line)
         if run.left and not is_confirmed and not click.confirm(_question(run), err=True):
-            bulk.store.discard_preview(run.id)
+            bulk.store.previews.discard(run.id)
             raise Failure("nothing was done")
         if as_json or is_confirmed:
             for item, refusal in bulk.store.refused(run.id):
                 _say(item, refusal, action, ShownProgress(), as_json=as_json)
         if run.left == 0:
-            bulk.store.discard_preview(run.id)
+            bulk.store.previews.discard(run.id)
             _end(run, as_json=as_json, is_pressed=False)
             return
         _run(bulk, run, operator, as_json=as_json, is_resumed=False)

@@ -69,7 +69,7 @@ class BulkThreads:
                 )
             self._previews += 1
         try:
-            run_id = self.store.prepare(
+            run_id = self.store.previews.prepare(
                 action, operator=operator, filter_=filter_.record, options=options.record
             )
             self._start(f"preview-{run_id}", lambda: self._fill(run_id, limit))

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, func, select, update
 
+from pos_gateway.administration.bulk.previews import BATCH
 from pos_gateway.administration.bulk.run import BulkAction, BulkRun, NewItem, RunState
-from pos_gateway.administration.bulk.store import BATCH, BulkStore, Finished, LeaseLost
+from pos_gateway.administration.bulk.store import BulkStore, Finished, LeaseLost
 from pos_gateway.administration.refusal import Refusal
 from pos_gateway.database.schema import audit, bulk_items, bulk_runs
 from pos_gateway.domain.errors import AdminError
@@ -27,7 +28,9 @@ def items(count: int, refused: int = 0) -> Iterable[NewItem]:
 def preview(store: BulkStore, count: int = 3, refused: int = 0, **changed: Any) -> BulkRun:
     named: dict[str, Any] = {"operator": "kim", "filter_": {}, "options": {}, **changed}
     action = named.pop("action", BulkAction.REPLAY)
-    return store.preview(action, items=items(count, refused), **named)
+    run_id = store.previews.prepare(action, **named)
+    store.previews.fill(run_id, items(count, refused))
+    return store.run(run_id)
 
 
 def aged(engine: Engine, **values: Any) -> None:
@@ -251,8 +254,8 @@ def test_an_unconfirmed_preview_is_removed_after_an_hour_and_no_other_run(
     assert rows(engine) == (2, 6)
     with pytest.raises(AdminError, match=f"there is no run {other.id}"):
         store.take(other.id, operator="kim")
-    store.discard_preview(last.id)
-    store.discard_preview(run.id)  # confirmed
+    store.previews.discard(last.id)
+    store.previews.discard(run.id)  # confirmed
     assert rows(engine) == (1, 3)
 
 

@@ -63,9 +63,10 @@ class World:
         """The run, previewed."""
         self.expire()
         work = self._work(Process(self))
-        self._run = self.store.preview(
-            BulkAction.REPLAY, operator="kim", filter_={}, options={}, items=work.found()
-        )
+        previews = self.store.previews
+        run_id = previews.prepare(BulkAction.REPLAY, operator="kim", filter_={}, options={})
+        previews.fill(run_id, work.found())
+        self._run = self.store.run(run_id)
         self.plan, self.points = self._plan, 0
         return self._run
 

@@ -14,7 +14,7 @@ from pos_gateway.administration.bulk.doubt import DoubtWork
 from pos_gateway.administration.bulk.filter import BulkFilter
 from pos_gateway.administration.bulk.letters import Act, LetterWork
 from pos_gateway.administration.bulk.options import BulkOptions
-from pos_gateway.administration.bulk.run import BulkAction, BulkRun, NewItem
+from pos_gateway.administration.bulk.run import BulkAction, BulkRun, NewItem, problem_of
 from pos_gateway.administration.bulk.runner import BulkRunner, Watcher
 from pos_gateway.administration.bulk.store import BulkStore, Claim
 from pos_gateway.administration.bulk.work import Work
@@ -24,7 +24,7 @@ from pos_gateway.administration.resolve import Resolution
 from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.domain.errors import AdminError, PosGatewayError
+from pos_gateway.domain.errors import AdminError
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
@@ -74,14 +74,11 @@ class BulkOperations:
             AdminError: another run has the letters, or orders; or not all letters came.
         """
         self.store.require_idle(action.subject)
-        found = self.found(action, filter_, options)
-        return self.store.preview(
-            action,
-            operator=operator,
-            filter_=filter_.record,
-            options=options.record,
-            items=_first(found, limit),
+        run_id = self.store.previews.prepare(
+            action, operator=operator, filter_=filter_.record, options=options.record
         )
+        self.store.previews.fill(run_id, _first(self.found(action, filter_, options), limit))
+        return self.store.run(run_id)
 
     def fill(
         self,
@@ -90,7 +87,7 @@ class BulkOperations:
         limit: int | None = None,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> BulkRun:
-        """Write the items of a run that ``store.prepare`` has made, the first ``limit`` that are meant.
+        """Write the items of a run that ``previews.prepare`` has made, the first ``limit`` that are meant.
 
         Raises:
             AdminError: not all letters came, or it was stopped; it is stored why.
@@ -98,12 +95,11 @@ class BulkOperations:
         run = self.store.run(run_id)
         found = self.found(run.action, BulkFilter.of(run.filter), BulkOptions.of(run.options))
         try:
-            return self.store.fill(run_id, _until(is_stopped, _first(found, limit)))
+            self.store.previews.fill(run_id, _until(is_stopped, _first(found, limit)))
         except Exception as error:
-            is_known = isinstance(error, PosGatewayError)
-            problem = str(error) if is_known else f"{type(error).__name__}: {error}"
-            self.store.fail_preview(run_id, problem)
+            self.store.previews.fail(run_id, problem_of(error))
             raise
+        return self.store.run(run_id)
 
     def run(
         self,

@@ -7,9 +7,12 @@ from enum import StrEnum
 from typing import Any
 
 from pos_gateway.administration.refusal import Refusal
+from pos_gateway.domain.errors import PosGatewayError
 
 #: Letters or orders a second, unless an operator says otherwise.
 RATE = 20.0
+#: Maximum characters of a run's problem.
+_PROBLEM = 512
 
 
 class Subject(StrEnum):
@@ -176,3 +179,9 @@ class BulkRun:
     def __str__(self) -> str:
         acted = self.total - self.left
         return f"run {self.id} of {self.operator} ({self.action}, {acted} of {self.total} done)"
+
+
+def problem_of(error: BaseException) -> str:
+    """The sentence that a run's record has of the error that stopped it."""
+    is_known = isinstance(error, PosGatewayError)
+    return (str(error) if is_known else f"{type(error).__name__}: {error}")[:_PROBLEM]

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from pos_gateway.administration.bulk.run import BulkRun, Item
+from pos_gateway.administration.bulk.run import BulkRun, Item, problem_of
 from pos_gateway.administration.bulk.store import BulkStore, Claim, Finished, LeaseLost
 from pos_gateway.administration.bulk.work import Task, Work
 from pos_gateway.administration.refusal import Refusal
-from pos_gateway.domain.errors import AdminError, BrokerUnavailable, PosGatewayError
+from pos_gateway.domain.errors import AdminError, BrokerUnavailable
 
 #: Seconds between two renewals of the lease while no item is acted on.
 RENEW = 3.0
@@ -81,9 +81,7 @@ class BulkRunner:
         except _Stopped:
             return self._store.end(self._claim, self._finished)
         except BaseException as error:
-            is_known = isinstance(error, PosGatewayError)
-            problem = str(error) if is_known else f"{type(error).__name__}: {error}"
-            self._store.end(self._claim, self._finished, problem=problem)
+            self._store.end(self._claim, self._finished, problem=problem_of(error))
             raise
         return self._store.complete(self._claim, self._finished)
 

@@ -1,4 +1,4 @@
-"""Stores bulk runs: which there are, how far each is, and which process has it.
+"""Stores confirmed bulk runs: which there are, how far each is, and which process has it.
 
 A run is leased to one process by the database's clock; every write of that process carries its
 lease, and fails once another process has it. An item is BEGUN before its action and DONE after it,
@@ -6,8 +6,7 @@ so that after a crash only the one item in between is acted on again.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -23,16 +22,21 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy import delete as sql_delete
 from sqlalchemy import update as sql_update
 from sqlalchemy.exc import IntegrityError
 
+from pos_gateway.administration.bulk.previews import (
+    BATCH,
+    UNCONFIRMED_STATES,
+    Previews,
+    refusal_columns,
+    set_run,
+)
 from pos_gateway.administration.bulk.run import (
     BulkAction,
     BulkRun,
     Item,
     ItemState,
-    NewItem,
     Refusals,
     Refused,
     RunState,
@@ -44,10 +48,6 @@ from pos_gateway.domain.errors import AdminError
 
 #: Seconds of a lease, which every write of its process renews.
 LEASE = 20.0
-#: Items written in one transaction.
-BATCH = 1_000
-#: Seconds that a preview waits for its operator.
-UNCONFIRMED = 3_600.0
 #: Most reasons of refusals that are shown.
 REASONS = 20
 
@@ -80,58 +80,8 @@ class BulkStore:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-
-    def preview(
-        self,
-        action: BulkAction,
-        *,
-        operator: str,
-        filter_: Mapping[str, Any],
-        options: Mapping[str, Any],
-        items: Iterable[NewItem],
-    ) -> BulkRun:
-        """Store a run with its items, for an operator to confirm. Earlier unconfirmed ones are removed
-        after an hour."""
-        run_id = self.prepare(action, operator=operator, filter_=filter_, options=options)
-        return self.fill(run_id, items)
-
-    def prepare(
-        self,
-        action: BulkAction,
-        *,
-        operator: str,
-        filter_: Mapping[str, Any],
-        options: Mapping[str, Any],
-    ) -> int:
-        """Store a run without items; ``fill`` writes them. Removes unconfirmed ones after an hour."""
-        self._remove_unconfirmed()
-        return self._prepare(action, operator, filter_, options)
-
-    def fill(self, run_id: int, items: Iterable[NewItem]) -> BulkRun:
-        """Write the items of a run that is being prepared: an operator can confirm it then."""
-        total = refused = 0
-        found = iter(items)
-        while batch := list(islice(found, BATCH)):
-            rows = [_row(run_id, total + n, item) for n, item in enumerate(batch, 1)]
-            total += len(rows)
-            refused += sum(row["state"] is ItemState.REFUSED for row in rows)
-            with self._engine.begin() as connection:
-                connection.execute(insert(bulk_items), rows)
-                self._set(connection, run_id, total=total, refused=refused, updated_at=Now())
-        with self._engine.begin() as connection:
-            self._set(connection, run_id, state=RunState.PREVIEWED, updated_at=Now())
-        return self.run(run_id)
-
-    def fail_preview(self, run_id: int, problem: str) -> None:
-        """Record why a run's items could not all be written: it can never be confirmed."""
-        of_it = and_(_runs.id == run_id, _runs.state == RunState.PREPARING)
-        values = {"problem": problem[:512], "updated_at": Now()}
-        with self._engine.begin() as connection:
-            connection.execute(sql_update(bulk_runs).where(of_it).values(values))
-
-    def discard_preview(self, run_id: int) -> None:
-        """Remove a run that was not confirmed; any other stays."""
-        self._remove(and_(_runs.id == run_id, _runs.state.in_(_UNCONFIRMED)))
+        #: The runs that are not confirmed yet.
+        self.previews = Previews(engine)
 
     def take(
         self, run_id: int, *, operator: str, total: int | None = None, refused: int | None = None
@@ -257,7 +207,7 @@ class BulkStore:
 
     def runs(self, limit: int) -> list[BulkRun]:
         """The latest runs, the last one first, without those that were never confirmed."""
-        return self._read(_runs.state.not_in(_UNCONFIRMED), limit)
+        return self._read(_runs.state.not_in(UNCONFIRMED_STATES), limit)
 
     def require_idle(self, subject: str) -> None:
         """Raises AdminError, which names it, while a run acts on this subject."""
@@ -310,28 +260,6 @@ class BulkStore:
             for row in connection.execution_options(yield_per=BATCH).execute(query):
                 yield Item(*row[:5]), Refusal(row.why or "", row.kind or "")
 
-    def _prepare(
-        self,
-        action: BulkAction,
-        operator: str,
-        filter_: Mapping[str, Any],
-        options: Mapping[str, Any],
-    ) -> int:
-        values = {
-            "operator": operator,
-            "action": action,
-            "subject": action.subject,
-            "filter": json.dumps(filter_),
-            "options": json.dumps(options),
-            "state": RunState.PREPARING,
-            **dict.fromkeys(("total", "done", "refused", "gone"), 0),
-            "created_at": Now(),
-            "updated_at": Now(),
-        }
-        with self._engine.begin() as connection:
-            made = insert(bulk_runs).values(values).returning(_runs.id)
-            return int(connection.execute(made).scalar_one())
-
     def _end(
         self, claim: Claim, finished: Finished | None, problem: str | None, *, is_exhausted: bool
     ) -> BulkRun:
@@ -353,9 +281,7 @@ class BulkStore:
             left = select(func.count()).where(of_run, bulk_items.c.state.in_(_OPEN))
             is_done = connection.execute(left).scalar_one() == 0
             state = RunState.DONE if is_done else RunState.STOPPED
-            reason = None if problem is None else problem[:512]
-            values = {**_STOPPED, "state": state, "problem": reason}
-            self._set(connection, run_id, **values)
+            set_run(connection, run_id, **{**_STOPPED, "state": state, "problem": problem})
         return self.run(run_id)
 
     def _recount(self, connection: Connection, run_id: int) -> None:
@@ -364,32 +290,17 @@ class BulkStore:
         rows = connection.execute(query.group_by(bulk_items.c.state))
         counts: dict[str, int] = dict(tuple(row) for row in rows)
         names = ("done", "refused", "gone")
-        self._set(connection, run_id, **{name: counts.get(name, 0) for name in names})
+        set_run(connection, run_id, **{name: counts.get(name, 0) for name in names})
 
     def _stop_interrupted(self, connection: Connection, wanted: BulkRun) -> None:
         """A run whose process is gone keeps no other run of its subject waiting."""
         over = and_(_runs.subject == wanted.action.subject, _IS_OVER)
         connection.execute(sql_update(bulk_runs).where(over).values(_STOPPED))
 
-    def _remove_unconfirmed(self) -> None:
-        old = _runs.updated_at < Now() - UNCONFIRMED
-        self._remove(and_(_runs.state.in_(_UNCONFIRMED), old))
-
-    def _remove(self, which: ColumnElement[bool]) -> None:
-        with self._engine.begin() as connection:
-            # Locked: an operator may confirm one at this moment.
-            ids = connection.scalars(select(_runs.id).where(which).with_for_update()).all()
-            if ids:
-                connection.execute(sql_delete(bulk_items).where(bulk_items.c.run.in_(ids)))
-                connection.execute(sql_delete(bulk_runs).where(_runs.id.in_(ids), which))
-
     def _is_ours(self, claim: Claim) -> ColumnElement[bool]:
         return and_(
             _runs.id == claim.run.id, _runs.lease == claim.lease, _runs.state == RunState.RUNNING
         )
-
-    def _set(self, connection: Connection, run_id: int, **values: Any) -> None:
-        connection.execute(sql_update(bulk_runs).where(_runs.id == run_id).values(values))
 
     def _read(self, which: ColumnElement[bool], limit: int) -> list[BulkRun]:
         is_leased = func.coalesce(_IS_LEASED, False).label("is_leased")
@@ -398,7 +309,6 @@ class BulkStore:
             return [_run(row) for row in connection.execute(query).mappings()]
 
 
-_UNCONFIRMED = (RunState.PREPARING, RunState.PREVIEWED)
 _STOPPED: dict[str, Any] = {
     "state": RunState.STOPPED,
     "lease": None,
@@ -408,37 +318,17 @@ _STOPPED: dict[str, Any] = {
 }
 
 
-def _row(run_id: int, number: int, item: NewItem) -> dict[str, Any]:
-    state = ItemState.PENDING if item.refusal is None else ItemState.REFUSED
-    return {
-        "run": run_id,
-        "number": number,
-        "mark": item.mark,
-        "letter": item.letter,
-        "merchant_id": item.merchant_id,
-        "order_id": item.order_id,
-        "state": state,
-        **_said(item.refusal),
-    }
-
-
 def _finish(connection: Connection, run_id: int, finished: Finished) -> None:
     number, refusal = finished
     if refusal is None:
         _set_item(connection, run_id, number, state=ItemState.DONE)
         return
-    _set_item(connection, run_id, number, state=ItemState.REFUSED, **_said(refusal))
+    _set_item(connection, run_id, number, state=ItemState.REFUSED, **refusal_columns(refusal))
 
 
 def _set_item(connection: Connection, run_id: int, number: int, **values: Any) -> None:
     of_it = and_(bulk_items.c.run == run_id, bulk_items.c.number == number)
     connection.execute(sql_update(bulk_items).where(of_it).values(values))
-
-
-def _said(refusal: Refusal | None) -> dict[str, str | None]:
-    if refusal is None:
-        return {"why": None, "kind": None}
-    return {"why": refusal.why[:512], "kind": refusal.kind[:256]}
 
 
 def _note(connection: Connection, operator: str, what: str, run: BulkRun) -> None:

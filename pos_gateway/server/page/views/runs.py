@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from pos_gateway.administration.bulk.previews import UNCONFIRMED
 from pos_gateway.administration.bulk.run import BulkRun, RunState, Subject
-from pos_gateway.administration.bulk.store import UNCONFIRMED
 from pos_gateway.domain.errors import AdminError
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.bulk_threads import BulkThreads
