@@ -46,6 +46,10 @@ class Since(click.ParamType[datetime]):
         return Moment().convert(value, param, ctx)
 
 
+#: The parameters of ``filters``.
+FILTERS = ("codes", "merchants", "providers", "since", "until", "only")
+
+
 def filters(command: Command) -> Command:
     """The options that narrow dead letters down; ``filter_of`` combines them."""
     for option in (

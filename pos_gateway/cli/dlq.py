@@ -1,9 +1,10 @@
 """``pos-gateway dlq``: the queue ``orders.dead``."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
+from functools import wraps
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,54 @@ from pos_gateway.runtime.clock import shown
 
 if TYPE_CHECKING:
     from pos_gateway.administration.bulk.filter import BulkFilter
+    from pos_gateway.administration.bulk.options import BulkOptions
+    from pos_gateway.administration.bulk.run import BulkAction
     from pos_gateway.broker.dead_letter import DeadLetter
     from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
 
 #: Headers set by the gateway or the broker.
 _KNOWN_HEADERS = {"task", "x-attempts", "x-in-doubt", "x-orders", "x-deliver-by", "x-content-type"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What ``replay`` and ``discard`` are both given."""
+
+    ids: tuple[str, ...]
+    everything: bool
+    narrowed: dict[str, Any]
+    limit: int | None
+    rate: float
+    run_id: int | None
+    dry_run: bool
+    as_json: bool
+    operator: str
+
+    @property
+    def is_named(self) -> bool:
+        """Whether letters are named, by id or by option."""
+        return bool(self.ids or self.everything or any(self.narrowed.values()))
+
+
+def _change_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that ``replay`` and ``discard`` share, as one ``_Change``."""
+
+    @wraps(command)
+    def gathered(**given: Any) -> None:
+        narrowed = {name: given.pop(name) for name in bulk.FILTERS}
+        shared = {each.name: given.pop(each.name) for each in fields(_Change) if each.name in given}
+        command(_Change(narrowed=narrowed, **shared), **given)
+
+    for option in (
+        options.by_operator,
+        click.option("--json", "as_json", is_flag=True, help="JSON Lines: the outcome of each."),
+        click.option("--dry-run", is_flag=True, help="Only say what would be done."),
+        bulk.running,
+        options.limit_of_changes,
+        bulk.filters,
+    ):
+        gathered = option(gathered)
+    return gathered
 
 
 @click.group(cls=Group)
@@ -158,27 +202,9 @@ def show(letter_id: str, reveal: bool, as_json: bool) -> None:
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All of them, without a question.")
 @click.option("--yes", is_flag=True, help="Replay those that the options mean, without a question.")
-@bulk.filters
-@options.limit_of_changes
 @new_deadline
-@bulk.running
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="JSON Lines: the outcome of each.")
-@options.by_operator
-def replay(
-    ids: tuple[str, ...],
-    everything: bool,
-    yes: bool,
-    limit: int | None,
-    moment: datetime | None,
-    length: timedelta | None,
-    rate: float,
-    run_id: int | None,
-    dry_run: bool,
-    as_json: bool,
-    operator: str,
-    **narrowed: Any,
-) -> None:
+@_change_options
+def replay(change: _Change, yes: bool, moment: datetime | None, length: timedelta | None) -> None:
     """Send the orders with these IDs, or those that the options mean, once the cause is fixed.
 
     A failed or expired order is reopened, if it has time left or is given new time. An open one is
@@ -204,30 +230,13 @@ def replay(
     from pos_gateway.administration.bulk.run import BulkAction
 
     until = deadline(moment, length)
-    if run_id is not None:
-        _require_alone(ids, narrowed, everything=everything)
-        bulk.resume(run_id, [BulkAction.REPLAY], operator=operator, as_json=as_json)
+    if _is_resumed(BulkAction.REPLAY, change):
         return
-    _require_named(ids, narrowed, everything=everything)
-    if ids:
-        _replay_by_id(
-            ids, narrowed, limit, until, dry_run=dry_run, as_json=as_json, operator=operator
-        )
+    if change.ids:
+        _replay_by_id(change, until)
         return
-    filter_ = bulk.filter_of(**narrowed)
-    how = bulk.options_of(rate=rate, moment=moment, length=length)
-    if dry_run:
-        bulk.dry_run(BulkAction.REPLAY, filter_, how, limit=limit, as_json=as_json)
-        return
-    bulk.start(
-        BulkAction.REPLAY,
-        filter_,
-        how,
-        operator=operator,
-        limit=limit,
-        is_confirmed=everything or yes,
-        as_json=as_json,
-    )
+    how = bulk.options_of(rate=change.rate, moment=moment, length=length)
+    _run(BulkAction.REPLAY, change, how, is_confirmed=change.everything or yes)
 
 
 @dlq.command(short_help="Remove them for good.")
@@ -235,25 +244,8 @@ def replay(
 @click.option("--all", "everything", is_flag=True, help="All of them; needs --yes.")
 @click.option("--yes", is_flag=True, help="That they are lost for good is what you want.")
 @click.option("--open", "even_open", is_flag=True, help="Also those of orders that have not ended.")
-@bulk.filters
-@options.limit_of_changes
-@bulk.running
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-@click.option("--json", "as_json", is_flag=True, help="JSON Lines: the outcome of each.")
-@options.by_operator
-def discard(
-    ids: tuple[str, ...],
-    everything: bool,
-    yes: bool,
-    even_open: bool,
-    limit: int | None,
-    rate: float,
-    run_id: int | None,
-    dry_run: bool,
-    as_json: bool,
-    operator: str,
-    **narrowed: Any,
-) -> None:
+@_change_options
+def discard(change: _Change, yes: bool, even_open: bool) -> None:
     """Remove the letters with these IDs, or those that the options mean, for good. The audit and
     the order's row are kept.
 
@@ -273,51 +265,55 @@ def discard(
     """
     from pos_gateway.administration.bulk.run import BulkAction
 
-    if run_id is not None:
-        _require_alone(ids, narrowed, everything=everything)
-        bulk.resume(run_id, [BulkAction.DISCARD], operator=operator, as_json=as_json)
+    if _is_resumed(BulkAction.DISCARD, change):
         return
-    _require_named(ids, narrowed, everything=everything)
-    if ids:
-        if dry_run or as_json:
+    if change.ids:
+        if change.dry_run or change.as_json:
             raise click.UsageError("--dry-run and --json are for letters that the options mean")
-        _discard_by_id(ids, narrowed, limit, operator=operator, even_open=even_open)
+        _discard_by_id(change, even_open=even_open)
         return
-    if everything and not yes and not dry_run:
+    if change.everything and not yes and not change.dry_run:
         raise click.UsageError("--all removes letters for good; say --yes too")
-    filter_ = bulk.filter_of(**narrowed)
-    how = bulk.options_of(rate=rate, even_open=even_open)
-    if dry_run:
-        bulk.dry_run(BulkAction.DISCARD, filter_, how, limit=limit, as_json=as_json)
+    how = bulk.options_of(rate=change.rate, even_open=even_open)
+    _run(BulkAction.DISCARD, change, how, is_confirmed=yes)
+
+
+def _is_resumed(action: "BulkAction", change: _Change) -> bool:
+    """Whether it was to resume a run, which has been done; else letters are named."""
+    if change.run_id is None:
+        _require_named(change)
+        return False
+    if change.is_named:
+        raise click.UsageError("--resume goes on with the letters of its run; give no others")
+    bulk.resume(change.run_id, [action], operator=change.operator, as_json=change.as_json)
+    return True
+
+
+def _run(action: "BulkAction", change: _Change, how: "BulkOptions", *, is_confirmed: bool) -> None:
+    """Preview and run it; or only say what would be done."""
+    filter_ = bulk.filter_of(**change.narrowed)
+    if change.dry_run:
+        bulk.dry_run(action, filter_, how, limit=change.limit, as_json=change.as_json)
         return
     bulk.start(
-        BulkAction.DISCARD,
+        action,
         filter_,
         how,
-        operator=operator,
-        limit=limit,
-        is_confirmed=yes,
-        as_json=as_json,
+        operator=change.operator,
+        limit=change.limit,
+        is_confirmed=is_confirmed,
+        as_json=change.as_json,
     )
 
 
-def _replay_by_id(
-    ids: tuple[str, ...],
-    narrowed: dict[str, Any],
-    limit: int | None,
-    until: datetime | None,
-    *,
-    dry_run: bool,
-    as_json: bool,
-    operator: str,
-) -> None:
+def _replay_by_id(change: _Change, until: datetime | None) -> None:
     from pos_gateway.administration.replay import Replay
     from pos_gateway.broker.publisher import Publisher
     from pos_gateway.routing.splits import in_force
     from pos_gateway.settings import Settings
 
     settings = Settings.from_environment()
-    would_be = "would be " if dry_run else ""
+    would_be = "would be " if change.dry_run else ""
     refused = replayed = 0
     publisher = Publisher(settings.broker_url)
     try:
@@ -326,17 +322,17 @@ def _replay_by_id(
                 ledger,
                 publish=publisher.publish,
                 acknowledge=letters.acknowledge,
-                operator=operator,
+                operator=change.operator,
                 split=in_force(settings.broker_url, settings.canary_percent),
                 until=until,
                 largest=settings.max_order_bytes,
-                dry_run=dry_run,
+                dry_run=change.dry_run,
             )
-            selected = _by_id(ids, narrowed).to_change(letters, limit)
+            selected = _by_id(change).to_change(letters, change.limit)
             for letter in ctrl_c.until_pressed(selected):
                 why_not = replaying.replay(letter)
                 refused, replayed = refused + bool(why_not), replayed + (not why_not)
-                if as_json:
+                if change.as_json:
                     result = "refused" if why_not else f"{would_be}replayed".replace(" ", "_")
                     output.json_line(
                         {
@@ -351,27 +347,20 @@ def _replay_by_id(
                     output.notice(f"{letter.id}: {why_not}")
     finally:
         publisher.close()
-        if not as_json and replayed + refused:
+        if not change.as_json and replayed + refused:
             click.echo(f"{replayed} {would_be}replayed, {refused} refused")
     if ctrl_c.pressed or refused:
         raise click.exceptions.Exit(INTERRUPTED if ctrl_c.pressed else 1)
 
 
-def _discard_by_id(
-    ids: tuple[str, ...],
-    narrowed: dict[str, Any],
-    limit: int | None,
-    *,
-    operator: str,
-    even_open: bool,
-) -> None:
+def _discard_by_id(change: _Change, *, even_open: bool) -> None:
     from pos_gateway.administration.discard import Discard
 
     discarded = refused = 0
     try:
         with order_admin() as ledger, _dead_letters() as letters:
-            discarding = Discard(ledger, letters.acknowledge, operator, even_open)
-            for letter in _by_id(ids, narrowed).to_change(letters, limit):
+            discarding = Discard(ledger, letters.acknowledge, change.operator, even_open)
+            for letter in _by_id(change).to_change(letters, change.limit):
                 why_not = discarding.discard(letter)
                 refused, discarded = refused + bool(why_not), discarded + (not why_not)
                 if why_not:
@@ -382,12 +371,12 @@ def _discard_by_id(
         raise click.exceptions.Exit(1)
 
 
-def _by_id(ids: tuple[str, ...], narrowed: dict[str, Any]) -> Selection:
+def _by_id(change: _Change) -> Selection:
     """The letters with these ids, among those that the options mean."""
-    filter_ = bulk.filter_of(**narrowed)
+    filter_ = bulk.filter_of(**change.narrowed)
     providers = _providers(filter_)
     return Selection(
-        ids,
+        change.ids,
         lambda letter: filter_.has_letter(letter, providers),
         names_merchant=bool(filter_.merchants),
     )
@@ -419,19 +408,14 @@ def _dead_letters() -> "DeadLetterQueue":
     return DeadLetterQueue(Settings.from_environment().broker_url)
 
 
-def _require_named(ids: tuple[str, ...], narrowed: dict[str, Any], *, everything: bool) -> None:
-    if ids and everything:
+def _require_named(change: _Change) -> None:
+    if change.ids and change.everything:
         raise click.UsageError("give the IDs of letters, or --all")
-    if not (ids or everything or any(narrowed.values())):
+    if not change.is_named:
         raise click.UsageError(
             "give the IDs of letters, or --all, or which with --reason, --merchant, --provider, "
             "--since, --until or --only"
         )
-
-
-def _require_alone(ids: tuple[str, ...], narrowed: dict[str, Any], *, everything: bool) -> None:
-    if ids or everything or any(narrowed.values()):
-        raise click.UsageError("--resume goes on with the letters of its run; give no others")
 
 
 def _summary(letter: "DeadLetter") -> dict[str, Any]:
