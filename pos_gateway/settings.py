@@ -273,6 +273,11 @@ def setting(name: str, given: Any = None) -> Any:
         raise InvalidSettings([FieldError(PREFIX + name.upper(), problem, shown)]) from None
 
 
+def is_set(name: str) -> bool:
+    """Whether the environment has a value for it."""
+    return name in _given(os.environ)
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One line of ``pos-gateway settings``."""

@@ -20,7 +20,7 @@ from pos_gateway.client.outbox.relay import Relay
 from pos_gateway.client.outbox.store import Store
 from pos_gateway.client.outbox.table import Dialect, ddl
 from pos_gateway.domain.errors import FieldError, InvalidSettings, PosGatewayError
-from pos_gateway.settings import PREFIX, setting
+from pos_gateway.settings import PREFIX, is_set, setting
 
 _CONFIGURATION, _INTERRUPTED = 78, 130
 _COLUMNS = ("id", "action", "merchant_id", "order_id", "age", "attempts", "state", "reason")
@@ -143,9 +143,7 @@ class _Closing(Client, Protocol):
 def _client(options: argparse.Namespace) -> _Closing:
     """AMQP's, unless a URL of the HTTP server is given, or alone in the environment."""
     over_http = options.http_url or (
-        not options.broker_url
-        and not os.environ.get(PREFIX + "BROKER_URL")
-        and os.environ.get(PREFIX + "HTTP_URL")
+        not options.broker_url and not is_set("broker_url") and is_set("http_url")
     )
     if over_http:
         from pos_gateway.http_client import HttpOrderClient
