@@ -200,7 +200,7 @@ class HttpOrderClient:
         return found
 
     def events(self, after: int = 0, *, wait: float = 30.0) -> Iterator[dict[str, Any]]:
-        """Every event behind this position, in order, for ever.
+        """Every event after this position, in order, for ever.
 
         Keep an event's ``position`` in the transaction in which you act on it, and go on from
         there. While the server is away it waits, and tries again. ``close`` ends it, after its

@@ -42,7 +42,7 @@ class Inbox:
         self._first = first
 
     def take(self, event):
-        """Apply it if it is the next one, and those that were held behind it; which were applied."""
+        """Apply it if it is the next one, and those that were held after it; which were applied."""
         applied = []
         self._database.execute("begin immediate")
         with self._database:  # commits, or rolls all of it back

@@ -63,7 +63,7 @@ def is_signed(
 
     Args:
         signed: the parts that are signed.
-        ends: what may be behind them: each is tried, and the parts are hashed once for all.
+        ends: what may be after them: each is tried, and the parts are hashed once for all.
     """
     compared = []
     for key in keys_of(merchant):

@@ -116,7 +116,7 @@ class MerchantViews:
         most: int = PAGE,
         before: OrderStanding | None = None,
     ) -> list[OrderStanding]:
-        """Its orders, the last changed first; ``before``: those behind this one, for the next page."""
+        """Its orders, the last changed first; ``before``: those after this one, for the next page."""
         states = [] if state is None else [state]
         return self._orders.orders(
             states=states, merchant_id=merchant_id, limit=most, before=before

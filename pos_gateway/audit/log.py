@@ -113,7 +113,7 @@ class AuditTail:
     Args:
         log: the audit.
         wanted: which lines.
-        listed: lines that are known already, the newest last: all that there were behind the first
+        listed: lines that are known already, the newest last: all that there were after the first
             of them.
     """
 
@@ -134,9 +134,7 @@ class AuditTail:
     def look(self) -> list[AuditLine]:
         """The lines that became visible since the last look, in the order of their ids."""
         now = self._clock.monotonic()
-        self._ends.append(
-            (now, self._log.end())
-        )  # before the lines: what is behind it is read anew
+        self._ends.append((now, self._log.end()))  # before the lines: what is after it is read anew
         while len(self._ends) > 1 and now - self._ends[0][0] >= LATE:
             self._floor = max(self._floor, self._ends.popleft()[1])
         found = self._log.all(self._wanted, after=self._floor)

@@ -22,7 +22,7 @@ _CACHE_SIZE = 4096
 def redacted(outcome: Outcome, secrets: tuple[str, ...]) -> Outcome:
     """The same outcome, with none of these secrets in its texts.
 
-    In any case, URL-encoded, in JSON or in Base64, alone or behind a prefix (``user:password``).
+    In any case, URL-encoded, in JSON or in Base64, alone or after a prefix (``user:password``).
     """
     find = _finder(secrets)
     if find is None:

@@ -2,7 +2,7 @@
 
 Messages are received unacknowledged, and requeued when their channel is closed. One consumer
 receives all of them, however few are wanted: only then does RabbitMQ requeue them in place.
-Otherwise it requeues in any order, or behind earlier ones: so where there are more messages than
+Otherwise it requeues in any order, or after earlier ones: so where there are more messages than
 one consumer can hold, the next consumer begins when it holds them, and their channels are closed in
 that order. That keeps the order, too, as long as no message is removed meanwhile.
 """

@@ -104,7 +104,7 @@ class Publisher:
         """Publish in this order on one connection; returns how many from the front are stored.
 
         Fewer than all: the broker refused the next one, or no queue takes it (``on_trouble`` gets
-        the error), and the next batch declares the topology again. Any of those behind it may be
+        the error), and the next batch declares the topology again. Any of those after it may be
         stored.
 
         Only batches of one caller at a time are in order. A refusal, and only that, replaces the

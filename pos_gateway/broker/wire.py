@@ -136,9 +136,9 @@ class Came:
 
 
 _BEFORE = re.compile(rb"\s*\[\s*\[\s*")
-#: Everything behind the order. In valid JSON it matches only at the end: if its beginning were in a
+#: Everything after the order. In valid JSON it matches only at the end: if its beginning were in a
 #: string, the first quotation mark in it would end that string, with a name and no comma after it.
-_BEHIND = re.compile(
+_AFTER = re.compile(
     rb"\s*\]\s*,\s*\{\s*\}\s*,\s*\{(?:\s*\"[a-z]+\"\s*:\s*null\s*,?)*\s*\}\s*\]\s*\Z"
 )
 #: Bytes at the end that are searched for it.
@@ -152,11 +152,11 @@ def read(body: bytes) -> tuple[Any, Came]:
             record = order_in(arguments, named)
         case _:
             raise ValueError("not [[order], {}, {}]")
-    behind = _BEHIND.search(body, max(0, len(body) - _END))
+    after = _AFTER.search(body, max(0, len(body) - _END))
     before = _BEFORE.match(body)
-    if before is None or behind is None or named or len(arguments) != 1:
+    if before is None or after is None or named or len(arguments) != 1:
         return record, Came(body)
-    return record, Came(body, body[before.end() : behind.start()])
+    return record, Came(body, body[before.end() : after.start()])
 
 
 #: A member whose value is a string, a number or a literal.

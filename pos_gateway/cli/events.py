@@ -203,7 +203,7 @@ def replay(first: int, last: int, queue: str | None, dry_run: bool, operator: st
     from pos_gateway.settings import Settings
 
     if first > last:
-        raise click.UsageError(f"--from {first} is behind --to {last}")
+        raise click.UsageError(f"--from {first} is after --to {last}")
     with archive() as kept, order_admin() as ledger:
         count = _count(kept, first, last)
         if dry_run:

@@ -116,7 +116,7 @@ def _sources(assignments: Sequence[str]) -> dict[str, str | None]:
     sources: dict[str, str | None] = {}
     for number, each in enumerate(assignments, 1):
         name, is_given, source = each.partition("=")
-        place = f"argument {number} behind the ID"  # the argument itself may be a misplaced secret
+        place = f"argument {number} after the ID"  # the argument itself may be a misplaced secret
         try:
             require_name(name, place)
         except InvalidRecord as error:
@@ -152,7 +152,7 @@ def _value(name: str, source: str | None) -> str:
             return _text(name, file.read(_LARGEST + 1))
     except (OSError, ValueError) as error:  # its name may be a secret that begins with @
         why = error.strerror if isinstance(error, OSError) else "it cannot be a file's name"
-        raise Failure(f"{name}: the file behind @ cannot be read: {why}") from None
+        raise Failure(f"{name}: the file after @ cannot be read: {why}") from None
 
 
 def _asked(name: str) -> str:

@@ -41,7 +41,7 @@ class Root(Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for each in args:
             if not each.isprintable() and any("\ud800" <= c <= "\udfff" for c in each):
-                name, is_given, _ = each.partition("=")  # behind it may be a secret
+                name, is_given, _ = each.partition("=")  # after it may be a secret
                 shown = f"{name}=…" if is_given else each
                 raise click.UsageError(
                     f"the argument {shown!a} is not UTF-8; a file of such a name can be given as standard "

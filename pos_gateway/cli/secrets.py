@@ -33,7 +33,7 @@ def key() -> None:
 
     \b
     To change keys while orders flow:
-      1. put the new key behind the present one, everywhere:  POS_GATEWAY_SECRET_KEY=OLD,NEW
+      1. put the new key after the present one, everywhere:  POS_GATEWAY_SECRET_KEY=OLD,NEW
       2. then before it, everywhere:                          POS_GATEWAY_SECRET_KEY=NEW,OLD
       3. pos-gateway secrets rotate
       4. drop the old one:                                    POS_GATEWAY_SECRET_KEY=NEW
@@ -94,7 +94,7 @@ def rotate() -> None:
     if unopened:
         problems.append(
             f"no key opens {', '.join(unopened)}, which stay as they are; put the key that they are "
-            "sealed with behind the others in POS_GATEWAY_SECRET_KEY, and run this again"
+            "sealed with after the others in POS_GATEWAY_SECRET_KEY, and run this again"
         )
     if stale:
         problems.append(

@@ -53,7 +53,7 @@ class ReadingClient(BlockingClient, Protocol):
         """The order's state, attempts and events."""
 
     def events(self, after: int = 0, *, wait: float = 30.0) -> Iterator[dict[str, Any]]:
-        """Every event behind this position, for ever."""
+        """Every event after this position, for ever."""
 
 
 class AsyncOrderClient:
@@ -93,7 +93,7 @@ class AsyncOrderClient:
         return await self._run(partial(client.find, order_id, merchant_id))
 
     async def events(self, after: int = 0, *, wait: float = 10.0) -> AsyncIterator[dict[str, Any]]:
-        """Every event behind this position, in order, until ``close``. Over HTTP.
+        """Every event after this position, in order, until ``close``. Over HTTP.
 
         Args:
             after: the last position that you have; 0: none.

@@ -65,7 +65,7 @@ class Archive:
             first = found[-1].position + 1
 
     def after(self, position: int, most: int, size: int) -> list[tuple[int, Message]]:
-        """The kept published events behind this position, each with its own, in order.
+        """The kept published events after this position, each with its own, in order.
 
         Args:
             most: most events.

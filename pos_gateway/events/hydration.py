@@ -1,6 +1,6 @@
 """Hydrates a row into the complete event. It never fails: the event says what cannot be read.
 
-An event that cannot be published would block all those behind it.
+An event that cannot be published would block all those after it.
 """
 
 import json

@@ -23,7 +23,7 @@ class Lag:
         self.unpublished, self._since = 0, None
 
     def are_left(self, term: Term, rows: Sequence[Row]) -> None:
-        """These rows are published next; there may be more behind them."""
+        """These rows are published next; there may be more after them."""
         self.unpublished, self._since = term.assigned - term.published, rows[0].occurred_at
 
     def are_stored(self, term: Term, rows: Sequence[Row], stored: int, *, more: bool) -> None:

@@ -5,7 +5,7 @@ lock, and stall the pipeline. A leader whose lease is over is replaced, and its 
 epoch change nothing.
 
 A replaced leader may publish its last batch once more, which is harmless: a leader starts right
-behind a position up to which all is stored and goes up one by one, so even while two publish at
+after a position up to which all is stored and goes up one by one, so even while two publish at
 once, each position that is stored for the first time is the next one.
 """
 

@@ -23,7 +23,7 @@ from pos_gateway.ledger.writer import Writer
 
 T = TypeVar("T")
 
-#: An id behind every row's.
+#: An id after every row's.
 BACK = 2**63 - 1
 
 
@@ -117,7 +117,7 @@ class Outbox:
         return replace(term, assigned=before if after is None else after)
 
     def skip(self, term: Term, position: int) -> Term | None:
-        """Continue behind this position, which the database has assigned and then lost.
+        """Continue after this position, which the database has assigned and then lost.
 
         None: another process leads, and nothing was written.
         """
@@ -125,7 +125,7 @@ class Outbox:
         return replace(term, assigned=position) if skipped else None
 
     def read(self, after: int, most: int) -> list[Row]:
-        """The next events behind this position, in order."""
+        """The next events after this position, in order."""
         return self._do(lambda cursor: self._say.read(cursor, after, most))
 
     def chunk(
@@ -157,7 +157,7 @@ class Outbox:
     def prune(self, before: float, most: int, now: float = inf) -> int:
         """Remove the older (Unix time) of the first ``most`` published events; returns how many.
 
-        Fewer than ``most``: no older one is left, or it is behind a newer one. Events dated ahead of
+        Fewer than ``most``: no older one is left, or it is after a newer one. Events dated ahead of
         ``now`` do not count as such: a machine's clock was wrong, and they may be many.
         """
         values = {"before": before, "most": most, "now": now}

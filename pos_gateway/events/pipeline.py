@@ -4,8 +4,8 @@ A batch is published when all of the one before it is confirmed. Progress is sto
 positions, so a leader that dies is followed by one that publishes its last batch again: at least
 once.
 
-When the broker refuses a message in the middle, it may have stored some behind it. All from the
-refused one on are published again, and those behind it come twice. The next ones are published one
+When the broker refuses a message in the middle, it may have stored some after it. All from the
+refused one on are published again, and those after it come twice. The next ones are published one
 by one, for a refusal is seldom alone.
 """
 

@@ -24,7 +24,7 @@ def countable(engine: Engine, before: float) -> int:
 def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[int]:
     """Remove published events from before this moment (Unix time); yields how many in each batch.
 
-    It goes on behind newer ones: a machine whose clock was ahead may have recorded them.
+    It goes on after newer ones: a machine whose clock was ahead may have recorded them.
     """
     last = 0
     while True:

@@ -114,7 +114,7 @@ class OrderAdmin:
             merchant_id, order_id: exactly these ids.
             older_than, newer_than: last changed at least, or less than, these seconds ago.
             limit: most orders returned.
-            before: only those behind this one, for the next page.
+            before: only those after this one, for the next page.
         """
         wanted = list(states)
         now = self._clock.now().timestamp()

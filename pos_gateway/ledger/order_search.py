@@ -39,7 +39,7 @@ _CANCELED = "57014"  # PostgreSQL's code for a statement that took too long
 
 
 class Place(NamedTuple):
-    """An order's place in a list: the page goes on behind it."""
+    """An order's place in a list: the page goes on after it."""
 
     updated_at: float
     merchant_id: str
@@ -91,7 +91,7 @@ class Results:
     """A page of a search."""
 
     orders: Sequence[FoundOrder]
-    #: There are more behind the last one.
+    #: There are more after the last one.
     has_more: bool
     #: The text is no order's id, and these have it in theirs.
     is_part: bool = False
@@ -107,7 +107,7 @@ class OrderSearch:
         self._engine = engine
 
     def find(self, wanted: Wanted, after: Place | None, most: int) -> Results:
-        """The orders behind this place. Raises AdminError: the search took too long."""
+        """The orders after this place. Raises AdminError: the search took too long."""
         return self._bounded(lambda connection: _find(connection, wanted, after, most))
 
     def _bounded(self, run: Callable[[Connection], T]) -> T:

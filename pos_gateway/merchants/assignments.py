@@ -61,7 +61,7 @@ def assign(record: Document, name: str, text: str) -> None:
     if path[:1] == ["auth"] and record.get("auth") == MASK:
         problem = (
             "its secrets cannot be opened with POS_GATEWAY_SECRET_KEY: put the key back that they "
-            "are sealed with, or give all of auth anew, behind auth="
+            "are sealed with, or give all of auth anew, after auth="
         )
         raise InvalidMerchant([FieldError(name, problem)])
     group = record

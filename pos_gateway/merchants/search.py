@@ -26,7 +26,7 @@ def search(engine: Engine, part: str, most: int = 50, after: str = "") -> Sequen
     Args:
         part: what to look for; empty: all.
         most: how many at most.
-        after: those behind this id, for the next page.
+        after: those after this id, for the next page.
     """
     columns = (merchants.c.id, merchants.c.provider, merchants.c.adapter, merchants.c.paused)
     query = select(*columns).where(merchants.c.id > after)

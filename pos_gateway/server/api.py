@@ -109,7 +109,7 @@ def application(
         limit: Limit = 100,
         wait: Wait = 0.0,
     ) -> Response:
-        """The events behind a position, in order; ``wait`` seconds for one if there is none."""
+        """The events after a position, in order; ``wait`` seconds for one if there is none."""
         require_parameters(request.scope["query_string"], ("after", "limit", "wait"))
         access.revealed(token, request.scope, "events.reveal")
         page = feeds.of(token).page(after, limit, unread.room(PAGE_BYTES, token.digest), wait)

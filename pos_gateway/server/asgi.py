@@ -130,7 +130,7 @@ def _may_stay_unread(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _closing_if_unread(receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Close behind a reply that comes before the body was read.
+    """Close after a reply that comes before the body was read.
 
     A client that waits for 100 Continue may not send its body then: its next request would pass for it.
     """

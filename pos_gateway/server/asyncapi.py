@@ -113,7 +113,7 @@ def _channels() -> dict[str, Any]:
         ),
         "eventStream": {
             **_channel("/v1/events/stream", ("serverSentEvent",), server="http"),
-            "description": "GET. It resumes behind the position in the header Last-Event-ID, or in"
+            "description": "GET. It resumes after the position in the header Last-Event-ID, or in"
             " the query's after; without one it begins with what is published from then on.",
         },
     }

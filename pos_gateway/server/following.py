@@ -37,7 +37,7 @@ class Event(NamedTuple):
     body: bytes
 
 
-#: The published events behind a position, in order: a number at most, and ``cut`` to a size in bytes.
+#: The published events after a position, in order: a number at most, and ``cut`` to a size in bytes.
 Read = Callable[[int, int, int], Awaitable[Sequence[Event]]]
 #: A client's wait, which any cause may end.
 Waiter = asyncio.Future[None]
@@ -54,7 +54,7 @@ class Following:
     def __init__(self, read: Read, last: Callable[[], Awaitable[int]]) -> None:
         self._read = read
         self.last = last
-        #: The events behind position ``_from``, up to ``_seen``, without gap.
+        #: The events after position ``_from``, up to ``_seen``, without gap.
         self._kept: deque[Event] = deque()
         self._bytes = 0
         self._from: int | None = None
@@ -89,13 +89,13 @@ class Following:
         finally:
             self._waiters.discard(waiter)
 
-    async def behind(self, position: int, most: int, size: int) -> Sequence[Event]:
-        """The events behind this position that there are, in order: as ``page``."""
+    async def events_after(self, position: int, most: int, size: int) -> Sequence[Event]:
+        """The events after this position that there are, in order: as ``page``."""
         found = self._remembered(position, most, size)
         return await self._read(position, most, size) if found is None else found
 
     async def page(self, after: int, most: int, size: int, wait: float) -> Sequence[Event]:
-        """The next events behind this position, in order; none if none came within ``wait`` s.
+        """The next events after this position, in order; none if none came within ``wait`` s.
 
         Args:
             most: most events.
@@ -109,7 +109,7 @@ class Following:
         with self.listening():
             while True:
                 with self.waiter() as waiter:
-                    found = await self.behind(after, most, size)
+                    found = await self.events_after(after, most, size)
                     if found or self.is_stopping or loop.time() >= until:
                         return found
                     timer = loop.call_at(until, end, waiter)
@@ -124,7 +124,7 @@ class Following:
             self._task.cancel()
 
     def _remembered(self, after: int, most: int, size: int) -> Sequence[Event] | None:
-        """What is kept behind this position; None: it is older."""
+        """What is kept after this position; None: it is older."""
         if self._from is None or after < self._from:
             return None
         if after >= self._seen:

@@ -280,7 +280,7 @@ OPERATIONS: Sequence[Operation] = (
         "get",
         "/v1/events",
         "listEvents",
-        "Events behind a position",
+        "Events after a position",
         "In order, at least once. With `wait` the reply comes as soon as there is one." + _MASKED,
         "events",
         {200: Reply("The events, which may be none.", views.EventPage, examples.EVENTS)},

@@ -25,7 +25,7 @@ class Problem(Exception):
         detail: a sentence with the remedy.
         errors: the wrong fields.
         retry_after: seconds until the request may succeed.
-        close: the rest of the request is not read: the connection is closed behind the reply.
+        close: the rest of the request is not read: the connection is closed after the reply.
     """
 
     def __init__(

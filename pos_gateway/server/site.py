@@ -238,12 +238,12 @@ class Site:
             self.audit.write()
 
     async def _read_events(self, after: int, most: int, size: int) -> Sequence[Event]:
-        return await self.reading(lambda: cut(self._behind(after, most, size), size))
+        return await self.reading(lambda: cut(self._events(after, most, size), size))
 
     async def _read_masked(self, after: int, most: int, size: int) -> Sequence[Event]:
-        return await self._masking(lambda: cut(map(_masked, self._behind(after, most, size)), size))
+        return await self._masking(lambda: cut(map(_masked, self._events(after, most, size)), size))
 
-    def _behind(self, after: int, most: int, size: int) -> Iterator[Event]:
+    def _events(self, after: int, most: int, size: int) -> Iterator[Event]:
         for position, each in self._archive.after(after, most, size):
             yield Event(position, each.routing_key, each.body)
 

@@ -73,7 +73,7 @@ class Streaming:
             with following.waiter() as waiter:
                 try:
                     room = self._unread.room(_AHEAD, token.digest)
-                    events = await following.behind(after, PAGE, room)
+                    events = await following.events_after(after, PAGE, room)
                     with self._unread.holding(sum(len(each.body) for each in events), token.digest):
                         await self._send_all(send, events, token)
                 except Problem:

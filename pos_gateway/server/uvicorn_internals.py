@@ -13,7 +13,7 @@ unread, and these faults, which a client can use:
 - ``on_headers_complete``, too: a reply without a length has chunks, which HTTP/1.0 does not know.
 - ``eof_received``: a client that has ended its side gets no reply to an order that was published.
 - ``connection_lost``: the timer of a connection that was reset keeps it in memory; a request with others
-  behind it does not hear of it, and its reply fails with a trace in the log.
+  after it does not hear of it, and its reply fails with a trace in the log.
 - ``transport.close`` as its cycles call it: a reply to a request that is still being sent is lost, as
   the client's system drops it on the reset that follows.
 
@@ -47,7 +47,7 @@ REQUEST_TIMEOUT = 10.0
 WRITE_TIMEOUT = 30.0
 #: Bytes that a client has not taken above which nothing more is written to it.
 WRITE_AHEAD = 16 * 1024
-#: Seconds for which the rest of a request is taken, and dropped, behind the last reply.
+#: Seconds for which the rest of a request is taken, and dropped, after the last reply.
 LINGER = 2.0
 #: Most bytes of a request's line and headers together, and most headers.
 HEAD_BYTES, HEADERS = 32 * 1024, 100
@@ -83,7 +83,7 @@ class Protocol(HttpToolsProtocol):
         self._bytes = self._body = 0
         #: The request that is being answered, with what is to be known of it.
         self._running: RequestResponseCycle | None = None
-        #: What came behind as many requests as may wait.
+        #: What came after as many requests as may wait.
         self._unparsed = memoryview(b"")
         #: Why nothing is read any more.
         self._refusal: Problem | None = None
@@ -143,7 +143,7 @@ class Protocol(HttpToolsProtocol):
             cause = error.__context__  # a callback's
             self.refuse(cause if isinstance(cause, Problem) else _malformed())
             return
-        # Judged behind the parser: a body that came with its head does not count.
+        # Judged after the parser: a body that came with its head does not count.
         if self._in_head:
             if self._bytes > HEAD_BYTES:
                 self.refuse(_head_too_large())

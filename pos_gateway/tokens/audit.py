@@ -20,7 +20,7 @@ MOST = 10_000
 class TokenAudit:
     """Takes lines without blocking, and writes them together. Safe from threads.
 
-    The server calls ``write`` as often as it reads the tokens, and behind each act on its page.
+    The server calls ``write`` as often as it reads the tokens, and after each act on its page.
     """
 
     def __init__(self, engine: Engine, clock: Clock = SYSTEM_CLOCK) -> None:

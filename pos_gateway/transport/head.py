@@ -57,7 +57,7 @@ class Head:
         self._lines = len(lines) + 1
 
     def filled(self, target: str, values: Sequence[str], length: int) -> bytes:
-        """The request line, the headers, and the empty line behind them.
+        """The request line, the headers, and the empty line after them.
 
         Args:
             target: of the request line.

@@ -285,7 +285,7 @@ class _Coming:
         return self._data[self._at - size : self._at]
 
     def trailer(self) -> None:
-        """Discard the lines behind the last chunk."""
+        """Discard the lines after the last chunk."""
         for _ in range(_TRAILERS):
             if self.line(_TRAILER, "a trailer that is no field")[0] == b"\r\n":
                 return

@@ -54,7 +54,7 @@ class Standings:
     def page(self, query: Mapping[str, str]) -> PageReply:
         """``?page=2&per_page=500&troubled=1``: merchants that have orders here or are in trouble.
 
-        Sorted by id; a merchant that comes or goes between two pages moves those behind it.
+        Sorted by id; a merchant that comes or goes between two pages moves those after it.
         """
         try:
             number = _whole(query, "page", 1)

@@ -23,7 +23,7 @@ FAULTS = [
     Fault(
         "a file's name may be a secret",
         "cli/merchants_set",
-        "{name}: the file behind @ cannot be read: {why}",
+        "{name}: the file after @ cannot be read: {why}",
         "{name}: {source} cannot be read: {why}",
         "merchants_by_hand::a_misplaced_secret",
     ),

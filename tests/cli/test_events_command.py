@@ -344,7 +344,7 @@ def test_what_is_not_published_is_neither_pruned_nor_replayed(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--from", "3", "--to", "2"], "--from 3 is behind --to 2"),
+        (["--from", "3", "--to", "2"], "--from 3 is after --to 2"),
         (["--from", "0", "--to", "2"], "0 is not in the range 1<=x<="),
         (["--from", "1"], "Missing option '--to'"),
     ],

@@ -288,7 +288,7 @@ def test_credentials_that_no_key_opens_can_only_be_given_anew(desk: Desk) -> Non
     desk.program.settings["POS_GATEWAY_SECRET_KEY"] = OTHER_KEY
     said = desk.fails("set", "m-1", "auth.webhook_signature_key=-", stdin="whsec_MfKQ9r8GKYqrTwjU")
     assert "auth.webhook_signature_key: its secrets cannot be opened" in said
-    assert "behind auth=" in said
+    assert "after auth=" in said
     said = desk.merchants(
         "set", "m-1", "auth=", "auth.type=bearer", "auth.token=-", stdin=NEW_SECRET
     )
@@ -318,7 +318,7 @@ def test_credentials_that_no_key_opens_can_only_be_given_anew(desk: Desk) -> Non
         (["auth.key=-"], "auth.bearer.key: is not a field of this record"),
         (
             ["auth.token=@no-such-file"],
-            "auth.token: the file behind @ cannot be read: No such file",
+            "auth.token: the file after @ cannot be read: No such file",
         ),
         (["auth.type=berer"], "auth.type: should be one of none, api_key, basic, bearer"),
         (["auth.token=-"], "auth.token: what was read is empty; auth.token= removes it"),

@@ -538,8 +538,8 @@ FAULTS = [
     Fault(
         "events are masked beside the event loop",
         "server/site",
-        "return await self._masking(lambda: cut(map(_masked, self._behind(after, most, size)), size))",
-        "return cut(map(_masked, self._behind(after, most, size)), size)",
+        "return await self._masking(lambda: cut(map(_masked, self._events(after, most, size)), size))",
+        "return cut(map(_masked, self._events(after, most, size)), size)",
         "site::events_are_masked_beside_the_event_loop",
     ),
     Fault(

@@ -59,7 +59,7 @@ def test_a_page_from_memory_is_cut_by_number_and_by_bytes() -> None:
             await follower.page(8, PAGE, PAGE_BYTES, 20.0)
             reads = table.reads
             for most, size, last in ((PAGE, 3500, 5), (2, PAGE_BYTES, 4), (PAGE, 1, 3)):
-                page = await follower.behind(2, most, size)
+                page = await follower.events_after(2, most, size)
                 assert list(page) == events(3, last, size=1000)
             assert table.reads == reads, "they are kept"
         follower.stop()
@@ -98,9 +98,9 @@ def test_what_is_kept_is_bounded_and_older_events_are_read(monkeypatch: pytest.M
                 await asyncio.sleep(0.01)
             assert len(follower._kept) == 5
             reads = table.reads
-            assert list(await follower.behind(27, 100, PAGE_BYTES)) == events(28, 30)
+            assert list(await follower.events_after(27, 100, PAGE_BYTES)) == events(28, 30)
             assert table.reads == reads, "it is kept"
-            assert list(await follower.behind(20, 100, PAGE_BYTES)) == events(21, 30)
+            assert list(await follower.events_after(20, 100, PAGE_BYTES)) == events(21, 30)
         follower.stop()
 
     asyncio.run(play())

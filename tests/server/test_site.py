@@ -118,12 +118,12 @@ def test_events_are_masked_beside_the_event_loop_and_once_for_all_viewers(
 def test_feeds_read_pages_that_are_cut_by_bytes(site: Site) -> None:
     async def play() -> None:
         plain = site.feeds.plain
-        whole = await plain.behind(0, PAGE, PAGE_BYTES)
+        whole = await plain.events_after(0, PAGE, PAGE_BYTES)
         assert len(whole) == COUNT
         assert WHO.encode() in whole[0].body
         for feed in site.feeds:
             for size in (1, 12_000):
-                page = await feed.behind(3, PAGE, size)
+                page = await feed.events_after(3, PAGE, size)
                 assert 1 <= len(page) <= 2
                 assert page[0].position == 4
 

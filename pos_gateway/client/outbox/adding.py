@@ -61,7 +61,7 @@ def cancel(
 ) -> None:
     """Request the order's cancellation if the transaction commits.
 
-    It is submitted behind what the outbox has of the same order.
+    It is submitted after what the outbox has of the same order.
 
     Args:
         connection: as ``add`` has it.
