@@ -15,7 +15,7 @@ from pos_gateway.domain.json_text import members
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.record import WHOLE
 from pos_gateway.domain.split import Split, in_canary
-from pos_gateway.domain.submit_result import SubmitResult, parsed_or_refused
+from pos_gateway.domain.submit_result import SUBMITTED, SubmitResult, parsed_or_refused
 from pos_gateway.routing.splits import SplitWatch
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.settings import setting
@@ -32,9 +32,6 @@ __all__ = [
 
 #: How long a cancel request is retried by default: a kitchen is done by then.
 CANCEL_FOR = timedelta(minutes=15)
-
-#: The state of an order that the broker has stored.
-SUBMITTED = "submitted"
 
 _LATE = (
     "is in the past; an order that may have been submitted before is submitted all the same with "

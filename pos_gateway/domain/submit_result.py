@@ -7,6 +7,9 @@ from typing import Any
 from pos_gateway.domain.errors import InvalidOrder, PosGatewayError
 from pos_gateway.domain.order import Order
 
+#: The state of an order that the broker has stored, until a worker has it.
+SUBMITTED = "submitted"
+
 
 @dataclass(frozen=True, slots=True)
 class SubmitResult:

@@ -11,7 +11,7 @@ from pos_gateway import __version__
 from pos_gateway.broker import topology, wire
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.split import Split
-from pos_gateway.server import examples, views
+from pos_gateway.server import examples, schemas
 from pos_gateway.tokens.token import Capability, Role
 
 _REF = "#/components/schemas/{model}"
@@ -27,8 +27,8 @@ _SPLIT = {
 
 def document() -> dict[str, Any]:
     """The document. Always the same for a version. It is JSON, and so YAML."""
-    models = (Order, CancelRequest, views.EventView, Split)
-    _, schemas = models_json_schema([(each, "validation") for each in models], ref_template=_REF)
+    models = (Order, CancelRequest, schemas.EventView, Split)
+    _, described = models_json_schema([(each, "validation") for each in models], ref_template=_REF)
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -57,7 +57,7 @@ def document() -> dict[str, Any]:
         "operations": _operations(),
         "components": {
             "messages": _messages(),
-            "schemas": schemas["$defs"],
+            "schemas": described["$defs"],
             "securitySchemes": {
                 "broker": {"type": "userPassword"},
                 "bearer": {
@@ -72,7 +72,7 @@ def document() -> dict[str, Any]:
 
 def _channels() -> dict[str, Any]:
     orders, events = topology.orders_exchange, topology.events_exchange
-    outcomes = [each.removeprefix("order.") for each in views.EVENT_TYPES]
+    outcomes = [each.removeprefix("order.") for each in schemas.EVENT_TYPES]
     return {
         "orders": {
             **_channel(topology.ORDERS_KEY, ("order", "cancelRequest")),
@@ -169,7 +169,7 @@ def _messages() -> dict[str, Any]:
     event = {
         "title": "A status event",
         "contentType": "application/json",
-        "payload": _ref(views.EventView),
+        "payload": _ref(schemas.EventView),
         "examples": [{"payload": examples.EVENT}],
     }
     traced = {name: {"type": "string"} for name in ("traceparent", "tracestate")}

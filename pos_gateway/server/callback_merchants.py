@@ -12,10 +12,10 @@ from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.credentials import UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.server.pos_accounts import Account, MerchantsByAccount
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.shared_reads import SharedReads
-from pos_gateway.server.shops import Account, Shops
 
 #: Most merchants whose provider is in memory, and seconds after which a POS calls again while
 #: a merchant's secrets cannot be read here.
@@ -27,7 +27,9 @@ class CallbackMerchants:
 
     def __init__(self, store: MerchantStore, reading: Reading) -> None:
         self._records: SharedReads[str, Merchant] = SharedReads(reading, store.get)
-        self._at: SharedReads[Account, tuple[str, ...]] = SharedReads(reading, Shops(store).find)
+        self._at: SharedReads[Account, tuple[str, ...]] = SharedReads(
+            reading, MerchantsByAccount(store).find
+        )
         self._providers: dict[str, str | None] = {}
 
     async def get(self, adapter: Adapter, merchant_id: str) -> Merchant | None:

@@ -11,8 +11,6 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from enum import StrEnum
 from queue import Empty, SimpleQueue
 
 import structlog
@@ -22,6 +20,7 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.domain.errors import BrokerUnavailable, LedgerUnavailable, PublishError
 from pos_gateway.ledger.submissions import Known, Submissions, Submitting
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.server.posted import Posted, PostResult, Request
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
@@ -39,49 +38,6 @@ _WRITES = 2
 #: Bytes of messages that a broker has not confirmed, beyond which it gets no more: the requests
 #: have their replies by then, and the memory is the only bound.
 UNCONFIRMED = 64 * 1024 * 1024
-
-
-class PostResult(StrEnum):
-    """A message's result."""
-
-    #: The broker has stored it in a queue.
-    STORED = "stored"
-    #: Its order has ended; nothing was published.
-    ENDED = "ended"
-    #: Its order is known with other content; nothing was published.
-    DIFFERENT = "different"
-    #: Its order's ``deliver_by`` has passed, and it was never submitted; nothing was published.
-    LATE = "late"
-    #: It may or may not be stored.
-    UNKNOWN = "unknown"
-
-
-@dataclass(slots=True, eq=False)
-class Posted:
-    """A message to publish, and its result."""
-
-    message: Message
-    #: The order to compare; None: a cancel request.
-    order: Submitting | None = None
-    is_compared: bool = False
-    #: It was not known before.
-    is_new: bool = False
-    result: PostResult = PostResult.UNKNOWN
-    #: The order's state, if it was known before.
-    state: str | None = None
-    #: The request that waits for it; None: none does any more.
-    request: "_Request | None" = None
-    writes: int = 0
-
-
-class _Request:
-    """The messages that one HTTP request waits for."""
-
-    __slots__ = ("done", "left")
-
-    def __init__(self, count: int, done: "asyncio.Future[None]") -> None:
-        self.left = count
-        self.done = done
 
 
 class Intake:
@@ -141,10 +97,10 @@ class Intake:
     async def post(self, posted: Sequence[Posted]) -> None:
         """Return once each has its result, ``TIMEOUT`` seconds later at the latest."""
         loop = asyncio.get_running_loop()
-        request = _Request(len(posted), loop.create_future())
+        request = Request(len(posted), loop.create_future())
         for each in posted:
             each.request = request
-        timer = loop.call_later(TIMEOUT, _give_up, request)
+        timer = loop.call_later(TIMEOUT, request.end)
         self._queue.put(posted)
         try:
             await request.done
@@ -170,7 +126,7 @@ class Intake:
         group: list[Posted] = []
         posted = self._next()
         while posted is not None:
-            group += [each for each in posted if not _is_given_up(each)]
+            group += [each for each in posted if not each.is_given_up]
             if len(group) >= GROUP or self._queue.empty():
                 return group, False
             posted = self._queue.get()
@@ -269,7 +225,7 @@ class Intake:
 
     def _forget(self, posted: Sequence[Posted]) -> None:
         """Free the ids, and only then reply: a retry at another server needs its row."""
-        orders = [each.order for each in posted if each.is_new and not _is_given_up(each)]
+        orders = [each.order for each in posted if each.is_new and not each.is_given_up]
         try:
             self._submissions.forget([order for order in orders if order is not None])
         except LedgerUnavailable as error:
@@ -331,8 +287,8 @@ class Intake:
                 continue
             each.result = result
             request.left -= 1
-            if request.left == 0 and not request.done.done():
-                request.done.set_result(None)
+            if request.left == 0:
+                request.end()
 
 
 def _result_before(posted: Posted, known: Known) -> PostResult | None:
@@ -344,12 +300,3 @@ def _result_before(posted: Posted, known: Known) -> PostResult | None:
     if posted.order is not None and posted.order.is_late and not known.is_known:
         return PostResult.LATE
     return None
-
-
-def _give_up(request: _Request) -> None:
-    if not request.done.done():
-        request.done.set_result(None)
-
-
-def _is_given_up(each: Posted) -> bool:
-    return each.request is not None and each.request.done.done()

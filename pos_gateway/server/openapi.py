@@ -11,7 +11,7 @@ from pydantic_core import to_json
 from pos_gateway import __version__
 from pos_gateway.domain.http_limits import BATCH, BATCH_BYTES, LONGEST_WAIT, PAGE
 from pos_gateway.domain.order import CancelRequest, Order
-from pos_gateway.server import examples, views
+from pos_gateway.server import examples, schemas
 from pos_gateway.server.following import HEARTBEAT
 from pos_gateway.server.problems import CONTENT_TYPE
 from pos_gateway.tokens.token import Capability, Role
@@ -185,10 +185,10 @@ OPERATIONS: Sequence[Operation] = (
         " a 429, a 500 or a 503, submit the same again.",
         "orders",
         {
-            200: Reply("It has ended; `state` says how.", views.SubmittedView, examples.ENDED),
+            200: Reply("It has ended; `state` says how.", schemas.SubmittedView, examples.ENDED),
             202: Reply(
                 "The broker has stored it: it ends in exactly one terminal event.",
-                views.SubmittedView,
+                schemas.SubmittedView,
                 examples.SUBMITTED,
             ),
         },
@@ -215,7 +215,9 @@ OPERATIONS: Sequence[Operation] = (
                 "A result for each order, in order.",
                 {
                     "type": "array",
-                    "items": {"anyOf": [_ref(views.BatchSubmittedView), _ref(views.ProblemView)]},
+                    "items": {
+                        "anyOf": [_ref(schemas.BatchSubmittedView), _ref(schemas.ProblemView)]
+                    },
                 },
                 examples.BATCH,
             )
@@ -250,7 +252,7 @@ OPERATIONS: Sequence[Operation] = (
         "The request may come before the order does. Its outcome is an event. The body may be left"
         " out: it is then tried for a quarter of an hour.",
         "orders",
-        {202: Reply("The broker has stored the request.", views.CancellingView, examples.IDS)},
+        {202: Reply("The broker has stored the request.", schemas.CancellingView, examples.IDS)},
         Capability.SUBMIT,
         ("api", "body", "in_flight"),
         _CANCEL,
@@ -272,7 +274,7 @@ OPERATIONS: Sequence[Operation] = (
         "See an order",
         "Its state, its last attempts, its cancel request and its events." + _MASKED,
         "orders",
-        {200: Reply("The order.", views.OrderView, examples.SHOWN)},
+        {200: Reply("The order.", schemas.OrderView, examples.SHOWN)},
         passes=("api", "reading", "orders", "unread"),
         parameters=_IDS,
     ),
@@ -283,7 +285,7 @@ OPERATIONS: Sequence[Operation] = (
         "Events after a position",
         "In order, at least once. With `wait` the reply comes as soon as there is one." + _MASKED,
         "events",
-        {200: Reply("The events, which may be none.", views.EventPage, examples.EVENTS)},
+        {200: Reply("The events, which may be none.", schemas.EventPage, examples.EVENTS)},
         passes=("api", "query", "reading", "unread"),
         parameters=(
             _AFTER,
@@ -331,7 +333,7 @@ OPERATIONS: Sequence[Operation] = (
         {
             200: Reply(
                 "What followed from each thing that the call says.",
-                views.CallbackView,
+                schemas.CallbackView,
                 examples.CALLED_BACK,
             )
         },
@@ -372,7 +374,7 @@ OPERATIONS: Sequence[Operation] = (
         "Whether the process runs",
         "",
         "health",
-        {200: Reply("It does.", views.HealthView, {"healthy": True})},
+        {200: Reply("It does.", schemas.HealthView, {"healthy": True})},
         None,
     ),
     Operation(
@@ -383,8 +385,8 @@ OPERATIONS: Sequence[Operation] = (
         "The page of the same name at the metrics port says why not.",
         "health",
         {
-            200: Reply("It does.", views.ReadyView, {"ready": True}),
-            503: Reply("It does not.", views.ReadyView, {"ready": False}),
+            200: Reply("It does.", schemas.ReadyView, {"ready": True}),
+            503: Reply("It does not.", schemas.ReadyView, {"ready": False}),
         },
         None,
     ),
@@ -394,7 +396,9 @@ OPERATIONS: Sequence[Operation] = (
 def document() -> dict[str, Any]:
     """The document. Always the same for a version."""
     models: list[type[BaseModel]] = [Order, CancelRequest, *_models()]
-    _, schemas = models_json_schema([(model, "validation") for model in models], ref_template=_REF)
+    _, described = models_json_schema(
+        [(model, "validation") for model in models], ref_template=_REF
+    )
     paths: dict[str, Any] = {}
     for each in OPERATIONS:
         paths.setdefault(each.path, {})[each.method] = _operation(each)
@@ -407,7 +411,7 @@ def document() -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": _without_ids(schemas["$defs"]),
+            "schemas": _without_ids(described["$defs"]),
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
@@ -457,7 +461,7 @@ def _add_problem(replies: dict[str, Any], status: int, names: Sequence[str]) -> 
     reply = replies.setdefault(str(status), {"description": "", "content": {}})
     reply["description"] = f"{reply['description']} Problem: {_named(names)}.".strip()
     code = {"properties": {"code": {"enum": list(names)}}}
-    reply["content"][_PROBLEM] = {"schema": {**_ref(views.ProblemView), **code}}
+    reply["content"][_PROBLEM] = {"schema": {**_ref(schemas.ProblemView), **code}}
     if header := _HEADERS.get(status):
         name, about, kind = header
         required = len(reply["content"]) == 1
@@ -466,18 +470,18 @@ def _add_problem(replies: dict[str, Any], status: int, names: Sequence[str]) -> 
 
 
 def _models() -> list[type[BaseModel]]:
-    found = vars(views).values()
+    found = vars(schemas).values()
     return [
         each
         for each in found
-        if isinstance(each, type) and issubclass(each, views.View) and each is not views.View
+        if isinstance(each, type) and issubclass(each, schemas.View) and each is not schemas.View
     ]
 
 
-def _without_ids(schemas: dict[str, Any]) -> dict[str, Any]:
+def _without_ids(described: dict[str, Any]) -> dict[str, Any]:
     """The ids of a cancel request are in its path."""
-    request = schemas["CancelRequest"]
+    request = described["CancelRequest"]
     for name in ("order_id", "merchant_id"):
         del request["properties"][name]
     del request["required"]
-    return schemas
+    return described

@@ -6,17 +6,16 @@ from pydantic_core import from_json
 from sqlalchemy import Engine
 
 from pos_gateway.broker.message import Message
-from pos_gateway.domain.errors import InvalidOrder
-from pos_gateway.domain.masking import MASK, masked
-from pos_gateway.domain.order import Order
+from pos_gateway.domain.masking import MASK
+from pos_gateway.domain.submit_result import SUBMITTED
 from pos_gateway.events.archive import Archive
 from pos_gateway.ledger.attempts import RecordedAttempt
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.ledger.submissions import submitted_at
 from pos_gateway.runtime.clock import shown
+from pos_gateway.server.masked_events import masked_event
 from pos_gateway.server.problems import Problem
-from pos_gateway.server.submitting import SUBMITTED
 
 
 class Orders:
@@ -77,23 +76,6 @@ class Orders:
         }
 
 
-def masked_event(body: bytes) -> dict[str, Any]:
-    """An event with all masked that may be personal.
-
-    Its order, the last field, is parsed by itself: within an event it may be nested too deeply.
-    """
-    head, _, order = body.partition(_ORDER)
-    event: dict[str, Any] = from_json(head + b"}")
-    if event.get("reason"):
-        event["reason"]["message"] = MASK
-    order = order.removesuffix(b"}")
-    try:
-        event["order"] = None if order == b"null" else masked(Order.parse_json(order))
-    except InvalidOrder:
-        event["order"] = MASK
-    return event
-
-
 def _standing(order: OrderStanding | None, *, reveal: bool) -> dict[str, Any]:
     if order is None:
         return {"external_id": None, "reason": None, "attempt_count": 0}
@@ -108,27 +90,20 @@ def _standing(order: OrderStanding | None, *, reveal: bool) -> dict[str, Any]:
     }
 
 
-def _reason(order: OrderStanding, *, reveal: bool) -> dict[str, str] | None:
-    if not order.reason_code:
+def _reason(of: OrderStanding | RecordedAttempt, *, reveal: bool) -> dict[str, str] | None:
+    if not of.reason_code:
         return None
-    return {
-        "code": order.reason_code,
-        "message": (order.reason_message or "") if reveal else MASK,
-    }
+    return {"code": of.reason_code, "message": (of.reason_message or "") if reveal else MASK}
 
 
 def _attempt(attempt: RecordedAttempt, *, reveal: bool) -> dict[str, Any]:
     """An attempt, with its stages in seconds."""
-    reason = None
-    if attempt.reason_code:
-        message = (attempt.reason_message or "") if reveal else MASK
-        reason = {"code": attempt.reason_code, "message": message}
     return {
         "at": shown(attempt.at),
         "did": attempt.did,
         "came": attempt.came,
         "outcome": attempt.outcome,
-        "reason": reason,
+        "reason": _reason(attempt, reveal=reveal),
         "waited_seconds": attempt.waited,
         "claim_seconds": attempt.claim,
         "connect_seconds": attempt.connect,
@@ -144,6 +119,4 @@ def _event(message: Message, *, reveal: bool) -> dict[str, Any]:
     return {name: value for name, value in event.items() if name not in _OF_ORDER}
 
 
-#: What begins an event's order. No text of a field before it has this: its quotes are escaped.
-_ORDER = b',"order":'
 _OF_ORDER = ("order", "order_id", "merchant_id", "merchant")

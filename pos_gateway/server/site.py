@@ -38,7 +38,8 @@ from pos_gateway.server.following import Event, Feeds, Following, cut
 from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.intake import Intake
 from pos_gateway.server.loop_turn import LoopTurn
-from pos_gateway.server.orders import Orders, masked_event
+from pos_gateway.server.masked_events import masked_event
+from pos_gateway.server.orders import Orders
 from pos_gateway.server.page.acting import Acting
 from pos_gateway.server.page.app import PageApp
 from pos_gateway.server.page.entrance import Entrance

@@ -16,13 +16,15 @@ from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.http_limits import BATCH, BATCH_BYTES
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.split import Split
+from pos_gateway.domain.submit_result import SUBMITTED
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.submissions import Submitting, digest
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.access import Access
 from pos_gateway.server.body import Receive, Scope, has_body, header, read_body
 from pos_gateway.server.in_flight import InFlight
-from pos_gateway.server.intake import Intake, Posted, PostResult
+from pos_gateway.server.intake import Intake
+from pos_gateway.server.posted import Posted, PostResult
 from pos_gateway.server.problems import Problem, invalid
 from pos_gateway.tokens.token import Capability, Token
 
@@ -40,9 +42,6 @@ _AROUND = len(wire.body_of(b""))
 
 _JSON = (b"application/json",)
 _BATCH_TYPES = (b"application/json", b"application/x-ndjson")
-
-#: The state of an order that no worker has seen yet.
-SUBMITTED = "submitted"
 
 
 class JsonReply(NamedTuple):

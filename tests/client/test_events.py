@@ -16,7 +16,7 @@ from pos_gateway.client.events import (
 )
 from pos_gateway.domain.errors import InvalidEvent
 from pos_gateway.server.examples import EVENT, STREAM
-from pos_gateway.server.views import EventView
+from pos_gateway.server.schemas import EventView
 from tests.docs.test_consuming_events import message
 
 ROOT = Path(__file__).parents[2]

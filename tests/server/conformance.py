@@ -9,7 +9,7 @@ import requests
 from pydantic import TypeAdapter
 
 from pos_gateway.server.openapi import OPERATIONS, OUTSIDE, Operation
-from pos_gateway.server.views import BatchSubmittedView, ProblemView
+from pos_gateway.server.schemas import BatchSubmittedView, ProblemView
 
 _BATCH: TypeAdapter[Any] = TypeAdapter(list[BatchSubmittedView | ProblemView])
 

@@ -11,6 +11,7 @@ CLIENT = "http_client"
 API = "server/api"
 FOLLOWING = "server/following"
 ORDERS = "server/orders"
+MASKED = "server/masked_events"
 READING = "server/reading"
 STREAMING = "server/streaming"
 UNREAD = "server/unread"
@@ -565,21 +566,21 @@ FAULTS = [
     ),
     Fault(
         "a viewer does not see a POS's words in events",
-        ORDERS,
+        MASKED,
         'event["reason"]["message"] = MASK',
         "pass",
         "orders::a_viewers_event_has_neither",
     ),
     Fault(
         "a viewer does not see the customer in events",
-        ORDERS,
+        MASKED,
         "masked(Order.parse_json(order))",
         "from_json(order)",
         "orders::a_viewers_event_has_neither",
     ),
     Fault(
         "an event that is nested deeply can be masked",
-        ORDERS,
+        MASKED,
         "head, _, order = body.partition(_ORDER)",
         "from_json(body); head, _, order = body.partition(_ORDER)",
         "orders::every_event_can_be_masked",
@@ -707,14 +708,14 @@ FAULTS = [
     ),
     Fault(
         "a shop's owners are as the database has them",
-        "server/shops",
+        "server/pos_accounts",
         "        if last == self._stamp:\n",
         "        if self._stamp is not None:\n",
         "callback_merchants::a_shops_owners",
     ),
     Fault(
         "a merchant that has left a shop is not its owner",
-        "server/shops",
+        "server/pos_accounts",
         "                self._forget(each)\n",
         "                pass\n",
         "callback_merchants::a_shops_owners",

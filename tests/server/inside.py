@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import select
 
 from pos_gateway.database.schema import audit
-from pos_gateway.server.intake import Posted, PostResult
+from pos_gateway.server.posted import Posted, PostResult
 from pos_gateway.server.site import Site
 from pos_gateway.settings import Settings
 from pos_gateway.tokens.store import TokenStore

@@ -9,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
 from pos_gateway.server import access
-from pos_gateway.server.intake import PostResult
+from pos_gateway.server.posted import PostResult
 from pos_gateway.server.problems import Problem
 from pos_gateway.tokens import audit
 from pos_gateway.tokens.audit import TokenAudit

@@ -16,7 +16,7 @@ from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.vault import Vault
-from pos_gateway.server import asyncapi, views
+from pos_gateway.server import asyncapi, schemas
 from tests.server.conformance import require_references
 from tests.server.lab import order
 
@@ -112,7 +112,7 @@ def test_messages_are_as_described() -> None:
     require_valid(MESSAGES["canarySplit"]["payload"], json.loads(split.to_json()))
 
 
-@pytest.mark.parametrize("kind", [each.removeprefix("order.") for each in views.EVENT_TYPES])
+@pytest.mark.parametrize("kind", [each.removeprefix("order.") for each in schemas.EVENT_TYPES])
 @pytest.mark.parametrize("is_kept", [True, False])
 def test_events_are_as_described(kind: str, is_kept: bool) -> None:
     """Both as the model has them, strictly, and as the document does."""
@@ -137,6 +137,6 @@ def test_events_are_as_described(kind: str, is_kept: bool) -> None:
         )
     )
     require_as("event", event)
-    views.EventView.model_validate_json(event.body, strict=True)
+    schemas.EventView.model_validate_json(event.body, strict=True)
     assert event.exchange == DOCUMENT["channels"]["events"]["bindings"]["amqp"]["exchange"]["name"]
     assert event.routing_key == f"order.{kind}"

@@ -27,7 +27,7 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Entry, Key, State
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault, new_key
-from pos_gateway.server import views
+from pos_gateway.server import schemas
 from tests.adapters.callers import compact, rest_signed, square_event, square_signed
 from tests.server.conformance import require_described
 from tests.server.lab import Server, migrated, serving
@@ -159,7 +159,7 @@ def test_what_a_pos_says_is_stored_before_it_is_answered(
     ):
         reply = call(server, body_of(kind, order_id))
         assert (reply.status_code, reply.json()) == (200, {"results": [result]})
-        views.CallbackView.model_validate(reply.json())
+        schemas.CallbackView.model_validate(reply.json())
     assert told(engine, key) == ["pending", "accepted", "ready", "cancelled_by_pos"]
     assert (state_of(engine, key).state, state_of(engine, key).lifecycle) == (
         "accepted",

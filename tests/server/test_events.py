@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from pos_gateway.http_client import HttpOrderClient
-from pos_gateway.server.views import EventView
+from pos_gateway.server.schemas import EventView
 from pos_gateway.tokens.token import Role
 from testkit.merchants.client import SimulatedMerchants
 from tests.server.conformance import require_described

@@ -13,7 +13,8 @@ from pos_gateway.domain.errors import BrokerUnavailable, PublishError, Unroutabl
 from pos_gateway.ledger.states import State
 from pos_gateway.ledger.submissions import Known, Submitting
 from pos_gateway.server import intake
-from pos_gateway.server.intake import Intake, Posted, PostResult
+from pos_gateway.server.intake import Intake
+from pos_gateway.server.posted import Posted, PostResult
 from pos_gateway.telemetry import metrics
 from tests.server.lab import SOON
 

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
 from pos_gateway.domain.http_limits import LONGEST_WAIT
-from pos_gateway.server import examples, views
+from pos_gateway.server import examples, schemas
 from pos_gateway.server.api import application
 from pos_gateway.server.openapi import OPERATIONS, OUTSIDE, PROBLEMS, Operation, document
 from pos_gateway.tokens.token import Role
@@ -214,11 +214,11 @@ def test_examples_are_valid(operation: Operation) -> None:
 
 
 def test_events_have_the_types_of_outcomes() -> None:
-    events = [{**examples.EVENT, "type": each} for each in views.EVENT_TYPES]
+    events = [{**examples.EVENT, "type": each} for each in schemas.EVENT_TYPES]
     page = {**examples.EVENTS, "events": events}
-    views.EventPage.model_validate_json(json.dumps(page), strict=True)
+    schemas.EventPage.model_validate_json(json.dumps(page), strict=True)
     with pytest.raises(ValidationError):
-        views.EventView.model_validate({**examples.EVENT, "type": "order.retry"})
+        schemas.EventView.model_validate({**examples.EVENT, "type": "order.retry"})
 
 
 #: As schemathesis has it, and 413: a body that is too long is refused before it is read; 207: each

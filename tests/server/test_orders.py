@@ -16,7 +16,8 @@ from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key, State
 from pos_gateway.runtime.vault import Vault
-from pos_gateway.server.orders import Orders, masked_event
+from pos_gateway.server.masked_events import masked_event
+from pos_gateway.server.orders import Orders
 from tests.orders import an_order
 from tests.server.lab import migrated
 

@@ -14,7 +14,7 @@ from pos_gateway.database.schema import events, pipeline
 from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server import site as subject
 from pos_gateway.server.following import PAGE_BYTES
-from pos_gateway.server.orders import masked_event
+from pos_gateway.server.masked_events import masked_event
 from pos_gateway.server.site import Site
 from pos_gateway.settings import Settings
 from pos_gateway.tokens.token import Role

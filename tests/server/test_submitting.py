@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.server import submitting
-from pos_gateway.server.intake import Posted, PostResult
+from pos_gateway.server.posted import Posted, PostResult
 from tests.server.inside import JSON, LINES, Inside, inside
 from tests.server.lab import order
 

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
 from pos_gateway.domain.outcome import Kind, Lifecycle
+from pos_gateway.domain.submit_result import SUBMITTED
 from pos_gateway.ledger.states import State
 from pos_gateway.server import examples
 from pos_gateway.server.problems import TYPE
-from pos_gateway.server.submitting import SUBMITTED
 
 #: The types of events.
 EVENT_TYPES = tuple(f"order.{kind}" for kind in (*Kind, *Lifecycle) if kind is not Kind.RETRY)

@@ -9,7 +9,7 @@ from pos_gateway.merchants.store import MerchantStore
 Account = tuple[str, str, str]
 
 
-class Shops:
+class MerchantsByAccount:
     """Finds merchants by their accounts. Safe from threads."""
 
     def __init__(self, store: MerchantStore) -> None:
