@@ -216,7 +216,7 @@ The gateway's own words beside those:
 | `token` | no access token: the endpoint fails, or has refused the client for less than a minute, or is not asked again yet | `retry` |
 | `token` | the endpoint has just refused the client, a minute or more after the first refusal in a row | `failed` |
 | `timeout` | the deadline over the whole exchange passed | `retry` before the first byte left, `in_doubt` after |
-| `cut_short` | ended early, since others needed its slot | the same |
+| `cut_short` | ended early, since another order needed its slot | the same |
 | `invalid_reply` | no HTTP, or a reply that two readers may read differently | `in_doubt` |
 | `cut` | the reply ends too early | `in_doubt` |
 | `reply_too_long` | a body of more than the request expects: 32 KiB for an acknowledgement and for whatever has a status of 400 or more, 256 KiB at most | `in_doubt` |

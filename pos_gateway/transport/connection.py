@@ -62,8 +62,8 @@ class Connection:
                 received: bytes = self._sock.recv(_AT_ONCE)
                 return received
 
-    def rest(self, seconds: float | None) -> None:
-        """Mark it idle. ``seconds``: how long its peer keeps it; None: not stated."""
+    def mark_idle(self, seconds: float | None) -> None:
+        """Keep it for another exchange. ``seconds``: how long its peer keeps it; None: not stated."""
         kept = IDLE if seconds is None else min(seconds, LONGEST_IDLE) - 1
         self.idle_until = time.monotonic() + kept
 
@@ -76,20 +76,20 @@ class Connection:
             return False
         return not is_ready(self._sock.fileno(), READ)
 
-    def discard_unsent(self, *, discard: bool = True) -> None:
-        """Have a close reset the connection, also when this process is killed; or undo that.
+    def reset_on_close(self, *, enabled: bool = True) -> None:
+        """Have a close reset the connection, and drop unsent bytes; also when the process is killed.
 
         Without it the kernel delivers the request for as long as the peer is there: a POS that
         reads nothing for minutes would create the order after a look-up had not found it.
         """
         with suppress(OSError):
-            linger = struct.pack("ii", discard, 0)
+            linger = struct.pack("ii", enabled, 0)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
     def close(self, *, is_complete: bool = False) -> None:
         """Close it: by a reset, unless its last exchange is complete. Idempotent."""
         if is_complete or self.idle_until:
-            self.discard_unsent(discard=False)
+            self.reset_on_close(enabled=False)
         self._wait.close()
         self._sock.close()
 
@@ -125,7 +125,7 @@ class TLSConnection(Connection):
         """Whether the session was an earlier one, whose peer was verified then."""
         return bool(self._tls.session_reused)
 
-    def shake_hands(self) -> None:
+    def handshake(self) -> None:
         """Agree with the peer, and verify it. Raises OSError."""
         while True:
             try:

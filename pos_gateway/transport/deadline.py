@@ -37,15 +37,15 @@ class CancelToken:
     def __init__(self, part: float = 1.0, on_begin: Callable[[], None] | None = None) -> None:
         self.part = part
         self.on_begin = on_begin
-        self.is_over = False
+        self.is_cancelled = False
         self._thread: Any = None
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         """Cancel the exchange in flight, and any later one, with DeadlineExceeded.
 
         Called from another green thread of the same process. Outside an exchange nothing is raised.
         """
-        self.is_over = True
+        self.is_cancelled = True
         thread = self._thread
         if thread is None:
             return
@@ -58,25 +58,25 @@ class CancelToken:
         gevent.get_hub().loop.run_callback(throw)
 
     def exchange_begins(self) -> None:
-        """Tell ``on_begin``, the first time."""
+        """Call ``on_begin``, the first time."""
         if self.on_begin is not None:
             self.on_begin()
             self.on_begin = None
 
     def begin(self) -> None:
-        """Let ``end`` cancel this green thread. Raises DeadlineExceeded after ``end``."""
-        if self.is_over:
+        """Let ``cancel`` interrupt this green thread. Raises DeadlineExceeded once it is cancelled."""
+        if self.is_cancelled:
             raise DeadlineExceeded
-        self._thread = _current_thread()()
+        self._thread = _get_current()()
 
     def finish(self) -> None:
-        """The exchange is over: ``end`` interrupts nothing."""
+        """The exchange has ended: ``cancel`` interrupts nothing."""
         self._thread = None
 
 
 @cache
-def _current_thread() -> Callable[[], Any]:
-    """gevent's function for the green thread that runs."""
+def _get_current() -> Callable[[], Any]:
+    """gevent's function that returns the green thread that runs."""
     from gevent import getcurrent  # noqa: PLC0415  (only where gevent is in use)
 
     current: Callable[[], Any] = getcurrent

@@ -94,7 +94,7 @@ class Endpoint:
         is_new = connection is None
         if connection is None:
             connection = self._connected(progress)
-            connection.discard_unsent()
+            connection.reset_on_close()
         try:
             connection.until = progress.until
             if progress.fence is not None:
@@ -118,7 +118,7 @@ class Endpoint:
         if is_new and isinstance(connection, TLSConnection):
             self._keep_session(connection)
         if received.is_kept and len(self._idle) < self._connections and not self._is_closed:
-            connection.rest(received.seconds)
+            connection.mark_idle(received.seconds)
             self._idle.append(connection)
         else:
             connection.close(is_complete=True)
@@ -199,7 +199,7 @@ class Endpoint:
             raise Misconfigured("url", error) from None
         try:
             connection.until = min(progress.until, now + dial.CONNECT_BUDGET)
-            connection.shake_hands()
+            connection.handshake()
         except BaseException as error:
             connection.close()
             self._session = None

@@ -13,7 +13,7 @@ from pos_gateway.transport import dial
 from pos_gateway.transport.deadline import CancelToken, DeadlineExceeded, deadline
 from pos_gateway.transport.endpoint import Endpoint
 from pos_gateway.transport.errors import Misconfigured, TransportError
-from pos_gateway.transport.failures import bare, by_progress, failure
+from pos_gateway.transport.failures import by_progress, failure, without_tracebacks
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.parser import ACKNOWLEDGEMENT, BODY_LIMIT
 from pos_gateway.transport.progress import Progress
@@ -226,13 +226,13 @@ class Transport:
             raise
         except DeadlineExceeded:
             sent, begun = progress.sent, progress.begun
-            if cancel_token.is_over:
-                problem = "others needed its place"
+            if cancel_token.is_cancelled:
+                problem = "another order needed its slot"
                 raise by_progress("cut_short", problem, sent=sent, begun=begun) from None
             problem = f"no reply within {seconds:.3g} s"
             raise by_progress("timeout", problem, sent=sent, begun=begun) from None
         except (OSError, ValueError) as error:
-            raise failure(error, sent=progress.sent) from bare(error)
+            raise failure(error, sent=progress.sent) from without_tracebacks(error)
         finally:
             self._exchanges.discard(progress)
 

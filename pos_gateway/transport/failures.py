@@ -95,8 +95,8 @@ def failure(error: BaseException, *, sent: bool) -> TransportError:
     return by_progress(row.code, error, sent=sent)
 
 
-def bare(error: BaseException) -> BaseException:
-    """The exception without tracebacks, its causes and contexts included.
+def without_tracebacks(error: BaseException) -> BaseException:
+    """The exception, with the tracebacks of all its causes and contexts removed.
 
     A frame that keeps the exception that it raises, which keeps the frame, is freed by the garbage
     collector alone, and that stops every order meanwhile.

@@ -298,7 +298,7 @@ class Dispatcher:
         self._begin_slotless()
         for call in self.admission.to_cut_short():
             metrics.cut_short.inc()
-            call.ticket.cancel_token.end()
+            call.ticket.cancel_token.cancel()
 
     @property
     def _may_start(self) -> bool:

@@ -13,15 +13,15 @@ FAULTS = [
     Fault(
         "what is not sent at its deadline is never sent",
         CONNECTION,
-        'linger = struct.pack("ii", discard, 0)',
+        'linger = struct.pack("ii", enabled, 0)',
         'linger = struct.pack("ii", False, 0)',
         "exchange::no_byte_of_a_request_is_sent_after",
     ),
     Fault(
         "an idle connection to which anything came is not reused",
         CONNECTION,
-        "return not is_ready(self._sock.fileno(), READ)\n\n    def discard",
-        "return True\n\n    def discard",
+        "return not is_ready(self._sock.fileno(), READ)\n\n    def reset_on",
+        "return True\n\n    def reset_on",
         "connection::anything_came",
     ),
     Fault(

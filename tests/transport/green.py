@@ -37,7 +37,7 @@ def play(job: dict[str, Any]) -> dict[str, Any]:
                 return "reached"
             cancel_token = CancelToken()
             if job.get("cut_short"):
-                cancel_token.end()
+                cancel_token.cancel()
             reply = transport.send(
                 request,
                 key="m",

@@ -76,7 +76,7 @@ def test_an_idle_connection_is_given_up_before_its_peer_closes_it(
     monkeypatch.setattr(subject.time, "monotonic", lambda: now)
     connection, _ = pair
     assert not connection.is_reusable()  # it was never idle
-    connection.rest(kept)
+    connection.mark_idle(kept)
     now += seconds
     assert connection.is_reusable()
     now += 0.1
@@ -86,7 +86,7 @@ def test_an_idle_connection_is_given_up_before_its_peer_closes_it(
 @pytest.mark.parametrize("what", ["bytes", "end", "reset"])
 def test_an_idle_connection_to_which_anything_came_is_not_reused(pair: Pair, what: str) -> None:
     connection, theirs = pair
-    connection.rest(None)
+    connection.mark_idle(None)
     assert connection.is_reusable()
     if what == "bytes":
         theirs.send(b"H")
@@ -121,7 +121,7 @@ class TLSPeer:
     def connected(self, name: str = "pos.example") -> TLSConnection:
         connection = TLSConnection(self.sock, self.context, name, None)
         connection.until = time.monotonic() + 30
-        connection.shake_hands()
+        connection.handshake()
         return connection
 
     @property
@@ -171,7 +171,7 @@ def test_an_idle_tls_connection_is_reused_also_after_its_session_tickets(
     peer = TLSPeer(version)
     connection = peer.connected()
     assert peer.theirs.version() == version.name.replace("_", ".")
-    connection.rest(None)
+    connection.mark_idle(None)
     assert connection.is_reusable()
     assert connection.is_reusable()
     peer.theirs.sendall(b"H")
@@ -184,7 +184,7 @@ def test_an_idle_tls_connection_that_its_peer_closed_is_not_reused(version: ssl.
     for with_notice in (True, False):
         peer = TLSPeer(version)
         connection = peer.connected()
-        connection.rest(None)
+        connection.mark_idle(None)
         peer.theirs.settimeout(0.2)
         with suppress(OSError):
             if with_notice:

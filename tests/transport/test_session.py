@@ -201,7 +201,7 @@ class Late(NotSent):
         (Misconfigured("certificate", "expired"), requests.exceptions.SSLError),
         (Misconfigured("security", "10.0.0.1"), requests.ConnectionError),
         (NoValidReply("timeout", "no reply"), requests.ReadTimeout),
-        (NoValidReply("cut_short", "others needed its place"), requests.Timeout),
+        (NoValidReply("cut_short", "another order needed its slot"), requests.Timeout),
         (NoValidReply("cut", "too short"), requests.ConnectionError),
     ],
 )
