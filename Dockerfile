@@ -44,11 +44,11 @@ ENV PYTHONUNBUFFERED=1 \
 WORKDIR /src
 COPY deploy/image/merchants.txt ./
 RUN pip install --require-hashes --only-binary=:all: -r merchants.txt
-COPY testkit/__init__.py ./testkit/
-COPY testkit/merchants ./testkit/merchants
+COPY pos_gateway/__init__.py ./pos_gateway/
+COPY pos_gateway/simulated_merchants ./pos_gateway/simulated_merchants
 USER 10001:10001
 EXPOSE 8080
-CMD ["python", "-m", "testkit.merchants", "--host", "0.0.0.0", "--port", "8080"]
+CMD ["python", "-m", "pos_gateway.simulated_merchants", "--host", "0.0.0.0", "--port", "8080"]
 
 FROM python:${PYTHON}${PYTHON_DIGEST:+@$PYTHON_DIGEST}
 ARG VERSION

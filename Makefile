@@ -1,4 +1,4 @@
-# Everything runs from .venv, which is made when it is needed and again when its pins change.
+# Everything but the demo runs from .venv, which is made when it is needed and again when its pins change.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,6 +8,9 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3; do \
 INSTALLED := $(VENV)/installed
 REQUIREMENTS := $(VENV)/requirements-installed
 RIVALS := $(VENV)/rivals-installed
+# The demo's own: a sixth of what tests need.
+DEMO_VENV := .venv-demo
+DEMO := $(DEMO_VENV)/installed
 
 .DEFAULT_GOAL := help
 .PHONY: help demo canary-demo test test-fast durations faults explore check docs-check simulate load bench profile soak soak-http cluster fuzz signals requirements screenshots manifests image servers clean
@@ -15,8 +18,8 @@ RIVALS := $(VENV)/rivals-installed
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
-demo: $(INSTALLED) ## See the gateway at work; needs Python and nothing else
-	$(BIN)/pos-gateway demo $(ARGS)
+demo: $(DEMO) ## See the gateway at work; needs Python and nothing else
+	@$(DEMO_VENV)/bin/python -m pos_gateway demo $(ARGS)
 
 canary-demo: $(INSTALLED) servers ## Rehearse the move to green workers under load, and back; ARGS=--short in a minute
 	$(BIN)/python -m loadtests.canary $(ARGS)
@@ -91,6 +94,7 @@ LOCK = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generat
 
 requirements: $(INSTALLED) ## Pin what pyproject.toml asks for; ARGS=--upgrade for the newest
 	$(LOCK) --extra worker --extra postgres --extra redis --extra tracing pyproject.toml --output-file requirements.txt
+	$(LOCK) --extra worker --constraints requirements.txt pyproject.toml --output-file requirements-demo.txt
 	$(LOCK) --all-extras --constraints requirements.txt pyproject.toml --output-file requirements-dev.txt
 	$(LOCK) --group bench --constraints requirements-dev.txt --output-file requirements-bench.txt
 	printf 'setuptools\nuv\n' | $(LOCK) --constraints requirements-dev.txt - --output-file deploy/image/build.txt
@@ -114,16 +118,28 @@ servers:
 	@tests/install-servers
 
 clean: ## Remove the environment and everything made by a run
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(DEMO_VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+define check_python
+@test -n "$(PYTHON)" || { echo "POS Gateway needs Python 3.11 or newer: install it, or name it with 'make PYTHON=/path/to/python'." >&2; exit 1; }
+@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv module: install Debian's package python3-venv." >&2; exit 1; }
+endef
+
+# Without bytecode, which is most of the time and a third of the size; what runs has it afterwards.
+$(DEMO): requirements-demo.txt
+	$(check_python)
+	@echo "making $(DEMO_VENV): some 120 MB, half a minute, once"
+	@$(PYTHON) -m venv --clear $(DEMO_VENV)
+	@$(DEMO_VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile --require-hashes --requirement requirements-demo.txt
+	@touch $@
 
 # uv installs in a sixth of pip's time; pip, which every venv has, installs uv by its hash.
 INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python
 
 # The pins and the package have a stamp each, so that an edit of pyproject.toml alone costs seconds.
 $(REQUIREMENTS): requirements-dev.txt
-	@test -n "$(PYTHON)" || { echo "POS Gateway needs Python 3.11 or newer: install it, or name it with 'make PYTHON=/path/to/python'." >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) has no venv module: install Debian's package python3-venv." >&2; exit 1; }
+	$(check_python)
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement deploy/image/build.txt
 	$(INSTALL) --require-hashes --requirement requirements-dev.txt

@@ -32,15 +32,15 @@ from locust.exception import StopUser
 from locust.runners import MasterRunner
 
 from loadtests.bench.orders import place
-from loadtests.load.outcomes import Outcomes, class_of
-from loadtests.load.record import EVENTS, FEED
 from loadtests.load.scenario import LoadScenario
 from pos_gateway.broker import topology
 from pos_gateway.client import OrderClient
+from pos_gateway.demo.outcomes import Outcomes, class_of
+from pos_gateway.demo.record import EVENTS, FEED
 from pos_gateway.domain.errors import PosGatewayError
 from pos_gateway.settings import setting
-from testkit.merchants.client import MerchantsClient
-from testkit.merchants.errors import ScenarioError
+from pos_gateway.simulated_merchants.client import MerchantsClient
+from pos_gateway.simulated_merchants.errors import ScenarioError
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 from testkit.servers.redis import Redis

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -14,7 +14,7 @@ from loadtests.bench.worker import Worker
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 
 #: POS vendors that the merchants are spread over, so that one silent vendor does not silence all.
 _PROVIDERS = 20

@@ -14,9 +14,9 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.faults.adapters import QueryableAdapter
 from testkit.faults.site import Site
-from testkit.merchants.client import SimulatedMerchants
 
 #: Merchants that answer as most do, and some that are too slow to count as healthy. Those have no
 #: key, and one reply in three is lost: sent again before it is asked for, the order is made twice.

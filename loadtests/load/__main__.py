@@ -21,8 +21,8 @@ from loadtests.load.run import ProducerEndedError, play
 from loadtests.load.scenario import FOLDER, LoadScenario, names
 from loadtests.load.story import story, summary
 from loadtests.load.verdict import Word, judge
+from pos_gateway.simulated_merchants.errors import ScenarioError
 from testkit.faults.adapters import install
-from testkit.merchants.errors import ScenarioError
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.process import ServerFailedError, ServerMissingError
 from testkit.servers.rabbitmq import RabbitMQ

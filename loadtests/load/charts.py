@@ -6,9 +6,9 @@ from functools import partial
 from loadtests.bench.gauge import BROKER, DATABASE, PRODUCER, SIMULATOR, WORKER
 from loadtests.load.chart import Chart, Line
 from loadtests.load.figures import SLOTS, highest
-from loadtests.load.record import EVENT, POS, Times
 from loadtests.load.run import Run
 from loadtests.load.slices import Slices
+from pos_gateway.demo.record import EVENT, POS, Times
 
 #: Values of a line at most; of percentiles fewer, for each is of many orders.
 _MOST, _FEWER = 150, 50

@@ -14,9 +14,9 @@ from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import wait_for_consumer
 from loadtests.bench.worker import ROOT, Worker, child
 from loadtests.bench.world import World, world
-from loadtests.load.record import Record
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.scraper import Sample, Scraper
+from pos_gateway.demo.record import Record
 from testkit.faults.adapters import install
 from testkit.servers.process import free_port
 

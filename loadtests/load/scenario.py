@@ -12,9 +12,9 @@ from pydantic import model_validator as validator
 
 from loadtests.load.shapes import AnyShape, Seconds
 from pos_gateway.domain.record import field_errors
+from pos_gateway.simulated_merchants.errors import ScenarioError
+from pos_gateway.simulated_merchants.profiles import parse_profile
 from testkit.faults.adapters import QueryableAdapter
-from testkit.merchants.errors import ScenarioError
-from testkit.merchants.profiles import parse_profile
 
 FOLDER = Path(__file__).resolve().parents[1] / "scenarios"
 
@@ -62,7 +62,7 @@ class Outage(_Part):
 class MerchantClass(_Part):
     """Merchants that are alike.
 
-    A behaviour is what ``testkit/merchants/behaviour.py`` has: the name of a kind, a kind with its
+    A behaviour is what ``pos_gateway/simulated_merchants/behaviour.py`` has: the name of a kind, a kind with its
     figures, a list of them with weights, two that alternate, or ``create`` and ``lookups``.
     """
 

@@ -7,9 +7,9 @@ from math import ceil
 
 from loadtests.bench.gauge import used_between
 from loadtests.load.histogram import percentile
-from loadtests.load.record import Times
 from loadtests.load.run import Run
 from loadtests.load.scraper import loop_lag
+from pos_gateway.demo.record import Times
 
 #: A figure for each stretch; None where there is none.
 Series = Sequence[float | None]

@@ -12,12 +12,12 @@ from loadtests.load import figures
 from loadtests.load.chart import Chart
 from loadtests.load.charts import charts
 from loadtests.load.histogram import histogram, percentile
-from loadtests.load.record import ENQUEUE, EVENT, POS, Judged
 from loadtests.load.run import Run
 from loadtests.load.scenario import FOLDER
 from loadtests.load.scraper import loop_lag
 from loadtests.load.slices import Series, Slices
 from loadtests.load.verdict import TITLES, Verdict, shown
+from pos_gateway.demo.record import ENQUEUE, EVENT, POS, Judged
 
 #: Lines of the table over time.
 _LINES = 12

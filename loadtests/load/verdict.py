@@ -17,9 +17,9 @@ from loadtests.load.figures import (
     share_accepted,
 )
 from loadtests.load.histogram import percentile
-from loadtests.load.record import EVENTS, Judged
 from loadtests.load.run import Run
 from loadtests.load.scraper import Sample
+from pos_gateway.demo.record import EVENTS, Judged
 
 #: What limited a run of which too little was seen.
 UNKNOWN = "unknown"

@@ -1,9 +1,8 @@
-"""``pos-gateway demo``: executes the demo, which is in ``loadtests``."""
+"""``pos-gateway demo``: executes the demo, a process of its own that gevent patches first."""
 
 import importlib.util
 import os
 import sys
-from pathlib import Path
 
 import click
 
@@ -19,12 +18,13 @@ _NEEDED = ("celery", "gevent", "fastapi", "uvicorn", "uvloop", "httptools")
     is_flag=True,
     help="Show it on the operations page, and take your orders over HTTP, until Ctrl-C.",
 )
+@click.option("--quick", is_flag=True, help="A few seconds of it, to try an installation.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     help="The server's, with --serve; 0: a free one. Default: 8080.",
 )
-def demo(serve: bool, port: int | None) -> None:
+def demo(serve: bool, quick: bool, port: int | None) -> None:
     """See the gateway at work: under a minute, nothing to set up, nothing left behind.
 
     Simulated merchants (most healthy, some slow, some that never answer), the real green worker
@@ -40,17 +40,17 @@ def demo(serve: bool, port: int | None) -> None:
     \b
     Examples:
       pos-gateway demo
+      pos-gateway demo --quick
       pos-gateway demo --serve --port 8081
     """
     if port is not None and not serve:
         raise click.UsageError("--port goes with --serve")
-    sys.path.insert(0, str(Path.cwd()))
-    if importlib.util.find_spec("loadtests") is None:
-        raise Failure("the demo is part of the source: run it in the repository's folder")
-    module = ["loadtests.demo"]
+    if quick and serve:
+        raise click.UsageError("--quick goes without --serve, which runs until Ctrl-C")
+    _require_runnable()
+    module = ["pos_gateway.demo", *(["--quick"] if quick else [])]
     if serve:
-        _require_runnable()
-        module = ["loadtests.demo.serve", str(8080 if port is None else port)]
+        module = ["pos_gateway.demo.serve", str(8080 if port is None else port)]
     os.execv(sys.executable, [sys.executable, "-m", *module])  # noqa: S606
 
 

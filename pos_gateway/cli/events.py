@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pos_gateway import __version__
 from pos_gateway.cli import options, output
 from pos_gateway.cli.database import archive, database, order_admin, payloads
 from pos_gateway.cli.failure import INTERRUPTED, Failure
@@ -382,16 +383,13 @@ def run(*, until_eof: bool) -> None:
 
 def _reporter(engine: "Engine", ledger: "Ledger", relay: "Relay") -> "Reporter":
     """Reports this process, and how late events are."""
-    from importlib.metadata import version
 
     from pos_gateway.reports.counters import counters
     from pos_gateway.reports.report import EVENTS, WorkerReport
     from pos_gateway.reports.reporter import Figures, Reporter
 
-    release = version("pos-gateway")
-
     def figures() -> Figures:
-        report = WorkerReport(EVENTS, release=release, events_age=relay.age)
+        report = WorkerReport(EVENTS, release=__version__, events_age=relay.age)
         return Figures(report, counters(0, {}, ()))
 
     return Reporter(engine, lambda: ledger.lease.worker, figures)

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from prometheus_client import disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from pos_gateway import __version__
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.loop_lag import LoopLag, Turn, own_turn
 from pos_gateway.telemetry.readiness import Readiness
@@ -60,9 +61,7 @@ class MetricsPort:
             return
         # Else each counter and histogram gets a second series, with its creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]
-        metrics.build_info.labels(
-            version("pos-gateway"), platform.python_version(), version("celery")
-        ).set(1)
+        metrics.build_info.labels(__version__, platform.python_version(), version("celery")).set(1)
         self._server.start()
         self._loop_lag.start()
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from pos_gateway import __version__
 from pos_gateway.broker.topology import CANARY_KEY
 from pos_gateway.processing.gateway import Gateway, off_the_loop
 from pos_gateway.reports.counters import Counters, counters
@@ -15,8 +15,6 @@ from pos_gateway.worker.trouble_watch import TroubleWatch
 
 if TYPE_CHECKING:
     from pos_gateway.worker.dispatcher import Dispatcher
-
-_RELEASE = version("pos-gateway")
 
 
 def green_reporter(gate: Gateway, dispatcher: "Dispatcher", app: Any) -> Reporter:
@@ -30,7 +28,7 @@ def green_reporter(gate: Gateway, dispatcher: "Dispatcher", app: Any) -> Reporte
         report = WorkerReport(
             kind=GREEN,
             canary=canary,
-            release=_RELEASE,
+            release=__version__,
             uptime=round(gate.clock.monotonic() - started, 1),
             slots=admission.slots,
             waiting=dispatcher.waiting,
@@ -54,7 +52,7 @@ def synchronous_reporter(gate: Gateway, app: Any) -> Reporter:
 
     def figures() -> Figures:
         uptime = round(gate.clock.monotonic() - started, 1)
-        report = WorkerReport(SYNCHRONOUS, canary, _RELEASE, uptime)
+        report = WorkerReport(SYNCHRONOUS, canary, __version__, uptime)
         return Figures(report, _counters(gate, ()))
 
     return _reporter(gate, figures)

@@ -20,11 +20,11 @@ from pos_gateway.database.schema import orders
 from pos_gateway.database.schema import workers as leases
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.faults import books, invariants
 from testkit.faults.adapters import ADAPTERS, install
 from testkit.faults.backend import Backend, Name
 from testkit.faults.invariants import Evidence, Verdict
-from testkit.merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.proxy import Proxy
 from testkit.servers.rabbitmq import RabbitMQ

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,7 @@ def test_an_unknown_command_gets_the_nearest_name(arguments: tuple[str, ...], ad
 
 def test_the_version_is_told() -> None:
     assert invoke("--version") == (0, f"pos-gateway {__version__}\n")
+    assert version("pos-gateway") == __version__
 
 
 def test_a_reader_that_goes_away_is_no_error(program: Program) -> None:

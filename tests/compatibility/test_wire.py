@@ -9,7 +9,7 @@ from kombu import Connection, Exchange, Queue
 
 from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database, upgrade
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from tests.compatibility import scenario
 from tests.compatibility.record import on_the_wire
 from tests.compatibility.release import Release, releases, without_chance

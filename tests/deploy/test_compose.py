@@ -14,7 +14,7 @@ from pos_gateway.cli.root import root
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.settings import PREFIX, Settings
-from testkit.merchants.profiles import PROFILES
+from pos_gateway.simulated_merchants.profiles import PROFILES
 from testkit.servers.process import program
 from tests.deploy.dockerfile import Dockerfile
 from tests.deploy.kustomize import ROOT, of_kind, render

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from tests.faults.lab import FaultLab
 
 

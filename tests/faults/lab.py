@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.faults import books, invariants
 from testkit.faults.adapters import ADAPTERS, install
 from testkit.faults.backend import Backend
 from testkit.faults.invariants import Evidence, Verdict
-from testkit.merchants.client import SimulatedMerchants
 from tests.orders import an_order
 from tests.worker.lab import PATIENCE, Lab, WorkerProcess
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.rabbitmq_cluster import NODES, Node, RabbitMQCluster
 from tests.faults.lab import FaultLab
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine
 
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.proxy import Proxy
 from tests.faults.lab import FaultLab

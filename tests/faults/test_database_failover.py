@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL, Standby
 from testkit.servers.proxy import Proxy
 from tests.faults.lab import FaultLab

@@ -14,7 +14,7 @@ from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL
 from tests.orders import an_order
 from tests.worker.lab import ROOT, Lab

@@ -15,10 +15,10 @@ from loadtests.bench.gauge import (
     WORKER,
     Reading,
 )
-from loadtests.load.record import Record, Times
 from loadtests.load.run import Run
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.scraper import Sample
+from pos_gateway.demo.record import Record, Times
 
 BEGAN = 1_000_000.0
 SECONDS = 20

@@ -63,9 +63,9 @@ from loadtests.bench.report import Verdict
 from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import wait_until
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.simulated_merchants.profiles import parse_profile
 from testkit.hostile.catalogue import CATALOGUE
 from testkit.hostile.client import HostilePeers
-from testkit.merchants.profiles import parse_profile
 
 FEW = Population((Group("ill", 1, 0.1), Group("healthy", 20, 0.9)), orders=1000, quick_orders=300)
 ONE_ILL = Attack("ill", "x", "one is ill", FEW, troubled=("ill",), mid_run=False)

@@ -12,8 +12,8 @@ from loadtests.canary.orders import Step, table
 from loadtests.canary.rehearsal import open_merchants
 from pos_gateway.database.engine import open_database
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.faults.adapters import QueryableAdapter
-from testkit.merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.schema import make_tables

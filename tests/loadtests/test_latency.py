@@ -8,7 +8,7 @@ from statistics import fmean, pvariance
 
 import pytest
 
-from testkit.merchants.latency import parse_latency
+from pos_gateway.simulated_merchants.latency import parse_latency
 
 NUMBER = 20_000
 

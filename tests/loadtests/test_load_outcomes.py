@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from loadtests.load.histogram import buckets, histogram, percentile
-from loadtests.load.outcomes import Outcomes
-from loadtests.load.record import Record, Times
+from pos_gateway.demo.outcomes import Outcomes
+from pos_gateway.demo.record import Record, Times
 
 
 def an_event(order_id: str, kind: str = "order.accepted") -> dict[str, str]:

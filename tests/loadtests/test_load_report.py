@@ -15,11 +15,11 @@ from loadtests.bench.worker import WorkerEndedError
 from loadtests.load import __main__
 from loadtests.load.chart import Chart, Line
 from loadtests.load.page import page
-from loadtests.load.record import Times
 from loadtests.load.run import ProducerEndedError
 from loadtests.load.slices import Slices
 from loadtests.load.story import story, summary
 from loadtests.load.verdict import judge
+from pos_gateway.demo.record import Times
 from testkit.servers.process import ServerFailedError, ServerMissingError
 from tests.loadtests.load_runs import ORDERS, SCENARIO, a_record, a_run, samples
 

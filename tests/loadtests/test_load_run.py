@@ -25,11 +25,11 @@ from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import wait_for_consumer
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import world
-from loadtests.load.record import Record
 from loadtests.load.run import play
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.verdict import Word, judge
 from pos_gateway.broker import topology
+from pos_gateway.demo.record import Record
 from testkit.servers.rabbitmq import RabbitMQ
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,7 +136,7 @@ def test_a_run_whose_producer_and_simulator_were_slowed_is_none(
     # Replies that take so long are on their way whenever the simulator is stopped.
     slow = "{ lognormal = [0.3, 0.3] }"
     scenario = LoadScenario.read(str(an_easy_one(tmp_path, tolerance="0.1", latency=slow)))
-    with slowed("locust", "testkit.merchants"):
+    with slowed("locust", "pos_gateway.simulated_merchants"):
         run = play(servers, scenario)
 
     verdict = judge(run)

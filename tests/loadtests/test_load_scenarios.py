@@ -17,11 +17,11 @@ import loadtests.load.shapes
 from loadtests.load.__main__ import main
 from loadtests.load.scenario import LoadScenario, MerchantClass, names
 from loadtests.load.shapes import AnyShape, Shape
+from pos_gateway.simulated_merchants.behaviour import Kind, Stage
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.errors import ScenarioError
+from pos_gateway.simulated_merchants.profiles import parse_profile
 from testkit.faults.adapters import QueryableAdapter
-from testkit.merchants.behaviour import Kind, Stage
-from testkit.merchants.client import SimulatedMerchants
-from testkit.merchants.errors import ScenarioError
-from testkit.merchants.profiles import parse_profile
 
 GOOD = """
 description = "good"

@@ -9,10 +9,10 @@ from kombu import Connection
 
 from loadtests.bench.gauge import BROKER, DATABASE, LEFT, PRODUCER, SIMULATOR, WAITED, WORKER
 from loadtests.load import figures, scraper
-from loadtests.load.record import Times
 from loadtests.load.scraper import Sample, Scraper, loop_lag, read
 from loadtests.load.verdict import Word, judge
 from pos_gateway.broker import topology
+from pos_gateway.demo.record import Times
 from tests.loadtests.load_runs import ORDERS, a_record, a_run, readings, samples, times
 
 

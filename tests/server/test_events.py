@@ -12,8 +12,8 @@ import requests
 
 from pos_gateway.http_client import HttpOrderClient
 from pos_gateway.server.schemas import EventView
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from pos_gateway.tokens.token import Role
-from testkit.merchants.client import SimulatedMerchants
 from tests.server.conformance import require_described
 from tests.server.lab import SOON, Server, order, serving, token_for
 from tests.worker.lab import Lab

@@ -19,7 +19,7 @@ from pos_gateway.domain.credentials import NoAuth
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.server.openapi import OPERATIONS, document
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from tests.server.lab import Server, order, serving
 from tests.worker.lab import Lab
 

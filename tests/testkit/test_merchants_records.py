@@ -10,12 +10,12 @@ import psutil
 import pytest
 import requests
 
-from testkit.merchants.client import SimulatedMerchants
-from testkit.merchants.feed import Entry, Feed
-from testkit.merchants.lateness import Lateness
-from testkit.merchants.levels import BUCKETS, Timeline
-from testkit.merchants.measure import Load
-from testkit.merchants.orders import Order, Orders
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.feed import Entry, Feed
+from pos_gateway.simulated_merchants.lateness import Lateness
+from pos_gateway.simulated_merchants.levels import BUCKETS, Timeline
+from pos_gateway.simulated_merchants.measure import Load
+from pos_gateway.simulated_merchants.orders import Order, Orders
 
 
 def an_order() -> Order:

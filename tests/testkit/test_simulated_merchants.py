@@ -17,10 +17,10 @@ import pytest
 import requests
 import trustme
 
-from testkit.merchants.behaviour import Behaviour, Kind
-from testkit.merchants.client import SimulatedMerchants
-from testkit.merchants.measure import Load, measure
-from testkit.merchants.mix import Alternation, Mix, Outage
+from pos_gateway.simulated_merchants.behaviour import Behaviour, Kind
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.measure import Load, measure
+from pos_gateway.simulated_merchants.mix import Alternation, Mix, Outage
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDER = {"order_id": "o-1", "items": []}
@@ -574,7 +574,7 @@ class TestTheProcess:
 
     def test_it_ends_with_the_process_that_started_it(self) -> None:
         script = (
-            "import os; from testkit.merchants.client import SimulatedMerchants as S\n"
+            "import os; from pos_gateway.simulated_merchants.client import SimulatedMerchants as S\n"
             "print(S().start().port, flush=True); os.kill(os.getpid(), 9)"
         )
         killed = subprocess.run(
@@ -593,7 +593,7 @@ class TestTheProcess:
         script = (
             "from gevent import monkey; monkey.patch_all()\n"
             "import gevent, requests\n"
-            "from testkit.merchants.client import SimulatedMerchants\n"
+            "from pos_gateway.simulated_merchants.client import SimulatedMerchants\n"
             "with SimulatedMerchants() as merchants:\n"
             "    waiting = gevent.spawn(merchants.wait_until, requests=1)\n"
             "    url = merchants.base_url('instant-1') + '/orders'\n"

@@ -10,12 +10,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pos_gateway.domain.trace_context import TraceContext
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from pos_gateway.telemetry.tracing import Tracing
 from pos_gateway.transport.errors import Misconfigured, NotSent
 from pos_gateway.transport.exchange import Reply, Request, Transport
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.traced import traced
-from testkit.merchants.client import SimulatedMerchants
 
 CAUSE = TraceContext(f"00-{'a' * 32}-{'b' * 16}-01", "rojo=1")
 

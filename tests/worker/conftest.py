@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.worker.lab import Lab
 

@@ -32,7 +32,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from tests.orders import an_order
 from tests.schema import make_tables
 from tests.worker import preloaded

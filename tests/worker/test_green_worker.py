@@ -13,8 +13,8 @@ import psutil
 import pytest
 import trustme
 
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from pos_gateway.worker import slim_celery as light_celery
-from testkit.merchants.client import SimulatedMerchants
 from testkit.servers.process import free_port
 from tests.orders import an_order
 from tests.telemetry.lab import Samples, get

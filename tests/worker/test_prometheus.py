@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from testkit.merchants.client import SimulatedMerchants
+from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.process import free_port
 from testkit.servers.prometheus import Prometheus
 from testkit.servers.rabbitmq import RabbitMQ

@@ -28,7 +28,7 @@ from loadtests.bench.worker import Worker
 from loadtests.bench.world import World, world
 from loadtests.load.histogram import percentile
 from pos_gateway.broker import topology
-from testkit.merchants.levels import BUCKETS
+from pos_gateway.simulated_merchants.levels import BUCKETS
 
 NAME, LETTER = "backlog", "d"
 #: Rounds, unless more are asked for: one takes minutes.

@@ -5,7 +5,7 @@ from math import ceil, floor
 from typing import Any
 
 from loadtests.bench.attacks.plays import Observation
-from testkit.merchants.levels import BUCKETS
+from pos_gateway.simulated_merchants.levels import BUCKETS
 
 
 def series(kind: str, seen: Observation) -> dict[str, Any]:
