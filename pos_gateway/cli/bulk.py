@@ -11,7 +11,8 @@ import click
 
 from pos_gateway.cli import output
 from pos_gateway.cli.database import database, payloads
-from pos_gateway.cli.failure import INTERRUPTED, Failure
+from pos_gateway.cli.exit_codes import INTERRUPTED
+from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.moments import Length, Moment
 from pos_gateway.cli.options import LIMIT

@@ -13,6 +13,7 @@ from pos_gateway.canary.evidence import gather
 from pos_gateway.canary.verdict import CanaryDecision, CanaryFinding, CanaryVerdict, Costs, judge
 from pos_gateway.cli import options, output
 from pos_gateway.cli.database import database, payloads
+from pos_gateway.cli.exit_codes import ABORT, DONE, HOLD
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.moments import age
 from pos_gateway.domain.errors import PendingMigration
@@ -25,7 +26,7 @@ from pos_gateway.settings import Settings
 #: Maximum seconds of orders that are compared; and seconds that an order may take until it counts.
 LONGEST, SETTLE = 3600.0, 30.0
 #: The verdict as an exit code, for scripts.
-EXIT_CODES = {CanaryDecision.PROMOTE: 0, CanaryDecision.HOLD: 3, CanaryDecision.ABORT: 4}
+EXIT_CODES = {CanaryDecision.PROMOTE: DONE, CanaryDecision.HOLD: HOLD, CanaryDecision.ABORT: ABORT}
 
 _STYLES = {
     **dict.fromkeys((CanaryDecision.PROMOTE, CanaryFinding.FINE), "green"),

@@ -29,19 +29,20 @@ def demo(serve: bool, quick: bool, port: int | None) -> None:
 
     Simulated merchants (most healthy, some slow, some that never answer), the real green worker
     and a stream of orders, on an in-memory broker, or on yours if POS_GATEWAY_BROKER_URL is set.
-    Ends by itself; exit code 0 only if every order is accounted for.
 
     With --serve it is on the operations page: the real HTTP server (pos-gateway serve) listens on
     this machine alone. It prints a link, a token to log in with, and curl commands for orders of
     your own, which the worker delivers among the others. One merchant becomes slow after half a
     minute, another one does not answer any more. The broker is always the one in memory. Ctrl-C
-    ends it, with exit code 0.
+    ends it.
 
     \b
     Examples:
       pos-gateway demo
       pos-gateway demo --quick
       pos-gateway demo --serve --port 8081
+
+    Exit code: 0 if every order is accounted for, else 1; with --serve, 0 after Ctrl-C.
     """
     if port is not None and not serve:
         raise click.UsageError("--port goes with --serve")

@@ -13,7 +13,7 @@ import click
 from pos_gateway.broker.dead_letter_selection import Selection
 from pos_gateway.cli import bulk, options, output
 from pos_gateway.cli.database import database, order_admin
-from pos_gateway.cli.failure import INTERRUPTED
+from pos_gateway.cli.exit_codes import INTERRUPTED
 from pos_gateway.cli.groups import Group
 from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.moments import age, deadline, new_deadline

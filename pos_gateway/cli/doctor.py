@@ -14,10 +14,11 @@ import click
 from sqlalchemy import Engine, func, make_url, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from pos_gateway.cli import options
 from pos_gateway.cli.database import reason, require_exists
 from pos_gateway.cli.doctor_broker import check_broker
 from pos_gateway.cli.doctor_server import check_server
-from pos_gateway.cli.findings import Check, Finding, Level, fail, ok, show, warn
+from pos_gateway.cli.findings import Check, Finding, Level, fail, ok, show, show_json, warn
 from pos_gateway.cli.worker import command
 from pos_gateway.database.engine import COMMAND_ANSWER, open_database, require_current
 from pos_gateway.database.schema import merchants
@@ -71,7 +72,8 @@ print("; ".join(problems + late) or "patched")
 @click.option(
     "--server", "server_alone", is_flag=True, help="The HTTP server at POS_GATEWAY_HTTP_URL alone."
 )
-def doctor(server_alone: bool) -> None:
+@options.as_json_lines
+def doctor(server_alone: bool, as_json: bool) -> None:
     """Check the settings, the broker, the database and this machine.
 
     A line for each finding: ok, warn or fail; what; and the remedy. Nothing is changed. With
@@ -83,6 +85,7 @@ def doctor(server_alone: bool) -> None:
       pos-gateway doctor
       export POS_GATEWAY_HTTP_URL=https://orders.example.com POS_GATEWAY_TOKEN=$(cat shop.token)
       pos-gateway doctor --server
+      pos-gateway doctor --json | jq -r 'select(.level == "fail").what'
 
     Exit code: 0, or 1 if something keeps orders from being delivered.
     """
@@ -93,7 +96,7 @@ def doctor(server_alone: bool) -> None:
     failed = False
     for finding in _findings((check_settings, check_server) if server_alone else ()):
         failed = failed or finding.level is Level.FAIL
-        show(finding)
+        (show_json if as_json else show)(finding)
     if failed:
         raise click.exceptions.Exit(1)
 

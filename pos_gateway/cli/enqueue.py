@@ -5,7 +5,8 @@ from typing import BinaryIO
 
 import click
 
-from pos_gateway.cli.failure import INTERRUPTED, Failure
+from pos_gateway.cli.exit_codes import INTERRUPTED
+from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.moments import deadline, new_deadline
 
 

@@ -18,7 +18,8 @@ import click
 from pos_gateway import __version__
 from pos_gateway.cli import options, output
 from pos_gateway.cli.database import archive, database, order_admin, payloads
-from pos_gateway.cli.failure import INTERRUPTED, Failure
+from pos_gateway.cli.exit_codes import INTERRUPTED
+from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.groups import Group
 from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.moments import Length

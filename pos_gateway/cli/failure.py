@@ -6,19 +6,15 @@ from contextlib import contextmanager
 
 import click
 
+from pos_gateway.cli.exit_codes import CONFIG, INTERRUPTED, NOT_DONE
 from pos_gateway.cli.text import printable
 from pos_gateway.domain.errors import InvalidRecord, InvalidSettings, PosGatewayError
-
-#: Exit code for invalid configuration (sysexits.h).
-EX_CONFIG = 78
-#: Exit code after Ctrl-C, by the shell's convention.
-INTERRUPTED = 130
 
 
 class Failure(click.ClickException):
     """Ends the command; every line of the message is for a person."""
 
-    def __init__(self, message: str, *, exit_code: int = 1) -> None:
+    def __init__(self, message: str, *, exit_code: int = NOT_DONE) -> None:
         super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc]  # click reads it from the instance
 
@@ -33,7 +29,7 @@ def in_words() -> Iterator[None]:
     try:
         yield
     except InvalidSettings as error:
-        raise Failure(_lines(error), exit_code=EX_CONFIG) from error
+        raise Failure(_lines(error), exit_code=CONFIG) from error
     except InvalidRecord as error:
         raise Failure(_lines(error)) from error
     except PosGatewayError as error:

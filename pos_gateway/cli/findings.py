@@ -1,7 +1,7 @@
 """A check's finding: one line."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from pos_gateway.cli import output
@@ -36,6 +36,11 @@ def show(finding: Finding) -> None:
     level = (f"{finding.level:<4}", _STYLES[finding.level])
     advice = f"  -> {finding.advice}" if finding.advice else ""
     output.line(level, (f"  {finding.what}", ""), (advice, "dim"))
+
+
+def show_json(finding: Finding) -> None:
+    """Print it as one line of JSON."""
+    output.json_line(asdict(finding))
 
 
 def ok(what: str) -> Finding:

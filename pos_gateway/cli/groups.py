@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class Lazy(NamedTuple):
@@ -40,6 +41,17 @@ class Group(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         name = self._aliases.get(cmd_name, cmd_name)
         return self._lazy[name].load() if name in self._lazy else self.commands.get(name)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete a command's name without importing the command, and options as click does."""
+        here = {name: each.get_short_help_str() for name, each in self.commands.items()}
+        summaries = {name: each.summary for name, each in self._lazy.items()} | here
+        names = [
+            CompletionItem(name, help=summary)
+            for name, summary in summaries.items()
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         lazy = [(name, each.summary) for name, each in self._lazy.items()]

@@ -13,7 +13,7 @@ from pos_gateway.adapters.pos_fields import POS_ID
 from pos_gateway.adapters.registry import misfits
 from pos_gateway.cli import output
 from pos_gateway.cli.database import catalog_store, merchant_store
-from pos_gateway.cli.failure import INTERRUPTED
+from pos_gateway.cli.exit_codes import INTERRUPTED
 from pos_gateway.cli.findings import fail, ok, show
 from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.merchants import require

@@ -9,6 +9,8 @@ import click
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.output import notice
 
+#: Written by hand, but for the exit codes.
+CLI_PAGE = "cli.md"
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -24,7 +26,10 @@ def schema(folder: Path, check: bool) -> None:
       pos-gateway schema --check     # in CI
     """
     stale = []
-    for name, text in documents().items():
+    generated = documents()
+    if (folder / CLI_PAGE).exists():
+        generated[CLI_PAGE] = _cli_page((folder / CLI_PAGE).read_text())
+    for name, text in generated.items():
         path = folder / name
         if path.exists() and path.read_text() == text:
             continue
@@ -40,6 +45,13 @@ def schema(folder: Path, check: bool) -> None:
     if stale:
         names = " and ".join(map(str, stale))
         raise Failure(f"{names}: out of date; run: pos-gateway schema {folder}")
+
+
+def _cli_page(page: str) -> str:
+    from pos_gateway.cli.exit_codes import spliced
+    from pos_gateway.cli.root import root
+
+    return spliced(page, root)
 
 
 def documents() -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pos_gateway.cli import options, output
-from pos_gateway.cli.failure import EX_CONFIG
+from pos_gateway.cli.exit_codes import CONFIG
 
 
 @click.command()
@@ -41,7 +41,7 @@ def settings(as_json: bool) -> None:
     except InvalidSettings as error:
         count = len(error.errors)
         output.notice(f"pos-gateway: {count} setting{'s are' if count > 1 else ' is'} wrong")
-        raise click.exceptions.Exit(EX_CONFIG) from None
+        raise click.exceptions.Exit(CONFIG) from None
 
 
 def _on_terminal(lines: list[Any]) -> None:

@@ -1,5 +1,6 @@
 """``pos-gateway doctor``: a line for each finding, and never a traceback."""
 
+import json
 import socket
 import time
 from pathlib import Path
@@ -105,6 +106,15 @@ def test_an_invalid_setting_skips_only_what_needs_it(program: Program) -> None:
     assert "fail  settings: POS_GATEWAY_BROKER_URL=http://localhost must start" in done.stdout
     assert "broker:" not in done.stdout
     assert "database:" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_programs_read_findings_as_json_lines(program: Program) -> None:
+    done = program.invoke("doctor", "--json", POS_GATEWAY_BROKER_URL="http://localhost")
+    first, *_ = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.exit_code == 1
+    assert first.keys() == {"level", "what", "advice"}
+    assert (first["level"], first["advice"]) == ("fail", "pos-gateway settings")
 
 
 @pytest.mark.usefixtures("unpatched")

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from pos_gateway import __version__
+from pos_gateway.cli.exit_codes import leaves
 from pos_gateway.cli.root import COMMANDS, root
 from pos_gateway.cli.schema import documents
 from pos_gateway.cli.worker import command
@@ -65,6 +66,72 @@ def test_an_unknown_command_gets_the_nearest_name(arguments: tuple[str, ...], ad
     code, shown = invoke(*arguments)
     assert code == 2
     assert advice in shown
+
+
+#: Commands that print no data: what they do, a key, a token, or what is JSON, or Markdown, anyway.
+WITHOUT_JSON = {
+    *("demo", "worker", "serve", "events run", "schema", "outbox"),
+    *("db upgrade", "enqueue", "cancel", "orders prune", "events replay", "events prune"),
+    *("merchants set", "merchants edit", "merchants remove", "merchants import"),
+    *("merchants pause", "merchants resume", "merchants catalog import", "merchants catalog clear"),
+    *("secrets rotate", "tokens revoke", "runs stop", "canary set", "canary abort"),
+    *("secrets key", "tokens create", "merchants export"),
+}
+
+
+def test_every_command_that_prints_data_has_json() -> None:
+    without = {
+        name
+        for name, command in leaves(root)
+        if not any("--json" in parameter.opts for parameter in command.params)
+    }
+    assert without == WITHOUT_JSON
+
+
+def complete(*words: str) -> tuple[list[str], str]:
+    """What is proposed for the last word, and what that has imported that is heavy."""
+    probe = (
+        "import sys\nfrom pos_gateway.cli import main\n"
+        "try:\n main()\nfinally:\n"
+        " print({'rich', 'kombu', 'sqlalchemy', 'celery', 'gevent'} & sys.modules.keys(), file=sys.stderr)"
+    )
+    asked = {
+        "_POS_GATEWAY_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(("pos-gateway", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    command = [sys.executable, "-c", probe]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=os.environ | asked, check=False
+    )
+    return [line.partition(",")[2] for line in done.stdout.splitlines()], done.stderr.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "proposed"),
+    [
+        (("",), list(COMMANDS)),
+        (("do",), ["doctor"]),
+        (("merchants", "sl"), ["slow"]),
+        (("dlq", "replay", "--pro"), ["--provider"]),
+    ],
+)
+def test_a_shell_completes_commands_and_options(
+    words: tuple[str, ...], proposed: list[str]
+) -> None:
+    found, heavy = complete(*words)
+    assert found == proposed
+    assert heavy == "set()"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_its_script(shell: str) -> None:
+    done = CliRunner().invoke(
+        root, [], prog_name="pos-gateway", env={"_POS_GATEWAY_COMPLETE": f"{shell}_source"}
+    )
+    assert "_POS_GATEWAY_COMPLETE=" + f"{shell}_complete" in done.output
+    page = (ROOT / "docs/cli.md").read_text()
+    assert f"_POS_GATEWAY_COMPLETE={shell}_source pos-gateway" in page
 
 
 def test_the_version_is_told() -> None:
