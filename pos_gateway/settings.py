@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
@@ -26,7 +27,7 @@ PREFIX = "POS_GATEWAY_"
 #: Seconds.
 DAY = 86_400.0
 #: Settings that are shown masked, also when they are invalid.
-_SECRETS = frozenset({"secret_key", "token"})
+_SECRETS = frozenset({"secret_key", "token", "alert_url", "alert_secret"})
 
 Seconds = Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]
 
@@ -41,6 +42,15 @@ def _url(*schemes: str) -> AfterValidator:
         return urls
 
     return AfterValidator(check)
+
+
+def _web_url(url: SecretStr) -> SecretStr:
+    if urlsplit(url.get_secret_value()).scheme not in ("http", "https"):
+        raise ValueError("must start with http:// or https://")
+    require_usable(url.get_secret_value())
+    if not urlsplit(url.get_secret_value()).hostname:
+        raise ValueError("has no host")
+    return url
 
 
 def _listing(parse: Callable[[str], Any]) -> AfterValidator:
@@ -216,6 +226,19 @@ class Settings(BaseModel):
         "",
         description="Addresses and networks of the proxies in front of the HTTP server, whose"
         " `X-Forwarded-For` and `X-Forwarded-Proto` say who the client is: 10.1.2.3, 10.4.0.0/16",
+    )
+    alert_url: Annotated[SecretStr, AfterValidator(_web_url)] | None = Field(
+        None,
+        description="Where `pos-gateway serve` sends alerts for what needs a person (docs/alerts.md); shown"
+        " masked, since some receivers' URLs are secrets. Unset: no alerts.",
+    )
+    alert_secret: SecretStr | None = Field(
+        None,
+        description="What signs them: 24 to 64 bytes in base64, with `whsec_` before it or not.",
+    )
+    alert_secret_file: Path | None = Field(
+        None,
+        description="A file with that secret, for servers whose environment should not have it.",
     )
     outbox_url: (
         Annotated[str, _url("sqlite", "postgresql", "postgres", "mysql", "mariadb")] | None

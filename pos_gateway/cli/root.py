@@ -26,6 +26,7 @@ COMMANDS = {
     "runs": Lazy("pos_gateway.cli.runs:runs", "Bulk runs: list, stop and resume them."),
     "events": Lazy("pos_gateway.cli.events:events", "Watch what becomes of orders."),
     "outbox": Lazy("pos_gateway.cli.outbox:outbox", "Submit what a backend's database commits."),
+    "alerts": Lazy("pos_gateway.cli.alerts:alerts", "What needs a person; try the webhook."),
     "canary": Lazy("pos_gateway.cli.canary:canary", "Move merchants to a canary, and back."),
     "audit": Lazy("pos_gateway.cli.audit:audit", "Say who did what, when and why."),
     "plan": Lazy("pos_gateway.cli.plan:plan", "Say how many workers a load takes."),

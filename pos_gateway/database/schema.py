@@ -379,3 +379,33 @@ bulk_items = Table(
     Column("why", String(512)),
     Column("kind", String(256)),
 )
+
+#: What needs a person: see ``alerts/rules.py``. A row is deleted once the alert's end is sent.
+alerts = Table(
+    "alerts",
+    metadata,
+    Column("condition", String(32), primary_key=True),
+    # A merchant's id, a queue, or the fleet.
+    Column("subject", String(128), primary_key=True),
+    # Messages' ids are made of it.
+    Column("incident", String(32), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("since", Double, nullable=False),
+    Column("says", Text, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("clear_since", Double),
+    # The receiver has the message that it fires, or may have it.
+    Column("is_sent", Boolean, nullable=False),
+    # Attempts to send the present message, and when the next one is due.
+    Column("attempts", Integer, nullable=False),
+    Column("next_at", Double, nullable=False),
+)
+
+#: One row, which the migration makes: the server that sends alerts, and until when it does.
+alert_claim = Table(
+    "alert_claim",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("owner", String(32)),
+    Column("until", Double, nullable=False),
+)

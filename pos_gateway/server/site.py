@@ -11,6 +11,8 @@ from pydantic_core import to_json
 
 from pos_gateway.adapters.registry import adapters
 from pos_gateway.administration.bulk.operations import BulkOperations
+from pos_gateway.alerts.sender import sender_of
+from pos_gateway.alerts.watch import AlertWatch
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.database.engine import open_database, require_current
 from pos_gateway.domain.split import Split
@@ -142,6 +144,10 @@ class Site:
             api,
             unread,
         )
+        sender = sender_of(settings, clock)
+        self._alerts = (
+            None if sender is None else AlertWatch(self.database, sender, settings.http_public_url)
+        )
         self._loop_turn = LoopTurn()
         self.metrics_port = MetricsPort(
             settings.metrics_port, settings.metrics_host, self._loop_turn
@@ -165,6 +171,8 @@ class Site:
         self.metrics_port.start()
         self.intake.start(asyncio.get_running_loop())
         self._waiting_callbacks.start()
+        if self._alerts is not None:
+            self._alerts.start()
 
     def end_streams(self) -> None:
         """Have streams end, so that their clients go elsewhere. Idempotent."""
@@ -175,6 +183,8 @@ class Site:
         """Stop what ``start`` started. Idempotent."""
         self._stopping.set()
         self.end_streams()
+        if self._alerts is not None:
+            self._alerts.stop()
         self.intake.stop()
         self.bulk.stop()
         self._splits.close()

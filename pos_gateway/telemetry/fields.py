@@ -61,6 +61,8 @@ FIELDS = {
     "connections": "how many clients' connections the HTTP server allows",
     "files": "how many files the system allows it",
     "path": "a path of the HTTP API",
+    "alert": "what needs a person: a condition of docs/alerts.md",
+    "subject": "of what it is: a merchant's id, a queue, or the fleet",
     "settling": "whether permits are still those of workers before",
     "value": "where a package says that its adapter is",
     "records": "how many lines were dropped",

@@ -71,7 +71,15 @@ def test_an_unknown_command_gets_the_nearest_name(arguments: tuple[str, ...], ad
 #: Commands that print no data: what they do, a key, a token, or what is JSON, or Markdown, anyway.
 WITHOUT_JSON = {
     *("demo", "worker", "serve", "events run", "schema", "outbox"),
-    *("db upgrade", "enqueue", "cancel", "orders prune", "events replay", "events prune"),
+    *(
+        "db upgrade",
+        "alerts test",
+        "enqueue",
+        "cancel",
+        "orders prune",
+        "events replay",
+        "events prune",
+    ),
     *("merchants set", "merchants edit", "merchants remove", "merchants import"),
     *("merchants pause", "merchants resume", "merchants catalog import", "merchants catalog clear"),
     *("secrets rotate", "tokens revoke", "runs stop", "canary set", "canary abort"),

@@ -3,5 +3,5 @@
 #: Every revision, oldest first. Workers only compare names: Alembic would take nine megabytes.
 REVISIONS = (
     *("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011"),
-    *("0012", "0013", "0014", "0015", "0016"),
+    *("0012", "0013", "0014", "0015", "0016", "0017"),
 )

@@ -1,0 +1,94 @@
+"""What can be wrong, so that a person is needed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Condition(StrEnum):
+    """What is wrong. The values are in messages, and in the database."""
+
+    NO_WORKER = "no_worker"
+    BREAKER_OPEN = "breaker_open"
+    IN_DOUBT = "orders_in_doubt"
+    DEAD_LETTERS = "dead_letters"
+    TOKEN_REFUSED = "token_refused"  # noqa: S105  (no secret)
+    EVENTS_LATE = "events_late"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How a condition is alerted of."""
+
+    #: Seconds for which it must be seen before an alert begins.
+    lasts: float
+    #: What several subjects are: "merchants".
+    plural: str
+    #: What helps.
+    remedy: str
+    #: The page of the operations page, and the part of docs/runbook.md.
+    path: str
+    runbook: str
+
+
+RULES: Mapping[Condition, Rule] = {
+    Condition.NO_WORKER: Rule(
+        120.0,
+        "fleets",
+        "Start a worker: celery -A pos_gateway.gcelery worker. If one runs, compare its"
+        " POS_GATEWAY_DATABASE_URL with this server's.",
+        "/",
+        "posgatewaynoworker",
+    ),
+    Condition.BREAKER_OPEN: Rule(
+        0.0,  # workers say for how long it is
+        "merchants with a breaker that is not closed",
+        "Ask the merchant, or pause it: pos-gateway merchants slow says why it fails.",
+        "/merchants",
+        "posgatewaybreakersopen",
+    ),
+    Condition.IN_DOUBT: Rule(
+        0.0,  # the ledger says since when they are
+        "merchants with orders in doubt",
+        "Ask the merchant whether it has them, then: pos-gateway orders resolve.",
+        "/in-doubt",
+        "posgatewayordersindoubt",
+    ),
+    Condition.DEAD_LETTERS: Rule(
+        0.0,
+        "queues",
+        "Remove the cause, then replay or discard them: pos-gateway dlq count says why.",
+        "/dead-letters",
+        "posgatewaydeadlettersgrowing",
+    ),
+    Condition.TOKEN_REFUSED: Rule(
+        0.0,
+        "merchants whose token was refused",
+        "Renew the merchant's credentials, then: pos-gateway merchants check ID.",
+        "/dead-letters",
+        "posgatewayordersfailing",
+    ),
+    Condition.EVENTS_LATE: Rule(
+        120.0,
+        "pipelines",
+        "The broker or the database is slow, or nothing publishes: pos-gateway doctor.",
+        "/",
+        "posgatewayeventslate",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One subject for which a condition holds."""
+
+    #: A merchant's id, a queue, or the fleet.
+    subject: str
+    #: What is wrong, in a sentence.
+    says: str
+    #: How many orders, letters or seconds.
+    count: int = 1
+
+
+#: What was found of each condition; a condition of which nothing can be said now is missing.
+Findings = Mapping[Condition, Sequence[Finding]]

@@ -1,0 +1,286 @@
+"""Alerts of a gateway in trouble, at a receiver that is well, or is not; two servers; no secret in a log."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from sqlalchemy import Engine, update
+from standardwebhooks import Webhook
+from structlog.testing import capture_logs
+
+from pos_gateway.alerts import sender as sending
+from pos_gateway.alerts import watch as watching
+from pos_gateway.alerts.condition import RULES, Condition, Finding
+from pos_gateway.alerts.looking import look
+from pos_gateway.alerts.message import trial_message
+from pos_gateway.alerts.rules import decide
+from pos_gateway.alerts.sender import AlertSender
+from pos_gateway.alerts.store import AlertStore
+from pos_gateway.cli.root import root
+from pos_gateway.database.schema import alert_claim, alerts
+from pos_gateway.domain.errors import InvalidSettings
+from pos_gateway.reports.report import Trouble
+from pos_gateway.runtime.clock import SYSTEM_CLOCK
+from pos_gateway.server.site import Site
+from pos_gateway.settings import Settings, explain
+from tests.alerts.conftest import SECRET, put_order, watch_of
+from tests.planting import ROOT
+from tests.reports.lab import Reports
+from tests.server.lab import SOON
+from tests.server.scripted import Asked, Scripted, endless, nothing, silence
+
+OK = (204, {}, b"")
+SILENT = Trouble("m1", breaker="open", breaker_for=400.0, agreed=10, waiting=3, parked=4)
+
+
+def sent(asked: Asked) -> Any:
+    """The message, if its signature is right."""
+    headers = {name.lower(): value for name, value in asked.headers.items()}
+    return Webhook(SECRET).verify(asked.body, headers)
+
+
+def make_due(engine: Engine) -> None:
+    """As if the pause before the next attempt were over."""
+    with engine.begin() as connection:
+        connection.execute(update(alerts).values(next_at=0.0))
+
+
+def expire_claim(engine: Engine, until: float = 0.0) -> None:
+    with engine.begin() as connection:
+        connection.execute(update(alert_claim).values(until=until))
+
+
+def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
+    now = time.time()
+    put_order(engine, "o1", "m2", "in_doubt", updated_at=now, doubt_since=now - 600)
+    put_order(engine, "o2", "m2", "in_doubt", updated_at=now - 600)
+    put_order(engine, "o3", "m3", "in_doubt", updated_at=now, doubt_since=now - 10)
+    put_order(engine, "o4", "m4", "failed", updated_at=now, reason_code="token")
+    put_order(engine, "o5", "m5", "failed", updated_at=now - 3600, reason_code="token")
+    put_order(engine, "o6", "m6", "failed", updated_at=now, reason_code="http_400")
+    found = look(engine, reports.view)
+    assert [each.subject for each in found[Condition.NO_WORKER]] == ["workers"]
+    assert "breaker_open" not in found
+    reports.worker("w1").report(
+        SILENT,
+        SILENT._replace(merchant_id="young", breaker_for=200.0),
+        SILENT._replace(merchant_id="paused", agreed=0),
+        SILENT._replace(merchant_id="tried", breaker="half_open"),
+        queues={"orders.dead": 3},
+        events_age=31.0,
+    )
+    found = look(engine, reports.view)
+    assert {what: [each.subject for each in those] for what, those in found.items()} == {
+        "no_worker": [],
+        "breaker_open": ["m1", "tried"],
+        "orders_in_doubt": ["m2"],
+        "dead_letters": ["orders.dead"],
+        "token_refused": ["m4"],
+        "events_late": ["order-events"],
+    }
+    [doubt] = found[Condition.IN_DOUBT]
+    assert doubt.says.startswith("2 orders of merchant m2 in doubt for 5 minutes or more")
+
+
+def test_a_receiver_gets_what_needs_a_person_signed_and_once(
+    engine: Engine, reports: Reports
+) -> None:
+    receiver = Scripted(OK)
+    reports.worker("w1").report(SILENT)
+    watch = watch_of(engine, receiver.url)
+    for _ in range(3):
+        watch.round()
+    reports.worker("w1").report()
+    watch.round()
+    with engine.begin() as connection:  # as if it were clear for that long
+        connection.execute(update(alerts).values(clear_since=alerts.c.clear_since - 400))
+    watch.round()
+    watch.round()
+    receiver.close()
+    first, last = [sent(each) for each in receiver.asked]
+    assert (first["type"], last["type"]) == ("alert.firing", "alert.resolved")
+    assert first["data"]["incident"] == last["data"]["incident"]
+    assert first["data"] | {"alert": "breaker_open", "subject": "m1", "count": 7} == first["data"]
+    assert first["data"]["link"] == "https://ops.example.com/merchants"
+    assert AlertStore(engine).all() == []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        nothing,
+        silence,
+        (500, {}, b"sorry"),
+        (302, {"Location": "http://169.254.169.254/latest"}, b""),
+        endless(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n", b"x" * 65536),
+    ],
+    ids=["closes", "silent", "fails", "redirects", "huge"],
+)
+def test_a_receiver_in_trouble_gets_the_same_message_again(
+    reply: Any, database_url: str, monkeypatch: pytest.MonkeyPatch, engine_of: Any
+) -> None:
+    monkeypatch.setattr(sending, "TIMEOUT", 0.5)
+    engine = engine_of(database_url)
+    Reports(engine).worker("w1").report(SILENT, SILENT._replace(merchant_id="m2"))
+    receiver = Scripted(reply, OK)
+    watch = watch_of(engine, f"{receiver.url}/hook/very-secret?key=hunter2")
+    with capture_logs() as logs:
+        watch.round()
+        assert len(receiver.asked) == 1  # the other one waits, too
+        watch.round()  # its pause is not over, and the other one is sent
+        make_due(engine)
+        watch.round()
+    receiver.close()
+    first, second, third = receiver.asked
+    assert first.headers["webhook-id"] == third.headers["webhook-id"]
+    assert first.headers["webhook-id"] != second.headers["webhook-id"]
+    assert sent(third)["type"] == "alert.firing"
+    assert [each["event"] for each in logs] == ["alerts.not_sent", "alerts.sent", "alerts.sent"]
+    for secret in ("hunter2", "very-secret", SECRET, SECRET.removeprefix("whsec_")):
+        assert secret not in repr(logs)
+
+
+def test_two_servers_send_one_message_and_the_other_takes_over(
+    engine: Engine, reports: Reports
+) -> None:
+    receiver = Scripted(OK)
+    reports.worker("w1").report(*(SILENT._replace(merchant_id=f"m{each}") for each in range(8)))
+    watches = [watch_of(engine, receiver.url) for _ in range(3)]
+    threads = [threading.Thread(target=each.round) for each in watches]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len({each.headers["webhook-id"] for each in receiver.asked}) == 8
+    assert len(receiver.asked) == 8
+    stores = [AlertStore(engine), AlertStore(engine)]
+    # The one that has it is gone; or the database's clock was set back.
+    for until in (0.0, time.time() + 86_400):
+        expire_claim(engine, until)
+        assert [each.claim() for each in stores] == [True, False]
+        stores.reverse()
+    receiver.close()
+
+
+def test_a_server_whose_claim_was_taken_begins_nothing(engine: Engine) -> None:
+    """It was suspended between its decision and its attempt; the other one has sent."""
+    findings = {Condition.BREAKER_OPEN: [Finding("m1", "m1 is in trouble")]}
+    late, other = AlertStore(engine), AlertStore(engine)
+    assert late.update(lambda alerts, now: decide(alerts, findings, now))
+    [alert] = late.due(10)
+    expire_claim(engine)
+    assert other.begin(alert)
+    assert not late.begin(alert)
+    expire_claim(engine)  # nor if it has the claim again
+    assert not late.begin(alert)
+    other.delivered(alert)
+    assert not late.begin(alert)
+
+
+def test_its_thread_sends_and_gives_the_claim_back(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, engine_of: Any
+) -> None:
+    monkeypatch.setattr(watching, "EVERY", 0.01)
+    engine, came = engine_of(database_url), threading.Event()
+    Reports(engine).worker("w1").report(SILENT)
+
+    def confirm(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+        came.set()
+
+    receiver = Scripted(confirm)
+    watch = watch_of(engine, receiver.url)
+    watch.start()
+    assert came.wait(SOON)
+    watch.stop()
+    receiver.close()
+    assert AlertStore(engine).claim()
+    assert len(receiver.asked) == 1
+
+
+def test_a_server_without_a_secret_does_not_start() -> None:
+    alerts_on = {"alert_url": "http://127.0.0.1:1/", "database_url": "sqlite://", "metrics_port": 0}
+    with pytest.raises(InvalidSettings):
+        Site(Settings.model_validate(alerts_on))
+    site = Site(Settings.model_validate({**alerts_on, "alert_secret": SECRET}))
+    site.database.dispose()
+
+
+def test_the_command_says_what_came_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    receiver = Scripted(OK, (404, {}, b"no such hook"))
+    given = {"POS_GATEWAY_ALERT_URL": receiver.url, "POS_GATEWAY_ALERT_SECRET": SECRET}
+    done = [CliRunner().invoke(root, ["alerts", "test"], env=given) for _ in range(2)]
+    receiver.close()
+    assert [each.exit_code for each in done] == [0, 1]
+    assert "has confirmed the test alert msg_" in done[0].stdout
+    assert done[1].stderr.endswith("it answered 404\n")
+    assert sent(receiver.asked[0])["type"] == "alert.test"
+    unset = CliRunner().invoke(root, ["alerts", "test"])
+    assert (unset.exit_code, "POS_GATEWAY_ALERT_URL is not set" in unset.stderr) == (1, True)
+    monkeypatch.setattr(sending, "TIMEOUT", 0.5)
+    gone = CliRunner().invoke(root, ["alerts", "test"], env=given)
+    assert gone.exit_code == 1 and "cannot connect to 127.0.0.1" in gone.stderr
+
+
+def test_the_command_lists_what_has_begun(database_url: str, engine_of: Any) -> None:
+    engine = engine_of(database_url)
+    Reports(engine).worker("w1").report(SILENT)
+    receiver = Scripted(nothing)
+    watch_of(engine, receiver.url).round()
+    receiver.close()
+    given = {"POS_GATEWAY_DATABASE_URL": database_url}
+    shown = CliRunner().invoke(root, ["alerts", "list", "--json"], env=given)
+    [alert] = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert alert | {"alert": "breaker_open", "state": "firing", "sent": False} == alert
+    assert "m1\tfiring" in CliRunner().invoke(root, ["alerts", "list"], env=given).stdout
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://169.254.169.254/latest", "which is not public"),
+        ("http://8.8.8.8/hook", "plain HTTP"),
+        ("http://0.0.0.0/hook", "which is not public"),
+    ],
+)
+def test_a_url_of_the_clouds_metadata_or_without_tls_is_refused(url: str, why: str) -> None:
+    problem = AlertSender(url, SECRET, SYSTEM_CLOCK).send(trial_message(SYSTEM_CLOCK.now()))
+    assert problem is not None and why in problem
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({}, "is needed with POS_GATEWAY_ALERT_URL"),
+        ({"alert_secret": "hunter2!"}, "should be base64"),
+        ({"alert_secret": "aHVudGVyMg=="}, "should be 24 to 64 bytes"),
+        ({"alert_secret_file": "/nowhere"}, "/nowhere: No such file"),
+    ],
+)
+def test_a_secret_that_is_none_is_said_without_it(given: dict[str, str], why: str) -> None:
+    settings = Settings.model_validate({"alert_url": "https://alerts.example.com", **given})
+    with pytest.raises(InvalidSettings) as wrong:
+        sending.sender_of(settings, SYSTEM_CLOCK)
+    assert why in str(wrong.value)
+    assert "hunter2" not in str(wrong.value) and "aHVu" not in str(wrong.value)
+
+
+def test_the_url_is_shown_masked() -> None:
+    url = "https://hooks.example.com/services/very-secret"
+    for given in (url, url.replace("https", "ftp")):
+        lines = explain({"POS_GATEWAY_ALERT_URL": given})
+        assert "very-secret" not in repr(lines) and "hooks.example.com" not in repr(lines)
+
+
+def test_every_condition_is_in_the_documents() -> None:
+    page, runbook = ((ROOT / "docs" / each).read_text() for each in ("alerts.md", "runbook.md"))
+    for condition, rule in RULES.items():
+        assert f"`{condition}`" in page
+        assert f"\n### {rule.runbook}\n" in runbook.lower() or rule.runbook in runbook.lower()
+    assert json.dumps({"type": "alert.firing"})[1:-1] in page
