@@ -79,9 +79,18 @@ class BulkThreads:
         return run_id
 
     def start(
-        self, run_id: int, operator: str, *, total: int | None = None, refused: int | None = None
+        self,
+        run_id: int,
+        operator: str,
+        *,
+        total: int | None = None,
+        refused: int | None = None,
+        may_go_on: Callable[[], bool] = lambda: True,
     ) -> BulkRun:
         """Begin or resume a run, with the preview's numbers as confirmed; returns it as it began.
+
+        Args:
+            may_go_on: whether the operator may still act: else it stops before the next item.
 
         Raises:
             AdminError: it cannot start.
@@ -89,7 +98,10 @@ class BulkThreads:
         if self.is_stopping:
             raise AdminError("this server is being stopped; try again in a moment")
         claim = self.store.take(run_id, operator=operator, total=total, refused=refused)
-        watcher = Watcher(is_stopped=self._stopping.is_set)
+        why_not = _no_operator(operator)
+        watcher = Watcher(
+            is_stopped=self._stopping.is_set, why_not=lambda: None if may_go_on() else why_not
+        )
         self._start(f"run-{run_id}", lambda: self._operations.go_on(claim, watcher))
         return claim.run
 
@@ -143,3 +155,7 @@ class BulkThreads:
         with self._lock:
             self._threads.add(thread)
         thread.start()
+
+
+def _no_operator(name: str) -> str:
+    return f"{name} may not act any more: the token was revoked, or has another role. Another operator can resume it"

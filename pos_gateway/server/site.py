@@ -131,7 +131,8 @@ class Site:
         #: Of the page alone: who looks keeps no order waiting.
         self._page_reading = Reading(PAGES)
         self._entrance_reading = Reading(1)
-        self._acting = Acting(ActStore(self.database), self.audit)
+        self._entrance = Entrance(self.tokens, self._sessions, self._entrance_reading)
+        self._acting = Acting(ActStore(self.database), self.audit, self._entrance)
         #: Its runs go on beside requests.
         self.bulk = BulkThreads(BulkOperations(settings, self.database, payloads))
         self._page_live, page, stream = self._page(access, payloads, clock, unread)
@@ -224,7 +225,6 @@ class Site:
         renderer = Renderer([each.nav for each in listed if each.nav is not None], static)
         parts = [part for each in listed for part in each.parts]
         live = Live(parts, renderer, self._page_reading)
-        entrance = Entrance(self.tokens, self._sessions, self._entrance_reading)
         page = PageApp(
             listed,
             renderer,
@@ -232,12 +232,12 @@ class Site:
             live,
             self._acting,
             access,
-            entrance,
+            self._entrance,
             self._sessions,
             self._page_reading,
             self.settings.http_public_url,
         )
-        return live, page, LiveStream(live, entrance, unread)
+        return live, page, LiveStream(live, self._entrance, unread)
 
     def _split(self) -> Split:
         return self._splits.split() or self._own_split

@@ -391,8 +391,8 @@ FAULTS = [
     Fault(
         "what is confirmed is the preview that was shown",
         "server/page/views/runs",
-        ", total=total, refused=refused)",
-        ")",
+        "total=total, refused=refused, may_go_on",
+        "may_go_on",
         "lists::what_is_confirmed",
     ),
     Fault(
@@ -408,6 +408,20 @@ FAULTS = [
         "Watcher(is_stopped=self._stopping.is_set)",
         "Watcher()",
         "lists::a_run_goes_on_where",
+    ),
+    Fault(
+        "a run stops once its operator may not act",
+        "server/page/views/runs",
+        "total=total, refused=refused, may_go_on=act.may_go_on",
+        "total=total, refused=refused",
+        "lists::a_run_stops_once_its_operator",
+    ),
+    Fault(
+        "a form that waited is of a session that has not ended",
+        ACTING,
+        "if not self._entrance.is_valid(act.visit.session):",
+        "if False:",
+        "acting::whose_session_ends_while_it_waits",
     ),
     Fault(
         "all viewers share one count of letters",

@@ -1,6 +1,9 @@
 """Actions: by an operator alone, from a form of the session, with a reason, once, and in the audit."""
 
 import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -235,3 +238,29 @@ def test_a_form_is_bounded(page: Desk) -> None:
     assert browser.post(PAUSE, {**fields, "how": "\0"}).status == 422
     assert browser.post(PAUSE, fields, content_type="multipart/form-data").status == 415
     assert page.did() == []
+
+
+def test_a_form_whose_session_ends_while_it_waits_does_nothing(page: Desk) -> None:
+    browser = page.operator()
+    form, threads = form_of(browser), page.site._acting._threads
+    held = threading.Event()
+    busy = [threads.submit(held.wait, 20) for _ in range(acting.THREADS)]
+
+    def revoke() -> None:
+        page.server.store.revoke("kim", operator="test")
+        page.site.tokens.refresh()
+        held.set()
+
+    with ThreadPoolExecutor(1) as other:
+        waits = other.submit(_once_queued, threads, revoke)
+        reply = browser.submit(form, reason=WHY)
+        waits.result()
+    assert all(each.result() for each in busy)
+    assert (reply.status, page.did()) == (401, [])
+    assert "Your session has ended, and nothing was done" in reply.text
+
+
+def _once_queued(threads: ThreadPoolExecutor, then: Callable[[], None]) -> None:
+    while threads._work_queue.empty():
+        threading.Event().wait(0.01)
+    then()

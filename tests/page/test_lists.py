@@ -158,6 +158,24 @@ def test_a_run_goes_on_where_a_stopped_server_left_it(
     assert audited(one.site.database, "dead.replay") == Counter(names)
 
 
+def test_a_run_stops_once_its_operator_may_not_act_and_another_resumes_it(
+    site: Desk, broker: str
+) -> None:
+    names = fill(broker, 30)
+    kim, sam = site.operator(), site.operator(name="sam")
+    run = preview(kim, "/dead-letters/replay", rate="10")
+    assert act(kim, f"{run}/start").status == 303
+    until(sam, run, lambda text: re.search(r"Replayed [1-9]", text))
+    site.server.store.revoke("kim", operator="sam")
+    site.site.tokens.refresh()
+    text = until(sam, run, lambda text: "State running" not in text)
+    assert "State stopped" in text and "kim may not act any more" in text
+    assert sum(ids(broker, topology.ORDERS_KEY).values()) < len(names)
+    assert act(sam, f"{run}/resume").status == 303
+    until(sam, run, lambda text: "State done" in text)
+    assert ids(broker, topology.ORDERS_KEY) == Counter(names)
+
+
 def test_what_is_confirmed_is_what_the_preview_showed(site: Desk, broker: str) -> None:
     names = fill(broker, 5)
     kim = site.operator()

@@ -25,10 +25,12 @@ class Watcher:
 
     Args:
         is_stopped: whether the process is to stop it.
+        why_not: why it may not go on, for its record; None: it may.
         on_item: called after each item that was acted on.
     """
 
     is_stopped: Callable[[], bool] = lambda: False
+    why_not: Callable[[], str | None] = lambda: None
     on_item: Callable[[Item, Refusal | None], None] = lambda *_: None
 
 
@@ -130,6 +132,8 @@ class BulkRunner:
     def _require_not_stopped(self) -> None:
         if self._watcher.is_stopped():
             raise _Stopped
+        if (why_not := self._watcher.why_not()) is not None:
+            raise AdminError(why_not)
 
     def _step(self, begins: Item | None) -> None:
         finished, at = self._finished, self._clock()

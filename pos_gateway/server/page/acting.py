@@ -15,6 +15,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.domain.errors import LedgerUnavailable, PosGatewayError
+from pos_gateway.server.page.entrance import Entrance
 from pos_gateway.server.page.fields import Fields
 from pos_gateway.server.page.view import Act, Action, Done
 from pos_gateway.server.page.visit import Visit
@@ -48,6 +49,13 @@ _OTHER_SESSION = "This form is of an earlier session: nothing was done. Look at 
 _FAILED = "It failed, and may have been done in part; this server's log says why. Look before you do it again."
 
 
+#: Of a form whose session has ended before it was done.
+ENDED = (
+    "your session has ended, and nothing was done. Log in again in another tab, then go back here and "
+    "submit the form again: what you typed is kept"
+)
+
+
 class Refused(Exception):
     """The action is not done, or failed: the form is shown again, with what was typed.
 
@@ -60,11 +68,16 @@ class Refused(Exception):
 
 
 class Acting:
-    """Runs actions. For the event loop."""
+    """Runs actions. For the event loop.
 
-    def __init__(self, store: ActStore, audit: TokenAudit) -> None:
+    Args:
+        entrance: knows whether a session has ended since its form began to come.
+    """
+
+    def __init__(self, store: ActStore, audit: TokenAudit, entrance: Entrance) -> None:
         self._store = store
         self._audit = audit
+        self._entrance = entrance
         self._threads = ThreadPoolExecutor(THREADS, "acts")
         #: Actions of this process that run.
         self._running: dict[str, asyncio.Future[tuple[ActResult, str, str]]] = {}
@@ -73,7 +86,7 @@ class Acting:
         """Where the browser goes on.
 
         Raises:
-            Problem: 403: the role may not.
+            Problem: 403: the role may not; 401: the session has ended.
             Refused: the sentence for the form.
         """
         require_operator(visit)
@@ -89,8 +102,9 @@ class Acting:
         if not 16 <= len(form_id) <= _LONGEST_ID:
             raise Refused(422, _OTHER_SESSION, form)
         of = act_id(visit.session.digest, form_id)
-        act = Act(visit, form, reason)
-        result, says, address = await self._once(of, form, lambda: self._run(action, act))
+        token = visit.token
+        act = Act(visit, form, reason, lambda: self._entrance.may_act(token))
+        result, says, address = await self._once(of, act, lambda: self._run(action, act))
         if result is ActResult.REFUSED:
             raise Refused(409, says, form)
         return f"{address}{'&' if '?' in address else '?'}notice={form_id}"
@@ -106,11 +120,12 @@ class Acting:
         self._threads.shutdown(wait=False)
 
     async def _once(
-        self, of: str, form: Fields, run: Callable[[], tuple[ActResult, str, str]]
+        self, of: str, act: Act, run: Callable[[], tuple[ActResult, str, str]]
     ) -> tuple[ActResult, str, str]:
+        form = act.form
         running = self._running.get(of)
         if running is None:
-            running = asyncio.ensure_future(self._in_thread(lambda: self._begin(of, run)))
+            running = asyncio.ensure_future(self._in_thread(lambda: self._begin(of, act, run)))
             self._running[of] = running
             running.add_done_callback(lambda done: self._ended(of, done))
         try:
@@ -123,8 +138,11 @@ class Acting:
             raise Refused(503, _NOT_BEGUN, form) from None
 
     def _begin(
-        self, of: str, run: Callable[[], tuple[ActResult, str, str]]
+        self, of: str, act: Act, run: Callable[[], tuple[ActResult, str, str]]
     ) -> tuple[ActResult, str, str]:
+        # The form may have come slowly, or waited for a thread.
+        if not self._entrance.is_valid(act.visit.session):
+            raise Problem(401, "unauthorized", ENDED)
         earlier = self._store.begin(of)
         until = time.monotonic() + _WAIT
         while earlier is not None and earlier.result is None and time.monotonic() < until:

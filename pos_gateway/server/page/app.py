@@ -21,7 +21,7 @@ from pos_gateway.server.body import (
     read_body,
 )
 from pos_gateway.server.in_flight import InFlight
-from pos_gateway.server.page.acting import Acting, Refused, require_operator
+from pos_gateway.server.page.acting import ENDED, Acting, Refused, require_operator
 from pos_gateway.server.page.answer import Answer, html, redirect
 from pos_gateway.server.page.entrance import Entrance
 from pos_gateway.server.page.fields import Fields
@@ -211,12 +211,7 @@ class PageApp:
     def _log_in_first(self, scope: Scope) -> Answer:
         address = _address(scope)
         if scope["method"] == "POST":
-            raise Problem(
-                401,
-                "unauthorized",
-                "your session has ended, and nothing was done. Log in again in another tab, then go back here and "
-                "submit the form again: what you typed is kept",
-            )
+            raise Problem(401, "unauthorized", ENDED)
         # A link from elsewhere comes without the cookie: asked again by a page of ours, it is sent.
         if header(scope["headers"], b"sec-fetch-site") == b"cross-site":
             page = Page("bounce.html", "One moment", address=address)

@@ -11,7 +11,7 @@ from pos_gateway.server.reading import Reading
 from pos_gateway.server.shared_reads import SharedReads
 from pos_gateway.tokens.session_store import is_secret
 from pos_gateway.tokens.sessions import Session, Sessions
-from pos_gateway.tokens.token import Token, is_well_formed
+from pos_gateway.tokens.token import Capability, Token, is_well_formed
 from pos_gateway.tokens.tokens import Tokens
 
 #: Seconds between two reads of the database for what is unknown: guessing causes no more.
@@ -68,6 +68,11 @@ class Entrance:
     def is_valid(self, session: Session) -> bool:
         """Whether what goes on may."""
         return self._sessions.is_valid(session)
+
+    def may_act(self, token: Token) -> bool:
+        """Whether this token is an operator's still, whatever became of the session."""
+        current = self._tokens.current(token.digest)
+        return current is not None and current.role.allows(Capability.ACT)
 
     async def _look_again(self) -> None:
         """Read tokens and sessions: once for all who ask before it begins."""

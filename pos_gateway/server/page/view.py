@@ -86,6 +86,8 @@ class Act(NamedTuple):
     visit: Visit
     form: Fields
     reason: str
+    #: Whether the operator may still act, for what goes on after the reply. From any thread.
+    may_go_on: Callable[[], bool] = lambda: True
 
     @property
     def operator(self) -> str:

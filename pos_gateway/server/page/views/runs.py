@@ -113,7 +113,9 @@ class Runs(View):
         run = self._run(act.values)
         self._require(run, "start")
         total, refused = (_count(act.form.get(name, "")) for name in ("total", "refused"))
-        self._threads.start(run.id, act.operator, total=total, refused=refused)
+        self._threads.start(
+            run.id, act.operator, total=total, refused=refused, may_go_on=act.may_go_on
+        )
         return _done(run, f"Run {run.id} has started.")
 
     def _stop(self, act: Act) -> Done:
@@ -125,7 +127,7 @@ class Runs(View):
     def _resume(self, act: Act) -> Done:
         run = self._run(act.values)
         self._require(run, "resume")
-        self._threads.start(run.id, act.operator)
+        self._threads.start(run.id, act.operator, may_go_on=act.may_go_on)
         return _done(run, f"Run {run.id} goes on.")
 
     def _require(self, run: BulkRun, name: str) -> None:
