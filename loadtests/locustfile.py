@@ -185,8 +185,8 @@ class Backend:
             self._connection.drain_events()
 
     def _heard(self, message: Any) -> None:
-        told = self.outcomes.told(json.loads(message.body), time.time())
-        self._fire("order → event", told)
+        seen = self.outcomes.take_event(json.loads(message.body), time.time())
+        self._fire("order → event", seen)
 
     def _watch(self, simulator: MerchantsClient) -> None:
         while True:

@@ -110,7 +110,7 @@ def _events(outcomes: Outcomes) -> Iterator[None]:
         queue = Queue("demo-events", topology.events_exchange, routing_key="#")
 
     def receive(message: Any) -> None:
-        outcomes.told(json.loads(message.body), time.time())
+        outcomes.take_event(json.loads(message.body), time.time())
 
     def read(connection: Connection) -> None:
         while True:

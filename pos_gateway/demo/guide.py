@@ -1,4 +1,4 @@
-"""What a user of the demo's server is told: where its page is, tokens, and commands to copy."""
+"""What the demo's server prints for its user: where its page is, tokens, and commands to copy."""
 
 from pos_gateway.demo import story
 from pos_gateway.demo.cast import PARTS, REQUEST_TIMEOUT

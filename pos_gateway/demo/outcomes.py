@@ -38,7 +38,7 @@ class _Order:
     arrived: bool = False
     made: int = 0
     #: Its outcomes, each once.
-    told: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Outcomes:
         """``submit`` has returned: from now on the order must come to an end."""
         order = self._orders[order_id]
         order.confirmed = True
-        self.open += not order.told
+        self.open += not order.reported
         return self._timed(ENQUEUE, order, now)
 
     def seen(self, order_id: str, creates: int, at: float) -> tuple[str, float] | None:
@@ -100,22 +100,22 @@ class Outcomes:
         order.arrived = True
         return self._timed(POS, order, at)
 
-    def told(self, event: Mapping[str, Any], now: float) -> tuple[str, float] | None:
+    def take_event(self, event: Mapping[str, Any], now: float) -> tuple[str, float] | None:
         """An event has come; what was timed if it concludes one of our orders."""
         self._forget(now)
         order = self._orders.get(event["order_id"])
         if order is None or event["type"] not in CONCLUDING:
             return None
         outcome = event["type"].removeprefix("order.")
-        if outcome in order.told:
+        if outcome in order.reported:
             self.repeated += 1
             return None
         counts = self.counts[order.merchant_class]
         counts[outcome] += 1
-        order.told.append(outcome)
-        if len(order.told) > 1:
-            counts[order.told[-2]] -= 1
-            if order.told[-2] != _IN_DOUBT:
+        order.reported.append(outcome)
+        if len(order.reported) > 1:
+            counts[order.reported[-2]] -= 1
+            if order.reported[-2] != _IN_DOUBT:
                 self._contradicted.append(event["order_id"])
             return None
         self.open -= order.confirmed
@@ -155,7 +155,7 @@ class Outcomes:
         while self._concluded and self._concluded[0][0] < now - _LINGER:
             _, order_id = self._concluded.popleft()
             order = self._orders.pop(order_id)
-            outcome = order.told[-1]
+            outcome = order.reported[-1]
             if self.merchants_tell and outcome == "accepted" and not order.made:
                 self._phantom.append(order_id)
             if order.made and outcome in _NOT_MADE:

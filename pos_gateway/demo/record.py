@@ -64,11 +64,11 @@ class Record:
     doubled: Sequence[str]
     #: Said to be accepted, and not made by their merchants.
     phantom: Sequence[str]
-    #: Told to have ended in two ways, of which the first was no doubt.
+    #: Reported as ended in two ways, of which the first was no doubt.
     contradicted: Sequence[str]
     #: Said to be rejected, expired or failed, and made by their merchants.
     denied: Sequence[str]
-    #: Events that told again what was known; they are published at least once.
+    #: Events that repeat what was known; they are published at least once.
     repeated: int
     #: Entries of the simulated merchants' records that came too fast to be followed.
     unseen: int
@@ -85,7 +85,7 @@ class Record:
         accounts = {
             "orders made twice": self.doubled,
             "orders with two ends": self.contradicted,
-            "orders made, and told to be rejected, expired or failed": self.denied,
+            "orders made, and reported as rejected, expired or failed": self.denied,
         }
         # An order without an event, or a call, is missed only where all events, or calls, were read.
         if EVENTS not in self.lost:

@@ -61,19 +61,19 @@ def _serve(port: int, merchants: SimulatedMerchants, well: float) -> int:
     operator = tokens.create("operator", Role.OPERATOR, operator="demo")
     token = tokens.create("backend", Role.BACKEND, operator="demo")
     with ServerProcess(port, ours.publisher) as server, green_worker():
-        is_told = _stop_signal()
+        is_stopped = _stop_signal()
         print(guide(server.url, operator, token, well), flush=True)
         playing = gevent.spawn(story.play, merchants, well)
         counts = Counter[str]()
         reader = gevent.spawn(_count, server.url, token, counts)
         shown = ""
-        while not (is_told.wait(_LOOK_EVERY) or server.has_ended):
+        while not (is_stopped.wait(_LOOK_EVERY) or server.has_ended):
             line = _line(server.submitted, counts)
             if line != shown:
                 print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
                 shown = line
         gevent.killall([reader, playing])
-        if not is_told.is_set():
+        if not is_stopped.is_set():
             sys.stderr.write("pos-gateway: the server has ended\n")
             return 1
         print("\nstopping: no more requests, orders in flight end", flush=True)
@@ -83,16 +83,16 @@ def _serve(port: int, merchants: SimulatedMerchants, well: float) -> int:
 
 def _stop_signal() -> Event:
     """Set by the first Ctrl-C or SIGTERM, which must not interrupt an order; a second one interrupts."""
-    is_told = Event()
+    is_stopped = Event()
 
     def stop(_number: int, _frame: object) -> None:
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.default_int_handler)
-        is_told.set()
+        is_stopped.set()
 
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, stop)
-    return is_told
+    return is_stopped
 
 
 def _count(url: str, token: str, counts: Counter[str]) -> None:

@@ -1,4 +1,4 @@
-"""Simulated merchants: thousands of POS APIs on one port that behave as told and keep the truth.
+"""Simulated merchants: thousands of POS APIs on one port that behave as configured and keep the truth.
 
 A benchmark or a test that asks the gateway what happened learns what the gateway believes. This
 server is the other side: what it was really sent, how often and when.

@@ -21,7 +21,7 @@ _STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 def main() -> int:
-    """Listen, say where in one line of JSON, and play until told to stop."""
+    """Listen, say where in one line of JSON, and play until SIGTERM or SIGINT."""
     arguments = _parser().parse_args()
     try:
         scenario = Scenario.read(arguments.scenario) if arguments.scenario else Scenario()

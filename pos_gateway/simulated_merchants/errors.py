@@ -1,4 +1,4 @@
-"""What can be wrong with what the simulated merchants are told."""
+"""What can be wrong with a behaviour that the simulated merchants are given."""
 
 
 class ScenarioError(ValueError):

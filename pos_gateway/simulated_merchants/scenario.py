@@ -16,7 +16,7 @@ class Scenario:
 
     A rule is a merchant's id or a prefix such as ``slow-*``; an exact id goes before a prefix, a
     longer prefix before a shorter one. What matched is also the merchant's group in reports
-    (``slow``), and stays so whatever the merchant is told later.
+    (``slow``), and stays so whatever the merchant is configured to later.
     """
 
     def __init__(

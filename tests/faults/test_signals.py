@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from pos_gateway.database.engine import open_database, require_current
+from pos_gateway.database.engine import open_database, require_current, upgrade
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.deploy.commands import ROOT, Command, commands
 from tests.deploy.container import Container
 from tests.faults.lab import FaultLab
-from tests.schema import make_tables
 
 EVERY = os.environ.get("SIGNALS") == "all"
 #: Seconds from a command's start to SIGTERM: before the imports, during them, and once it handles
@@ -98,7 +97,7 @@ def test_every_command_of_a_container_stops_on_sigterm_at_any_moment(
     assert [each for each in wrong if each] == []
 
     database = open_database(empty)
-    make_tables(database)  # half of it is missing, and nothing blocks it
+    upgrade(database)  # half of it is missing, and nothing blocks it
     require_current(database)
     database.dispose()
     postgresql.drop_database(empty)

@@ -30,28 +30,28 @@ class TestTheAccounts:
         assert outcomes.open == 0  # nothing was promised yet
         assert outcomes.confirmed("a", 101.5) == ("hang", 0.5)
         assert outcomes.open == 1
-        assert outcomes.told(an_event("a", "order.pending"), 102.0) is None
-        assert outcomes.told(an_event("a", "order.expired"), 103.0) == ("hang", 2.0)
+        assert outcomes.take_event(an_event("a", "order.pending"), 102.0) is None
+        assert outcomes.take_event(an_event("a", "order.expired"), 103.0) == ("hang", 2.0)
         assert outcomes.open == 0
 
     def test_an_event_may_be_faster_than_the_confirm(self, outcomes: Outcomes) -> None:
         outcomes.placed("a", "m-0", 100.0, due=100.0)
-        outcomes.told(an_event("a"), 100.1)
+        outcomes.take_event(an_event("a"), 100.1)
         outcomes.confirmed("a", 100.2)
         assert outcomes.open == 0
 
     def test_a_second_event_is_counted_as_a_repetition(self, outcomes: Outcomes) -> None:
         submit(outcomes, "a")
-        outcomes.told(an_event("a"), 101.0)
-        assert outcomes.told(an_event("a"), 102.0) is None
-        assert outcomes.told(an_event("another backend's"), 102.0) is None
+        outcomes.take_event(an_event("a"), 101.0)
+        assert outcomes.take_event(an_event("a"), 102.0) is None
+        assert outcomes.take_event(an_event("another backend's"), 102.0) is None
         assert outcomes.record(103.0).repeated == 1
 
     def test_what_becomes_of_an_order_in_doubt_is_its_outcome(self, outcomes: Outcomes) -> None:
         submit(outcomes, "a")
         outcomes.seen("a", 1, 100.1)
-        outcomes.told(an_event("a", "order.in_doubt"), 101.0)
-        outcomes.told(an_event("a"), 102.0)
+        outcomes.take_event(an_event("a", "order.in_doubt"), 101.0)
+        outcomes.take_event(an_event("a"), 102.0)
         record = outcomes.record(103.0)
         assert record.outcomes == {"m": {"accepted": 1}}
         assert record.repeated == 0
@@ -64,7 +64,7 @@ class TestTheAccounts:
         for order_id, creates in (("a", 0), ("a", 1), ("b", 0), ("c", 1), ("c", 2)):
             outcomes.seen(order_id, creates, 100.1)
         for order_id in "abc":
-            outcomes.told(an_event(order_id), 101.0)
+            outcomes.take_event(an_event(order_id), 101.0)
 
         record = outcomes.record(102.0)
 
@@ -80,9 +80,9 @@ class TestTheAccounts:
     ) -> None:
         submit(outcomes, "a", "b")
         for kind in ("in_doubt", "accepted", "in_doubt"):  # the last one is the first again
-            outcomes.told(an_event("a", f"order.{kind}"), 101.0)
+            outcomes.take_event(an_event("a", f"order.{kind}"), 101.0)
         for kind in ("accepted", second, "accepted"):
-            outcomes.told(an_event("b", f"order.{kind}"), 101.0)
+            outcomes.take_event(an_event("b", f"order.{kind}"), 101.0)
         record = outcomes.record(102.0)
         assert record.contradicted == ["b"]
         assert record.repeated == 2
@@ -94,15 +94,15 @@ class TestTheAccounts:
         submit(outcomes, *ends, "never made")
         for end in ends:
             outcomes.seen(end, 1, 100.5)
-            outcomes.told(an_event(end, f"order.{end}"), 101.0)
-        outcomes.told(an_event("never made", "order.failed"), 101.0)
+            outcomes.take_event(an_event(end, f"order.{end}"), 101.0)
+        outcomes.take_event(an_event("never made", "order.failed"), 101.0)
         outcomes.seen("failed", 1, 101.5)
         assert outcomes.record(102.0).denied == ["rejected", "expired", "failed"]
 
     def test_where_merchants_say_nothing_nothing_is_held_against_them(self) -> None:
         outcomes = Outcomes(began=100.0, merchants_tell=False)
         submit(outcomes, "a")
-        outcomes.told(an_event("a"), 101.0)
+        outcomes.take_event(an_event("a"), 101.0)
         assert outcomes.record(102.0).phantom == []
 
     def test_orders_that_have_ended_take_no_memory_and_are_still_in_the_accounts(
@@ -112,7 +112,7 @@ class TestTheAccounts:
             at = 100.0 + number
             submit(outcomes, str(number), at=at)
             outcomes.seen(str(number), 1, at)
-            outcomes.told(an_event(str(number)), at)
+            outcomes.take_event(an_event(str(number)), at)
         assert len(outcomes._orders) < 50
 
         # An order that was ended long ago is doubled all the same.
@@ -131,7 +131,7 @@ class TestTheTimes:
         outcomes.confirmed("a", 102.1)
         assert outcomes.seen("a", 0, 102.25) == ("m", 0.25)
         assert outcomes.seen("a", 1, 102.5) is None
-        outcomes.told(an_event("a"), 103.0)
+        outcomes.take_event(an_event("a"), 103.0)
 
         record = outcomes.record(104.0)
 
@@ -142,7 +142,7 @@ class TestTheTimes:
 
     def test_a_record_is_read_as_it_was_written(self, outcomes: Outcomes, tmp_path: Path) -> None:
         submit(outcomes, "a", "b")
-        outcomes.told(an_event("a"), 101.0)
+        outcomes.take_event(an_event("a"), 101.0)
         record = outcomes.record(102.0)
 
         record.write(tmp_path / "record.json")
