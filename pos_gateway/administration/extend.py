@@ -15,9 +15,17 @@ class Extension:
     the old one, at the latest when that is over, republishes it with the new one.
     """
 
-    def __init__(self, ledger: OrderAdmin, operator: str, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        ledger: OrderAdmin,
+        operator: str,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        reason: str | None = None,
+    ) -> None:
         self._ledger = ledger
         self._operator = operator
+        self._reason = reason
         self._clock = clock
 
     def extend(self, order: OrderStanding, until: datetime) -> str:
@@ -54,6 +62,7 @@ class Extension:
             details=f"deliver_by {until.isoformat()}",
             order_json=extended.source,
             deliver_by=until.timestamp(),
+            reason=self._reason,
         )
         return f"has time until {shown(until.timestamp())}"
 

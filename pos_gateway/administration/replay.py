@@ -62,6 +62,7 @@ class Replay:
         dry_run: bool,
         clock: Clock = SYSTEM_CLOCK,
         note: str = "",
+        reason: str | None = None,
     ) -> None:
         self._ledger = ledger
         self._clock = clock
@@ -73,6 +74,7 @@ class Replay:
         self._largest = largest
         self._dry_run = dry_run
         self._note = note
+        self._reason = reason
 
     def replay(self, letter: DeadLetter) -> Refusal | None:
         """Replay a letter, unless this is a dry run; returns why it was refused, or None."""
@@ -168,9 +170,16 @@ class Replay:
                 order_json=plan.order.source,
                 deliver_by=plan.order.deliver_by.timestamp(),
                 reopen=plan.reopens,
+                reason=self._reason,
             )
         else:
-            self._ledger.note(plan.key, operator=self._operator, what=what, details=details)
+            self._ledger.note(
+                plan.key,
+                operator=self._operator,
+                what=what,
+                details=details,
+                reason=self._reason,
+            )
         if plan.order is not None:
             self._require_wanted(plan.key)
         self._publish(plan.message.following(TraceContext.of(letter.headers)))

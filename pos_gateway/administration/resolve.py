@@ -38,6 +38,7 @@ class Resolution:
         *,
         since: datetime | None = None,
         note: str = "",
+        reason: str | None = None,
     ) -> None:
         self._ledger = ledger
         self._publisher = publisher
@@ -45,6 +46,7 @@ class Resolution:
         self._split = split
         self._since = since
         self._note = note
+        self._reason = reason
         self._now = clock.now()
 
     def require_possible(
@@ -159,13 +161,18 @@ class Resolution:
             operator=self._operator,
             what=f"orders.resolve.{decision}",
             details=f"{self._note}{details}",
+            reason=self._reason,
             **also,
         )
 
     def _note_again(self, order: OrderStanding, decision: str) -> None:
         what = f"orders.resolve.{decision}"
         self._ledger.note(
-            order.key, operator=self._operator, what=what, details=f"{self._note}again"
+            order.key,
+            operator=self._operator,
+            what=what,
+            details=f"{self._note}again",
+            reason=self._reason,
         )
 
     def _publish(self, message: Any) -> None:

@@ -9,8 +9,8 @@ from sqlalchemy import Connection, insert
 
 from pos_gateway.database.schema import audit
 
-#: Characters kept of a line's details, and of its reason.
-DETAILS, REASON = 512, 2000
+#: Characters kept of a line's details, of its reason, and of each id.
+DETAILS, REASON, ID = 512, 2000, 128
 #: Lines per statement; SQLite takes no more than 32,766 parameters in one.
 _BATCH = 500
 
@@ -48,8 +48,8 @@ def write(connection: Connection, notes: Iterable[Note], *, by: By, at: float) -
             "at": at,
             "operator": by.operator,
             "what": each.what,
-            "merchant_id": each.merchant_id,
-            "order_id": each.order_id,
+            "merchant_id": each.merchant_id[:ID],
+            "order_id": each.order_id[:ID],
             "details": each.details[:DETAILS],
             "reason": by.reason[:REASON] if by.reason else None,
             "changes": json.dumps(each.changes) if each.changes else None,

@@ -209,13 +209,14 @@ class OrderAdmin:
         order_json: bytes | None = None,
         deliver_by: float | None = None,
         reopen: bool = False,
+        reason: str | None = None,
     ) -> None:
         """Write the entry, its event and an audit row; a worker's present claim loses the order.
 
         Args:
             seen: the order as read when this was decided.
             entry: its new state and its event.
-            operator, what, details: for the audit.
+            operator, what, details, reason: for the audit; the last in the operator's own words.
             order_json, deliver_by: their new values, if changed.
             reopen: it was terminal, and starts again.
 
@@ -257,18 +258,18 @@ class OrderAdmin:
                     f"{seen.merchant_id!r} at this moment; look at it again"
                 )
             _record(connection, seen, entry)
-            self._note(connection, operator, what, seen.key, details)
+            self._note(connection, By(operator, reason), what, seen.key, details)
 
-    def note(self, key: Key, *, operator: str, what: str, details: str) -> None:
+    def note(
+        self, key: Key, *, operator: str, what: str, details: str, reason: str | None = None
+    ) -> None:
         """Write an audit row for an action that changes no order."""
         with self._engine.begin() as connection:
-            self._note(connection, operator, what, key, details)
+            self._note(connection, By(operator, reason), what, key, details)
 
-    def _note(
-        self, connection: Connection, operator: str, what: str, key: Key, details: str
-    ) -> None:
+    def _note(self, connection: Connection, by: By, what: str, key: Key, details: str) -> None:
         note = Note(what, key.merchant_id, key.order_id, details)
-        write(connection, [note], by=By(operator), at=self._clock.now().timestamp())
+        write(connection, [note], by=by, at=self._clock.now().timestamp())
 
     def _read(self, query: Select[Any]) -> list[OrderStanding]:
         with self._engine.connect() as connection:

@@ -85,11 +85,13 @@ class BulkThreads:
         *,
         total: int | None = None,
         refused: int | None = None,
+        reason: str | None = None,
         may_go_on: Callable[[], bool] = lambda: True,
     ) -> BulkRun:
         """Begin or resume a run, with the preview's numbers as confirmed; returns it as it began.
 
         Args:
+            reason: why, in the operator's words.
             may_go_on: whether the operator may still act: else it stops before the next item.
 
         Raises:
@@ -97,7 +99,9 @@ class BulkThreads:
         """
         if self.is_stopping:
             raise AdminError("this server is being stopped; try again in a moment")
-        claim = self.store.take(run_id, operator=operator, total=total, refused=refused)
+        claim = self.store.take(
+            run_id, operator=operator, total=total, refused=refused, reason=reason
+        )
         why_not = _no_operator(operator)
         watcher = Watcher(
             is_stopped=self._stopping.is_set, why_not=lambda: None if may_go_on() else why_not

@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 from sqlalchemy import Engine, insert
 
+from pos_gateway.audit.note import DETAILS, ID, REASON
 from pos_gateway.database.schema import audit
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.tokens.token import Token
@@ -39,8 +40,30 @@ class TokenAudit:
         merchant_id: str = "",
         order_id: str = "",
         details: str | None = None,
+        reason: str | None = None,
     ) -> None:
-        """Record that the token's holder did this."""
+        """Record that the token's holder did this.
+
+        Texts are cut to what the table takes: a line that it refuses would keep all behind it waiting.
+        """
+        self.log(token, what, client, merchant_id=merchant_id, order_id=order_id)
+        details = f"over HTTP, from {client}" if details is None else details
+        self._lines.append(
+            {
+                "at": self._clock.now().timestamp(),
+                "operator": token.name,
+                "what": what,
+                "merchant_id": merchant_id[:ID],
+                "order_id": order_id[:ID],
+                "details": details[:DETAILS],
+                "reason": None if reason is None else reason[:REASON],
+            }
+        )
+
+    def log(
+        self, token: Token, what: str, client: str, *, merchant_id: str = "", order_id: str = ""
+    ) -> None:
+        """Have the log alone say it: what was done has written its line itself."""
         log.info(
             "token.acted",
             token=token.name,
@@ -48,16 +71,6 @@ class TokenAudit:
             client=client,
             merchant_id=merchant_id,
             order_id=order_id,
-        )
-        self._lines.append(
-            {
-                "at": self._clock.now().timestamp(),
-                "operator": token.name,
-                "what": what,
-                "merchant_id": merchant_id,
-                "order_id": order_id,
-                "details": f"over HTTP, from {client}" if details is None else details,
-            }
         )
 
     def write(self) -> None:

@@ -257,8 +257,8 @@ FAULTS = [
     Fault(
         "a reveal is in the audit",
         "server/page/views/order",
-        '        self._reading.orders.note(key, operator=act.operator, what="orders.reveal", details=details)\n',
-        "",
+        "        self._reading.orders.note(\n            key,",
+        "        (lambda *_, **__: None)(\n            key,",
         "orders::a_reveal_shows_it_once or without_the_audits_line",
     ),
     Fault(
@@ -391,8 +391,8 @@ FAULTS = [
     Fault(
         "what is confirmed is the preview that was shown",
         "server/page/views/runs",
-        "total=total, refused=refused, may_go_on",
-        "may_go_on",
+        "            total=total,\n            refused=refused,\n",
+        "",
         "lists::what_is_confirmed",
     ),
     Fault(
@@ -405,15 +405,15 @@ FAULTS = [
     Fault(
         "a server that stops stops its runs",
         "server/bulk_threads",
-        "Watcher(is_stopped=self._stopping.is_set)",
-        "Watcher()",
+        "is_stopped=self._stopping.is_set, why_not=",
+        "why_not=",
         "lists::a_run_goes_on_where",
     ),
     Fault(
         "a run stops once its operator may not act",
         "server/page/views/runs",
-        "total=total, refused=refused, may_go_on=act.may_go_on",
-        "total=total, refused=refused",
+        "            reason=act.reason,\n            may_go_on=act.may_go_on,\n",
+        "            reason=act.reason,\n",
         "lists::a_run_stops_once_its_operator",
     ),
     Fault(
@@ -422,6 +422,27 @@ FAULTS = [
         "if not self._entrance.is_valid(act.visit.session):",
         "if False:",
         "acting::whose_session_ends_while_it_waits",
+    ),
+    Fault(
+        "a line that does not fit the audit's table keeps no other waiting",
+        "tokens/audit",
+        "merchant_id[:ID]",
+        "merchant_id",
+        "acting::the_table_would_refuse",
+    ),
+    Fault(
+        "an action has one line in the audit",
+        ACTING,
+        "if action.audits and not always:",
+        "if False:",
+        "orders::is_resolved_as_accepted",
+    ),
+    Fault(
+        "an order's line in the audit has the operator's words",
+        "administration/resolve",
+        '            details=f"{self._note}{details}",\n            reason=self._reason,\n',
+        '            details=f"{self._note}{details}",\n',
+        "orders::is_resolved_as_accepted",
     ),
     Fault(
         "all viewers share one count of letters",

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from pos_gateway.server.page import acting
 from pos_gateway.tokens.act_store import act_id
 from pos_gateway.tokens.token import Role
-from tests.page.lab import Browser, Desk, Form
+from tests.page.lab import Browser, Desk, Form, desk
 
 PAUSE = "/trial/m1/pause"
 WHY = "its tablet is off"
@@ -48,8 +48,7 @@ def test_what_is_done_is_in_the_audit_with_the_operator_and_the_reason(page: Des
     browser = page.operator()
     with capture_logs() as logs:
         browser.submit(form_of(browser), reason=WHY)
-    lines = [line for line in page.server.audited() if line[1] == "trial.pause"]
-    assert lines == [("kim", "trial.pause", "m1", "", f"{WHY} (page, from 192.0.2.7)")]
+    assert page.server.why("trial.pause") == [("kim", WHY, "page, from 192.0.2.7")]
     [line] = [each for each in logs if each["event"] == "token.acted"]
     assert (line["token"], line["what"], line["merchant_id"]) == ("kim", "trial.pause", "m1")
 
@@ -130,8 +129,28 @@ def test_a_failure_is_logged_and_says_nothing_of_the_inside(page: Desk) -> None:
     assert "may have been done in part" in reply.text
     assert "a secret of the inside" not in reply.text
     assert "page.act_failed" in [each["event"] for each in logs]
-    [line] = [line for line in page.server.audited() if line[1] == "trial.pause"]
-    assert line[-1] == f"{WHY}; it failed (page, from 192.0.2.7)"
+    assert page.server.why("trial.pause") == [("kim", WHY, "page, from 192.0.2.7; it failed")]
+
+
+def test_a_line_that_the_table_would_refuse_keeps_none_behind_it_waiting(
+    any_database: str, with_trial: None
+) -> None:
+    with desk(any_database) as page:
+        browser = page.operator()
+        fields = {**form_of(browser).fields, "reason": WHY, "how": "break"}
+        assert browser.post(f"/trial/{'m' * 300}/pause", fields).status == 409
+        assert browser.submit(form_of(browser), reason=WHY).status == 303
+        lines = [line[2] for line in page.server.audited() if line[1] == "trial.pause"]
+        assert lines == ["m" * 128, "m1"]
+
+
+def test_what_a_page_refuses_is_no_failure(page: Desk) -> None:
+    browser = page.operator()
+    with capture_logs() as logs:
+        fields = {**form_of(browser).fields, "reason": WHY}
+        assert browser.post("/runs/7/stop", fields).status == 404
+    assert [each["event"] for each in logs if each["log_level"] == "error"] == []
+    assert page.server.why("bulk.stop") == []
 
 
 def test_a_form_that_is_submitted_twice_acts_once(page: Desk) -> None:

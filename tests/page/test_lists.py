@@ -102,6 +102,9 @@ def test_a_second_click_starts_nothing_again(site: Desk, broker: str) -> None:
     form = kim.get(f"{run}/start").form(run)
     first, second = (kim.submit(form, reason=WHY) for _ in range(2))
     assert first.status == second.status == 303
+    [(operator, reason, details)] = site.server.why("bulk.start")
+    assert (operator, reason) == ("kim", WHY) and details.startswith("run 1: dlq.replay, 20 of 20")
+    assert site.server.why("runs.start") == []
     other = kim.get(f"{run}/start")
     assert "was started already, by kim" in words(other)
     until(kim, run, lambda text: "State done" in text)

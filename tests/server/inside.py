@@ -104,6 +104,13 @@ class Inside:
             if not row.what.startswith("tokens.")
         ]
 
+    def why(self, what: str) -> list[tuple[str, str | None, str]]:
+        """Operator, reason and details of the audit's lines of this."""
+        columns = audit.c.operator, audit.c.reason, audit.c.details
+        with self.site.database.connect() as connection:
+            query = select(*columns).where(audit.c.what == what).order_by(audit.c.id)
+            return [(row[0], row[1], row[2]) for row in connection.execute(query)]
+
     async def _post(self, posted: Sequence[Posted]) -> None:
         for each in posted:
             each.result = self.result(each)

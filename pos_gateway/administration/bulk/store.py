@@ -42,6 +42,7 @@ from pos_gateway.administration.bulk.run import (
     RunState,
 )
 from pos_gateway.administration.refusal import Refusal
+from pos_gateway.audit.note import By
 from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import audit, bulk_items, bulk_runs
 from pos_gateway.domain.errors import AdminError
@@ -84,7 +85,13 @@ class BulkStore:
         self.previews = Previews(engine)
 
     def take(
-        self, run_id: int, *, operator: str, total: int | None = None, refused: int | None = None
+        self,
+        run_id: int,
+        *,
+        operator: str,
+        total: int | None = None,
+        refused: int | None = None,
+        reason: str | None = None,
     ) -> Claim:
         """Lease the run to this process, and start or resume it.
 
@@ -92,6 +99,7 @@ class BulkStore:
             run_id: the run, previewed, stopped or interrupted.
             operator: who starts it; its further actions are audited as theirs.
             total, refused: the preview's numbers, as confirmed.
+            reason: why, in the operator's words.
 
         Raises:
             AdminError: there is no such run, or it has ended; another process has it; another run
@@ -127,7 +135,7 @@ class BulkStore:
                     self._recount(connection, run_id)
                     is_first = seen.state is RunState.PREVIEWED
                     what = "bulk.start" if is_first else "bulk.resume"
-                    _note(connection, operator, what, seen)
+                    _note(connection, By(operator, reason), what, seen)
         except IntegrityError:  # the index bulk_runs_at_work
             raise AdminError(_busy(self.active(seen.action.subject))) from None
         now = self.run(run_id)
@@ -179,7 +187,7 @@ class BulkStore:
         begun was done before its process died."""
         return self._end(claim, finished, None, is_exhausted=True)
 
-    def stop(self, run_id: int, *, operator: str) -> BulkRun:
+    def stop(self, run_id: int, *, operator: str, reason: str | None = None) -> BulkRun:
         """Ask for the run to stop, which it does after the present item; idempotent.
 
         Raises:
@@ -191,7 +199,7 @@ class BulkStore:
             first = and_(of_it, _runs.stopped_by.is_(None))
             change = sql_update(bulk_runs).where(first).values(stopped_by=operator)
             if connection.execute(change).rowcount:
-                _note(connection, operator, "bulk.stop", seen)
+                _note(connection, By(operator, reason), "bulk.stop", seen)
             # No process is there to do it.
             connection.execute(
                 sql_update(bulk_runs).where(_runs.id == run_id, _IS_OVER).values(_STOPPED)
@@ -331,18 +339,19 @@ def _set_item(connection: Connection, run_id: int, number: int, **values: Any) -
     connection.execute(sql_update(bulk_items).where(of_it).values(values))
 
 
-def _note(connection: Connection, operator: str, what: str, run: BulkRun) -> None:
+def _note(connection: Connection, by: By, what: str, run: BulkRun) -> None:
     details = (
         f"run {run.id}: {run.action}, {run.left} of {run.total}; {json.dumps(dict(run.filter))}"
     )
     connection.execute(
         insert(audit).values(
             at=Now(),
-            operator=operator,
+            operator=by.operator,
             what=what,
             merchant_id="",
             order_id="",
             details=details[:512],
+            reason=by.reason,
         )
     )
 

@@ -30,8 +30,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Characters of a reason, and most of the audit's details.
-REASON, _DETAILS = (3, 200), 512
+#: Characters of a reason.
+REASON = 3, 200
 #: Actions at once; more wait for a thread.
 THREADS = 4
 #: Seconds for an action, after which the browser is sent on, and the action goes on.
@@ -164,8 +164,8 @@ class Acting:
             log.warning("page.act_unknown", what=action.what, error=str(error))
             self._note(action, act, "; outcome unknown: the database did not answer", always=True)
             return ActResult.REFUSED, _UNKNOWN, ""
-        except PosGatewayError as error:
-            text = str(error)
+        except (PosGatewayError, Problem) as error:
+            text = error.detail if isinstance(error, Problem) else str(error)
             return ActResult.REFUSED, text[:1].upper() + text[1:_LONGEST_TEXT], ""
         except Exception as error:
             log.error("page.act_failed", what=action.what, exc_info=error)
@@ -175,17 +175,13 @@ class Acting:
         return ActResult.DONE, done.notice, done.address
 
     def _note(self, action: Action, act: Act, outcome: str, *, always: bool = False) -> None:
-        if action.audits and not always:
+        what = action.what, act.visit.client
+        ids = {name: act.values.get(name, "") for name in ("merchant_id", "order_id")}
+        if action.audits and not always:  # one action, one line: `run` has written it
+            self._audit.log(act.visit.token, *what, **ids)
             return
-        details = f"{act.reason}{outcome} (page, from {act.visit.client})"
-        self._audit.note(
-            act.visit.token,
-            action.what,
-            act.visit.client,
-            merchant_id=act.values.get("merchant_id", ""),
-            order_id=act.values.get("order_id", ""),
-            details=details[:_DETAILS],
-        )
+        details = f"page, from {act.visit.client}{outcome}"
+        self._audit.note(act.visit.token, *what, **ids, details=details, reason=act.reason)
         self._audit.write()
 
     async def _in_thread(self, run: Callable[[], T]) -> T:

@@ -111,9 +111,14 @@ class OrderView(View):
 
     def _reveal(self, act: Act) -> Done:
         key, _ = self._reading.to_act_on(act.values)
-        details = f"{act.reason} (page, from {act.visit.client})"
         # In its own transaction: without the audit's line nothing is revealed.
-        self._reading.orders.note(key, operator=act.operator, what="orders.reveal", details=details)
+        self._reading.orders.note(
+            key,
+            operator=act.operator,
+            what="orders.reveal",
+            details=f"page, from {act.visit.client}",
+            reason=act.reason,
+        )
         return Done(
             _revealed(act.values), link("/merchants/{}/orders/{}", key.merchant_id, key.order_id)
         )

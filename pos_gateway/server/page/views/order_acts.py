@@ -66,7 +66,13 @@ class OrderActs:
         self._settings = settings
         self._split = split
         self.routes = tuple(
-            Action(f"{PATH}/{name}", f"orders.{name}", page=self._form(name), run=run)
+            Action(
+                f"{PATH}/{name}",
+                f"orders.{name}",
+                page=self._form(name),
+                run=run,
+                audits=name != "cancel",  # which changes no order, and is a message alone
+            )
             for name, run in (
                 ("cancel", self._cancel),
                 ("resolve", self._resolve),
@@ -145,6 +151,7 @@ class OrderActs:
                 act.operator,
                 self._split(),
                 self._reading.clock,
+                reason=act.reason,
             )
             if answer == "accepted":
                 done = resolution.accepted(seen.order(), external_id or None)
@@ -159,7 +166,9 @@ class OrderActs:
         if until is None:
             raise AdminError("New time: say how long from now")
         seen = self._seen(act, "extend")
-        extension = Extension(self._reading.orders, act.operator, self._reading.clock)
+        extension = Extension(
+            self._reading.orders, act.operator, self._reading.clock, reason=act.reason
+        )
         return _done(seen.key, extension.extend(seen.order(), until))
 
     def _replay(self, act: Act) -> Done:
@@ -179,6 +188,7 @@ class OrderActs:
                     largest=self._settings.max_order_bytes,
                     dry_run=False,
                     clock=self._reading.clock,
+                    reason=act.reason,
                 )
                 found = [each for each in letters if _is_of(each, seen.key)]
                 for letter in found:

@@ -45,9 +45,16 @@ class Runs(View):
         self.routes = (
             Get("/runs", lambda _: Page("runs.html", "Runs", parts=("runs",))),
             Get(path, self._page),
-            Action(f"{path}/start", "runs.start", page=self._form("start"), run=self._start),
-            Action(f"{path}/stop", "runs.stop", page=self._form("stop"), run=self._stop),
-            Action(f"{path}/resume", "runs.resume", page=self._form("resume"), run=self._resume),
+            *(
+                Action(
+                    f"{path}/{name}", f"bulk.{name}", page=self._form(name), run=run, audits=True
+                )
+                for name, run in (
+                    ("start", self._start),
+                    ("stop", self._stop),
+                    ("resume", self._resume),
+                )
+            ),
         )
         self.parts = (
             Part("runs", "runs_list.html", self._list, every=2.0),
@@ -114,20 +121,25 @@ class Runs(View):
         self._require(run, "start")
         total, refused = (_count(act.form.get(name, "")) for name in ("total", "refused"))
         self._threads.start(
-            run.id, act.operator, total=total, refused=refused, may_go_on=act.may_go_on
+            run.id,
+            act.operator,
+            total=total,
+            refused=refused,
+            reason=act.reason,
+            may_go_on=act.may_go_on,
         )
         return _done(run, f"Run {run.id} has started.")
 
     def _stop(self, act: Act) -> Done:
         run = self._run(act.values)
         self._require(run, "stop")
-        self._store.stop(run.id, operator=act.operator)
+        self._store.stop(run.id, operator=act.operator, reason=act.reason)
         return _done(run, f"Run {run.id} stops after its present item.")
 
     def _resume(self, act: Act) -> Done:
         run = self._run(act.values)
         self._require(run, "resume")
-        self._threads.start(run.id, act.operator, may_go_on=act.may_go_on)
+        self._threads.start(run.id, act.operator, reason=act.reason, may_go_on=act.may_go_on)
         return _done(run, f"Run {run.id} goes on.")
 
     def _require(self, run: BulkRun, name: str) -> None:
