@@ -35,18 +35,19 @@ class Discard:
         if why_not is None:
             # First: better audited and not removed than removed without an audit.
             details = f"{self.note}{letter.code}: {letter.reason}"
-            key = _key(letter)
+            key = key_of(letter)
             self.ledger.note(key, operator=self.operator, what="dead.discard", details=details)
             self.acknowledge(letter)
         return why_not
 
     def why_not(self, letter: DeadLetter) -> Refusal | None:
         """Why ``discard`` refuses the letter now, or None."""
-        why_not = None if self.even_open else _why_needed(letter, _key(letter), self.ledger)
+        why_not = None if self.even_open else _why_needed(letter, key_of(letter), self.ledger)
         return None if why_not is None else Refusal(why_not, why_not.lstrip("0123456789 "))
 
 
-def _key(letter: DeadLetter) -> Key:
+def key_of(letter: DeadLetter) -> Key:
+    """The key of the letter's order."""
     return Key(letter.merchant_id or "", letter.order_id or letter.id)
 
 

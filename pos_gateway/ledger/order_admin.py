@@ -155,6 +155,15 @@ class OrderAdmin:
         found = self._read(_standing().where(_is(key)))
         return found[0] if found else None
 
+    def some(self, keys: Iterable[Key]) -> dict[Key, OrderStanding | None]:
+        """The standing of each of these orders, and of its cancel request; None: no such row. Some
+        hundreds at once."""
+        found = self._read(_standing().where(_are(keys := list(keys))))
+        rows: dict[Key, OrderStanding | None] = {
+            Key(each.merchant_id, each.order_id, action): None for each in keys for action in Action
+        }
+        return rows | {each.key: each for each in found}
+
     def count(self, state: State) -> int:
         """How many orders are in this state."""
         with self._engine.connect() as connection:
@@ -180,7 +189,18 @@ class OrderAdmin:
         """The order's JSON; None if it is not kept. Raises CannotOpen."""
         query = select(orders.c.payload).where(_is(_submission(key)))
         with self._engine.connect() as connection:
-            payload = connection.scalar(query)
+            return self.opened(key, connection.scalar(query))
+
+    def payloads_of(self, keys: Iterable[Key]) -> dict[Key, str | None]:
+        """What is kept of each of these orders, for ``opened``. Some hundreds at once."""
+        columns = orders.c.merchant_id, orders.c.order_id, orders.c.payload
+        query = select(*columns).where(_are(keys := list(keys)), orders.c.action == Action.SUBMIT)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).all()
+        return dict.fromkeys(keys) | {Key(*row[:2]): row.payload for row in rows}
+
+    def opened(self, key: Key, payload: str | None) -> bytes | None:
+        """The JSON of what is kept of an order. Raises CannotOpen."""
         return self._payloads.open(key, payload) if payload else None
 
     def attempts(self, key: Key) -> list[RecordedAttempt]:
@@ -333,6 +353,14 @@ def _is(key: Key) -> ColumnElement[bool]:
         orders.c.order_id == key.order_id,
         orders.c.action == key.action,
     )
+
+
+def _are(keys: Sequence[Key]) -> ColumnElement[bool]:
+    """Rows of these orders, of either action."""
+    ids = [(key.merchant_id, key.order_id) for key in keys]
+    # SQLite uses no index for pairs.
+    by_index = orders.c.order_id.in_({key.order_id for key in keys})
+    return and_(by_index, tuple_(orders.c.merchant_id, orders.c.order_id).in_(ids))
 
 
 def _submission(key: Key) -> Key:

@@ -130,6 +130,20 @@ FAULTS = [
         "letters::goes_on_when_the_broker_is_back",
     ),
     Fault(
+        "a preview asks the ledger of many letters at once",
+        "administration/bulk/letters",
+        "                self._ahead(letters)\n",
+        "",
+        "read_ahead::asks_of_many_at_once",
+    ),
+    Fault(
+        "what is read ahead has cancel requests, too",
+        "ledger/order_admin",
+        "    return and_(by_index, tuple_",
+        "    return and_(by_index, orders.c.action == Action.SUBMIT, tuple_",
+        "read_ahead::asks_of_many_at_once",
+    ),
+    Fault(
         "runs that can be running are not pruned",
         "ledger/pruning",
         'bulk_runs.c.created_at < before, bulk_runs.c.state != "running")',

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
+from pos_gateway.administration.bulk.read_ahead import in_batches
 from pos_gateway.administration.bulk.run import Item, NewItem
 from pos_gateway.administration.bulk.work import Task
 from pos_gateway.administration.refusal import Refusal
@@ -28,7 +29,9 @@ class DoubtWork:
     Args:
         ledger: order administration.
         is_meant: whether an order is.
-        resolving: makes a resolution by this operator, with this note for the audit.
+        resolving: makes a resolution by this operator, with this note for the audit; without an
+            operator one that only judges.
+        ahead: reads what that needs of these orders.
         connect: raises PublishError if no message can be published now.
         there: whether the merchants have them: ``accepted`` rather than ``not_sent``.
         until: the new deadline of an order whose turn is now.
@@ -40,6 +43,7 @@ class DoubtWork:
         *,
         is_meant: Callable[[OrderStanding], bool],
         resolving: Callable[[str, str], Resolution],
+        ahead: Callable[[Sequence[OrderStanding]], None],
         connect: Callable[[], None],
         there: bool,
         until: Callable[[datetime], datetime | None],
@@ -47,6 +51,7 @@ class DoubtWork:
         self._ledger = ledger
         self._is_meant = is_meant
         self._resolving = resolving
+        self._ahead = ahead
         self._connect = connect
         self._there = there
         self._until = until
@@ -55,14 +60,16 @@ class DoubtWork:
         """The orders that are meant, the longest in doubt first."""
         found = [each for each in self._ledger.orders(states=DOUBTFUL) if each.is_in_doubt]
         found.sort(key=lambda each: each.doubt_since or each.updated_at)
-        for order in filter(self._is_meant, found):
-            yield NewItem(
-                _mark(order),
-                order.order_id,
-                order.merchant_id,
-                order.order_id,
-                self._why_not(order),
-            )
+        for orders in in_batches(filter(self._is_meant, found)):
+            self._ahead(orders)
+            for order in orders:
+                yield NewItem(
+                    _mark(order),
+                    order.order_id,
+                    order.merchant_id,
+                    order.order_id,
+                    self._why_not(order),
+                )
 
     def tasks(self, items: Sequence[Item], operator: str, note: str) -> Iterator[Task | None]:
         """The orders of these items."""

@@ -16,6 +16,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 
+from pos_gateway.administration.bulk.read_ahead import in_batches
 from pos_gateway.administration.bulk.run import Item, NewItem
 from pos_gateway.administration.bulk.work import Task
 from pos_gateway.administration.refusal import Refusal
@@ -44,6 +45,7 @@ class LetterWork:
         broker_url: the broker's.
         is_meant: whether a letter is.
         judge: why a letter would be refused now, or None.
+        ahead: reads what ``judge`` needs of these letters.
         acting: for each pass, given its queue, the operator and the audit's note: acts on a letter.
         clock: seconds that only rise.
         queue: the class of the queue.
@@ -56,12 +58,14 @@ class LetterWork:
         is_meant: Callable[[DeadLetter], bool],
         judge: Act,
         acting: Callable[[DeadLetterQueue, str, str], Act],
+        ahead: Callable[[Sequence[DeadLetter]], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         queue: type[DeadLetterQueue] = DeadLetterQueue,
     ) -> None:
         self._broker_url = broker_url
         self._is_meant = is_meant
         self._judge = judge
+        self._ahead = ahead
         self._acting = acting
         self._clock = clock
         self._open = queue
@@ -70,8 +74,9 @@ class LetterWork:
     def found(self) -> Iterator[NewItem]:
         """The letters that are meant, in the order of the queue, which all of them keep."""
         with self._open(self._broker_url) as queue:
-            for letter in queue:
-                if self._is_meant(letter):
+            for letters in in_batches(filter(self._is_meant, queue)):
+                self._ahead(letters)
+                for letter in letters:
                     yield _item(letter, self._judge(letter))
 
     def tasks(self, items: Sequence[Item], operator: str, note: str) -> Iterator[Task | None]:

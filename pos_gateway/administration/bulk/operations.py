@@ -14,11 +14,12 @@ from pos_gateway.administration.bulk.doubt import DoubtWork
 from pos_gateway.administration.bulk.filter import BulkFilter
 from pos_gateway.administration.bulk.letters import Act, LetterWork
 from pos_gateway.administration.bulk.options import BulkOptions
+from pos_gateway.administration.bulk.read_ahead import ReadAhead
 from pos_gateway.administration.bulk.run import BulkAction, BulkRun, NewItem, problem_of
 from pos_gateway.administration.bulk.runner import BulkRunner, Watcher
 from pos_gateway.administration.bulk.store import BulkStore, Claim
 from pos_gateway.administration.bulk.work import Work
-from pos_gateway.administration.discard import Discard
+from pos_gateway.administration.discard import Discard, key_of
 from pos_gateway.administration.replay import Replay
 from pos_gateway.administration.resolve import Resolution
 from pos_gateway.broker.dead_letter import DeadLetter
@@ -48,6 +49,7 @@ class BulkOperations:
     def __init__(self, settings: Settings, engine: Engine, payloads: Payloads) -> None:
         self._settings = settings
         self._engine = engine
+        self._payloads = payloads
         self._ledger = OrderAdmin(engine, payloads)
         self.store = BulkStore(engine)
 
@@ -152,45 +154,58 @@ class BulkOperations:
     ) -> Work:
         providers = provider_of_each(self._engine) if filter_.providers else {}
         split = _RecentSplit(self._settings)
+        ahead = ReadAhead(self._engine, self._payloads)
         if action in (BulkAction.ACCEPTED, BulkAction.NOT_SENT):
             there = action is BulkAction.ACCEPTED
             return DoubtWork(
                 self._ledger,
                 is_meant=lambda order: filter_.has_order(order, providers),
                 resolving=lambda operator, note: Resolution(
-                    self._ledger, publisher, operator, Split() if there else split(), note=note
+                    self._ledger if operator else ahead,
+                    publisher,
+                    operator,
+                    Split() if there or not operator else split(),
+                    note=note,
+                ),
+                ahead=lambda orders: ahead.read(
+                    (each.key for each in orders), with_orders=not there
                 ),
                 connect=publisher.connect,
                 there=there,
                 until=options.until,
             )
         if action is BulkAction.DISCARD:
-            acting, judge = self._discarding(options)
+            acting, judge = self._discarding(options, ahead)
         else:
-            acting, judge = self._replaying(options, publisher, split)
+            acting, judge = self._replaying(options, publisher, split, ahead)
         return LetterWork(
             self._settings.broker_url,
             is_meant=lambda letter: filter_.has_letter(letter, providers),
             judge=judge,
+            ahead=lambda letters: ahead.read(map(key_of, letters)),
             acting=acting,
         )
 
-    def _discarding(self, options: BulkOptions) -> tuple["_Acting", Act]:
+    def _discarding(self, options: BulkOptions, ahead: ReadAhead) -> tuple["_Acting", Act]:
         def acting(queue: DeadLetterQueue, operator: str, note: str) -> Act:
             return Discard(
                 self._ledger, queue.acknowledge, operator, options.even_open, note
             ).discard
 
-        return acting, Discard(self._ledger, _nothing, "", options.even_open).why_not
+        return acting, Discard(ahead, _nothing, "", options.even_open).why_not
 
     def _replaying(
-        self, options: BulkOptions, publisher: Publisher, split: "_RecentSplit"
+        self,
+        options: BulkOptions,
+        publisher: Publisher,
+        split: "_RecentSplit",
+        ahead: ReadAhead,
     ) -> tuple["_Acting", Act]:
         def replay(
             letter: DeadLetter, acknowledge: Callable[[DeadLetter], None], operator: str, note: str
         ) -> Replay:
             return Replay(
-                self._ledger,
+                self._ledger if operator else ahead,
                 publish=publisher.publish,
                 acknowledge=acknowledge,
                 operator=operator,
