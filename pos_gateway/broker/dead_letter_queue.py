@@ -75,13 +75,15 @@ class DeadLetterQueue:
         #: Messages at the beginning. Later ones are ignored: an order that is replayed and fails
         #: again would otherwise be replayed without end.
         self.ready = 0
+        #: Other consumers at that moment: what they hold is not counted, and does not come.
+        self.others = 0
 
     def __enter__(self) -> Self:
         tolerate_bad_properties(None)  # the queue may hold any foreign message
         try:
             self._connection.ensure_connection(max_retries=max(0, len(self._connection.alt) - 1))
             with suppress(NotFound):  # no worker has declared it yet
-                self.ready = self._count()
+                self.ready, self.others = self._counts()
         except CONNECTION_ERRORS as error:
             self._connection.collect(socket_timeout=1)
             raise BrokerUnavailable(f"cannot reach the broker at {self._shown}: {error}") from error
@@ -202,5 +204,9 @@ class DeadLetterQueue:
         self._consumer.consume()
 
     def _count(self) -> int:
+        return self._counts()[0]
+
+    def _counts(self) -> tuple[int, int]:
         with self._connection.channel() as channel:
-            return int(channel.queue_declare(topology.DEAD_KEY, passive=True).message_count)
+            declared = channel.queue_declare(topology.DEAD_KEY, passive=True)
+            return int(declared.message_count), int(declared.consumer_count)

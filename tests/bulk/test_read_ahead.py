@@ -73,6 +73,8 @@ def statements(ledger: Engine) -> Iterator[list[str]]:
 class _Letters(list[DeadLetter]):
     """A queue of letters."""
 
+    others = 0
+
     def __enter__(self) -> "_Letters":
         return self
 

@@ -445,6 +445,20 @@ FAULTS = [
         "orders::is_resolved_as_accepted",
     ),
     Fault(
+        "a preview sees all letters, or waits",
+        "administration/bulk/letters",
+        "if not (queue.others or were_others):",
+        "if True:",
+        "lists::waits_for_another_reader",
+    ),
+    Fault(
+        "a count that would miss letters is none",
+        "server/page/letter_count",
+        "if queue.others:",
+        "if False:",
+        "lists::waits_for_another_reader",
+    ),
+    Fault(
         "all viewers share one count of letters",
         "server/page/letter_count",
         "if self._is_reading or now < self._next_at or not (is_old or again):",

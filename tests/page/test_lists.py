@@ -2,6 +2,7 @@
 
 import html
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 
 from pos_gateway.administration.bulk import letters, store
 from pos_gateway.broker import topology
+from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import State
 from pos_gateway.routing import splits
@@ -253,6 +255,31 @@ def test_refusals_have_their_reasons_and_examples(site: Desk, broker: str) -> No
     text = words(kim.get(run))
     assert "5 letters: 4 would be replayed, 1 refused" in text
     assert "1 because" in text and "late" in text
+
+
+def test_a_preview_waits_for_another_reader_whose_letters_it_would_miss(
+    site: Desk, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = threading.Event()
+    pause = letters.LetterWork.wait
+
+    def noted(work: letters.LetterWork, seconds: float) -> None:
+        waited.set()
+        pause(work, seconds)
+
+    monkeypatch.setattr(letters.LetterWork, "wait", noted)
+    names = fill(broker, 40)
+    kim = site.operator()
+    with DeadLetterQueue(broker) as other:
+        held = iter(other)
+        assert next(held).code == "token"
+        run = act(kim, "/dead-letters/replay").headers["location"].partition("?")[0]
+        text = until(kim, run, lambda text: waited.is_set() or "is being previewed" not in text)
+        assert "40 letters" not in text and waited.is_set()
+        counted = LetterCount(broker, site.site.database, site.site.bulk, SYSTEM_CLOCK)
+        counted._last = before = Counted(0.0, (), 7, {})
+        assert counted._counted() is before
+    until(kim, run, lambda text: f"{len(names)} letters: 40 would be replayed" in text)
 
 
 def test_orders_in_doubt_are_listed_and_resolved_as_their_merchant_answered(

@@ -31,8 +31,9 @@ FIRST_WINDOW = 250
 #: Passes in a row that see the whole queue, and none of the letters that are left, until those
 #: count as gone; and passes in a row that find none while another consumer holds letters.
 FRUITLESS, HINDERED = 2, 30
-#: Seconds between such passes.
-PAUSE = 1.0
+#: Seconds between such passes, and between two looks whether a preview is alone with the letters; and
+#: seconds until it gives up: less than what a page takes for the end of its server.
+PAUSE, ALONE = 1.0, 60.0
 
 #: Acts on a letter: returns why it was refused, or None.
 Act = Callable[[DeadLetter], Refusal | None]
@@ -72,12 +73,32 @@ class LetterWork:
         self._queue: DeadLetterQueue | None = None
 
     def found(self) -> Iterator[NewItem]:
-        """The letters that are meant, in the order of the queue, which all of them keep."""
-        with self._open(self._broker_url) as queue:
-            for letters in in_batches(filter(self._is_meant, queue)):
-                self._ahead(letters)
-                for letter in letters:
-                    yield _item(letter, self._judge(letter))
+        """The letters that are meant, in the order of the queue, which all of them keep.
+
+        It waits for other readers of the queue, whose letters it would not see. Raises AdminError if
+        one stays.
+        """
+        until, were_others = self._clock() + ALONE, False
+        while True:
+            with self._open(self._broker_url) as queue:
+                if not (queue.others or were_others):
+                    yield from self._judged(queue)
+                    return
+                # Those that left have to be back in the queue: it is opened, and counted, again.
+                were_others = queue.others > 0
+            if self._clock() >= until:
+                raise AdminError(
+                    "another reader of orders.dead has letters, so that not all can be seen: another "
+                    "pos-gateway dlq, another server that counts them, or a foreign consumer; try again "
+                    "in a moment"
+                )
+            self.wait(PAUSE)
+
+    def _judged(self, queue: DeadLetterQueue) -> Iterator[NewItem]:
+        for letters in in_batches(filter(self._is_meant, queue)):
+            self._ahead(letters)
+            for letter in letters:
+                yield _item(letter, self._judge(letter))
 
     def tasks(self, items: Sequence[Item], operator: str, note: str) -> Iterator[Task | None]:
         """The letters of these items. Raises AdminError if another consumer keeps on holding some."""

@@ -35,6 +35,10 @@ PATH = "/merchants/{merchant_id}/orders/{order_id}"
 TIMES = {"15": "15 minutes", "30": "30 minutes", "60": "an hour", "120": "two hours"}
 #: Most minutes of new time.
 _LONGEST = 7 * 24 * 60
+_HELD = (
+    "another reader of the dead letters has some at this moment, and this order's may be among them; "
+    "submit this again in a moment"
+)
 #: Characters of a POS's id.
 _ID = 256
 
@@ -197,7 +201,7 @@ class OrderActs:
         finally:
             publisher.close()
         if not found:
-            raise AdminError(_no_letter(seen.facts.order))
+            raise AdminError(_HELD if letters.others else _no_letter(seen.facts.order))
         if len(refused) == len(found):
             raise AdminError(f"it cannot be replayed: {refused[0]}")
         rest = (
