@@ -135,13 +135,13 @@ class Site:
         self._acting = Acting(ActStore(self.database), self.audit, self._entrance)
         #: Its runs go on beside requests.
         self.bulk = BulkThreads(BulkOperations(settings, self.database, payloads))
-        self._page_live, page, stream = self._page(access, payloads, clock, unread)
+        self._page_live, self.page, stream = self._page(access, payloads, clock, unread)
         #: The ASGI application.
         self.app = Application(
             {"/v1/orders": submission.submit, "/v1/orders/batch": submission.submit_batch},
             callbacks,
             {"/v1/events/stream": Streaming(access, self.feeds, unread), "/page/live": stream},
-            page,
+            self.page,
             api,
             unread,
         )

@@ -113,8 +113,8 @@ FAULTS = [
     Fault(
         "failed logins are bounded",
         LOGIN,
-        "self._attempts.failed(client, now)",
-        "pass",
+        "self._attempts.failed(client, now)  #",
+        "pass  #",
         "login::failures_are_bounded_by_client",
     ),
     Fault(
@@ -457,6 +457,34 @@ FAULTS = [
         "if queue.others:",
         "if False:",
         "lists::waits_for_another_reader",
+    ),
+    Fault(
+        "a client's failures keep no valid token out",
+        LOGIN,
+        "token = self._entrance.known(text)",
+        "token = None",
+        "login::failures_are_bounded_by_client",
+    ),
+    Fault(
+        "logins that do not end keep no operator from acting",
+        "server/page/app",
+        "(forms or self._forms).reading()",
+        "self._forms.reading()",
+        "login::keep_no_operator_from_acting",
+    ),
+    Fault(
+        "what is kept of parts is bounded",
+        "server/page/live",
+        "while len(self._last) > TOPICS:",
+        "while False:",
+        "live::kept_of_parts_is_bounded",
+    ),
+    Fault(
+        "a form's id is no header",
+        ACTING,
+        "        if _FORM_ID.fullmatch(form_id) is None:  # it",
+        "        if False:  # it",
+        "acting::a_form_without_its_id",
     ),
     Fault(
         "all viewers share one count of letters",

@@ -32,6 +32,7 @@ def test_an_action_is_done_and_said_once(page: Desk) -> None:
     assert page.did() == [("kim", "m1", WHY)]
     where = reply.headers["location"]
     assert where.startswith("/trial?notice=")
+    browser._send("HEAD", where, b"", {})  # shows nothing
     assert "Paused m1." in browser.get(where).text
     assert "Paused m1." not in browser.get(where).text
     assert "notice=" not in browser.get(where).text
@@ -201,7 +202,9 @@ def test_a_second_click_in_another_process_waits_for_the_first(
     assert "its result is not known" in reply.text
 
 
-@pytest.mark.parametrize("form_id", ["", "short", "a" * 65])
+@pytest.mark.parametrize(
+    "form_id", ["", "short", "a" * 65, "é" * 20, "a" * 20 + "\r\nset-cookie: a=b"]
+)
 def test_a_form_without_its_id_does_nothing(page: Desk, form_id: str) -> None:
     browser = page.operator()
     reply = browser.submit(form_of(browser), reason=WHY, form=form_id)

@@ -232,6 +232,15 @@ def test_pages_at_the_same_time_share_the_parts_render(
     assert page.trial.rendered == 1
 
 
+def test_what_is_kept_of_parts_is_bounded(page: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "TOPICS", 5)
+    browser = page.operator(Role.VIEWER)
+    for number in range(9):
+        assert browser.get(f"/dead-letters?reason=r{number}").status == 200
+    kept = page.site._page_live._last
+    assert [dict(each.values)["reason"] for each in kept] == [f"r{n}" for n in range(4, 9)]
+
+
 def test_a_page_names_its_stream(page: Desk) -> None:
     text = page.operator().get("/trial/live?of=a%26b").text
     assert 'data-live="/page/live?part=trial&amp;part=also&amp;part=still&amp;of=a%26b"' in text

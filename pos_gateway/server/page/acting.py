@@ -5,6 +5,7 @@ reason. The form's second submit, in any process, shows what the first one came 
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -38,8 +39,8 @@ THREADS = 4
 TIMEOUT = 20.0
 #: Seconds for which a second submit waits for the first one's result, and between two looks.
 _WAIT, _LOOK = 5.0, 0.1
-#: Most characters of a form's id, and of an error.
-_LONGEST_ID, _LONGEST_TEXT = 64, 4000
+#: A form's id, and most characters of an error.
+_FORM_ID, _LONGEST_TEXT = re.compile("[A-Za-z0-9_-]{16,64}"), 4000
 
 _UNKNOWN = (
     "The database does not answer: it may have been done, or not. Look before you do it again."
@@ -99,7 +100,7 @@ class Acting:
                 422, f"Reason: say in {length} why you do this; the audit keeps it.", form
             )
         form_id = form.get("form", "")
-        if not 16 <= len(form_id) <= _LONGEST_ID:
+        if _FORM_ID.fullmatch(form_id) is None:  # it goes into a header
             raise Refused(422, _OTHER_SESSION, form)
         of = act_id(visit.session.digest, form_id)
         token = visit.token
@@ -111,7 +112,7 @@ class Acting:
 
     def notice(self, visit: Visit, form_id: str) -> str | None:
         """What an action has done, the first time that it is asked for. Blocks."""
-        if not 16 <= len(form_id) <= _LONGEST_ID:
+        if _FORM_ID.fullmatch(form_id) is None:
             return None
         return self._store.take_notice(act_id(visit.session.digest, form_id))
 

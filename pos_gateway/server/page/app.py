@@ -41,8 +41,8 @@ from pos_gateway.tokens.sessions import Session, Sessions
 
 log = structlog.get_logger(__name__)
 
-#: Most bytes of a form.
-FORM = 256 * 1024
+#: Most bytes of a form, and of a login, which anyone may send.
+FORM, LOGIN = 256 * 1024, 16 * 1024
 #: Forms that are read at once.
 _FORMS = 100
 #: Paths of the API, whose errors are problem details.
@@ -100,6 +100,8 @@ class PageApp:
         self._reading = reading
         self._public_url = public_url
         self._forms = InFlight(_FORMS)
+        #: Apart: those without a session keep no operator from acting.
+        self._logins = InFlight(_FORMS)
         self._login = Login(access, entrance, sessions, renderer, reading, self._is_page)
 
     def takes(self, scope: Scope, path: str) -> bool:
@@ -137,7 +139,9 @@ class PageApp:
         if path == "/login":
             _route(scope, path, "GET", "HEAD", "POST")
             if method == "POST":
-                return await self._login.log_in(scope, await self._form(scope, receive))
+                return await self._login.log_in(
+                    scope, await self._form(scope, receive, LOGIN, self._logins)
+                )
             after = query.get("after", "/")
             return (
                 redirect(after if self._is_page(after) else "/")
@@ -146,12 +150,7 @@ class PageApp:
             )
         if path == "/logout":
             _route(scope, path, "POST")
-            form = await self._form(scope, receive)
-            return (
-                redirect("/login")
-                if session is None
-                else await self._login.log_out(scope, session, form)
-            )
+            return await self._log_out(scope, receive, session)
         found = self._find(path)
         if found is None:
             raise Problem(404, "not_found", f"there is no page at {from_segment(path)[:200]}")
@@ -166,10 +165,15 @@ class PageApp:
             if method == "POST":
                 return await self._act(route, visit, await self._form(scope, receive))
             require_operator(visit)
-        if (form_id := query.get("notice")) is not None:
+        if (form_id := query.get("notice")) is not None and method == "GET":
             notice = await self._reading(lambda: self._acting.notice(visit, form_id))
             visit = replace(visit, notice=notice)
         return await self._page(await self._reading(lambda: route.page(visit)), visit)
+
+    async def _log_out(self, scope: Scope, receive: Receive, session: Session | None) -> Answer:
+        if session is None:
+            return redirect("/login")
+        return await self._login.log_out(scope, session, await self._form(scope, receive))
 
     async def _act(self, action: Action, visit: Visit, form: Fields) -> Answer:
         try:
@@ -191,9 +195,15 @@ class PageApp:
         body = await self._reading(lambda: self._renderer.page(page, visit, parts, live))
         return html(page.status, body)
 
-    async def _form(self, scope: Scope, receive: Receive) -> Fields:
-        with self._forms.reading() as count:
-            body = await read_body(scope, receive, FORM, content_types=(_TYPE,), count=count)
+    async def _form(
+        self,
+        scope: Scope,
+        receive: Receive,
+        most: int = FORM,
+        forms: InFlight | None = None,
+    ) -> Fields:
+        with (forms or self._forms).reading() as count:
+            body = await read_body(scope, receive, most, content_types=(_TYPE,), count=count)
         return Fields.parse(body)
 
     def _file(self, scope: Scope) -> Answer | None:

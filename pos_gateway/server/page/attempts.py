@@ -22,11 +22,17 @@ class Attempts:
         return max(0.0, until - now - (BURST - 1) * SECONDS)
 
     def failed(self, client: str, now: float) -> None:
-        """Count a failure."""
+        """Count a failure; an attempt counts as one until it has succeeded."""
         network = _network(client)
         self._until[network] = max(now, self._until.pop(network, now)) + SECONDS
         if len(self._until) > MOST:
             self._until.popitem(last=False)
+
+    def succeeded(self, client: str) -> None:
+        """What was counted as a failure is none."""
+        network = _network(client)
+        if network in self._until:
+            self._until[network] -= SECONDS
 
 
 def _network(client: str) -> str:

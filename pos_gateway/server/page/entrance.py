@@ -55,6 +55,10 @@ class Entrance:
             scope[HOLDER] = found.token.digest
         return found
 
+    def known(self, text: str) -> Token | None:
+        """The valid token with this text, if it is known in memory."""
+        return self._tokens.find(text)
+
     async def token(self, text: str) -> Token | None:
         """The valid token with this text, even a new one; None: there is none. Raises Problem."""
         found = self._tokens.find(text)

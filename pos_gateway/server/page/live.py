@@ -184,7 +184,10 @@ class Live:
         now = asyncio.get_running_loop().time()
         del self._running[topic]
         if not done.cancelled() and done.exception() is None:
+            self._last.pop(topic, None)
             self._last[topic] = now, done.result()
+        while len(self._last) > TOPICS:  # each value in a query is another topic
+            del self._last[next(iter(self._last))]
         for old in [each for each, (at, _) in self._last.items() if now - at > 60]:
             del self._last[old]
 

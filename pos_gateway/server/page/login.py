@@ -58,23 +58,36 @@ class Login:
         """Start a session, or show the form again with the reason."""
         client, now = self._access.client(scope), asyncio.get_running_loop().time()
         after = fields.get("after", "/")
-        wait = self._attempts.wait(client, now)
-        if wait:
-            why = f"Too many attempts from {client}: wait {wait:.0f} s."
-            answer = self.form(after, why, 429)
-            answer.headers.append((b"retry-after", b"%d" % max(1, round(wait))))
-            return answer
         text = fields.get("token", "").strip()[:_LONGEST]
-        token = await self._entrance.token(text)
+        # What is known in memory costs nothing, and no other client of a proxy's keeps it out.
+        token = self._entrance.known(text)
+        if token is None:
+            wait = self._attempts.wait(client, now)
+            if wait:
+                why = f"Too many attempts from {client}: wait {wait:.0f} s."
+                answer = self.form(after, why, 429)
+                answer.headers.append((b"retry-after", b"%d" % max(1, round(wait))))
+                return answer
+            token = await self._looked_up(text, client, now)
         problem = self._problem(token, text)
         if problem is not None or token is None:
-            self._attempts.failed(client, now)
             status = 401 if token is None else 403
             self._access.refused(scope, status, None if token is None else token.name)
             return self.form(after, problem, status)
         secret = await self._reading(lambda: self._sessions.start(token, secret_of(scope)))
         self._access.acted(token, scope, "page.login", "", "")
         return redirect(self._target(after), set_cookie(scope, secret))
+
+    async def _looked_up(self, text: str, client: str, now: float) -> Token | None:
+        self._attempts.failed(client, now)  # those at the same time count, too
+        try:
+            token = await self._entrance.token(text)
+        except Problem:
+            self._attempts.succeeded(client)
+            raise
+        if token is not None:
+            self._attempts.succeeded(client)
+        return token
 
     async def log_out(self, scope: Scope, session: Session, fields: Fields) -> Answer:
         """End the session. Raises Problem 403 if the form is not the session's."""

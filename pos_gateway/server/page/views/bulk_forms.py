@@ -81,9 +81,10 @@ def limit_of(act: Act) -> int | None:
     text = act.form.get("limit", "").strip()
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _MOST):
+    is_number = text.isascii() and text.isdigit() and len(text) <= 9
+    if not (is_number and 1 <= int(text) <= _MOST):
         raise AdminError(f"The first: {text[:40]!r} is no number from 1 to {_MOST:,}")
-    return int(text[:9])
+    return int(text)
 
 
 def _rate(text: str) -> float:

@@ -147,6 +147,8 @@ class DeadLetters(View):
             meant[:_SAMPLE],
             [(each, remedy(each)) for each in reasons if each is not None],
         )
+        if any(each.counted is not counted for each in list(self._lists.values())):
+            self._lists.clear()  # each holds all letters of its count
         while len(self._lists) >= _LISTS:
             self._lists.pop(next(iter(self._lists), key), None)
         self._lists[key] = listed
