@@ -6,6 +6,7 @@ Durations are float seconds unless they say otherwise, shares are fractions of 1
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, Field, SecretStr, ValidationErro
 from pos_gateway.domain.errors import FieldError, InvalidSettings
 from pos_gateway.domain.record import field_errors
 from pos_gateway.domain.split import Percent
+from pos_gateway.domain.user_name import user_names, user_names_or_everyone
 from pos_gateway.runtime import failpoints as named_places
 from pos_gateway.runtime.addresses import networks, ports
 from pos_gateway.runtime.urls import MASK, mask_url, require_usable
@@ -59,6 +61,38 @@ def _listing(parse: Callable[[str], Any]) -> AfterValidator:
         return text
 
     return AfterValidator(check)
+
+
+#: Headers that browsers send by themselves, or that have another meaning here.
+_OTHERS = frozenset(
+    {
+        "accept",
+        "authorization",
+        "connection",
+        "content-length",
+        "content-type",
+        "cookie",
+        "forwarded",
+        "host",
+    }
+    | {"origin", "referer", "transfer-encoding", "user-agent", "x-real-ip"}
+    | {"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"}
+)
+_HEADER = re.compile("[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+
+
+def _header(name: str) -> str:
+    if name and (_HEADER.fullmatch(name) is None or name.lower() in _OTHERS):
+        raise ValueError(
+            "should be the name of a header that the proxy alone sets: X-Auth-Request-Email, Remote-User"
+        )
+    return name
+
+
+def _proxies(text: str) -> str:
+    if any(each.prefixlen == 0 for each in networks(text)):
+        raise ValueError("has a network of all addresses: anyone could be any user")
+    return text
 
 
 def _address(text: str) -> str:
@@ -226,6 +260,24 @@ class Settings(BaseModel):
         "",
         description="Addresses and networks of the proxies in front of the HTTP server, whose"
         " `X-Forwarded-For` and `X-Forwarded-Proto` say who the client is: 10.1.2.3, 10.4.0.0/16",
+    )
+    page_user_header: Annotated[str, AfterValidator(_header)] = Field(
+        "",
+        description="Header in which a proxy that logs people in (SSO) names the user of the operations page:"
+        " X-Auth-Request-Email. Empty: access tokens alone log in.",
+    )
+    page_proxies: Annotated[str, AfterValidator(_proxies)] = Field(
+        "",
+        description="Addresses and networks of the proxies whose `POS_GATEWAY_PAGE_USER_HEADER` is believed;"
+        " from any other peer it is refused. `POS_GATEWAY_TRUSTED_PROXIES` has no part in it.",
+    )
+    page_operators: Annotated[str, _listing(user_names)] = Field(
+        "",
+        description="Users of that header who are operators of the page: kim@example.com, sam@example.com",
+    )
+    page_viewers: Annotated[str, _listing(user_names_or_everyone)] = Field(
+        "",
+        description="Users of that header who are viewers of the page; `*`: all whom the proxy names.",
     )
     alert_url: Annotated[SecretStr, AfterValidator(_web_url)] | None = Field(
         None,

@@ -5,11 +5,14 @@ import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import structlog
 import uvicorn
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from pos_gateway.runtime.addresses import networks
+from pos_gateway.server.peer import noting_peer
 from pos_gateway.server.site import Site
 from pos_gateway.server.uvicorn_internals import HttpServer, Loop, Protocol
 
@@ -72,15 +75,17 @@ async def _serve(
 def _config(site: Site, certificate: Path | None, key: Path | None) -> uvicorn.Config:
     proxies = [str(each) for each in networks(site.settings.trusted_proxies)]
     limits = {"max_connections": _allowed(site.settings.http_connections), "idle": {}}
+    app: Any = site.app
+    if proxies:
+        app = ProxyHeadersMiddleware(app, trusted_hosts=proxies)
     return uvicorn.Config(
-        site.app,
+        noting_peer(app),
         http=type("Protocol", (Protocol,), limits),
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=bool(proxies),
-        forwarded_allow_ips=proxies,
+        proxy_headers=False,
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=GRACE,

@@ -49,6 +49,7 @@ from pos_gateway.server.page.listed import Sources, views
 from pos_gateway.server.page.live import Live, LiveStream
 from pos_gateway.server.page.render import Renderer
 from pos_gateway.server.page.static import StaticFiles
+from pos_gateway.server.page.users import PageUsers
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.streaming import Streaming
 from pos_gateway.server.submitting import SubmitRoutes
@@ -131,7 +132,9 @@ class Site:
         #: Of the page alone: who looks keeps no order waiting.
         self._page_reading = Reading(PAGES)
         self._entrance_reading = Reading(1)
-        self._entrance = Entrance(self.tokens, self._sessions, self._entrance_reading)
+        self._entrance = Entrance(
+            self.tokens, self._sessions, PageUsers.of(settings, clock), self._entrance_reading
+        )
         self._acting = Acting(ActStore(self.database), self.audit, self._entrance)
         #: Its runs go on beside requests.
         self.bulk = BulkThreads(BulkOperations(settings, self.database, payloads))

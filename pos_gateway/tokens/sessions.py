@@ -33,6 +33,15 @@ class Session:
     #: What the session's forms carry.
     csrf: str = field(repr=False)
     token: Token
+    #: Of a user whom a proxy has logged in: until when that counts, by this process's clock.
+    until: float | None = None
+    #: The secret that such a user's browser has yet to get.
+    cookie: str | None = field(default=None, repr=False)
+
+    @property
+    def is_by_proxy(self) -> bool:
+        """Whether a proxy has logged the user in."""
+        return self.until is not None
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@
 from tests.planting import ROOT, Fault, try_all
 
 ACTING, SECURITY, LOGIN = "server/page/acting", "server/page/security", "server/page/login"
+USERS = "server/page/users"
 
 
 class ScriptFault(Fault):
@@ -485,6 +486,76 @@ FAULTS = [
         "        if _FORM_ID.fullmatch(form_id) is None:  # it",
         "        if False:  # it",
         "acting::a_form_without_its_id",
+    ),
+    Fault(
+        "a user's header is from a proxy",
+        USERS,
+        "if not self._is_proxy(scope):",
+        "if False:",
+        "users::refused_from_any_other_peer or who_is_believed",
+    ),
+    Fault(
+        "who a proxy is, no header says",
+        USERS,
+        "peer = scope.get(PEER)",
+        'peer = scope.get("client")',
+        "users::a_trusted_proxy_forwards",
+    ),
+    Fault(
+        "the peer is noted before a header is believed",
+        "server/serving",
+        "noting_peer(app)",
+        "ProxyHeadersMiddleware(noting_peer(site.app), trusted_hosts=proxies)",
+        "users::a_trusted_proxy_forwards",
+    ),
+    Fault(
+        "of two users' headers neither is taken",
+        USERS,
+        "if len(given) > 1:",
+        "if False:",
+        "users::who_is_believed",
+    ),
+    Fault(
+        "a user's name is no list",
+        "domain/user_name",
+        '"," in text or ',
+        "",
+        "users::other_names_are_refused",
+    ),
+    Fault(
+        "a user's name can be printed",
+        "domain/user_name",
+        "text.isprintable() and ",
+        "",
+        "users::other_names_are_refused",
+    ),
+    Fault(
+        "a user's form is the user's",
+        USERS,
+        'own = f"{secret}:{name}"',
+        'own = f"{secret}"',
+        "users::a_form_is_its_users",
+    ),
+    Fault(
+        "a user's cookie is changed by no other site",
+        "server/page/app",
+        "if session is not None and session.cookie is not None and not _is_cross_site(scope):",
+        "if session is not None and session.cookie is not None:",
+        "users::a_link_from_elsewhere",
+    ),
+    Fault(
+        "what a proxy said of a user ends",
+        "server/page/entrance",
+        "        if session.is_by_proxy:\n            return self._users.is_valid(session)\n",
+        "        if session.is_by_proxy:\n            return True\n",
+        "users::a_stream_begins_again",
+    ),
+    Fault(
+        "no network of all addresses may name a user",
+        "settings",
+        "each.prefixlen == 0",
+        "False",
+        "users::settings_that_would",
     ),
     Fault(
         "all viewers share one count of letters",

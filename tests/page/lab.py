@@ -122,11 +122,19 @@ class Desk:
     def token(self, role: Role = Role.OPERATOR, name: str = "kim") -> str:
         return self.server.token(role, name=name)
 
-    def browser(self, *, client: str = "192.0.2.7", scheme: str = "http") -> Browser:
+    def browser(
+        self, *, client: str = "192.0.2.7", scheme: str = "http", peer: str | None = None
+    ) -> Browser:
         def ask(method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
             reply = self.runner.run(
                 self.server.ask(
-                    method, path, body=body, headers=headers, client=client, scheme=scheme
+                    method,
+                    path,
+                    body=body,
+                    headers=headers,
+                    client=client,
+                    scheme=scheme,
+                    peer=peer,
                 )
             )
             content = reply.says if isinstance(reply.says, bytes) else repr(reply.says).encode()

@@ -56,6 +56,7 @@ class Inside:
         headers: Mapping[str, str] | None = None,
         client: str = "192.0.2.7",
         scheme: str = "http",
+        peer: str | None = None,
     ) -> Reply:
         """The reply to a request."""
         sent: list[Any] = []
@@ -86,6 +87,7 @@ class Inside:
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode()) for name, value in given.items()],
             "client": (client, 5000),
+            "peer": (peer or client, 5000),
             "scheme": scheme,
         }
         await self.site.app(scope, receive, send)

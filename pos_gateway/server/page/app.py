@@ -29,9 +29,10 @@ from pos_gateway.server.page.links import from_segment, link
 from pos_gateway.server.page.live import Live
 from pos_gateway.server.page.login import Login
 from pos_gateway.server.page.render import Renderer
-from pos_gateway.server.page.security import require_same_origin
+from pos_gateway.server.page.security import require_same_origin, set_user_cookie
 from pos_gateway.server.page.static import PATH as STATIC
 from pos_gateway.server.page.static import StaticFiles
+from pos_gateway.server.page.users import REFUSED
 from pos_gateway.server.page.view import Action, Get, Page, View
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.problems import Problem
@@ -125,10 +126,14 @@ class PageApp:
             raise
         except Exception as error:  # noqa: BLE001
             problem = _problem(error, scope)
+            if problem.code == REFUSED:
+                self._access.refused(scope, problem.status, None)
             if not _wants_html(scope):
                 await refuse(problem, send)
                 return
             answer = self._refusal(problem, scope, session)
+        if session is not None and session.cookie is not None and not _is_cross_site(scope):
+            answer.headers.append(set_user_cookie(scope, session.cookie))
         if scope["method"] == "HEAD":
             answer = answer._replace(body=b"")
         await answer.send(send)
@@ -138,7 +143,7 @@ class PageApp:
         query = Fields.parse(scope["query_string"])
         if path == "/login":
             _route(scope, path, "GET", "HEAD", "POST")
-            if method == "POST":
+            if method == "POST" and not (session and session.is_by_proxy):
                 return await self._login.log_in(
                     scope, await self._form(scope, receive, LOGIN, self._logins)
                 )
@@ -158,7 +163,7 @@ class PageApp:
         _route(
             scope, route.pattern.path, *_READS, *(("POST",) if isinstance(route, Action) else ())
         )
-        if session is None:
+        if session is None or (session.cookie is not None and _is_cross_site(scope)):
             return self._log_in_first(scope)
         visit = Visit(session, _address(scope), values, query, self._access.client(scope))
         if isinstance(route, Action):
@@ -173,6 +178,9 @@ class PageApp:
     async def _log_out(self, scope: Scope, receive: Receive, session: Session | None) -> Answer:
         if session is None:
             return redirect("/login")
+        if session.is_by_proxy:
+            detail = "the proxy has logged you in: log out there"
+            raise Problem(409, "not_possible", detail)
         return await self._login.log_out(scope, session, await self._form(scope, receive))
 
     async def _act(self, action: Action, visit: Visit, form: Fields) -> Answer:
@@ -223,7 +231,7 @@ class PageApp:
         if scope["method"] == "POST":
             raise Problem(401, "unauthorized", ENDED)
         # A link from elsewhere comes without the cookie: asked again by a page of ours, it is sent.
-        if header(scope["headers"], b"sec-fetch-site") == b"cross-site":
+        if _is_cross_site(scope):
             page = Page("bounce.html", "One moment", address=address)
             return html(200, self._renderer.page(page, None, {}, {}))
         return (
@@ -272,6 +280,10 @@ def _address(scope: Scope) -> str:
     parts = scope["query_string"].decode("latin-1").split("&")
     query = "&".join(each for each in parts if each and not each.startswith("notice="))
     return f"{scope['path']}?{query}" if query else str(scope["path"])
+
+
+def _is_cross_site(scope: Scope) -> bool:
+    return header(scope["headers"], b"sec-fetch-site") == b"cross-site"
 
 
 def _wants_html(scope: Scope) -> bool:

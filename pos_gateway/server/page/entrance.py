@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pos_gateway.server.access import HOLDER
 from pos_gateway.server.body import Scope
 from pos_gateway.server.page.security import secret_of
+from pos_gateway.server.page.users import PageUsers
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.shared_reads import SharedReads
@@ -25,12 +26,16 @@ class Entrance:
 
     Args:
         tokens, sessions: the valid ones.
+        users: those whom a proxy has logged in, which need neither.
         reading: the threads that read them again.
     """
 
-    def __init__(self, tokens: Tokens, sessions: Sessions, reading: Reading) -> None:
+    def __init__(
+        self, tokens: Tokens, sessions: Sessions, users: PageUsers, reading: Reading
+    ) -> None:
         self._tokens = tokens
         self._sessions = sessions
+        self._users = users
         self._reads = SharedReads(reading, self._refresh, every=EVERY)
 
     async def find(self, scope: Scope, *, touch: bool = False) -> Session | None:
@@ -40,8 +45,11 @@ class Entrance:
             touch: a person has asked, which puts off its end; a stream goes on by itself.
 
         Raises:
-            Problem: 503: the database is away, so that it is not known.
+            Problem: 503: the database is away, so that it is not known; 403: of a user's header.
         """
+        if (user := self._users.session(scope)) is not None:
+            scope[HOLDER] = user.token.digest
+            return user
         secret = secret_of(scope)
         found = self._sessions.find(secret)
         if found is None and secret is not None and is_secret(secret):
@@ -71,10 +79,14 @@ class Entrance:
 
     def is_valid(self, session: Session) -> bool:
         """Whether what goes on may."""
+        if session.is_by_proxy:
+            return self._users.is_valid(session)
         return self._sessions.is_valid(session)
 
     def may_act(self, token: Token) -> bool:
         """Whether this token is an operator's still, whatever became of the session."""
+        if self._users.may_act(token):
+            return True
         current = self._tokens.current(token.digest)
         return current is not None and current.role.allows(Capability.ACT)
 

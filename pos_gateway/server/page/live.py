@@ -234,7 +234,9 @@ class LiveStream:
                 await _send(send, _RETRY + _ALIVE)
                 await self._send_news(session, topics, changed, send, gone)
                 if not gone.done():
-                    last = _STOPS if self._live.is_stopping else _ENDED
+                    # A proxy's user comes again through the proxy, which knows whether it may.
+                    again = self._live.is_stopping or session.is_by_proxy
+                    last = _STOPS if again else _ENDED
                     await send({"type": "http.response.body", "body": last})
             finally:
                 metrics.http_streams.dec()

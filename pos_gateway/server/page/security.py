@@ -15,6 +15,8 @@ from pos_gateway.tokens.session_store import LASTS
 
 #: Browsers take the first from a page behind TLS alone, and from no other host.
 _SECURE_COOKIE, _COOKIE = "__Host-pos-gateway", "pos-gateway-page"
+#: Likewise, of a user whom a proxy has logged in: what forms' tokens are made of.
+_SECURE_USERS, _USERS = "__Host-pos-gateway-user", "pos-gateway-user"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -33,7 +35,16 @@ NO_STORE = (b"cache-control", b"no-store")
 
 def secret_of(scope: Scope) -> str | None:
     """The cookie's secret; None: there is none, or there are two, of which another site set one."""
-    wanted = _name(scope) + "="
+    return _only(scope, _name(scope))
+
+
+def user_secret_of(scope: Scope) -> str | None:
+    """The same of a proxy's user."""
+    return _only(scope, _users_name(scope))
+
+
+def _only(scope: Scope, cookie: str) -> str | None:
+    wanted = cookie + "="
     found: dict[str, None] = {}
     for name, value in scope["headers"]:
         if name == b"cookie":
@@ -46,12 +57,17 @@ def secret_of(scope: Scope) -> str | None:
 
 def set_cookie(scope: Scope, secret: str) -> tuple[bytes, bytes]:
     """The header that logs in."""
-    return _cookie(scope, secret, int(LASTS))
+    return _cookie(scope, _name(scope), secret, int(LASTS))
+
+
+def set_user_cookie(scope: Scope, secret: str) -> tuple[bytes, bytes]:
+    """The header that gives a proxy's user a secret for forms."""
+    return _cookie(scope, _users_name(scope), secret, int(LASTS))
 
 
 def clear_cookie(scope: Scope) -> tuple[bytes, bytes]:
     """The header that logs out."""
-    return _cookie(scope, "", 0)
+    return _cookie(scope, _name(scope), "", 0)
 
 
 def require_same_origin(scope: Scope, public_url: str | None) -> None:
@@ -91,7 +107,11 @@ def _name(scope: Scope) -> str:
     return _SECURE_COOKIE if scope["scheme"] == "https" else _COOKIE
 
 
-def _cookie(scope: Scope, secret: str, lasts: int) -> tuple[bytes, bytes]:
+def _users_name(scope: Scope) -> str:
+    return _SECURE_USERS if scope["scheme"] == "https" else _USERS
+
+
+def _cookie(scope: Scope, name: str, secret: str, lasts: int) -> tuple[bytes, bytes]:
     secure = "; Secure" if scope["scheme"] == "https" else ""
-    text = f"{_name(scope)}={secret}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Strict{secure}"
+    text = f"{name}={secret}; Path=/; Max-Age={lasts}; HttpOnly; SameSite=Strict{secure}"
     return b"set-cookie", text.encode()
