@@ -11,14 +11,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from types import FrameType
-from typing import Protocol
 
 from pos_gateway.cli.text import json_text, printable
 from pos_gateway.client.outbox.opening import connector
-from pos_gateway.client.outbox.publishing import Client
 from pos_gateway.client.outbox.relay import Relay
 from pos_gateway.client.outbox.store import Store
 from pos_gateway.client.outbox.table import Dialect, ddl
+from pos_gateway.client.protocols import BlockingClient
 from pos_gateway.domain.errors import FieldError, InvalidSettings, PosGatewayError
 from pos_gateway.settings import PREFIX, is_set, setting
 
@@ -135,12 +134,7 @@ def _store(options: argparse.Namespace) -> Store:
     return Store(connector(_url(options))())
 
 
-class _Closing(Client, Protocol):
-    def close(self) -> None:
-        """Close the connections."""
-
-
-def _client(options: argparse.Namespace) -> _Closing:
+def _client(options: argparse.Namespace) -> BlockingClient:
     """AMQP's, unless a URL of the HTTP server is given, or alone in the environment."""
     over_http = options.http_url or (
         not options.broker_url and not is_set("broker_url") and is_set("http_url")

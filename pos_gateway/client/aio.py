@@ -11,49 +11,20 @@ is given: one implementation of what is hard to get right, and no further librar
 
 import asyncio
 import types
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from pos_gateway.client.protocols import BlockingClient, ReadingClient
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.submit_result import SubmitResult
 
 Result = TypeVar("Result")
 #: Marks the end of an iterator, which a coroutine cannot raise StopIteration for.
 _END: Any = object()
-
-
-class BlockingClient(Protocol):
-    """``OrderClient``, or ``HttpOrderClient``."""
-
-    def submit(self, order: Order | Mapping[str, Any], *, again: bool = False) -> str | None:
-        """Submit an order."""
-
-    def submit_many(
-        self, orders: Iterable[Order | Mapping[str, Any]], *, again: bool = False
-    ) -> list[SubmitResult]:
-        """Submit orders together; a result for each."""
-
-    def cancel(
-        self, order_id: str, merchant_id: str, *, deliver_by: datetime | None = None
-    ) -> None:
-        """Request an order's cancellation."""
-
-    def close(self) -> None:
-        """Close the connections."""
-
-
-class ReadingClient(BlockingClient, Protocol):
-    """``HttpOrderClient``."""
-
-    def find(self, order_id: str, merchant_id: str) -> dict[str, Any] | None:
-        """The order's state, attempts and events."""
-
-    def events(self, after: int = 0, *, wait: float = 30.0) -> Iterator[dict[str, Any]]:
-        """Every event after this position, for ever."""
 
 
 class AsyncOrderClient:

@@ -77,7 +77,7 @@ FAULTS = [
     Fault(
         "a failed batch is taken apart",
         RELAY,
-        "self._width = 1",
+        "self._limit = 1",
         "pass",
         "relay::a_row_that_fails_whole_batches",
     ),
@@ -105,7 +105,7 @@ FAULTS = [
     Fault(
         "slow cancel requests do not outlast the transaction",
         PUBLISHING,
-        "if clock() >= ends and (published.confirmed or published.left):",
+        "if clock() >= ends and (published.confirmed or published.unconfirmed):",
         "if False:",
         "relay::slow_cancel_requests",
     ),
@@ -118,7 +118,7 @@ FAULTS = [
     ),
     Fault(
         "one relay at a time works on SQLite",
-        "client/outbox/turn",
+        "client/outbox/sole_relay",
         "return self._lock.in_transaction",
         "return True",
         "relay::on_sqlite_one_relay_works",

@@ -486,7 +486,7 @@ def test_slow_cancel_requests_are_spread_over_batches(local: Backend, gateway: G
 
     published = publish(gateway, rows, clock)
     assert published.confirmed == [0, 1]
-    assert not published.left
+    assert not published.unconfirmed
     assert not published.refused
 
 

@@ -98,7 +98,7 @@ class Hold:
 def give_up(order: Posted) -> None:
     """As the request's timer would."""
     assert order.request is not None
-    intake._give_up(order.request)
+    order.request.end()
 
 
 class Table:

@@ -212,6 +212,6 @@ def test_the_replies_of_the_page_have_the_documents_shapes(block: int, model: st
 def test_every_status_of_a_submission_is_on_the_page() -> None:
     [submission] = [each for each in OPERATIONS if each.name == "submitOrder"]
     table = PAGE.partition("| status | what it means")[2].partition("\n\n")[0]
-    limits = PAGE.partition("## What it takes on")[2]
+    limits = PAGE.partition("## Limits")[2]
     listed = {int(each) for each in re.findall(r"\b[2-5]\d\d\b", table + limits)}
     assert {*submission.replies, *submission.codes()} <= listed

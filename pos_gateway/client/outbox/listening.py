@@ -12,7 +12,7 @@ from pos_gateway.client.outbox.table import CHANNEL
 logger = logging.getLogger(__name__)
 
 #: Seconds between two looks at whether to stop, and until another connection is tried.
-_LOOK, _AGAIN = 1.0, 5.0
+_POLL, _RECONNECT_AFTER = 1.0, 5.0
 
 
 class Listener:
@@ -28,7 +28,7 @@ class Listener:
     def close(self) -> None:
         """End the thread."""
         self._stopping.set()
-        self._thread.join(_LOOK * 2)
+        self._thread.join(_POLL * 2)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -40,7 +40,7 @@ class Listener:
             except Exception as error:  # noqa: BLE001
                 # Any error of the driver's: the relay polls meanwhile.
                 logger.debug("the outbox is polled: %s", error)
-            self._stopping.wait(_AGAIN)
+            self._stopping.wait(_RECONNECT_AFTER)
 
     def _listen(self, connection: object) -> None:
         driver = PlainConnection(connection).driver
@@ -48,7 +48,7 @@ class Listener:
         driver.execute(f"listen {CHANNEL}")
         self._wake()  # what was committed before it listened
         while not self._stopping.is_set():
-            for _ in driver.notifies(timeout=_LOOK, stop_after=1):
+            for _ in driver.notifies(timeout=_POLL, stop_after=1):
                 self._wake()
         with suppress(Exception):  # it is closed anyway
             driver.execute(f"unlisten {CHANNEL}")

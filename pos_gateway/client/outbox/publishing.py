@@ -1,36 +1,20 @@
-"""Publishes a batch of rows through the backend's client, and sorts them by what came back."""
+"""Publishes a batch of rows through the backend's client, and sorts them by their results."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Protocol
 
 from pos_gateway.client.outbox.adding import SUBMIT
 from pos_gateway.client.outbox.store import Refusal, Row
+from pos_gateway.client.protocols import SubmittingClient
 from pos_gateway.domain.errors import InvalidOrder, MessageTooLarge, OrderDiffers
 from pos_gateway.domain.order import CancelRequest, Order
-from pos_gateway.domain.submit_result import SubmitResult
 
 #: Seconds after which the rest of a batch's cancel requests, which go one by one, waits for the next
 #: batch: the database ends a transaction that takes a minute.
 LONGEST = 20.0
 #: The row itself is at fault: the same again has the same result.
 _REFUSALS = (InvalidOrder, OrderDiffers, MessageTooLarge)
-
-
-class Client(Protocol):
-    """``OrderClient``, or ``HttpOrderClient``."""
-
-    def submit_many(
-        self, orders: Iterable[Order | Mapping[str, Any]], *, again: bool = False
-    ) -> list[SubmitResult]:
-        """Submit orders together; a result for each."""
-
-    def cancel(
-        self, order_id: str, merchant_id: str, *, deliver_by: datetime | None = None
-    ) -> None:
-        """Request an order's cancellation."""
 
 
 @dataclass(slots=True)
@@ -42,9 +26,9 @@ class Published:
     #: They can never be published.
     refused: list[Refusal] = field(default_factory=list)
     #: They may or may not be stored, and are published again.
-    left: list[Row] = field(default_factory=list)
-    #: Why those are left.
-    trouble: str = ""
+    unconfirmed: list[Row] = field(default_factory=list)
+    #: Why they are not confirmed.
+    problem: str = ""
 
     def note(self, row: Row, error: Exception | None) -> None:
         """Note the result of a row."""
@@ -53,21 +37,21 @@ class Published:
         elif isinstance(error, _REFUSALS):
             self.refused.append(Refusal(row.id, f"{type(error).__name__}: {error}"))
         else:
-            self.left.append(row)
-            self.trouble = f"{type(error).__name__}: {error}"
+            self.unconfirmed.append(row)
+            self.problem = f"{type(error).__name__}: {error}"
 
 
 def publish(
-    client: Client, rows: Sequence[Row], clock: Callable[[], float] = time.monotonic
+    client: SubmittingClient, rows: Sequence[Row], clock: Callable[[], float] = time.monotonic
 ) -> Published:
     """Publish the rows, of which an order has one at most; or some, if they take long."""
     published, ends = Published(), clock() + LONGEST
     _submit(client, [row for row in rows if row.action == SUBMIT], published)
     for row in (row for row in rows if row.action != SUBMIT):
-        if clock() >= ends and (published.confirmed or published.left):
+        if clock() >= ends and (published.confirmed or published.unconfirmed):
             break
-        if published.left:  # the gateway is away: each would take the client's timeout
-            published.left.append(row)
+        if published.unconfirmed:  # the gateway is away: each would take the client's timeout
+            published.unconfirmed.append(row)
             continue
         try:
             request = CancelRequest.parse_json(row.body)
@@ -79,7 +63,7 @@ def publish(
     return published
 
 
-def _submit(client: Client, rows: Sequence[Row], published: Published) -> None:
+def _submit(client: SubmittingClient, rows: Sequence[Row], published: Published) -> None:
     orders: list[tuple[Row, Order]] = []
     for row in rows:
         try:

@@ -9,10 +9,11 @@ from typing import Self
 
 from pos_gateway.client.outbox.listening import Listener
 from pos_gateway.client.outbox.opening import Connect, connector
-from pos_gateway.client.outbox.publishing import Client, Published, publish
+from pos_gateway.client.outbox.publishing import Published, publish
+from pos_gateway.client.outbox.sole_relay import SoleRelay
 from pos_gateway.client.outbox.store import Delay, Lag, Refusal, Row, Store
 from pos_gateway.client.outbox.table import Dialect
-from pos_gateway.client.outbox.turn import Turn
+from pos_gateway.client.protocols import SubmittingClient
 from pos_gateway.runtime.failpoints import reach
 
 #: Python's: the program is the backend's.
@@ -48,7 +49,12 @@ class Relay:
     """
 
     def __init__(
-        self, client: Client, database: str | Connect, *, batch: int = 200, poll: float = 1.0
+        self,
+        client: SubmittingClient,
+        database: str | Connect,
+        *,
+        batch: int = 200,
+        poll: float = 1.0,
     ) -> None:
         self._client = client
         self._connect = connector(database)
@@ -58,8 +64,8 @@ class Relay:
         self._woken = threading.Event()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
-        #: Rows to take: one after a batch failed, to find out whether a row is the cause.
-        self._width = batch
+        #: Rows of the next batch: one after a batch failed, to find out whether a row is the cause.
+        self._limit = batch
         #: Whether a row was published since one last failed alone.
         self._was_up = True
         #: Whether the gateway, or the database, does not answer.
@@ -105,7 +111,7 @@ class Relay:
                         self._serve(store)
                 except Exception as error:  # noqa: BLE001
                     # Any error of the driver's: a relay that ends submits nothing any more.
-                    self._is_in_trouble(f"the outbox's database: {type(error).__name__}: {error}")
+                    self._warn(f"the outbox's database: {type(error).__name__}: {error}")
                     self._stopping.wait(self._pause())
         finally:
             if listener is not None:
@@ -119,28 +125,28 @@ class Relay:
             The driver's errors. What the gateway does not take is left for the next time.
         """
         number = failures = 0
-        with closing(Store(self._connect())) as store, closing(_turn(store)) as turn:
-            while failures < _DRAINING and turn.take():
+        with closing(Store(self._connect())) as store, closing(_permit(store)) as permit:
+            while failures < _DRAINING and permit.take():
                 step = self._step(store)
                 if step is None:
                     break
                 number += len(step.confirmed)
-                failures = failures + 1 if step.left and not step.confirmed else 0
+                failures = failures + 1 if step.unconfirmed and not step.confirmed else 0
         return number
 
     def _serve(self, store: Store) -> None:
-        with closing(_turn(store)) as turn:
+        with closing(_permit(store)) as permit:
             while not self._stopping.is_set():
                 self._woken.clear()
-                step = self._step(store) if turn.take() else None
+                step = self._step(store) if permit.take() else None
                 if step is None:
                     self._woken.wait(self._poll)
-                elif step.left and not step.confirmed:
+                elif step.unconfirmed and not step.confirmed:
                     self._stopping.wait(self._pause())
 
     def _step(self, store: Store) -> Published | None:
         """Publish a batch; None: there is none."""
-        batch = _together(store.take(self._width))
+        batch = _together(store.take(self._limit))
         if not batch:
             store.finish([])
             return None
@@ -156,23 +162,23 @@ class Relay:
     def _delayed(self, batch: list[Row], published: Published) -> list[Delay]:
         """Which rows to try later, alone. Refuses those that fail while others do not."""
         if published.confirmed:
-            self._width, self._failures = self._batch, 0
-        elif published.left:
-            self._width = 1
+            self._limit, self._failures = self._batch, 0
+        elif published.unconfirmed:
+            self._limit = 1
         is_up = bool(published.confirmed) or (len(batch) == 1 and self._was_up)
         if not published.confirmed and len(batch) > 1:
             return []  # one of them may be the cause: they are tried one by one
-        if published.left or published.confirmed:
+        if published.unconfirmed or published.confirmed:
             self._was_up = bool(published.confirmed)
         delayed = []
-        for row in published.left:
+        for row in published.unconfirmed:
             attempts = row.attempts + is_up
             if attempts >= ATTEMPTS:
-                reason = f"failed {attempts} times while others were published: {published.trouble}"
+                reason = f"failed {attempts} times while others were published: {published.problem}"
                 published.refused.append(Refusal(row.id, reason))
             else:
                 seconds = min(_LONGEST_DELAY, 2.0 ** max(1, attempts))
-                delayed.append(Delay(row.id, attempts, seconds, published.trouble))
+                delayed.append(Delay(row.id, attempts, seconds, published.problem))
         return delayed
 
     def _report(self, published: Published) -> None:
@@ -183,16 +189,19 @@ class Relay:
                 row.id,
                 row.reason.partition(":")[0],
             )
-        if published.left:
-            self._is_in_trouble(f"the gateway: {published.trouble}")
+        if published.unconfirmed:
+            self._warn(f"the gateway: {published.problem}")
         elif published.confirmed and self._is_away:
             self._is_away = False
             logger.info("the outbox is submitted again")
 
-    def _is_in_trouble(self, what: str) -> None:
+    def _warn(self, problem: str) -> None:
+        """Log the first problem after rows were submitted."""
         if not self._is_away:
             self._is_away = True
-            logger.warning("the outbox is not submitted: %s; it is tried again until it is", what)
+            logger.warning(
+                "the outbox is not submitted: %s; it is tried again until it is", problem
+            )
 
     def _pause(self) -> float:
         """Exponential backoff with full jitter."""
@@ -200,7 +209,7 @@ class Relay:
         return random.random() * min(_LONGEST_PAUSE, _PAUSE * 2.0**self._failures)
 
 
-class _NoTurn:
+class _AnyRelay:
     """Where row locks let several relays work."""
 
     def take(self) -> bool:
@@ -210,8 +219,9 @@ class _NoTurn:
         pass
 
 
-def _turn(store: Store) -> Turn | _NoTurn:
-    return Turn(store.driver) if store.dialect is Dialect.SQLITE else _NoTurn()
+def _permit(store: Store) -> SoleRelay | _AnyRelay:
+    """Whether this relay may work now."""
+    return SoleRelay(store.driver) if store.dialect is Dialect.SQLITE else _AnyRelay()
 
 
 def _together(rows: list[Row]) -> list[Row]:

@@ -3,7 +3,7 @@
 On PostgreSQL and MySQL a batch is one transaction, from its rows' locks to their removal: other
 relays skip locked rows, and a relay that dies releases its own at once. On SQLite, where a write
 transaction would keep the backend from writing while the broker is asked, rows are read without a
-lock, and ``turn.py`` lets one relay at a time run.
+lock, and ``sole_relay.py`` lets one relay at a time run.
 """
 
 from collections.abc import Sequence

@@ -11,11 +11,11 @@ from typing import Any
 from pos_gateway.client.outbox.table import TABLE
 
 
-class Turn:
-    """Held by the one relay that works; for the thread that made it."""
+class SoleRelay:
+    """The lock of the one relay that works. For the thread that made it."""
 
     def __init__(self, connection: Any) -> None:
-        """The turn at this connection's database."""
+        """For the database of this connection."""
         file = next((row[2] for row in connection.execute("pragma database_list")), "")
         self._lock: sqlite3.Connection | None = None
         if file:  # else it is in memory, and this process's alone
