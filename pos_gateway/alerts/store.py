@@ -5,11 +5,11 @@ alert from being sent twice is that each attempt is counted in its row before it
 has the claim at that moment.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, Row, and_, delete, insert, or_, select, update
+from sqlalchemy import Connection, Engine, and_, delete, insert, or_, select, update
 
 from pos_gateway.alerts.condition import Condition
 from pos_gateway.alerts.rules import Alert, AlertState, again_in
@@ -114,12 +114,12 @@ def _now(connection: Connection) -> float:
 
 def _read(connection: Connection) -> list[Alert]:
     known = {each.value for each in Condition}  # a later release's are left alone
-    rows = connection.execute(select(alerts)).all()
-    return [_alert(row) for row in rows if row.condition in known]
+    rows = connection.execute(select(alerts)).mappings()
+    return [_alert(row) for row in rows if row["condition"] in known]
 
 
-def _alert(row: Row[Any]) -> Alert:
-    fields = dict(row._mapping)
+def _alert(row: Mapping[Any, Any]) -> Alert:
+    fields = dict(row)
     fields["condition"] = Condition(fields["condition"])
     fields["state"] = AlertState(fields["state"])
     return Alert(**fields)

@@ -13,7 +13,6 @@ from pos_gateway.alerts.rules import decide
 from pos_gateway.alerts.sender import TIMEOUT, AlertSender
 from pos_gateway.alerts.store import AlertStore
 from pos_gateway.reports.fleet_view import FleetView
-from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
@@ -61,13 +60,19 @@ class AlertWatch:
             if self._stopping.is_set() or not self._store.begin(alert):
                 return
             problem = self._sender.send(message_of(alert, self._public_url))
-            metrics.alert_messages.labels("failed" if problem else "sent").inc()
-            what = {"alert": alert.condition, "subject": alert.subject, "status": alert.state}
             if problem:
-                log.warning("alerts.not_sent", **what, attempt=alert.attempts + 1, error=problem)
+                log.warning(
+                    "alerts.not_sent",
+                    alert=alert.condition,
+                    subject=alert.subject,
+                    attempt=alert.attempts + 1,
+                    error=problem,
+                )
                 return  # the receiver is in trouble: the others wait for the next round
             self._store.delivered(alert)
-            log.info("alerts.sent", **what)
+            log.info(
+                "alerts.sent", alert=alert.condition, subject=alert.subject, status=alert.state
+            )
 
     def _run(self) -> None:
         while not self._stopping.wait(EVERY):

@@ -50,7 +50,8 @@ FIELDS = {
     "orders": "how many",
     "operations": "how many of the ledger's, to be tried again",
     "again_in": "seconds until the next try",
-    "status": "what a process ended with; of a refused token, 401 or 403",
+    "status": "what a process ended with; of a refused token, 401 or 403; of an alert, firing or"
+    " resolved",
     "token": "a token's name",
     "what": "what its holder did, as in the audit",
     "client": "an HTTP client's address",

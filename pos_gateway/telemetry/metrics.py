@@ -337,12 +337,6 @@ _callbacks = Counter(
 http_requests, http_seconds = Kept(_http_requests), Kept(_http_seconds)
 callbacks = Kept(_callbacks)
 
-alert_messages = Counter(
-    "pos_gateway_alert_messages_total",
-    "Messages to POS_GATEWAY_ALERT_URL: confirmed by the receiver (sent), or not (failed: it is sent again).",
-    ("result",),
-)
-
 # Caches
 
 cache_reads = Counted(
