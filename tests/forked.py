@@ -1,0 +1,92 @@
+"""Programs forked from a process that has their modules already, which saves a second of CPU each."""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).parents[1]
+_SET_CHILD_SUBREAPER = 36
+
+
+class Forked(subprocess.Popen[bytes]):
+    """A child of this process that a preloaded one has forked."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.args = ("forked",)
+        self.returncode: int | None = None
+        self.stdin = self.stdout = self.stderr = None
+        self._child_created = True
+        self._communication_started = False
+        self._waitpid_lock = threading.Lock()
+        self._sigint_wait_secs = 0.25
+
+
+class Preloaded:
+    """A process whose module calls ``fork_each``. It ends with its input, so with this process."""
+
+    def __init__(self, *command: str) -> None:
+        found = {**os.environ, "PYTHONPATH": str(ROOT)}  # the module, which its forks do without
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=found, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def fork(self, environment: Mapping[str, str], log: Path, **job: Any) -> Forked:
+        """A fork with this environment, whose output goes to the file, and that has the job."""
+        process = self._process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        log.touch()  # a test may read it before the fork has opened it
+        said = {"environment": dict(environment), "log": str(log), **job}
+        _adopt(True)  # the process between ends, and its child becomes ours
+        try:
+            process.stdin.write(json.dumps(said).encode() + b"\n")
+            process.stdin.flush()
+            return Forked(int(process.stdout.readline()))
+        finally:
+            _adopt(False)
+
+
+def _adopt(orphans: bool) -> None:
+    if ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, int(orphans), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def fork_each(
+    become: Callable[..., NoReturn],
+    fork: Callable[[], int] = os.fork,
+    waitpid: Callable[[int, int], Any] = os.waitpid,
+) -> None:
+    """Fork for each job, and have ``become`` do it, in its environment."""
+    sys.path.remove(str(ROOT))
+    while line := sys.stdin.buffer.readline():
+        between = fork()
+        if not between:
+            worker = fork()
+            if not worker:
+                _begin(become, **json.loads(line))
+            os.write(1, b"%d" % worker)
+            os._exit(0)
+        waitpid(between, 0)
+        os.write(1, b"\n")  # only now has the fork its new parent
+
+
+def _begin(
+    become: Callable[..., NoReturn], *, environment: dict[str, str], log: str, **job: Any
+) -> NoReturn:
+    for number, file in ((0, os.devnull), (1, log)):
+        opened = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC * (number > 0), 0o644)
+        os.dup2(opened, number)
+        os.close(opened)
+    os.dup2(1, 2)
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    become(**job)

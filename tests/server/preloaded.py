@@ -1,0 +1,53 @@
+"""HTTP servers, forked from a process that has imported what they import: a second of CPU less each.
+
+``tests/server/test_serve_command.py`` starts the real command.
+"""
+
+import importlib
+import os
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+from tests.forked import Forked, Preloaded, fork_each
+
+#: What ``pos-gateway serve`` imports.
+IMPORTED = (
+    "psycopg",
+    "sqlalchemy.dialects.postgresql.psycopg",
+    "sqlalchemy.dialects.sqlite",
+    "pos_gateway.cli.database",
+    "pos_gateway.cli.root",
+    "pos_gateway.cli.serve",
+    "pos_gateway.server.serving",
+    "pos_gateway.server.site",
+)
+
+
+def start(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str], log: Path
+) -> Forked:
+    """``python -P -m MODULE ARGUMENTS`` in this environment; its output goes to the file."""
+    return _preloaded().fork(environment, log, module=module, arguments=list(arguments))
+
+
+@cache
+def _preloaded() -> Preloaded:
+    """One for each process of pytest."""
+    return Preloaded(sys.executable, "-P", "-m", "tests.server.preloaded")
+
+
+def _become(module: str, arguments: list[str]) -> NoReturn:
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.exit()
+
+
+if __name__ == "__main__":
+    for name in IMPORTED:
+        importlib.import_module(name)
+    fork_each(_become)
