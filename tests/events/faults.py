@@ -197,6 +197,13 @@ FAULTS = [
         "if size < 0:",
         "archive::events_are_cut_by_number_and_by_bytes",
     ),
+    Fault(
+        "polls are frequent again after an event",
+        "events/pipeline",
+        "        self._poll_after = POLL[0]\n        self.lag.are_left",
+        "        self.lag.are_left",
+        "pipeline::polls_become_fewer_while_there_are_no_events",
+    ),
 ]
 
 

@@ -60,7 +60,20 @@ def test_a_leader_with_a_backlog_does_not_pause(pod: Pods, recorded: Events, clo
         one.step()
         rests.append(one.pipeline.rest)
     two.step()
-    assert (rests, two.pipeline.rest) == ([0.0, 0.0, POLL], LOOK)
+    assert (rests, two.pipeline.rest) == ([0.0, 0.0, POLL[0]], LOOK)
+
+
+def test_polls_become_fewer_while_there_are_no_events(pod: Pods, recorded: Events) -> None:
+    one = pod()
+    one.step()  # it becomes the leader
+
+    def rest() -> float:
+        one.step()
+        return one.pipeline.rest
+
+    rests = [rest() for _ in range(5)]
+    recorded.write(1)
+    assert (rests, [rest(), rest()]) == ([0.06, 0.12, 0.24, 0.24, 0.24], [0.0, 0.03])
 
 
 def test_events_recorded_during_a_batch_are_published_next(
