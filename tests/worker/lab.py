@@ -194,8 +194,8 @@ class Lab:
     ) -> Iterator["WorkerProcess"]:
         """Run ``celery -A APP worker FLAGS``; stopped by SIGTERM at the end if it still runs.
 
-        The green one as what that becomes, unless it is to be run ``as_typed``; and forked from a
-        process that has the modules, unless Python itself is set up differently for it. The folders
+        The green one as what that becomes, unless it is to be run ``as_typed``; and, like one with
+        processes, forked from one that has the modules, unless Python is set up differently for it. The folders
         of ``python_path`` are imported from first.
 
         Standard error goes to the worker's log, too, unless a pipe is passed for it.
@@ -218,7 +218,9 @@ class Lab:
             name.startswith("PYTHON") for name in environment or ()
         )
         process: subprocess.Popen[bytes]
-        if app != GREEN or as_typed or {"-P", "--pool=gevent"} & set(flags):
+        if is_plain and app == "pos_gateway" and "prefork" in flags and not as_typed:
+            process = preloaded.start_synchronous(flags, variables, log, python_path)
+        elif app != GREEN or as_typed or {"-P", "--pool=gevent"} & set(flags):
             process = self._started(command, variables, log, stderr)
         elif is_plain:
             process = preloaded.start(flags, variables, log, python_path)

@@ -1,6 +1,6 @@
-"""Green workers, forked from a process that has imported what they import: a second of CPU less each.
+"""Workers, forked from a process that has imported what they import: a second of CPU less each.
 
-``tests/worker/test_green_worker.py`` starts the real command, and compares the two.
+``tests/worker/test_green_worker.py`` starts the real commands, and compares the green ones.
 """
 
 import importlib
@@ -13,11 +13,10 @@ from typing import NoReturn
 
 from tests.forked import Forked, Preloaded, fork_each
 
-#: What ``pos_gateway.gcelery`` imports; that itself reads its settings at once.
+#: What ``pos_gateway.gcelery`` and ``pos_gateway.celery`` import; they read their settings at once.
 IMPORTED = (
     "celery.bin.worker",
     "celery.apps.worker",
-    "celery.concurrency.gevent",
     "pos_gateway.processing.gateway",
     "pos_gateway.worker.consumer",
     "pos_gateway.worker.tasks",
@@ -26,14 +25,26 @@ IMPORTED = (
 
 def start(flags: tuple[str, ...], environment: Mapping[str, str], log: Path, path: str) -> Forked:
     """A green worker with these flags and this environment, and ``path`` first in ``sys.path``."""
-    return _preloaded().fork(environment, log, flags=flags, path=path)
+    return _green().fork(environment, log, flags=flags, path=path)
+
+
+def start_synchronous(
+    flags: tuple[str, ...], environment: Mapping[str, str], log: Path, path: str
+) -> Forked:
+    """The same of a worker with processes."""
+    return _synchronous().fork(environment, log, flags=flags, path=path)
 
 
 @cache
-def _preloaded() -> Preloaded:
+def _green() -> Preloaded:
     """One for each process of pytest."""
-    patched = ("-m", "gevent.monkey", "--module", "tests.worker.preloaded")
+    patched = ("-m", "gevent.monkey", "--module", __name__)
     return Preloaded(sys.executable, "-P", *patched)
+
+
+@cache
+def _synchronous() -> Preloaded:
+    return Preloaded(sys.executable, "-P", "-m", __name__, "prefork")
 
 
 def _serve() -> None:
@@ -43,16 +54,37 @@ def _serve() -> None:
     from pos_gateway.worker.slim_celery import load
 
     command = load()
-    for name in IMPORTED:
-        importlib.import_module(name)
+    _import("celery.concurrency.gevent")
 
     def become(flags: list[str], path: str) -> NoReturn:
-        sys.path[:0] = [each for each in path.split(os.pathsep) if each]
+        _find(path)
         sys.argv = [sys.argv[0], "-A", "pos_gateway.gcelery", "worker", "--pool=gevent", *flags]
         sys.exit(command(auto_envvar_prefix="CELERY", prog_name="celery"))
 
     fork_each(become, fork_gevent, monkey.get_original("os", "waitpid"))
 
 
+def _serve_synchronous() -> None:
+    from celery.__main__ import main
+
+    _import("celery.concurrency.prefork", "celery.bin.celery")
+
+    def become(flags: list[str], path: str) -> NoReturn:
+        _find(path)
+        sys.argv = ["celery", "-A", "pos_gateway", "worker", *flags]
+        sys.exit(main())
+
+    fork_each(become)
+
+
+def _import(*pool: str) -> None:
+    for name in (*IMPORTED, *pool):
+        importlib.import_module(name)
+
+
+def _find(path: str) -> None:
+    sys.path[:0] = [each for each in path.split(os.pathsep) if each]
+
+
 if __name__ == "__main__":
-    _serve()
+    (_serve_synchronous if "prefork" in sys.argv else _serve)()

@@ -202,7 +202,7 @@ def test_the_synchronous_worker_delivers_the_same_orders_and_keeps_deadlines(lab
     lab.submit("reject-1", "r1")
     lab.submit("no-such", "n1")
     lab.publish_raw(b'{"a":1}', {"task": "pos_gateway.submit_order", "id": "x"})
-    with lab.worker("-P", "prefork", "-c", "4", app="pos_gateway"):
+    with lab.worker("-P", "prefork", "-c", "4", app="pos_gateway", as_typed=True):
         told = by_type(lab.events(22))
         dead = lab.dead_letters(2)
         lab.submit("hang-1", "h1", seconds=8)  # its child processes have started by now
