@@ -7,6 +7,7 @@ worker does: ``docs/architecture.md`` lists them.
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,6 @@ from tests.planting import ROOT
 
 PACKAGE = ROOT / "pos_gateway"
 FILES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
 
 #: Modules, and names of others, that their libraries do not document for use.
 PRIVATE = (
@@ -48,6 +48,11 @@ OF_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 ALLOWED = {
     "gcelery.py": "subprocess._args_from_interpreter_flags gevent_config.track_greenlet_tree",
 }
+
+
+@cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(FILES[name].read_text())
 
 
 def is_foreign(module: str) -> bool:
@@ -83,8 +88,8 @@ def inherited_names(tree: ast.Module) -> set[str]:
     found = {
         name.removeprefix("pos_gateway.").replace(".", "/") for name in imported(tree).values()
     }
-    modules = {f"{name.rpartition('/')[0]}.py" for name in found} & TREES.keys()
-    return set().union(*(own_names(TREES[each]) for each in modules))
+    modules = {f"{name.rpartition('/')[0]}.py" for name in found} & FILES.keys()
+    return set().union(*(own_names(tree_of(each)) for each in modules))
 
 
 def text_of(node: ast.AST) -> str:
@@ -138,7 +143,7 @@ def used(tree: ast.Module) -> Iterator[str]:
 
 def found(name: str) -> list[str]:
     """What the file uses, and may not."""
-    uses = list(used(TREES[name]))
+    uses = list(used(tree_of(name)))
     for file, what in ALLOWED.items():
         if name.startswith(file):
             uses = [each for each in uses if what and not any(map(each.startswith, what.split()))]
@@ -185,7 +190,7 @@ def test_an_undocumented_name_is_found(source: str, finding: str) -> None:
 
 def test_every_exception_to_the_rule_exists() -> None:
     for file, what in ALLOWED.items():
-        uses = [each for name in FILES if name.startswith(file) for each in used(TREES[name])]
+        uses = [each for name in FILES if name.startswith(file) for each in used(tree_of(name))]
         assert uses, file
         for each in what.split():
             assert any(each in use for use in uses), (file, each)

@@ -62,4 +62,4 @@ def rendered(folder: Path) -> tuple[Resource, ...]:
     # kustomize refuses symbolic links.
     done = subprocess.run([kubectl, "kustomize", folder.resolve()], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return tuple(yaml.safe_load_all(done.stdout))
+    return tuple(yaml.load_all(done.stdout, Loader=yaml.CSafeLoader))  # ten times as fast
