@@ -38,7 +38,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @settings(
-    max_examples=int(os.environ.get("EXAMPLES", "100")),
+    max_examples=int(os.environ.get("EXAMPLES", "40")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

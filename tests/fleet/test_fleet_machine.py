@@ -321,7 +321,7 @@ class FleetMachine(RuleBasedStateMachine):
 
 
 FleetMachine.TestCase.settings = hypothesis_settings(
-    max_examples=int(os.environ.get("EXAMPLES", "100")), stateful_step_count=60, deadline=None
+    max_examples=int(os.environ.get("EXAMPLES", "40")), stateful_step_count=60, deadline=None
 )
 
 

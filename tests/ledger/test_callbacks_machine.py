@@ -249,7 +249,7 @@ def test_what_a_backend_is_told_is_one_end_and_a_lifecycle(engine: Engine) -> No
     run_state_machine_as_test(
         partial(CallbackMachine, engine),
         settings=settings(
-            max_examples=int(os.environ.get("EXAMPLES", "40")) // (4 if is_slow else 1),
+            max_examples=int(os.environ.get("EXAMPLES", "24")) // (4 if is_slow else 1),
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -143,7 +143,7 @@ def test_any_history_is_as_the_table_has_it(
 ) -> None:
     """Late, twice, in any order and in any groups, at two servers."""
     one, rows, number = worker(), Rows(engine), iter(range(10**9))
-    most = int(os.environ.get("EXAMPLES", "40"))
+    most = int(os.environ.get("EXAMPLES", "24"))
 
     @settings(
         max_examples=most // (4 if engine.dialect.name == "postgresql" else 1),

@@ -447,7 +447,7 @@ def _is_later(lease: str, than: str) -> bool:
 
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = hypothesis_settings(
-    max_examples=int(os.environ.get("EXAMPLES", "40")),
+    max_examples=int(os.environ.get("EXAMPLES", "24")),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

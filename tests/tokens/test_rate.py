@@ -9,7 +9,7 @@ from pos_gateway.tokens import rate as subject
 from pos_gateway.tokens.rate import RateLimit, RateLimits
 from pos_gateway.tokens.token import Role, Token
 
-EXAMPLES = int(os.environ.get("EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("EXAMPLES", "100"))
 #: A machine that has run for a month: floats are coarser than near zero.
 UP = 2_600_000.0
 
