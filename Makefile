@@ -129,7 +129,7 @@ endef
 # Without bytecode, which is most of the time and a third of the size; what runs has it afterwards.
 $(DEMO): requirements-demo.txt
 	$(check_python)
-	@echo "making $(DEMO_VENV): some 120 MB, half a minute, once"
+	@echo "making $(DEMO_VENV): some 130 MB, half a minute, once"
 	@$(PYTHON) -m venv --clear $(DEMO_VENV)
 	@$(DEMO_VENV)/bin/pip install --quiet --disable-pip-version-check --no-compile --require-hashes --requirement requirements-demo.txt
 	@touch $@
