@@ -35,12 +35,12 @@ def row(number: int, state: State, action: Action = Action.SUBMIT) -> dict[str, 
     known = {"merchant_id": "m-1", "order_id": order_id, "action": action, "state": state}
     times = {"created_at": 1.0, "updated_at": 1.0, "deliver_by": later}
     counts = dict.fromkeys(("epoch", "attempts", "deaths", "reopened"), 1)
-    told = "in_doubt" if state is State.IN_DOUBT else None
+    last_event = "in_doubt" if state is State.IN_DOUBT else None
     return (
         known
         | times
         | counts
-        | {"payload": payload, "pending": False, "told": told, "ticket": number}
+        | {"payload": payload, "pending": False, "last_event": last_event, "ticket": number}
     )
 
 

@@ -57,20 +57,16 @@ class PageUsers:
     @classmethod
     def of(cls, settings: Settings, clock: Clock) -> Self:
         """From the settings. Raises InvalidSettings: one of them needs another one."""
-        found = cls(
-            settings.page_user_header,
-            networks(settings.page_proxies),
-            user_names(settings.page_operators),
-            user_names_or_everyone(settings.page_viewers),
-            clock,
-        )
-        if settings.page_user_header and not found._proxies:
+        proxies = networks(settings.page_proxies)
+        operators = user_names(settings.page_operators)
+        viewers = user_names_or_everyone(settings.page_viewers)
+        if settings.page_user_header and not proxies:
             problem = "is needed with POS_GATEWAY_PAGE_USER_HEADER: the proxies that may send it"
             raise InvalidSettings([FieldError("POS_GATEWAY_PAGE_PROXIES", problem, "")])
-        if settings.page_user_header and not (found._operators or found._viewers):
+        if settings.page_user_header and not (operators or viewers):
             problem = "or POS_GATEWAY_PAGE_VIEWERS is needed with POS_GATEWAY_PAGE_USER_HEADER: no user could log in"
             raise InvalidSettings([FieldError("POS_GATEWAY_PAGE_OPERATORS", problem, "")])
-        return found
+        return cls(settings.page_user_header, proxies, operators, viewers, clock)
 
     def session(self, scope: Scope) -> Session | None:
         """The session of the user that a proxy names; None: none is named.
