@@ -74,6 +74,8 @@ class ActStore:
 
     def finish(self, of: str, result: ActResult, says: str, address: str = "") -> None:
         """Record the result."""
+        # Words of others are in it, and a text that the table refuses would leave the result unknown.
+        says = says.encode("utf-8", "replace").decode().replace("\0", "\N{SYMBOL FOR NULL}")
         change = update(page_acts).where(page_acts.c.id == of)
         with self._engine.begin() as connection:
             connection.execute(change.values(result=result.value, says=says, address=address))

@@ -94,10 +94,14 @@ class Sessions:
 
     def end(self, digest: str) -> None:
         """End a session: here at once, elsewhere at the next refresh. Blocks; SQLAlchemyError."""
+        self._forget(digest)
+        self._store.end(digest)
+        self._forget(digest)  # a refresh may have read it before it was gone
+
+    def _forget(self, digest: str) -> None:
         with self._lock:
             self._known.pop(digest, None)
             self._ended.add(digest)
-        self._store.end(digest)
 
     def find(self, secret: str | None) -> Session | None:
         """The session of a cookie; None: it has ended, or is not known here (yet)."""

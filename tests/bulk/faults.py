@@ -137,6 +137,13 @@ FAULTS = [
         "read_ahead::asks_of_many_at_once",
     ),
     Fault(
+        "what a preview holds of letters is bounded",
+        "administration/bulk/read_ahead",
+        " or total >= BYTES",
+        "",
+        "read_ahead::bounded_by_bytes",
+    ),
+    Fault(
         "what is read ahead has cancel requests, too",
         "ledger/order_admin",
         "    return and_(by_index, tuple_",

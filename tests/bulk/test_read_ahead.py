@@ -126,6 +126,13 @@ def test_a_preview_asks_of_many_at_once_and_says_the_same(
             assert len({each.refusal for each in together}) > 3
 
 
+def test_what_is_held_of_letters_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "BYTES", 100)
+    monkeypatch.setattr(read_ahead, "TOGETHER", 3)
+    batches = read_ahead.in_batches([60, 60, 1, 1, 1, 500, 1], lambda each: each)
+    assert list(batches) == [[60, 60], [1, 1, 1], [500], [1]]
+
+
 def test_what_was_not_read_ahead_is_read_now(ledger: Engine) -> None:
     payloads = Payloads(Vault(None))
     ahead, admin = read_ahead.ReadAhead(ledger, payloads), OrderAdmin(ledger, payloads)

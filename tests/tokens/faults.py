@@ -167,6 +167,20 @@ FAULTS = [
         "                    pass\n",
         "rate::idle_tokens_take_no_memory",
     ),
+    Fault(
+        "a logout is not undone by a refresh at the same time",
+        "tokens/sessions",
+        "        self._forget(digest)  # a refresh may have read it before it was gone\n",
+        "",
+        "sessions::while_a_session_is_being_ended",
+    ),
+    Fault(
+        "words that the table refuses leave no result unknown",
+        "tokens/act_store",
+        '.replace("\\0", "\\N{SYMBOL FOR NULL}")',
+        "",
+        "sessions::words_that_the_table_refuses",
+    ),
 ]
 
 

@@ -119,6 +119,21 @@ def test_a_refresh_that_began_before_does_not_bring_an_ended_session_back(
     assert one.find(secret) is None
 
 
+def test_a_refresh_while_a_session_is_being_ended_does_not_bring_it_back(
+    one: Process, store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = one.sessions.start(token(one, store))
+    end = one.sessions._store.end
+
+    def ending(digest: str) -> None:
+        one.refresh()  # the row is there still
+        end(digest)
+
+    monkeypatch.setattr(one.sessions._store, "end", ending)
+    one.sessions.end(session_digest(secret))
+    assert one.find(secret) is None
+
+
 def test_a_refresh_that_began_before_keeps_a_new_session(
     one: Process, store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +314,13 @@ def test_a_notice_is_taken_once(engine: Engine) -> None:
     assert acts.take_notice(of) is None
     acts.finish(of, ActResult.DONE, "Paused m1.", "/")
     assert (acts.take_notice(of), acts.take_notice(of)) == ("Paused m1.", None)
+
+
+def test_words_that_the_table_refuses_leave_no_result_unknown(engine: Engine) -> None:
+    acts, of = ActStore(engine), act_id("session", "form")
+    acts.begin(of)
+    acts.finish(of, ActResult.DONE, "Its POS says \0\ud800.", "/")
+    assert acts.take_notice(of) == "Its POS says \N{SYMBOL FOR NULL}?."
 
 
 def test_a_refusal_is_no_notice(engine: Engine) -> None:

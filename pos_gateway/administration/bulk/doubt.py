@@ -16,6 +16,8 @@ from pos_gateway.ledger.states import Key, State
 
 #: The states of orders that may be in doubt: a worker may have died with one.
 DOUBTFUL = (State.IN_DOUBT, State.CLAIMED, State.SENDING)
+#: Bytes of an order, as what is read ahead of many counts it: few have as many.
+_ORDER = 32 * 1024
 _CHANGED = Refusal(
     "something has happened to it since the preview; ask the merchant again",
     "something has happened to it since the preview; ask the merchant again",
@@ -60,7 +62,7 @@ class DoubtWork:
         """The orders that are meant, the longest in doubt first."""
         found = [each for each in self._ledger.orders(states=DOUBTFUL) if each.is_in_doubt]
         found.sort(key=lambda each: each.doubt_since or each.updated_at)
-        for orders in in_batches(filter(self._is_meant, found)):
+        for orders in in_batches(filter(self._is_meant, found), lambda _: _ORDER):
             self._ahead(orders)
             for order in orders:
                 yield NewItem(

@@ -95,7 +95,7 @@ class LetterWork:
             self.wait(PAUSE)
 
     def _judged(self, queue: DeadLetterQueue) -> Iterator[NewItem]:
-        for letters in in_batches(filter(self._is_meant, queue)):
+        for letters in in_batches(filter(self._is_meant, queue), lambda each: len(each.body)):
             self._ahead(letters)
             for letter in letters:
                 yield _item(letter, self._judge(letter))

@@ -1,7 +1,6 @@
 """Order administration that reads what is asked next of many orders together, not of each."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
@@ -9,6 +8,8 @@ from pos_gateway.ledger.states import Key
 
 #: Orders that are read at once; PostgreSQL and SQLite look each up by the primary key.
 TOGETHER = 200
+#: Bytes of letters, which may be of any size, that are held for it.
+BYTES = 4 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -43,8 +44,15 @@ class ReadAhead(OrderAdmin):
         return self.opened(submission, self._orders[submission])
 
 
-def in_batches(items: Iterable[T]) -> Iterator[Sequence[T]]:
-    """The items, ``TOGETHER`` at a time."""
-    rest = iter(items)
-    while batch := list(islice(rest, TOGETHER)):
+def in_batches(items: Iterable[T], size: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    """The items, ``TOGETHER`` at a time, or fewer if these bytes are more than ``BYTES``."""
+    batch: list[T] = []
+    total = 0
+    for item in items:
+        batch.append(item)
+        total += size(item)
+        if len(batch) >= TOGETHER or total >= BYTES:
+            yield batch
+            batch, total = [], 0
+    if batch:
         yield batch

@@ -49,7 +49,7 @@ class LetterCount:
         self._clock = clock
         self._lock = threading.Lock()
         self._is_reading = False
-        self._next_at = 0.0
+        self._next_at = self._old_at = 0.0
         self._last: Counted | None = None
 
     @property
@@ -67,7 +67,7 @@ class LetterCount:
         if self._threads.store.active(Subject.LETTERS) is not None:
             return
         last, now = self._last, time.monotonic()
-        is_old = last is None or self._clock.now().timestamp() - last.at >= OLD
+        is_old = last is None or now >= self._old_at
         with self._lock:
             if self._is_reading or now < self._next_at or not (is_old or again):
                 return
@@ -83,7 +83,9 @@ class LetterCount:
         try:
             with self._threads.reading() as is_free:
                 if is_free:  # else a preview reads them
-                    self._last = self._counted()
+                    counted = self._counted()
+                    if counted is not self._last:
+                        self._last, self._old_at = counted, time.monotonic() + OLD
         finally:
             took = time.monotonic() - began
             with self._lock:
