@@ -12,10 +12,9 @@ from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import Action, Key, State
 
-_RESOLVE = (
-    "ask the merchant, then pos-gateway orders resolve; or discard it all the same with --open"
-)
-_REPLAY = "pos-gateway dlq replay has it end; discard it all the same with --open"
+_OPEN = "have letters of orders that have not ended discarded, too (--open)"
+_RESOLVE = f"ask the merchant, then resolve it (pos-gateway orders resolve); or {_OPEN}"
+_REPLAY = f"a replay has it end (pos-gateway dlq replay); or {_OPEN}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +85,8 @@ def _why_expired_is_needed(key: Key, ledger: OrderAdmin) -> str | None:
     if request is None or request.state.is_final:
         return None
     return (
-        f"this cancel request has not ended: it is {request.state.value}; pos-gateway cancel ends it, "
-        "or discard it all the same with --open"
+        f"this cancel request has not ended: it is {request.state.value}; asking again ends it "
+        f"(pos-gateway cancel); or {_OPEN}"
     )
 
 

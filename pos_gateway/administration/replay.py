@@ -129,9 +129,9 @@ class Replay:
         has_ended = row is not None and row.state in _REOPENED
         if has_ended and order.expired(self._clock.now()):
             raise AdminError(
-                f"its deliver_by ({order.deliver_by.isoformat()}) is over; give it new time with "
-                "--for 30m",
-                kind="its deliver_by is over; give it new time with --for 30m",
+                f"its deliver_by ({order.deliver_by.isoformat()}) is over; give it new time "
+                "(--for 30m)",
+                kind="its deliver_by is over; give it new time (--for 30m)",
             )
         body = body if order is came else wire.body_of(order.source)
         home = self._home(order.merchant_id)
@@ -144,7 +144,7 @@ class Replay:
         if until <= self._clock.now():
             raise AdminError(
                 f"it is a request to cancel an order until {until.isoformat()}, which is over; "
-                "discard it, or ask again with pos-gateway cancel",
+                "discard it, or ask again (pos-gateway cancel)",
                 kind="it is a cancel request whose deliver_by is over; discard it",
             )
         row = self._ledger.one(Key(request.merchant_id, request.order_id, Action.CANCEL))
@@ -228,7 +228,7 @@ def _require_asks_for_more(request: OrderStanding, until: datetime) -> None:
     if request.state in _REOPENED and until.timestamp() <= (request.deliver_by or 0.0):
         raise AdminError(
             f"it is a cancel request, has {request.state.value}, and is tried again only with "
-            f"more time than until {shown(request.deliver_by)}; give it that with --deliver-by",
+            f"more time than until {shown(request.deliver_by)}; give it that (--deliver-by)",
             kind=f"it is a cancel request, and {request.state.value}; give it more time",
         )
 
@@ -238,9 +238,9 @@ def _require_replayable(order: OrderStanding, *, has_new_time: bool) -> None:
         raise AdminError(f"it is {order.state.value}; discard the letter")
     if order.is_in_doubt and order.last_event == Kind.IN_DOUBT:
         raise AdminError(
-            "it is in doubt: ask the merchant, then pos-gateway orders resolve "
-            f"{order.order_id} --merchant {order.merchant_id} --accepted (or --not-sent)",
-            kind="it is in doubt: ask the merchant, then pos-gateway orders resolve",
+            "it is in doubt: ask the merchant, then resolve it (pos-gateway orders resolve "
+            f"{order.order_id} --merchant {order.merchant_id} --accepted, or --not-sent)",
+            kind="it is in doubt: ask the merchant, then resolve it (pos-gateway orders resolve)",
         )
     # This letter may be its only message, and without one it would stay in doubt for ever.
     if order.is_in_doubt and has_new_time:

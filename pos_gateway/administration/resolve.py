@@ -85,7 +85,7 @@ class Resolution:
             if until is not None:
                 raise AdminError(
                     f"order {order.order_id!r} has expired already, and its letter is in orders.dead. "
-                    "To send it all the same: pos-gateway dlq replay ID --for 30m"
+                    "To send it all the same, replay it with new time (pos-gateway dlq replay ID --for 30m)"
                 )
             self._note_again(order, "not_sent")
             return self._end_late(order, to_send)
@@ -139,8 +139,8 @@ class Resolution:
         dead = wire.dead_letter(message, code=_NOT_THERE.code, reason=_NOT_THERE.message)
         self._publish(dead)
         return (
-            f"was not sent and has expired ({expired.deliver_by.isoformat()}); the "
-            "event is recorded. To send it all the same: pos-gateway dlq replay ID --for 30m"
+            f"was not sent and has expired ({expired.deliver_by.isoformat()}); the event is "
+            "recorded. To send it all the same, replay it with new time (pos-gateway dlq replay ID --for 30m)"
         )
 
     def _require_as_seen(self, order: OrderStanding) -> None:
@@ -208,8 +208,8 @@ def _require_final_doubt(order: OrderStanding) -> None:
             f"order {order.order_id!r} of merchant {order.merchant_id!r} is not left to you yet: a "
             "worker that gets its message still finds out, and may send it again. Once "
             "order.in_doubt was published, ask the merchant again. If that does not come, its "
-            f"message may be in orders.dead: pos-gateway dlq replay {order.order_id}. If it is not "
-            "there, have the backend submit it again: pos-gateway enqueue --again FILE",
+            f"message may be in the dead letters: replay it (pos-gateway dlq replay {order.order_id}). If it "
+            "is not there, have the backend submit it again (pos-gateway enqueue --again FILE)",
             kind="it is not left to you yet: order.in_doubt was not published",
         )
 

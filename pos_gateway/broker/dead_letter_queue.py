@@ -114,7 +114,7 @@ class DeadLetterQueue:
         if self._come < self.ready:
             raise Incomplete(
                 f"only {self._come} of {self.ready} letters came within {self._patience:g} s; the others "
-                "may be in the hands of another pos-gateway dlq: run it again"
+                "may be in the hands of another operator's command: try again"
             )
 
     def acknowledge(self, letter: DeadLetter) -> None:

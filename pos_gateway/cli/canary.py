@@ -1,12 +1,10 @@
 """``pos-gateway canary``: moves merchants to the canary workers, and back."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import click
 
 from pos_gateway.cli import options, output
-from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.groups import Group, Lazy
 
 COMMANDS = {
@@ -42,25 +40,14 @@ def set_(percent: float, pins: Sequence[str], unpins: Sequence[str], operator: s
 
     It refuses while no worker consumes orders.canary.
     """
-    from pos_gateway.broker.queue_state import queue_states
-    from pos_gateway.routing.splits import changing, in_force
+    from pos_gateway.canary.administration import change
     from pos_gateway.settings import Settings
 
     settings = Settings.from_environment()
-    _, theirs = queue_states(settings.broker_url)
-    with changing(settings.broker_url) as publish:
-        before = in_force(settings.broker_url, settings.canary_percent)
-        if strangers := sorted(set(unpins) - before.pins):
-            raise Failure(f"{', '.join(strangers)}: no pilot, so there is nothing to unpin")
-        kept = (before.pins | set(pins)) - set(unpins)
-        split = before.changed(operator, datetime.now(UTC), percent=percent, pins=kept)
-        if split.takes_any and not theirs.consumers:
-            raise Failure(
-                "no worker consumes orders.canary: start a canary worker first, "
-                "pos-gateway worker -Q orders.canary"
-            )
-        publish(split)
-    click.echo(f"{split} (before: {before})")
+    done = change(
+        *(settings.broker_url, settings.canary_percent, operator, percent), pins=pins, unpins=unpins
+    )
+    click.echo(str(done))
 
 
 @canary.command(short_help="Move all of them back at once.")
@@ -76,18 +63,11 @@ def abort(operator: str) -> None:
     Example:
       pos-gateway canary abort
     """
-    from pos_gateway.broker.queue_state import queue_states
-    from pos_gateway.domain.split import Split
-    from pos_gateway.routing.splits import changing
+    from pos_gateway.canary import administration
     from pos_gateway.settings import Settings
 
     settings = Settings.from_environment()
-    with changing(settings.broker_url, at_once=True) as publish:
-        publish(Split().changed(operator, datetime.now(UTC)))
+    administration.abort(settings.broker_url, operator)
     click.echo("aborted: no merchant's orders go to orders.canary any more")
-    _, theirs = queue_states(settings.broker_url)
-    if not theirs.consumers:
-        output.notice(
-            f"no worker consumes orders.canary, where {theirs.ready} messages are and others "
-            "may come back to: start a worker without -Q"
-        )
+    if (left := administration.left_behind(settings.broker_url)) is not None:
+        output.notice(left)

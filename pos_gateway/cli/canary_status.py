@@ -8,23 +8,22 @@ from typing import Any
 import click
 
 from pos_gateway.broker.queue_state import QueueState, queue_states
+from pos_gateway.canary.administration import unjudged
+from pos_gateway.canary.administration import verdict as verdict_of
 from pos_gateway.canary.cpu import LOOKS, costs_of
-from pos_gateway.canary.evidence import gather
-from pos_gateway.canary.verdict import CanaryDecision, CanaryFinding, CanaryVerdict, Costs, judge
+from pos_gateway.canary.verdict import CanaryDecision, CanaryFinding, CanaryVerdict, Costs
 from pos_gateway.cli import options, output
 from pos_gateway.cli.database import database, payloads
 from pos_gateway.cli.exit_codes import ABORT, DONE, HOLD
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.moments import age
-from pos_gateway.domain.errors import PendingMigration
+from pos_gateway.domain.errors import AdminError, PendingMigration
 from pos_gateway.domain.split import Split
 from pos_gateway.routing.splits import in_force
 from pos_gateway.runtime.clock import shown
 from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.settings import Settings
 
-#: Maximum seconds of orders that are compared; and seconds that an order may take until it counts.
-LONGEST, SETTLE = 3600.0, 30.0
 #: The verdict as an exit code, for scripts.
 EXIT_CODES = {CanaryDecision.PROMOTE: DONE, CanaryDecision.HOLD: HOLD, CanaryDecision.ABORT: ABORT}
 
@@ -90,7 +89,7 @@ def status(
     verdict, why_not = None, ""
     try:
         verdict = _verdict(split, queues, cpu)
-    except (Failure, PendingMigration, CannotOpen) as error:
+    except (AdminError, Failure, PendingMigration, CannotOpen) as error:
         why_not = str(error)
     show = _print_json if as_json else _print
     show(split, queues, verdict, why_not)
@@ -103,23 +102,11 @@ def _verdict(
     queues: tuple[QueueState, QueueState],
     cpu: tuple[Costs, Costs] | None,
 ) -> CanaryVerdict:
-    """Raises Failure, PendingMigration or CannotOpen if there is none."""
-    if not split.takes_any:
-        raise Failure("no merchant's orders go to the canary")
-    if split.changed_at is None:
-        raise Failure("since when they do is not known; pos-gateway canary set notes it")
-    now, changed_at = time.time(), split.changed_at.timestamp()
-    since = max(changed_at, now - LONGEST)
-    times = {"changed_at": changed_at, "since": since, "until": now - SETTLE}
+    """Raises AdminError, Failure, PendingMigration or CannotOpen if there is none."""
+    if (why_not := unjudged(split)) is not None:
+        raise AdminError(why_not)
     with database() as engine:
-        sides = gather(engine, payloads(), split, **times)
-    stable, canary = queues
-    return judge(
-        *sides,
-        cpu,
-        own_workers=canary.consumers - stable.consumers,
-        stranded=0 if canary.consumers else canary.ready,
-    )
+        return verdict_of(split, queues, engine, payloads(), cpu)
 
 
 def _costs(pages: Sequence[tuple[str, str]], seconds: float) -> tuple[Costs, Costs] | None:

@@ -30,8 +30,8 @@ from pos_gateway.transport.errors import TransportError
 #: Merchants checked concurrently.
 CONCURRENCY = 50
 
-_IMPORT = "mend the record: pos-gateway merchants import FILE"
-_IMPORT_CATALOG = "mend the catalog: pos-gateway merchants catalog import FILE"
+_IMPORT = "mend the record (pos-gateway merchants import FILE)"
+_IMPORT_CATALOG = "mend the catalog (pos-gateway merchants catalog import FILE)"
 #: Remedies, by the problem's code.
 _ADVICE = {
     "secret_key": "set POS_GATEWAY_SECRET_KEY as it was when the merchant was imported",

@@ -25,6 +25,8 @@ from sqlalchemy.exc import OperationalError
 
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import AdminError
+from pos_gateway.ledger.overdue import STATES as OVERDUE
+from pos_gateway.ledger.overdue import is_overdue
 from pos_gateway.ledger.states import Action, State
 
 T = TypeVar("T")
@@ -84,6 +86,8 @@ class Wanted:
     merchant_id: str | None = None
     state: State | None = None
     changed_since: float | None = None
+    #: Those past their time alone (``ledger/overdue.py``).
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,21 +138,22 @@ def _find(connection: Connection, wanted: Wanted, after: Place | None, most: int
     if after is not None:
         conditions += _behind(after)
     walks = wanted.order is None and wanted.merchant_id is None
-    states = [*State] if walks and wanted.state is None else [wanted.state] if walks else [None]
+    every = [*OVERDUE] if wanted.overdue else [*State]
+    states = every if walks and wanted.state is None else [wanted.state] if walks else [None]
     pages = []
     for state in states:
         in_state = [] if state is None else [orders.c.state == state]
         pages.append(_page(and_(*conditions, *in_state), most + 1))
     if len(pages) > 1:
-        every = union_all(*(select(page.subquery()) for page in pages)).subquery()
-        query = select(every).order_by(
-            every.c.updated_at.desc(), every.c.merchant_id, every.c.order_id
+        merged = union_all(*(select(page.subquery()) for page in pages)).subquery()
+        query = select(merged).order_by(
+            merged.c.updated_at.desc(), merged.c.merchant_id, merged.c.order_id
         )
         rows = connection.execute(query.limit(most + 1)).all()
     else:
         rows = connection.execute(pages[0]).all()
     found = [FoundOrder(*row)._replace(state=State(row.state)) for row in rows]
-    counts = _counts(connection, of_all, each_by_itself=walks)
+    counts = _counts(connection, of_all, each_by_itself=walks, states=every)
     return Results(found[:most], len(found) > most, is_part, is_cut, counts)
 
 
@@ -161,6 +166,8 @@ def _conditions(
         conditions.append(orders.c.merchant_id == wanted.merchant_id)
     if wanted.changed_since is not None:
         conditions.append(orders.c.updated_at >= wanted.changed_since)
+    if wanted.overdue:
+        conditions.append(is_overdue())
     if wanted.order is None:
         return conditions, False, False
     is_it = orders.c.order_id == wanted.order
@@ -196,7 +203,11 @@ def _page(condition: ColumnElement[bool], most: int) -> Select[Any]:
 
 
 def _counts(
-    connection: Connection, conditions: list[ColumnElement[bool]], *, each_by_itself: bool
+    connection: Connection,
+    conditions: list[ColumnElement[bool]],
+    *,
+    each_by_itself: bool,
+    states: Sequence[State],
 ) -> list[Count]:
     """How many orders are in which state: all of a merchant's, else as many as soon are counted."""
     if not each_by_itself:
@@ -205,7 +216,7 @@ def _counts(
         found: dict[str, int] = dict(rows)
         return [Count(state, found[state], False) for state in State if state in found]
     parts = []
-    for state in State:
+    for state in states:
         some = select(orders.c.state).where(orders.c.state == state, *conditions)
         counted = some.limit(MOST_COUNTED + 1).subquery()
         parts.append(select(func.min(counted.c.state), func.count()).select_from(counted))

@@ -109,6 +109,24 @@ class MerchantAdmin:
             self._write(connection, notes, by)
         return len(latest)
 
+    def add(self, merchant: Merchant, by: By) -> None:
+        """Write the record of a merchant that is not there yet.
+
+        Raises:
+            AdminError: it is there.
+            InvalidMerchant: its adapter does not take it.
+            CannotOpen: it has secrets, and there is no key to seal them with.
+        """
+        self._require_fitting(merchant)
+        with self._engine.begin() as connection:
+            stamp = self._store.next_stamp(connection)  # locks the table
+            if any(_rows(connection, [merchant.id])):
+                raise AdminError("it is there already, and nothing was written: edit its record")
+            row = {**self._store.row(merchant), "updated_at": stamp}
+            upsert(connection, merchants, [row])
+            forget_removals(connection)
+            self._write(connection, [_of_import(merchant, None, {})], by)
+
     def seen(self, merchant_id: str) -> Seen:
         """The record for an editor. Raises UnknownMerchant."""
         with self._engine.connect() as connection:

@@ -71,7 +71,7 @@ def present(broker_url: str) -> Split | None:
     try:
         return Split.parse_json(found[-1]) if found else None
     except InvalidSplit as error:
-        problem = f"its last message is no split; `pos-gateway canary abort` writes one ({error})"
+        problem = f"its last message is no split; moving all merchants back writes one (pos-gateway canary abort): {error}"
         raise InvalidSplit([FieldError(topology.splits_stream.name, problem)]) from None
 
 

@@ -22,7 +22,16 @@ class ActResult(StrEnum):
     """What a form's first submit came to."""
 
     DONE = "done"
+    #: Done, and what it found is no good news.
+    WARNED = "warned"
     REFUSED = "refused"
+
+
+class Notice(NamedTuple):
+    """What a form has done."""
+
+    says: str
+    warns: bool
 
 
 class Act(NamedTuple):
@@ -80,14 +89,16 @@ class ActStore:
         with self._engine.begin() as connection:
             connection.execute(change.values(result=result.value, says=says, address=address))
 
-    def take_notice(self, of: str) -> str | None:
+    def take_notice(self, of: str) -> Notice | None:
         """The notice of what was done, the first time; None: there is none, or it was shown."""
-        new = page_acts.c.shown.is_(False), page_acts.c.result == ActResult.DONE.value
+        new = (
+            page_acts.c.shown.is_(False),
+            page_acts.c.result.in_([ActResult.DONE, ActResult.WARNED]),
+        )
         change = update(page_acts).where(page_acts.c.id == of, *new).values(shown=True)
         with self._engine.begin() as connection:
             if connection.execute(change).rowcount == 0:
                 return None
-            found: str | None = connection.scalar(
-                select(page_acts.c.says).where(page_acts.c.id == of)
-            )
-        return found
+            query = select(page_acts.c.says, page_acts.c.result).where(page_acts.c.id == of)
+            row = connection.execute(query).one()
+        return Notice(row.says or "", row.result == ActResult.WARNED)

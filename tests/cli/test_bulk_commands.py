@@ -131,7 +131,7 @@ def test_a_preview_says_how_many_and_why_not_the_others_and_a_no_does_nothing(
     assert done.stderr.splitlines()[:3] == [
         "5 letters: 2 would be replayed, 3 refused",
         "  2 because it is accepted; discard the letter (o-0, o-1)",
-        "  1 because it is in doubt: ask the merchant, then pos-gateway orders resolve (o-3)",
+        "  1 because it is in doubt: ask the merchant, then resolve it (pos-gateway orders resolve) (o-3)",
     ]
     assert "replay 2 now? [y/N]" in done.stderr
     assert done.stderr.endswith("nothing was done\n")

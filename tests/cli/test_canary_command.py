@@ -14,10 +14,10 @@ from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.canary import administration
+from pos_gateway.canary.administration import LONGEST
 from pos_gateway.canary.evidence import ENOUGH
 from pos_gateway.canary.verdict import ORDERS
-from pos_gateway.cli import canary_status
-from pos_gateway.cli.canary_status import LONGEST
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.domain.split import Split, in_canary
 from pos_gateway.ledger.ledger import Ledger
@@ -210,7 +210,7 @@ def deliver(books: Books, merchants: list[str], *, failed: int = 0) -> None:
 def test_the_verdict_is_the_exit_code(
     connected: Program, canary: None, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(canary_status, "SETTLE", 0.0)
+    monkeypatch.setattr(administration, "SETTLE", 0.0)
     connected.invoke("canary", "set", "50")
     deliver(books, OUTSIDE)
     done = connected.invoke("canary", "status", "--exit-code")
@@ -229,7 +229,7 @@ def test_the_verdict_is_the_exit_code(
 def test_a_canary_whose_work_the_others_do_is_held(
     connected: Program, orders: Orders, books: Books, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(canary_status, "SETTLE", 0.0)
+    monkeypatch.setattr(administration, "SETTLE", 0.0)
     queues = [topology.orders_queue, topology.canary_standby]
     with orders.connection.Consumer(queues, on_message=lambda _: None):
         connected.invoke("canary", "set", "50")

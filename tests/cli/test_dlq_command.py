@@ -213,7 +213,10 @@ def test_an_order_that_has_ended_is_opened_again_and_is_on_the_queue(
         (State.ACCEPTED, "it is accepted"),
         (State.REJECTED, "it is rejected"),
         (State.CANCELLED, "it is cancelled"),
-        (State.IN_DOUBT, "it is in doubt: ask the merchant, then pos-gateway orders resolve o-1"),
+        (
+            State.IN_DOUBT,
+            "it is in doubt: ask the merchant, then resolve it (pos-gateway orders resolve o-1",
+        ),
     ],
 )
 def test_an_order_that_the_pos_has_or_may_have_is_refused(
@@ -308,7 +311,7 @@ def test_an_order_that_has_ended_too_late_is_refused_unless_it_is_given_new_time
     letters.order(order("o-1", **late()))
     done = connected.invoke("dead", "replay", "o-1")
     assert done.exit_code == 1
-    assert "is over; give it new time with --for 30m" in done.stderr
+    assert "is over; give it new time (--for 30m)" in done.stderr
     assert books.now(key).state is State.EXPIRED
     until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     assert connected.invoke("dead", "replay", "o-1", "--deliver-by", until).exit_code == 0
@@ -818,7 +821,7 @@ def test_the_letters_of_an_order_and_of_its_open_cancel_request_are_not_both_dis
     letters.order(order("o-1"))
     done = connected.invoke("dlq", "discard", "--all", "--yes")
     assert (done.exit_code, done.stdout) == (1, "0 discarded, 2 refused\n")
-    assert "pos-gateway cancel ends it" in done.stderr
+    assert "asking again ends it (pos-gateway cancel)" in done.stderr
 
 
 @pytest.mark.parametrize(

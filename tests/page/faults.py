@@ -564,6 +564,55 @@ FAULTS = [
         "if False:",
         "lists::a_hundred_viewers",
     ),
+    Fault(
+        "a check that finds something wrong is not green",
+        "server/page/views/merchant_acts",
+        ", warns=not found.is_ok",
+        "",
+        "merchants::a_check_says_what",
+    ),
+    Fault(
+        "a refusal has no option of the command line",
+        ACTING,
+        "text = without_commands(said)",
+        "text = said",
+        "canary::without_a_worker_no_share",
+    ),
+    Fault(
+        "the navigation stays without the database",
+        "server/page/live",
+        'self._otherwise(topic) or self._renderer.part("unavailable.html", said)',
+        'self._renderer.part("unavailable.html", said)',
+        "canary::without_the_database_the_navigation",
+    ),
+    Fault(
+        "an order that has time left is not past it",
+        "ledger/overdue",
+        "        & (row.deliver_by < before)\n",
+        "",
+        "canary::orders_past_their_time",
+    ),
+    Fault(
+        "a share that another operator changed is not changed",
+        "canary/administration",
+        "if seen is not False and seen != before.changed_at:",
+        "if False:",
+        "canary::a_share_is_changed_as_it_was_seen",
+    ),
+    Fault(
+        "a merchant that is there is not added again",
+        "merchants/admin",
+        "if any(_rows(connection, [merchant.id])):",
+        "if False:",
+        "merchants::a_merchant_that_orders_name",
+    ),
+    Fault(
+        "a merchant's record is of the page's merchant",
+        "server/page/views/merchant_add",
+        'if record.setdefault("id", merchant_id) != merchant_id:',
+        "if False:",
+        "merchants::a_merchant_that_orders_name",
+    ),
 ]
 
 if __name__ == "__main__":

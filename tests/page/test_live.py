@@ -243,7 +243,8 @@ def test_what_is_kept_of_parts_is_bounded(page: Desk, monkeypatch: pytest.Monkey
 
 def test_a_page_names_its_stream(page: Desk) -> None:
     text = page.operator().get("/trial/live?of=a%26b").text
-    assert 'data-live="/page/live?part=trial&amp;part=also&amp;part=still&amp;of=a%26b"' in text
+    assert 'data-live="/page/live?part=nav&amp;part=trial&amp;part=also&amp;part=still&amp;' in text
+    assert '&amp;here=%2Ftrial&amp;of=a%26b"' in text
     assert '<noscript><meta http-equiv="refresh"' in text
     assert "data-live" not in page.operator(name="kay").get("/trial").text
 

@@ -1,5 +1,6 @@
 """Merchants on the page: those in trouble, one of them, and what an operator does about it."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from html.parser import HTMLParser
@@ -117,6 +118,20 @@ CASES = [
 ]  # fmt: skip
 
 
+#: What to do now, as the merchant's page says it.
+REMEDIES = {
+    **dict.fromkeys(("open", "half-open", "silent"), "pause the provider."),
+    **dict.fromkeys(("failing", "held up"), "look at its last orders"),
+    "no record": "Add it, and then replay its dead letters.",
+    "paused": "Its reason says until when: resume it then.",
+    "not loaded": "the check says whether its record can be used",
+    "slow": "raise its time limit",
+    "overloaded": "lower its concurrency limit",
+    "at its limit": "raise its concurrency limit",
+    "no trouble": "",
+}
+
+
 @pytest.mark.parametrize("case", CASES, ids=[each.name for each in CASES])
 def test_each_state_is_in_words(
     page: Desk, reports: Reports, admin: MerchantAdmin, case: Case
@@ -130,6 +145,7 @@ def test_each_state_is_in_words(
     listed, shown = browser.get("/merchants"), browser.get("/merchants/m")
     assert shown.status == (200 if case.exists else 404)
     assert case.says.lower() in words(shown).lower()
+    assert REMEDIES[case.name] in words(shown)
     if case.trouble is None:
         assert "No merchant is in trouble: 1 worker reports" in words(listed)
     else:
@@ -604,7 +620,9 @@ def test_a_check_says_what_the_command_says(
     browser = page.operator(name="lee")
     reply = submit(browser, "/merchants/-m/check", reason="is it up")
     assert reply.status == 303, words(reply)
-    text = words(browser.get(reply.headers["location"]))
+    shown = browser.get(reply.headers["location"])
+    assert 'class="notice warn" role="status"' in shown.text
+    text = words(shown)
     assert "Checked, and its orders would not be sent: base_url http://127.0.0.1:1" in text
     assert "Remedy: " in text
     [line] = [each for each in audited(page, "-m") if each.what == "merchants.check"]
@@ -650,3 +668,34 @@ def test_a_heat_map_has_a_shade_for_every_count_and_its_words() -> None:
     assert html.count('<rect class="h') == 3 + 2  # two of them for what a pointer is over
     assert "00:00 to 00:01 UTC, calls in all: low 100, &lt;high&gt; 26" in html
     assert "no calls were counted" in str(heat_map("Times", "calls", [], []))
+
+
+# -- a merchant that is not known
+
+
+def test_a_merchant_that_orders_name_is_added_once(page: Desk) -> None:
+    browser = page.operator()
+    assert "/merchants/m/add" in browser.get("/merchants/m").text
+    good = {"base_url": "https://pos.example.com", "auth": {"type": "bearer", "token": SECRET}}
+    refused = {
+        "[]": "is no JSON object",
+        "{": "is no JSON",
+        json.dumps(good | {"id": "other"}): "of another merchant than m",
+        json.dumps(good | {"base_url": "ftp://x"}): "base_url",
+        json.dumps(good | {"adapter": "none"}): "is not one of the adapters",
+    }
+    for text, says in refused.items():
+        reply = submit(browser, "/merchants/m/add", record=text)
+        assert (reply.status, says in words(reply)) == (409, True), text
+        assert SECRET not in reply.text
+    whole = json.dumps(good)
+    form = browser.get("/merchants/m/add").form("/merchants/m/add")
+    assert submit(browser, "/merchants/m/add", record=whole).status == 303
+    assert record(page).auth.type == "bearer"
+    reply = browser.submit(form, record=whole.replace("pos.", "other."), reason="again")
+    assert "it is there already" in words(reply).lower()
+    assert record(page).base_url == "https://pos.example.com"
+    assert [each.what for each in audited(page)] == ["merchants.import"]
+    viewer = page.operator(Role.VIEWER, "vic")
+    assert "/add" not in viewer.get("/merchants/unknown").text
+    assert viewer.get("/merchants/unknown/add").status == 403

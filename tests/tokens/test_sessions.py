@@ -8,7 +8,7 @@ from sqlalchemy import Engine, event, select, update
 
 from pos_gateway.database import schema
 from pos_gateway.tokens import session_store
-from pos_gateway.tokens.act_store import ActResult, ActStore, act_id
+from pos_gateway.tokens.act_store import ActResult, ActStore, Notice, act_id
 from pos_gateway.tokens.session_store import IDLE, LASTS, SessionStore, csrf_token, session_digest
 from pos_gateway.tokens.sessions import Session, Sessions
 from pos_gateway.tokens.store import TokenStore
@@ -313,7 +313,7 @@ def test_a_notice_is_taken_once(engine: Engine) -> None:
     acts.begin(of)
     assert acts.take_notice(of) is None
     acts.finish(of, ActResult.DONE, "Paused m1.", "/")
-    assert (acts.take_notice(of), acts.take_notice(of)) == ("Paused m1.", None)
+    assert (acts.take_notice(of), acts.take_notice(of)) == (Notice("Paused m1.", warns=False), None)
 
 
 def test_words_that_the_table_refuses_leave_no_result_unknown(engine: Engine) -> None:

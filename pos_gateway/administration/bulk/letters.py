@@ -114,7 +114,7 @@ class LetterWork:
             if hindered >= HINDERED:
                 raise AdminError(
                     f"{len(wanted)} letters are not there to be found while another consumer of "
-                    "orders.dead has some: another pos-gateway dlq, or a foreign one"
+                    "orders.dead has some: another operator's command, or another program"
                 )
             until = self._clock() + PAUSE
             while wanted and fruitless < FRUITLESS and self._clock() < until:

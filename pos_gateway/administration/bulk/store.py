@@ -210,7 +210,9 @@ class BulkStore:
         """The run as it stands. Raises AdminError if there is none."""
         found = self._read(_runs.id == run_id, 1)
         if not found:
-            raise AdminError(f"there is no run {run_id}; pos-gateway runs list has those there are")
+            raise AdminError(
+                f"there is no run {run_id} (pos-gateway runs list has those there are)"
+            )
         return found[0]
 
     def runs(self, limit: int) -> list[BulkRun]:
@@ -358,7 +360,7 @@ def _note(connection: Connection, by: By, what: str, run: BulkRun) -> None:
 
 def _busy(active: BulkRun | None) -> str:
     which = "another run" if active is None else str(active)
-    remedy = "" if active is None else f", or stop it: pos-gateway runs stop {active.id}"
+    remedy = "" if active is None else f", or stop it (pos-gateway runs stop {active.id})"
     return f"{which} is at work on them at this moment; wait until it has ended{remedy}"
 
 

@@ -20,10 +20,10 @@ from pos_gateway.server.page.entrance import Entrance
 from pos_gateway.server.page.fields import Fields
 from pos_gateway.server.page.view import Act, Action, Done
 from pos_gateway.server.page.visit import Visit
-from pos_gateway.server.page.words import duration
+from pos_gateway.server.page.words import duration, without_commands
 from pos_gateway.server.problems import Problem
 from pos_gateway.tokens import act_store
-from pos_gateway.tokens.act_store import ActResult, ActStore, act_id
+from pos_gateway.tokens.act_store import ActResult, ActStore, Notice, act_id
 from pos_gateway.tokens.audit import TokenAudit
 from pos_gateway.tokens.token import Capability
 
@@ -110,7 +110,7 @@ class Acting:
             raise Refused(409, says, form)
         return f"{address}{'&' if '?' in address else '?'}notice={form_id}"
 
-    def notice(self, visit: Visit, form_id: str) -> str | None:
+    def notice(self, visit: Visit, form_id: str) -> Notice | None:
         """What an action has done, the first time that it is asked for. Blocks."""
         if _FORM_ID.fullmatch(form_id) is None:
             return None
@@ -166,14 +166,16 @@ class Acting:
             self._note(action, act, "; outcome unknown: the database did not answer", always=True)
             return ActResult.REFUSED, _UNKNOWN, ""
         except (PosGatewayError, Problem) as error:
-            text = error.detail if isinstance(error, Problem) else str(error)
+            said = error.detail if isinstance(error, Problem) else str(error)
+            text = without_commands(said)
             return ActResult.REFUSED, text[:1].upper() + text[1:_LONGEST_TEXT], ""
         except Exception as error:
             log.error("page.act_failed", what=action.what, exc_info=error)
             self._note(action, act, "; it failed", always=True)
             return ActResult.REFUSED, _FAILED, ""
+        result = ActResult.WARNED if done.warns else ActResult.DONE
         self._note(action, act, "")
-        return ActResult.DONE, done.notice, done.address
+        return result, without_commands(done.notice), done.address
 
     def _note(self, action: Action, act: Act, outcome: str, *, always: bool = False) -> None:
         what = action.what, act.visit.client

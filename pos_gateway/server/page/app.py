@@ -35,6 +35,7 @@ from pos_gateway.server.page.static import StaticFiles
 from pos_gateway.server.page.users import REFUSED
 from pos_gateway.server.page.view import Action, Get, Page, View
 from pos_gateway.server.page.visit import Visit
+from pos_gateway.server.page.words import without_commands
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.unread import refuse
@@ -172,7 +173,8 @@ class PageApp:
             require_operator(visit)
         if (form_id := query.get("notice")) is not None and method == "GET":
             notice = await self._reading(lambda: self._acting.notice(visit, form_id))
-            visit = replace(visit, notice=notice)
+            if notice is not None:
+                visit = replace(visit, notice=notice.says, notice_warns=notice.warns)
         return await self._page(await self._reading(lambda: route.page(visit)), visit)
 
     async def _log_out(self, scope: Scope, receive: Receive, session: Session | None) -> Answer:
@@ -195,8 +197,8 @@ class PageApp:
             return await self._page(page, visit)
 
     async def _page(self, page: Page, visit: Visit) -> Answer:
-        given = {**visit.query, **visit.values}
-        topics = [self._live.topic(name, visit.role, given) for name in page.parts]
+        given = {**visit.query, **visit.values, "here": self._renderer.here(visit.address)}
+        topics = [self._live.topic(name, visit.role, given) for name in ("nav", *page.parts)]
         has_acted = visit.notice is not None
         parts = {topic.part: await self._live.html(topic, fresh=has_acted) for topic in topics}
         live = {name: value for topic in topics for name, value in topic.values}
@@ -242,7 +244,7 @@ class PageApp:
         visit = None
         if session is not None:
             visit = Visit(session, _address(scope), {}, Fields([]), self._access.client(scope))
-        detail = problem.detail[:1].upper() + problem.detail[1:]
+        detail = without_commands(problem.detail[:1].upper() + problem.detail[1:])
         title = _TITLES.get(problem.status, "This is not possible")
         page = Page("error.html", title, status=problem.status, detail=detail, code=problem.status)
         headers = [

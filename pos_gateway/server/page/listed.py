@@ -11,6 +11,8 @@ from pos_gateway.administration.merchant_view import MerchantViews
 from pos_gateway.domain.split import Split
 from pos_gateway.events.archive import Archive
 from pos_gateway.ledger.order_admin import OrderAdmin
+from pos_gateway.ledger.overdue import Overdue
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.reports.fleet_view import FleetView
@@ -19,12 +21,15 @@ from pos_gateway.runtime.vault import Vault
 from pos_gateway.server.bulk_threads import BulkThreads
 from pos_gateway.server.page.letter_count import LetterCount
 from pos_gateway.server.page.view import View
+from pos_gateway.server.page.views.canary import Canary
 from pos_gateway.server.page.views.dead_letters import DeadLetters
 from pos_gateway.server.page.views.in_doubt import InDoubt
 from pos_gateway.server.page.views.merchant import MerchantPage
 from pos_gateway.server.page.views.merchant_acts import MerchantActs
+from pos_gateway.server.page.views.merchant_add import MerchantAdd
 from pos_gateway.server.page.views.merchant_edit import MerchantEdits
 from pos_gateway.server.page.views.merchants import Merchants
+from pos_gateway.server.page.views.nav_counts import NavCounts
 from pos_gateway.server.page.views.now import Now
 from pos_gateway.server.page.views.order import OrderView
 from pos_gateway.server.page.views.order_acts import OrderActs
@@ -60,16 +65,20 @@ def views(sources: Sources) -> Sequence[View]:
     about = MerchantViews(database, MerchantStore(database, clock, vault), sources.orders, clock)
     reading = OrderReading(database, sources.orders, sources.archive, sources.fleet, clock)
     letters = LetterCount(settings.broker_url, database, sources.bulk, clock)
+    overdue = Overdue(database)
     return (
-        Now(sources.fleet, sources.orders, sources.split, clock),
+        NavCounts(sources.fleet, sources.orders, overdue),
+        Now(sources.fleet, sources.orders, overdue, sources.split, clock),
         Merchants(database, clock),
         MerchantPage(about, settings, clock),
         MerchantActs(admin, about),
+        MerchantAdd(admin),
         MerchantEdits(admin, settings, sorted(known)),
         ProviderActs(admin, database, sources.fleet),
         Orders(database, clock),
         InDoubt(database, sources.orders, sources.bulk, clock),
         DeadLetters(sources.bulk, letters, clock),
         Runs(sources.bulk, clock),
+        Canary(settings, database, Payloads(vault), sources.split, clock),
         OrderView(reading, OrderActs(reading, settings, sources.split)),
     )

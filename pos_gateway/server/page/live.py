@@ -120,7 +120,7 @@ class Live:
             return self._unavailable(topic)
         except Exception as error:
             log.error("page.failed", path=topic.part, exc_info=error)
-            return self._renderer.part("failed.html", {})
+            return self._otherwise(topic) or self._renderer.part("failed.html", {})
         self._failing.pop(topic, None)
         return html
 
@@ -196,7 +196,15 @@ class Live:
         since = self._failing.setdefault(topic, now)
         if len(self._failing) > TOPICS:
             self._failing = {topic: since}
-        return self._renderer.part("unavailable.html", {"since": duration(now - since)})
+        said = {"since": duration(now - since)}
+        return self._otherwise(topic) or self._renderer.part("unavailable.html", said)
+
+    def _otherwise(self, topic: Topic) -> str | None:
+        part = self._parts[topic.part]
+        if part.otherwise is None:
+            return None
+        looking = Looking(topic.role, dict(topic.values))
+        return self._renderer.part(part.template, part.otherwise(looking))
 
 
 class LiveStream:

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import threading
+from typing import NamedTuple
 
 from pos_gateway.domain.errors import AdminError
 
@@ -18,14 +19,22 @@ _AT_ONCE = 2
 _CHECK = ("-P", "-m", "pos_gateway", "merchants", "check", "--json", "--")
 
 
+class Checked(NamedTuple):
+    """What a check found."""
+
+    is_ok: bool
+    #: In a sentence.
+    says: str
+
+
 class MerchantCheck:
     """Safe from threads."""
 
     def __init__(self) -> None:
         self._places = threading.BoundedSemaphore(_AT_ONCE)
 
-    def __call__(self, merchant_id: str) -> str:
-        """The result in a sentence. Blocks. Raises AdminError: there is none."""
+    def __call__(self, merchant_id: str) -> Checked:
+        """The result. Blocks. Raises AdminError: there is none."""
         if not self._places.acquire(blocking=False):
             raise AdminError("other checks run: try again in a moment")
         try:
@@ -52,7 +61,7 @@ class MerchantCheck:
         return found
 
 
-def _result(printed: bytes) -> str | None:
+def _result(printed: bytes) -> Checked | None:
     """The one line that it prints, in words; None: it is none."""
     try:
         found = json.loads(printed)
@@ -60,5 +69,6 @@ def _result(printed: bytes) -> str | None:
     except (ValueError, TypeError, KeyError):
         return None
     if is_ok:
-        return "Checked: all that a worker does before it sends an order succeeds."
-    return f"Checked, and its orders would not be sent: {problem}. Remedy: {advice}"
+        return Checked(True, "Checked: all that a worker does before it sends an order succeeds.")
+    says = f"Checked, and its orders would not be sent: {problem}. Remedy: {advice}"
+    return Checked(False, says)

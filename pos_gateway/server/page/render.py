@@ -18,6 +18,10 @@ from pos_gateway.server.page.view import Nav, Page
 from pos_gateway.server.page.visit import Visit
 
 FOLDER = Path(__file__).parent / "templates"
+_FILTERS = (
+    *(words.number, words.seconds, words.duration, words.moment, words.counted),
+    words.without_commands,
+)
 
 
 class Renderer:
@@ -29,6 +33,7 @@ class Renderer:
     """
 
     def __init__(self, nav: Sequence[Nav], static: StaticFiles) -> None:
+        self._nav = nav
         self._environment = Environment(
             loader=FileSystemLoader(FOLDER),
             autoescape=True,
@@ -38,7 +43,7 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters.update(data=data, plain=plain)
-        for each in (words.number, words.seconds, words.duration, words.moment, words.counted):
+        for each in _FILTERS:
             self._environment.filters[each.__name__] = each
         self._environment.globals.update(
             nav=nav,
@@ -48,6 +53,14 @@ class Renderer:
             heat_map=heat_map,
             in_seconds=words.seconds,
         )
+
+    def here(self, address: str) -> str:
+        """The path of the navigation's entry that an address belongs to; empty: of none."""
+        path = address.partition("?")[0]
+        for entry in self._nav:
+            if path == entry.path or (entry.path != "/" and path.startswith(f"{entry.path}/")):
+                return entry.path
+        return ""
 
     def page(
         self, page: Page, visit: Visit | None, parts: Mapping[str, str], live: Mapping[str, str]
@@ -64,7 +77,7 @@ class Renderer:
             wrapper = '<div class="part" id="part-{0}" data-part="{0}">{1}</div>'
             return Markup(wrapper).format(name, Markup(parts[name]))  # noqa: S704  (rendered below)
 
-        query = [("part", each) for each in page.parts] + sorted(live.items())
+        query = [("part", each) for each in parts] + sorted(live.items())
         return (
             self._environment.get_template(page.template)
             .render(
@@ -73,6 +86,9 @@ class Renderer:
                 title=page.title,
                 part=part,
                 live=f"/page/live?{urlencode(query)}" if page.parts else None,
+                has_nav="nav" in parts,
+                nav_here="",
+                nav_counts={},
             )
             .encode("utf-8", "replace")
         )

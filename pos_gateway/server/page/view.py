@@ -65,6 +65,8 @@ class Part:
     takes: tuple[str, ...] = ()
     #: Seconds between two renders, while a page shows it.
     every: float = 1.0
+    #: What the template gets if ``read`` fails; None: the page says why in place of the part.
+    otherwise: Callable[[Looking], Mapping[str, Any]] | None = None
 
 
 class Get:
@@ -107,6 +109,8 @@ class Done(NamedTuple):
     notice: str
     #: Where the page goes on: a path of the page, made with ``links.link``.
     address: str
+    #: What was done found something wrong: the notice is no good news.
+    warns: bool = False
 
 
 class Action:

@@ -23,6 +23,8 @@ class Visit:
     client: str
     #: What was done, to be shown once.
     notice: str | None = None
+    #: It is no good news.
+    notice_warns: bool = False
     #: A form that was refused: what was typed, and why.
     typed: Fields = field(default_factory=lambda: NONE)
     problem: str | None = None

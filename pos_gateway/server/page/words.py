@@ -1,10 +1,13 @@
 """Numbers and times as an operator reads them."""
 
+import re
 from datetime import UTC, datetime
 
 from markupsafe import Markup
 
 _DAY = 86_400
+#: A refusal names the act, and the command behind it: `` (pos-gateway dlq replay A-1 --for 30m)``.
+_COMMAND = re.compile(r" \((?:pos-gateway |--[a-z])[^()]*\)")
 
 
 def number(value: float | None) -> str:
@@ -53,3 +56,8 @@ def moment(at: float | None, now: float | None = None) -> Markup:
 def counted(value: int, one: str, many: str | None = None) -> str:
     """``1 order``, ``2 orders``."""
     return f"{value:,} {one if value == 1 else many or one + 's'}"
+
+
+def without_commands(sentence: str) -> str:
+    """The sentence without the commands behind its acts, which the page has itself."""
+    return _COMMAND.sub("", sentence)

@@ -5,9 +5,12 @@ _CREDENTIALS = (
     "right, then replay."
 )
 _ADDRESS = "The merchant's base_url, or an id in its catalog, is wrong: put it right, resume the merchant, then replay."
-_FOREIGN = "Another program publishes to orders: find it (pos-gateway dlq show ID --reveal), then discard these."
+_FOREIGN = (
+    "Another program publishes to orders: find it by these letters' ids and times, then discard these. Their bodies are "
+    "the command line's alone: pos-gateway dlq show ID --reveal."
+)
 _REMEDIES = {
-    "unknown_merchant": "No merchant has this id: import it, then replay.",
+    "unknown_merchant": "No merchant has this id: add it on the merchant's page, then replay.",
     **dict.fromkeys(("certificate", "tls", "token", "http_401", "http_403"), _CREDENTIALS),
     **dict.fromkeys(("security", "url", "redirect", "http_404", "http_410"), _ADDRESS),
     "expired": "The merchant was away or paused for too long, or workers are too few: replay with new time, if the "

@@ -10,6 +10,7 @@ from pos_gateway.audit.log import AuditLine
 from pos_gateway.domain.errors import UnknownMerchant
 from pos_gateway.domain.masking import MASK
 from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.states import FINAL, State
 from pos_gateway.merchants.masked import Document
 from pos_gateway.reports.merchant_hour import REPLIES, MerchantMinute
@@ -18,6 +19,7 @@ from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.charts import Series
 from pos_gateway.server.page.heat_map import Range
 from pos_gateway.server.page.view import Get, Looking, Page, Part, View
+from pos_gateway.server.page.views.merchant_remedies import remedy
 from pos_gateway.server.page.views.order_words import STATES
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.page.words import counted, seconds
@@ -59,6 +61,7 @@ class MerchantPage(View):
                 status=404,
                 merchant_id=merchant_id,
                 says=says,
+                is_known_id=identifier(merchant_id) is not None,
             )
         return Page(
             "merchant.html",
@@ -77,6 +80,7 @@ class MerchantPage(View):
         return {
             "merchant_id": merchant_id,
             "says": self._in_words(now),
+            "remedy": remedy(None if now.trouble is None else now.trouble.trouble, now.record),
             "is_well": now.trouble is None and now.workers and not now.record.paused,
             "merchant": now,
             "breakers": _breakers(now),

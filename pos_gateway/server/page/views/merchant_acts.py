@@ -87,4 +87,5 @@ class MerchantActs(View):
     def _check_it(self, act: Act) -> Done:
         merchant_id = act.values["merchant_id"]
         self._admin.seen(merchant_id)
-        return Done(self._check(merchant_id), link("/merchants/{}", merchant_id))
+        found = self._check(merchant_id)
+        return Done(found.says, link("/merchants/{}", merchant_id), warns=not found.is_ok)

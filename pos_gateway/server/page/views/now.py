@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.order_admin import OrderAdmin
+from pos_gateway.ledger.overdue import Overdue
 from pos_gateway.ledger.states import FINAL, State
 from pos_gateway.reports.counters import wait_within
 from pos_gateway.reports.fleet_view import Fleet, FleetView, Minute, a_minute
@@ -17,6 +18,8 @@ from pos_gateway.server.page.words import counted, duration
 
 #: Seconds after which a late event is worth a sentence.
 _LATE = 10.0
+#: Unread events after which a sentence says so: more than a burst leaves for a moment.
+_UNREAD = 10_000
 _ENDS = tuple(state.value for state in State if state in FINAL)
 #: Slots' and waiting orders' states as operators read them, in this order.
 _SLOTS = {"light": "light", "heavy": "heavy", "silent": "silent", "free": "free"}
@@ -39,10 +42,15 @@ class Now(View):
     nav = Nav("Now", "/")
 
     def __init__(
-        self, fleet: FleetView, orders: OrderAdmin, split: Callable[[], Split], clock: Clock
+        self,
+        fleet: FleetView,
+        orders: OrderAdmin,
+        overdue: Overdue,
+        split: Callable[[], Split],
+        clock: Clock,
     ) -> None:
         self._fleet = fleet
-        self._orders = orders
+        self._orders, self._overdue = orders, overdue
         self._split = split
         self._clock = clock
         self.routes = (Get("/", self._page),)
@@ -56,7 +64,7 @@ class Now(View):
 
     def _figures(self, _looking: Looking) -> Mapping[str, Any]:
         fleet, minute = self._fleet.now(), a_minute(self._fleet.history(2))
-        in_doubt = self._orders.count(State.IN_DOUBT)
+        in_doubt, split = self._orders.count(State.IN_DOUBT), self._split()
         queued = {
             name: fleet.queues[name] for name in ("orders", "orders.canary") if name in fleet.queues
         }
@@ -78,8 +86,8 @@ class Now(View):
             "queued": sum(queued.values()) if queued else None,
             "in_doubt": in_doubt,
             "dead": dead,
-            "split": self._split(),
-            "notices": _notices(fleet, in_doubt, dead),
+            "split": split,
+            "notices": _notices(fleet, in_doubt, dead, self._overdue.count(), split),
         }
 
     def _hour(self, _looking: Looking) -> Mapping[str, Any]:
@@ -101,7 +109,17 @@ def _series(minutes: list[Minute], kind: str) -> Series:
     return Series(kind, f"c-{kind}", [minute.counts[kind] for minute in minutes])
 
 
-def _notices(fleet: Fleet, in_doubt: int, dead: int | None) -> list[Notice]:
+def _notices(
+    fleet: Fleet, in_doubt: int, dead: int | None, overdue: int, split: Split
+) -> list[Notice]:
+    return [
+        *_of_workers(fleet, split),
+        *_of_events(fleet),
+        *_of_orders(fleet, in_doubt, dead, overdue),
+    ]
+
+
+def _of_workers(fleet: Fleet, split: Split) -> list[Notice]:
     found = []
     if not fleet.workers:
         found.append(
@@ -117,16 +135,55 @@ def _notices(fleet: Fleet, in_doubt: int, dead: int | None) -> list[Notice]:
         found.append(
             Notice(
                 f"{counted(len(fleet.lost), 'worker')} stopped reporting without a goodbye, the last one {last} ago.",
-                "Look whether it was killed, or is cut off from the database; its orders are taken over.",
+                "Look whether it was killed, or is cut off from the database, and start another one; its orders are "
+                "taken over.",
+            )
+        )
+    has_canary = any(canary for _, canary in fleet.kinds)
+    if split.takes_any and fleet.workers and not has_canary:
+        found.append(
+            Notice(
+                f"The canary has {split}, and no worker of its own reports.",
+                "Move all merchants back, or start one: celery -A pos_gateway.gcelery worker -Q orders.canary.",
+                links=[("The canary", "/canary")],
+            )
+        )
+    return found
+
+
+def _of_events(fleet: Fleet) -> list[Notice]:
+    found = []
+    if fleet.workers and fleet.events_age is None:
+        found.append(
+            Notice(
+                "No process says that it publishes events: the backend gets none.",
+                "Have workers publish (POS_GATEWAY_PUBLISH_EVENTS), or start pos-gateway events run. Nothing is lost: "
+                "recorded events are published then, in order.",
+                bad=True,
             )
         )
     if fleet.events_age is not None and fleet.events_age > _LATE:
         found.append(
             Notice(
                 f"Events are {duration(fleet.events_age)} late.",
-                "See docs/runbook.md: the broker or the database is slow, or a consumer is not keeping up.",
+                "The broker or the database is away, slow or full: look at both, and at the log of the process that "
+                "publishes (events.broker_unavailable, events.refused, events.mistake). Nothing is lost: recorded "
+                "events are published when that is over, in order.",
             )
         )
+    unread = fleet.queues.get("order-events", 0)
+    if unread >= _UNREAD:
+        found.append(
+            Notice(
+                f"{counted(unread, 'event')} in the queue order-events: the backend does not consume them, or too slowly.",
+                "Look at the backend's consumer. RabbitMQ keeps them all until it is back.",
+            )
+        )
+    return found
+
+
+def _of_orders(fleet: Fleet, in_doubt: int, dead: int | None, overdue: int) -> list[Notice]:
+    found = []
     if fleet.in_trouble:
         are = "is" if fleet.in_trouble == 1 else "are"
         found.append(
@@ -143,6 +200,17 @@ def _notices(fleet: Fleet, in_doubt: int, dead: int | None) -> list[Notice]:
                 "Most are looked up and resolved by themselves; for one that stays, ask its merchant, and resolve "
                 "it. On the command line: pos-gateway orders resolve.",
                 links=[("Work list", "/in-doubt"), ("Each order", "/orders?state=in_doubt")],
+            )
+        )
+    if overdue:
+        are = "is" if overdue == 1 else "are"
+        found.append(
+            Notice(
+                f"{counted(overdue, 'order')} {are} past {'its' if overdue == 1 else 'their'} deliver_by and {'has' if overdue == 1 else 'have'} not ended: no worker gets "
+                f"{'its message' if overdue == 1 else 'their messages'}.",
+                "Look at each: replay it, if its message is in the dead letters; else have the backend submit it "
+                "again, which is harmless.",
+                links=[("Which", "/orders?state=overdue")],
             )
         )
     if dead:

@@ -33,6 +33,8 @@ SINCE = {
     "1d": "a day",
     "7d": "7 days",
 }
+#: In place of a state: of those that would have ended.
+_OVERDUE = "overdue"
 _LENGTH = re.compile(r"([1-9]\d{0,5})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 #: The form's fields.
@@ -60,6 +62,7 @@ class Orders(View):
             now=now,
             given=given,
             states=STATES,
+            choices={**STATES, _OVERDUE: "past its time, not ended"},
             since=SINCE | ({given["since"]: given["since"]} if "since" in given else {}) | SINCE,
             found=found,
             counts=[_counted(each, given) for each in found.counts],
@@ -74,7 +77,7 @@ class Orders(View):
 
 def _wanted(given: dict[str, str], now: float) -> Wanted:
     state, since = given.get("state"), given.get("since")
-    if state is not None and state not in list(State):
+    if state is not None and state not in [*State, _OVERDUE]:
         names = ", ".join(State)
         raise Problem(422, "invalid_request", f"state: {state[:40]!r} is none of {names}")
     changed_since = None
@@ -87,8 +90,9 @@ def _wanted(given: dict[str, str], now: float) -> Wanted:
     return Wanted(
         given.get("order"),
         given.get("merchant"),
-        None if state is None else State(state),
+        None if state is None or state == _OVERDUE else State(state),
         changed_since,
+        overdue=state == _OVERDUE,
     )
 
 
