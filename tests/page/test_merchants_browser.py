@@ -11,15 +11,12 @@ from sqlalchemy import Engine
 
 from pos_gateway.audit.log import AuditLog, Wanted
 from pos_gateway.database.engine import open_database
-from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.server.page.links import link
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
 from testkit.browser.axe import violations
 from testkit.browser.harm import harm
-from testkit.hostile_records import order_named
-from testkit.hostile_text import HOSTILE
 from testkit.page_screenshots import log_in
 from testkit.page_story import Story, seed
 from tests.browser_fixtures import Browse
@@ -85,30 +82,6 @@ def test_no_page_of_merchants_breaks_a_rule_of_axe_or_overflows(
                 details.locator("summary").click()
             assert violations(page) == [], path
             assert harm(page) == [], path
-
-
-def test_hostile_names_do_no_harm(browse: Browse, place: Place) -> None:
-    page = operator(browse, place, viewport=PHONE)
-    known = {}
-    for number, each in enumerate(HOSTILE.values()):
-        name = each.text.encode("utf-8", "replace").decode().replace("\0", "")[:128] or "x"
-        merchant_id = order_named(each.text) or f"hostile-{number}"
-        known[merchant_id] = Merchant.parse(
-            {"id": merchant_id, "base_url": "https://pos.example.com", "provider": name}
-        )
-    store = MerchantStore(place.engine)
-    store.put(known.values())
-    page.goto(f"{place.url}/merchants?find=")
-    while True:
-        assert harm(page) == []
-        following = page.get_by_role("link", name="Next page")
-        if not following.count():
-            break
-        following.click()
-    for merchant_id in list(known)[::8]:
-        for act in ("", "/edit"):
-            page.goto(place.path(merchant_id, act))
-            assert harm(page) == [], merchant_id
 
 
 def test_an_operator_finds_the_slow_merchant_pauses_it_and_resumes_it(

@@ -10,12 +10,9 @@ from playwright.sync_api import Page, expect
 from sqlalchemy import Engine
 
 from pos_gateway.database.engine import open_database
-from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Reason
-from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Claim, Entry, Key, State
+from pos_gateway.ledger.states import Key, State
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.server.page.links import link
 from pos_gateway.tokens.store import TokenStore
@@ -23,8 +20,6 @@ from pos_gateway.tokens.token import Role
 from testkit.browser.axe import violations
 from testkit.browser.harm import harm
 from testkit.browser.watch import Watch, Wrong
-from testkit.hostile_records import order_named, order_with
-from testkit.hostile_text import HOSTILE
 from testkit.page_screenshots import log_in
 from testkit.page_story import Story, seed
 from testkit.servers.http_server import HttpServer
@@ -165,24 +160,3 @@ def test_what_is_printed_is_the_order_alone(browse: Browse, place: Place) -> Non
         expect(page.locator(each)).to_be_hidden()
     expect(page.locator("ol.life")).to_be_visible()
     expect(page.locator("table.items")).to_be_visible()
-
-
-def test_hostile_text_does_nothing_in_a_browser(browse: Browse, place: Place) -> None:
-    page, payloads = operator(browse, place), Payloads(Vault())
-    ledger = Ledger(place.engine, payloads)
-    for number, hostile in enumerate(HOSTILE.values()):
-        order_id = f"{number}-{order_named(hostile.text) or ''}"[:128]
-        order = Order.parse_json(order_with(hostile.text, order_id, "hostile").json)
-        key = Key("hostile", order_id)
-        claim = ledger.claim(
-            key, send=True, deliver_by=order.deliver_by.timestamp(), order=order.source
-        )
-        assert isinstance(claim, Claim)
-        reason = Reason.of(hostile.text, hostile.text)
-        assert ledger.finish(claim, Entry(State.FAILED, place.story.now, 1, reason=reason))
-        page.goto(place.path(key))
-        assert harm(page) == [], hostile.name
-    page.goto(f"{place.url}/orders?merchant=hostile")
-    assert harm(page) == []
-    assert violations(page) == []
-    ledger.close()
