@@ -579,6 +579,13 @@ FAULTS = [
         "canary::without_a_worker_no_share",
     ),
     Fault(
+        "viewers of the first view share its parts",
+        "server/page/live",
+        "return Topic(name, role, tuple(sorted(taken.items())))",
+        'return Topic(name, role, (("at", str(asyncio.get_running_loop().time())),))',
+        "live::a_hundred_viewers_of_the_first",
+    ),
+    Fault(
         "the navigation stays without the database",
         "server/page/live",
         'self._otherwise(topic) or self._renderer.part("unavailable.html", said)',

@@ -3,21 +3,24 @@
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import requests
-from sqlalchemy import create_engine, insert
+from sqlalchemy import create_engine, event, insert
 from sqlalchemy.exc import OperationalError
 
 from pos_gateway.database.schema import audit
 from pos_gateway.server.page import live
 from pos_gateway.server.problems import Problem
+from pos_gateway.server.site import PAGES
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
+from testkit.page_story import seed
 from tests.page.lab import Browser, Desk, over_http
 from tests.server.lab import SOON, Server
 
@@ -211,6 +214,71 @@ def test_a_hundred_viewers_share_each_render(page: Desk, monkeypatch: pytest.Mon
         assert page.trial.rendered == 0
 
     page.runner.run(script())
+
+
+class Cost(NamedTuple):
+    """What a server did for its viewers, until the first view's figures were rendered some times."""
+
+    #: Of each render of the figures: statements, and all renders.
+    statements: float
+    renders: float
+    connections: int
+    #: Seconds of CPU of this process, the viewers' included.
+    cpu: float
+
+
+def cost(page: Desk, monkeypatch: pytest.MonkeyPatch, viewers: int, times: int = 8) -> Cost:
+    """That many viewers of the first view, its real parts, at a tick of a tenth of a second."""
+    parts, found, renders = page.site._page_live._parts, page.site._page_live, Counter[live.Topic]()
+    for name in ("nav", "now", "hour"):
+        monkeypatch.setitem(parts, name, replace(parts[name], every=0.1))
+    render, statements, connections = found._render, Counter[str](), set[int]()
+
+    def rendered(topic: live.Topic) -> str:
+        renders[topic] += 1
+        return render(topic)
+
+    def executed(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements[statement] += 1
+        connections.add(id(connection.connection.dbapi_connection))
+
+    monkeypatch.setattr(found, "_render", rendered)
+    event.listen(page.site.database, "before_cursor_execute", executed)
+    browser = page.operator(Role.VIEWER, f"vic-{viewers}")
+
+    async def script() -> Cost:
+        path = "/page/live?part=nav&part=now&part=hour&here=/"
+        looking = [Viewer(page, browser, path=path) for _ in range(viewers)]
+        await until(lambda: all(each.parts >= 3 for each in looking))
+        renders.clear(), statements.clear(), connections.clear()
+        began = time.process_time()
+        await until(lambda: max(renders.values(), default=0) >= times)
+        cpu, ticks = time.process_time() - began, max(renders.values())
+        counted = Cost(
+            statements.total() / ticks, renders.total() / ticks, len(connections), cpu / ticks
+        )
+        for each in looking:
+            each.gone.set()
+        await asyncio.gather(*(each.task for each in looking))
+        return counted
+
+    try:
+        return page.runner.run(script())
+    finally:
+        event.remove(page.site.database, "before_cursor_execute", executed)
+        monkeypatch.setattr(found, "_render", render)
+
+
+def test_a_hundred_viewers_of_the_first_view_cost_the_database_what_one_does(
+    page: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Statements, renders and connections; and no more than ten viewers' CPU for what they are sent."""
+    seed(page.site.database, merchants=10, orders=200)
+    one, hundred = cost(page, monkeypatch, 1), cost(page, monkeypatch, 100)
+    assert hundred.renders <= one.renders + 1  # three parts a tick, not three hundred
+    assert hundred.statements <= one.statements + 2
+    assert one.connections <= PAGES and hundred.connections <= PAGES
+    assert hundred.cpu < 10 * one.cpu
 
 
 def test_pages_at_the_same_time_share_the_parts_render(
