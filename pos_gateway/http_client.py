@@ -71,7 +71,7 @@ _PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 #: Most seconds to connect; a third of ``timeout``, or of what is left of it, if that is less.
 _CONNECT = 5.0
-#: Most characters of a header that an error quotes.
+#: Maximum characters of a header that an error quotes.
 _QUOTED = 200
 #: Visible ASCII: anything else would not go into a header, or end it.
 _VISIBLE = range(0x21, 0x7F)

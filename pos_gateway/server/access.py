@@ -1,4 +1,4 @@
-"""Who asks, whether it may, and how often: every route but health asks here first."""
+"""Authenticates requests by token, checks roles, and charges rate limits: for every route but health."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ _CHALLENGE = {"www-authenticate": 'Bearer realm="pos-gateway"'}
 _LONGEST = 256
 #: Longest text of an address; a proxy may have passed on something else.
 _LONGEST_ADDRESS = 45
-#: Seconds between two lines of the log about refused tokens, and most clients that are counted in that time.
+#: Seconds between two lines of the log about refused tokens, and maximum clients counted in that time.
 _LOG_EVERY, _MOST_CLIENTS = 1.0, 1000
 
 
@@ -70,15 +70,33 @@ class Access:
         self._charge(token, orders, taken=1)
 
     def acted(self, token: Token, scope: Scope, what: str, merchant_id: str, order_id: str) -> None:
-        """Have the audit say what the request does."""
+        """Write to the audit what the request does."""
         self._audit.note(token, what, _client(scope), merchant_id=merchant_id, order_id=order_id)
 
     def revealed(
         self, token: Token, scope: Scope, what: str, merchant_id: str = "", order_id: str = ""
     ) -> None:
-        """The same of personal data, if it is an operator who sees it: a backend has sent it."""
+        """Write to the audit that personal data was shown, if to an operator: a backend has sent it itself."""
         if token.role is Role.OPERATOR:
             self.acted(token, scope, what, merchant_id, order_id)
+
+    def refused(self, scope: Scope, status: int, token: str | None) -> None:
+        """Log that a token was refused."""
+        self._refusals.add(_client(scope), status, token)
+
+    def client(self, scope: Scope) -> str:
+        """The client's address."""
+        return _client(scope)
+
+    def is_valid(self, token: Token) -> bool:
+        """Whether the token still is: neither revoked, nor of another role now."""
+        current = self._tokens.current(token.digest)
+        return current is not None and current.role is token.role
+
+    def confirm(self, token: Token) -> None:
+        """After a wait: raise Problem if the token is not valid any more."""
+        if not self.is_valid(token):
+            raise self._unknown()
 
     def _require_role(self, token: Token, needed: Capability) -> None:
         if not token.role.allows(needed):
@@ -87,24 +105,6 @@ class Access:
                 "not_allowed",
                 f"the token {token.name!r} has the role {token.role}, which may not {needed}",
             )
-
-    def refused(self, scope: Scope, status: int, token: str | None) -> None:
-        """Have the log say that a token was refused."""
-        self._refusals.add(_client(scope), status, token)
-
-    def client(self, scope: Scope) -> str:
-        """The client's address."""
-        return _client(scope)
-
-    def is_valid(self, token: Token) -> bool:
-        """Whether a request that goes on may: its token is neither revoked nor of another role."""
-        current = self._tokens.current(token.digest)
-        return current is not None and current.role is token.role
-
-    def confirm(self, token: Token) -> None:
-        """Raise Problem if the token of a request that has waited is not valid any more."""
-        if not self.is_valid(token):
-            raise self._unknown()
 
     def _charge(self, token: Token, cost: int, *, taken: int) -> None:
         wait = self._limits.take(token, time.monotonic(), cost, taken=taken)

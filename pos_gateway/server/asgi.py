@@ -16,7 +16,7 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: Most bytes of a body that are skipped, if it is not read, before the next request.
+#: Maximum bytes of a body that are skipped, if it is not read, before the next request.
 _SKIPPED = 64 * 1024
 
 #: Where POSes call.

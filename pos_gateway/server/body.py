@@ -48,7 +48,7 @@ async def read_body(
     """The request's whole body.
 
     Args:
-        limit: most bytes.
+        limit: maximum bytes.
         content_types: those that are taken, without parameters; empty: any.
         setting: the variable that the limit comes from, if it is one.
         count: called with the number of bytes as they come. May raise Problem.

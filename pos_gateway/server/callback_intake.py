@@ -1,4 +1,4 @@
-"""Applies what POSes say, and says in the log and the metrics what followed."""
+"""Applies verified callbacks; logs and counts their results."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ class CallbackIntake:
     async def apply(
         self, adapter: Adapter, merchant: Merchant, said: Sequence[Callback]
     ) -> list[CallbackResult]:
-        """What followed from each, which is durable. Raises Problem 503: they come again.
+        """The result of each, once it is durable. Raises Problem 503: the POS calls again.
 
         Args:
             merchant: of the URL that they came to.
@@ -42,7 +42,7 @@ class CallbackIntake:
         return await self.apply_received(received)
 
     async def apply_received(self, received: Sequence[Received]) -> list[CallbackResult]:
-        """The same. Those without an owner are not written, unless they have waited."""
+        """The result of each, once it is durable. Callbacks without an owner are written only if they have waited."""
         results = [CallbackResult.UNKNOWN] * len(received)
         places = [
             place

@@ -17,9 +17,10 @@ from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.shared_reads import SharedReads
 
-#: Most merchants whose provider is in memory, and seconds after which a POS calls again while
-#: a merchant's secrets cannot be read here.
-_PROVIDERS, _AGAIN = 10_000, 10.0
+#: Maximum merchants whose provider is in memory.
+_PROVIDERS = 10_000
+#: Seconds after which a POS calls again while a merchant's secrets cannot be read here.
+_RETRY_AFTER = 10.0
 
 
 class CallbackMerchants:
@@ -27,7 +28,7 @@ class CallbackMerchants:
 
     def __init__(self, store: MerchantStore, reading: Reading) -> None:
         self._records: SharedReads[str, Merchant] = SharedReads(reading, store.get)
-        self._at: SharedReads[Account, tuple[str, ...]] = SharedReads(
+        self._accounts: SharedReads[Account, tuple[str, ...]] = SharedReads(
             reading, MerchantsByAccount(store).find
         )
         self._providers: dict[str, str | None] = {}
@@ -49,20 +50,21 @@ class CallbackMerchants:
         """
         found = [merchant]
         if callback.account is not None:
-            account = (adapter.name, *callback.account)
-            ids = (await self._at([account]))[account]
-            records = (
-                await self._records(ids) if {*ids} - {merchant.id} else {merchant.id: merchant}
-            )
-            others = [records[each] for each in ids if each in records]
-            others = [each for each in others if each.adapter == adapter.name]
-            for each in others:
+            at_account = await self._at_account((adapter.name, *callback.account), merchant)
+            for each in at_account:
                 require_readable(each)
-            found = [each for each in others if share_a_key(each, merchant)]
+            found = [each for each in at_account if share_a_key(each, merchant)]
         if len(self._providers) > _PROVIDERS:
             self._providers.clear()
         self._providers.update({each.id: each.provider for each in found})
         return {each.id: (endpoint(each, adapter), each.endpoint) for each in found}
+
+    async def _at_account(self, account: Account, known: Merchant) -> list[Merchant]:
+        """The adapter's merchants at this account; ``known`` is not read again if it is the only one."""
+        ids = (await self._accounts([account]))[account]
+        records = await self._records(ids) if {*ids} - {known.id} else {known.id: known}
+        found = [records[each] for each in ids if each in records]
+        return [each for each in found if each.adapter == account[0]]
 
     def provider(self, merchant_id: str) -> str | None:
         """The provider of a merchant that ``owners`` found lately."""
@@ -76,5 +78,5 @@ def require_readable(merchant: Merchant) -> None:
             503,
             "secrets_unreadable",
             "this server cannot read a merchant's secrets: see POS_GATEWAY_SECRET_KEY",
-            retry_after=_AGAIN,
+            retry_after=_RETRY_AFTER,
         )

@@ -1,4 +1,4 @@
-"""Writes callbacks in groups: those that come during a transaction share the next."""
+"""Writes callbacks in transactions that many requests share."""
 
 import asyncio
 from collections import deque
@@ -14,10 +14,13 @@ from pos_gateway.server.problems import Problem
 
 log = structlog.get_logger(__name__)
 
+#: A request's callbacks, and their results, for which it waits.
+_Call = tuple[Sequence[Received], asyncio.Future[list[Applied]]]
+
 #: Seconds that a call waits for the database. Square waits 10 s for the answer, Toast 2 s, and both
 #: call again: it is a duplicate then.
 TIMEOUT = 5.0
-#: Most callbacks of a transaction.
+#: Maximum callbacks of a transaction.
 GROUP = 256
 
 
@@ -30,7 +33,7 @@ class CallbackWriter:
     def __init__(self, ledger: CallbackLedger) -> None:
         self._ledger = ledger
         self._thread = ThreadPoolExecutor(1, "callbacks")
-        self._waiting: deque[tuple[Sequence[Received], asyncio.Future[list[Applied]]]] = deque()
+        self._waiting: deque[_Call] = deque()
         self._writing: asyncio.Task[None] | None = None
 
     async def apply(self, received: Sequence[Received]) -> list[Applied]:
@@ -62,8 +65,8 @@ class CallbackWriter:
         finally:
             self._writing = None
 
-    def _next_group(self) -> list[tuple[Sequence[Received], asyncio.Future[list[Applied]]]]:
-        group: list[tuple[Sequence[Received], asyncio.Future[list[Applied]]]] = []
+    def _next_group(self) -> list[_Call]:
+        group: list[_Call] = []
         size = 0
         while self._waiting and size < GROUP:
             one = self._waiting.popleft()
@@ -72,9 +75,7 @@ class CallbackWriter:
                 size += len(one[0])
         return group
 
-    async def _write_group(
-        self, group: "Sequence[tuple[Sequence[Received], asyncio.Future[list[Applied]]]]"
-    ) -> None:
+    async def _write_group(self, group: Sequence[_Call]) -> None:
         received = [each for those, _ in group for each in those]
         loop = asyncio.get_running_loop()
         try:

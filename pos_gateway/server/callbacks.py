@@ -1,4 +1,4 @@
-"""POSes' callbacks, in: verified by the adapter, and stored before they are answered.
+"""The route of POSes' callbacks: each is verified by its adapter, and stored before it is answered.
 
 Anyone may call here. So a call that is not signed costs a part of a read, a signature and no write,
 and is refused in the same words after the same work whether there is such a merchant or not; and
@@ -70,14 +70,17 @@ class CallbackRoute:
         with self._in_flight.reading() as count:
             body = await read_body(scope, receive, adapter.limits.callback_bytes, count=count)
             with self._in_flight.taking():
-                return await self._taken(scope, body, adapter, merchant_id)
+                return await self._applied(scope, body, adapter, merchant_id)
 
-    async def _taken(self, scope: Scope, body: bytes, adapter: Any, merchant_id: str) -> JsonReply:
+    async def _applied(
+        self, scope: Scope, body: bytes, adapter: Any, merchant_id: str
+    ) -> JsonReply:
+        """Verify the call, and apply what it says. Raises Problem."""
         found = await self._merchants.get(adapter, merchant_id)
         read_code = getattr(adapter, "verification_code", None)
         code = None if read_code is None else read_code(body)
         if code is not None:
-            self._show(code, adapter.name, merchant_id, is_known=found is not None)
+            self._log_code(code, adapter.name, merchant_id, is_known=found is not None)
             return JsonReply(200, b'{"results":[]}')
         merchant = self._readable(found or _STRANGER)
         request = CallbackRequest(
@@ -109,10 +112,10 @@ class CallbackRoute:
             raise
         return merchant
 
-    def _show(self, code: str, adapter: str, merchant_id: str, *, is_known: bool) -> None:
+    def _log_code(self, code: str, adapter: str, merchant_id: str, *, is_known: bool) -> None:
         """Log a code that an operator is to enter at the vendor, once a second for each merchant.
 
-        Those of merchants that are not there share a line: anyone can name as many.
+        Those of merchants that do not exist share a line: a caller can name any number.
         """
         if self._codes.lines(merchant_id if is_known else ""):
             log.warning(
@@ -152,5 +155,5 @@ def _headers(scope: Scope) -> dict[str, str]:
     return found
 
 
-#: Stands in for a merchant that there is not: it has no key that a caller could know.
+#: Stands in for a merchant that does not exist: it has no key that a caller could know.
 _STRANGER = Merchant.parse({"id": "none", "base_url": "https://pos.invalid"})

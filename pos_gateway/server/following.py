@@ -18,12 +18,12 @@ from pos_gateway.server.problems import Problem
 from pos_gateway.tokens.token import Capability, Token
 
 #: Seconds between two reads while a client listens, and after one that failed.
-POLL, AGAIN = 0.05, 1.0
+POLL, RETRY_AFTER = 0.05, 1.0
 #: Seconds between two times at which all clients that wait are woken.
 HEARTBEAT = 15.0
-#: Most events that are kept, and most bytes of them.
+#: Maximum events kept in memory, and maximum bytes of them.
 KEPT, KEPT_BYTES = 5000, 16 * 1024 * 1024
-#: Most bytes of a page with more than one event: one may have a megabyte.
+#: Maximum bytes of a page with more than one event: one may have a megabyte.
 PAGE_BYTES = 1024 * 1024
 
 
@@ -98,8 +98,8 @@ class Following:
         """The next events after this position, in order; none if none came within ``wait`` s.
 
         Args:
-            most: most events.
-            size: most bytes, if there is more than one.
+            most: maximum events.
+            size: maximum bytes, if there is more than one.
 
         Raises:
             Problem: 503: the database is away.
@@ -151,7 +151,7 @@ class Following:
                 self._wake()  # who has waited meanwhile reads once more
             events = await self._read(self._seen, PAGE, PAGE_BYTES)
         except Problem:
-            return AGAIN
+            return RETRY_AFTER
         for event in events:
             self._keep(event)
         if events:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pos_gateway.server.problems import Problem
 from pos_gateway.telemetry import metrics
 
-#: Most bytes of bodies that are being read, or whose requests are being taken.
+#: Maximum bytes of bodies that are being read, or whose requests are being taken.
 BODIES = 64 * 1024 * 1024
 
 

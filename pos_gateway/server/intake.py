@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 TIMEOUT = 1.5
 #: Seconds that a group waits for the database. Orders are taken without it, uncompared.
 LOOK_UP_TIMEOUT = 0.5
-#: Most messages of a group: the thread lets others run between two.
+#: Maximum messages of a group: the thread lets others run between two.
 GROUP = 500
 #: Seconds between two attempts to connect to a broker that is away.
 RECONNECT_AFTER = 0.5

@@ -12,7 +12,7 @@ from pos_gateway.domain.errors import ABSENT, FieldError, InvalidRecord
 CONTENT_TYPE = b"application/problem+json"
 #: The prefix of a problem's type; its code follows.
 TYPE = "urn:pos-gateway:problem:"
-#: Most characters of a field's value that are repeated.
+#: Maximum characters of a field's value that are repeated.
 _SHOWN = 80
 
 

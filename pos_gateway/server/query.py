@@ -14,7 +14,7 @@ from pos_gateway.server.problems import Problem
 LAST_POSITION = 2**63 - 1
 #: A number as JSON has it, not negative.
 _DECIMAL = re.compile(r"[0-9]{1,19}(\.[0-9]{1,19})?(e[+-]?[0-9]{1,3})?")
-#: Most wrong parameters that are named, and most characters of each.
+#: Maximum wrong parameters that are named, and maximum characters of each.
 _NAMED, _SHOWN = 10, 80
 
 

@@ -9,7 +9,7 @@ from pos_gateway.server.reading import Reading
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Least seconds from one read's beginning to the next one's.
+#: Minimum seconds from one read's beginning to the next one's.
 EVERY = 0.005
 
 
@@ -21,7 +21,7 @@ class SharedReads(Generic[K, V]):
     Args:
         reading: runs the reads.
         read: what it finds of these keys; each once, and in no order.
-        every: least seconds from one read's beginning to the next one's.
+        every: minimum seconds from one read's beginning to the next one's.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server.access import Access
 from pos_gateway.server.body import Receive, Scope, Send, disconnected, header
-from pos_gateway.server.following import AGAIN, Event, Feeds, Following, end
+from pos_gateway.server.following import RETRY_AFTER, Event, Feeds, Following, end
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.query import LAST_POSITION, require_parameters, whole
 from pos_gateway.server.unread import PART, Unread
@@ -77,7 +77,7 @@ class Streaming:
                     with self._unread.holding(sum(len(each.body) for each in events), token.digest):
                         await self._send_all(send, events, token)
                 except Problem:
-                    await asyncio.sleep(AGAIN)
+                    await asyncio.sleep(RETRY_AFTER)
                     continue
                 if events:
                     after, beats = events[-1].position, following.beats

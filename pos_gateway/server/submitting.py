@@ -28,14 +28,14 @@ from pos_gateway.server.posted import Posted, PostResult
 from pos_gateway.server.problems import Problem, invalid
 from pos_gateway.tokens.token import Capability, Token
 
-#: Most bytes and values of a batch in one list, which is parsed in one go: at worst 40 ms of the
+#: Maximum bytes and values of a batch in one list, which is parsed in one go: at worst 40 ms of the
 #: event loop. A thread would take as long from it: the parser keeps the GIL.
 _LIST_BYTES, _VALUES = 8 * 2**20, 100_000
 #: Seconds for which a batch's orders are parsed before other requests get their turn.
 _YIELD_AFTER = 0.002
 #: Lists and objects of an order up to which it cannot be nested too deeply for a worker.
 _FLAT = 100
-#: Most bytes of a cancel request.
+#: Maximum bytes of a cancel request.
 _CANCEL_BYTES = 4096
 #: Bytes that a message has beside its order.
 _AROUND = len(wire.body_of(b""))
@@ -59,7 +59,7 @@ class SubmitRoutes:
 
     Args:
         split: the canary split in force.
-        largest: most bytes of an order's message.
+        largest: maximum bytes of an order's message.
     """
 
     def __init__(

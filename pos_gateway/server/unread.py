@@ -12,9 +12,9 @@ from typing import Any
 from pos_gateway.server.body import Send
 from pos_gateway.server.problems import Problem
 
-#: Most bytes of replies that wait for their clients.
+#: Maximum bytes of replies that wait for their clients.
 UNREAD = 32 * 1024 * 1024
-#: Most bytes that are sent at once. A reply of no more does not count: connections are limited.
+#: Maximum bytes that are sent at once. A reply of no more does not count: connections are limited.
 PART = 16 * 1024
 
 

@@ -49,9 +49,9 @@ WRITE_TIMEOUT = 30.0
 WRITE_AHEAD = 16 * 1024
 #: Seconds for which the rest of a request is taken, and dropped, after the last reply.
 LINGER = 2.0
-#: Most bytes of a request's line and headers together, and most headers.
+#: Maximum bytes of a request's line and headers together, and maximum headers.
 HEAD_BYTES, HEADERS = 32 * 1024, 100
-#: Most bytes around each byte of a chunked body: a chunk of one byte has five.
+#: Maximum bytes around each byte of a chunked body: a chunk of one byte has five.
 _AROUND = 16
 #: Requests of a connection that wait for the one before, from which on no more is parsed; and most
 #: bytes that are parsed before that is looked at: 40 requests at most.
@@ -67,7 +67,7 @@ class Protocol(HttpToolsProtocol):
     """
 
     flow: "_Flow"
-    #: Most connections at once.
+    #: Maximum connections at once.
     max_connections = 4096
     #: The connections without a request that is being answered, the longest idle first.
     idle: ClassVar[dict["Protocol", None]] = {}

@@ -16,7 +16,7 @@ from pos_gateway.transport.errors import NoValidReply
 ACKNOWLEDGEMENT, BODY_LIMIT = 32 * 1024, 256 * 1024
 #: Longest head in bytes, interim ones included: a few hundred peers must not fill the memory.
 HEAD_LIMIT = 64 * 1024
-#: Most headers.
+#: Maximum headers.
 _FIELDS = 100
 #: Longest chunk header or trailer line, most chunks (the last one included), and most trailer
 #: lines.

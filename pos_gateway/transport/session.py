@@ -17,7 +17,7 @@ from urllib3 import HTTPResponse
 from pos_gateway.transport.errors import Misconfigured, NoValidReply, TransportError
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, Reply, Request, Send
 
-#: Most bytes of a request's body: one that is generated may have no end.
+#: Maximum bytes of a request's body: one that is generated may have no end.
 BODY = 16 * 1024 * 1024
 #: Headers that the transport makes itself.
 _OURS = frozenset(

@@ -74,7 +74,7 @@ def send(
     followed: a POST would turn into a GET without its order, whose 200 would look like a taken one.
 
     Args:
-        timeout: most seconds to connect, and for each receive of a session of another kind.
+        timeout: maximum seconds to connect, and for each receive of a session of another kind.
         verify: None: as the session and the environment have it, and they check by default.
     """
     prepared = session.prepare_request(request)

@@ -413,8 +413,8 @@ FAULTS = [
     Fault(
         "a read that fails does not end the following",
         FOLLOWING,
-        "        except Problem:\n            return AGAIN",
-        "        except ZeroDivisionError:\n            return AGAIN",
+        "        except Problem:\n            return RETRY_AFTER",
+        "        except ZeroDivisionError:\n            return RETRY_AFTER",
         "following::a_read_that_fails_does_not_end_the_following",
     ),
     Fault(
@@ -434,7 +434,7 @@ FAULTS = [
     Fault(
         "a read that fails does not end a stream",
         STREAMING,
-        "                    await asyncio.sleep(AGAIN)\n                    continue",
+        "                    await asyncio.sleep(RETRY_AFTER)\n                    continue",
         "                    return",
         "streaming::a_read_that_fails_does_not_end_a_stream",
     ),

@@ -41,7 +41,7 @@ class BulkRunner:
         store: where the run is.
         claim: the run, leased to this process.
         work: what it acts on.
-        rate: most items a second.
+        rate: maximum items a second.
         watcher: hears of the progress.
         clock: seconds that only rise.
     """

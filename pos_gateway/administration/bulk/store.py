@@ -49,7 +49,7 @@ from pos_gateway.domain.errors import AdminError
 
 #: Seconds of a lease, which every write of its process renews.
 LEASE = 20.0
-#: Most reasons of refusals that are shown.
+#: Maximum reasons of refusals that are shown.
 REASONS = 20
 
 _runs = bulk_runs.c
