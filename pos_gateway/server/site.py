@@ -9,7 +9,6 @@ from math import inf
 import structlog
 from pydantic_core import to_json
 
-from pos_gateway.adapters.registry import adapters
 from pos_gateway.administration.bulk.operations import BulkOperations
 from pos_gateway.alerts.sender import sender_of
 from pos_gateway.alerts.watch import AlertWatch
@@ -17,9 +16,7 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.database.engine import open_database, require_current
 from pos_gateway.domain.split import Split
 from pos_gateway.events.archive import Archive
-from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
-from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.submissions import Submissions
@@ -32,10 +29,7 @@ from pos_gateway.server.access import Access
 from pos_gateway.server.api import application
 from pos_gateway.server.asgi import Application
 from pos_gateway.server.bulk_threads import BulkThreads
-from pos_gateway.server.callback_intake import CallbackIntake
-from pos_gateway.server.callback_merchants import CallbackMerchants
-from pos_gateway.server.callback_writer import CallbackWriter
-from pos_gateway.server.callbacks import CallbackRoute
+from pos_gateway.server.callback_service import CallbackService
 from pos_gateway.server.following import Event, Feeds, Following, cut
 from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.intake import Intake
@@ -54,7 +48,6 @@ from pos_gateway.server.reading import Reading
 from pos_gateway.server.streaming import Streaming
 from pos_gateway.server.submitting import SubmitRoutes
 from pos_gateway.server.unread import Unread
-from pos_gateway.server.waiting_callbacks import WaitingCallbacks
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.tokens.act_store import ActStore
@@ -93,16 +86,8 @@ class Site:
         self.reading = Reading()
         self._masking = Reading(MASKING)
         self._archive = Archive(self.database, Hydration(payloads))
-        #: Of callbacks alone: anyone may call.
-        self._callback_reading = Reading()
         store = MerchantStore(self.database, clock, vault)
-        callback_merchants = CallbackMerchants(store, self._callback_reading)
-        ledger = CallbackLedger(self.database, payloads, dehydrated)
-        self._callback_writer = CallbackWriter(ledger)
-        intake = CallbackIntake(callback_merchants, self._callback_writer)
-        self._waiting_callbacks = WaitingCallbacks(
-            adapters(), ledger, callback_merchants, intake, self._callback_reading
-        )
+        self._callbacks = CallbackService(settings, self.database, store, payloads, clock)
         self.feeds = Feeds(
             Following(self._read_events, self._last_position),
             Following(self._read_masked, self._last_position),
@@ -121,14 +106,6 @@ class Site:
         api = application(
             access, submission, orders, self.feeds, self.reading, unread, problem=self.problem
         )
-        callbacks = CallbackRoute(
-            adapters(),
-            callback_merchants,
-            intake,
-            InFlight(settings.http_in_flight),
-            public_url=settings.http_public_url,
-            clock=clock,
-        )
         #: Of the page alone: who looks keeps no order waiting.
         self._page_reading = Reading(PAGES)
         self._entrance_reading = Reading(1)
@@ -142,7 +119,7 @@ class Site:
         #: The ASGI application.
         self.app = Application(
             {"/v1/orders": submission.submit, "/v1/orders/batch": submission.submit_batch},
-            callbacks,
+            self._callbacks.route,
             {"/v1/events/stream": Streaming(access, self.feeds, unread), "/page/live": stream},
             self.page,
             api,
@@ -174,7 +151,7 @@ class Site:
         self._loop_turn.start()
         self.metrics_port.start()
         self.intake.start(asyncio.get_running_loop())
-        self._waiting_callbacks.start()
+        self._callbacks.start()
         if self._alerts is not None:
             self._alerts.start()
 
@@ -197,9 +174,7 @@ class Site:
         self._page_reading.close()
         self._entrance_reading.close()
         self._acting.close()
-        self._waiting_callbacks.stop()
-        self._callback_reading.close()
-        self._callback_writer.close()
+        self._callbacks.stop()
         self.tokens.flush()
         self.audit.write()
         self.metrics_port.stop()

@@ -129,7 +129,7 @@ def test_a_client_that_comes_after_the_last_one_left_is_told_of_news() -> None:
 
 
 def test_a_read_that_fails_does_not_end_the_following(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "AGAIN", 0.0)
+    monkeypatch.setattr(following, "RETRY_AFTER", 0.0)
 
     async def play() -> None:
         table = Table(3)

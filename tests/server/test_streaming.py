@@ -152,7 +152,7 @@ def lab_test(check: Callable[[Lab], Awaitable[None]]) -> Callable[[pytest.Monkey
     def test(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(following, "POLL", 0.001)
         for module in (following, streaming):
-            monkeypatch.setattr(module, "AGAIN", 0.001)
+            monkeypatch.setattr(module, "RETRY_AFTER", 0.001)
 
         async def play() -> None:
             lab = Lab()
