@@ -8,12 +8,12 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from pos_gateway.broker import wire
 from pos_gateway.client import CANCEL_FOR, home_of, require_readable
 from pos_gateway.domain.errors import InvalidOrder
-from pos_gateway.domain.http_limits import BATCH, BATCH_BYTES
+from pos_gateway.domain.http_limits import BATCH_BYTES
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.split import Split
 from pos_gateway.domain.submit_result import SUBMITTED
@@ -21,6 +21,7 @@ from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.submissions import Submitting, digest
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.access import Access
+from pos_gateway.server.batches import json_of, orders_in
 from pos_gateway.server.body import Receive, Scope, has_body, header, read_body
 from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.intake import Intake
@@ -28,9 +29,6 @@ from pos_gateway.server.posted import Posted, PostResult
 from pos_gateway.server.problems import Problem, invalid
 from pos_gateway.tokens.token import Capability, Token
 
-#: Maximum bytes and values of a batch in one list, which is parsed in one go: at worst 40 ms of the
-#: event loop. A thread would take as long from it: the parser keeps the GIL.
-_LIST_BYTES, _VALUES = 8 * 2**20, 100_000
 #: Seconds for which a batch's orders are parsed before other requests get their turn.
 _YIELD_AFTER = 0.002
 #: Lists and objects of an order up to which it cannot be nested too deeply for a worker.
@@ -136,7 +134,7 @@ class SubmitRoutes:
                     scope, receive, _CANCEL_BYTES, content_types=_JSON, count=count
                 )
             if body.strip():
-                given = _json(body)
+                given = json_of(body)
                 if not isinstance(given, dict):
                     raise Problem(400, "not_an_object", "a cancel request is a JSON object")
                 record |= given
@@ -148,7 +146,7 @@ class SubmitRoutes:
     async def _batch(
         self, body: bytes, token: Token, trace: TraceContext | None
     ) -> Sequence[JsonReply]:
-        orders = _orders_in(body)
+        orders = orders_in(body)
         self._access.charge_batch(token, len(orders))
         results: list[JsonReply | Posted] = []
         began = time.perf_counter()
@@ -247,37 +245,3 @@ def _trace(scope: Scope) -> TraceContext | None:
         return None
     said = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
     return TraceContext.of(said)
-
-
-def _orders_in(body: bytes) -> Sequence[Any]:
-    """A batch's orders: the lines' bytes, or the list's elements. Raises Problem."""
-    if body.lstrip()[:1] == b"[":
-        parts = body.count(b"{") + body.count(b"[")
-        if len(body) > _LIST_BYTES or parts > wire.PARTS * 4 or body.count(b",") > _VALUES:
-            detail = (
-                f"a list has {_LIST_BYTES // 2**20} MiB and {_VALUES} values at most: send lines "
-                "(application/x-ndjson)"
-            )
-            raise Problem(413, "too_many_values", detail)
-        orders = _json(body)
-    else:
-        if body.count(b"\n") > BATCH * 100:  # nearly all of them blank
-            raise _batch_too_large()
-        orders = [line for line in body.split(b"\n") if line.strip()]
-    if not orders:
-        raise Problem(400, "empty_batch", "the batch has no order")
-    if len(orders) > BATCH:
-        raise _batch_too_large()
-    found: Sequence[Any] = orders
-    return found
-
-
-def _batch_too_large() -> Problem:
-    return Problem(413, "too_many_orders", f"a batch has {BATCH} orders at most")
-
-
-def _json(body: bytes) -> Any:
-    try:
-        return from_json(body, allow_inf_nan=False)
-    except ValueError as error:
-        raise Problem(400, "not_json", f"the request's body is not JSON: {error}") from None

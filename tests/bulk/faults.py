@@ -62,7 +62,7 @@ FAULTS = [
     Fault(
         "a run waits for a broker that is away for a moment",
         "administration/bulk/runner",
-        "            if self._clock() >= self._patient_until:\n",
+        "            if self._clock() >= self._broker_until:\n",
         "            if True:\n",
         "letters::goes_on_when_the_broker_is_back",
     ),

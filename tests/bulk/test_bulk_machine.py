@@ -32,7 +32,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
         (letters, "PAUSE", 0.0),
         (letters, "HINDERED", 3),
-        (runner, "AGAIN", 0.0),
+        (runner, "RECONNECT_AFTER", 0.0),
     ):
         monkeypatch.setattr(module, name, value)
 

@@ -200,7 +200,7 @@ def test_letters_that_another_consumer_holds_are_not_gone(
 def test_a_run_goes_on_when_the_broker_is_back(
     kim: Desk, rabbitmq: RabbitMQ, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "AGAIN", 0.05)
+    monkeypatch.setattr(runner, "RECONNECT_AFTER", 0.05)
     publish(broker_url, letters(60))
     broken: list[Any] = []
 
@@ -220,8 +220,8 @@ def test_a_run_goes_on_when_the_broker_is_back(
 def test_a_run_stops_when_the_broker_stays_away(
     kim: Desk, rabbitmq: RabbitMQ, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "AGAIN", 0.05)
-    monkeypatch.setattr(runner, "PATIENCE", 0.5)
+    monkeypatch.setattr(runner, "RECONNECT_AFTER", 0.05)
+    monkeypatch.setattr(runner, "BROKER_TIMEOUT", 0.5)
     publish(broker_url, letters(10))
     run = kim.preview()
     acted: list[Any] = []

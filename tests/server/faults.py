@@ -314,14 +314,14 @@ FAULTS = [
     ),
     Fault(
         "a long list is not parsed",
-        "server/submitting",
+        "server/batches",
         "len(body) > _LIST_BYTES or ",
         "",
         "submitting::takes_long_to_parse",
     ),
     Fault(
         "a list of many values is not parsed",
-        "server/submitting",
+        "server/batches",
         ' or body.count(b",") > _VALUES',
         "",
         "submitting::takes_long_to_parse",

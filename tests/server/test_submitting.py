@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.server import submitting
+from pos_gateway.server import batches, submitting
 from pos_gateway.server.posted import Posted, PostResult
 from tests.server.inside import JSON, LINES, Inside, inside
 from tests.server.lab import order
@@ -84,9 +84,9 @@ def test_other_requests_have_their_turn_while_a_batch_is_parsed(
 @pytest.mark.parametrize(
     "body",
     [
-        b'[{"a":"' + b"x" * submitting._LIST_BYTES + b'"}]',
-        b"[" + b"0," * (submitting._VALUES + 1) + b"0]",
-        b" [{" + b",".join(b'"%x":0' % n for n in range(submitting._VALUES + 2)) + b"}]",
+        b'[{"a":"' + b"x" * batches._LIST_BYTES + b'"}]',
+        b"[" + b"0," * (batches._VALUES + 1) + b"0]",
+        b" [{" + b",".join(b'"%x":0' % n for n in range(batches._VALUES + 2)) + b"}]",
     ],
 )
 def test_a_list_that_takes_long_to_parse_is_not_parsed(
@@ -97,7 +97,7 @@ def test_a_list_that_takes_long_to_parse_is_not_parsed(
     def parse(_: bytes) -> None:
         raise AssertionError("it was parsed")
 
-    monkeypatch.setattr(submitting, "_json", parse)
+    monkeypatch.setattr(batches, "json_of", parse)
     reply = asyncio.run(server.ask("POST", BATCH, server.token(), body, JSON))
     assert (reply.status, reply.says["code"]) == (413, "too_many_values")
     assert "send lines" in reply.says["detail"]

@@ -56,8 +56,10 @@ class BulkOperations:
     def found(
         self, action: BulkAction, filter_: BulkFilter, options: BulkOptions
     ) -> Iterator[NewItem]:
-        """The letters or orders that are meant, each with why it would be refused now. Changes
-        nothing, and stores nothing."""
+        """The letters or orders that the filter selects, each with why it would be refused now.
+
+        Changes and stores nothing.
+        """
         with self._work(action, filter_, options) as work:
             yield from work.found()
 
@@ -70,7 +72,7 @@ class BulkOperations:
         *,
         limit: int | None = None,
     ) -> BulkRun:
-        """Store a run that an operator can confirm: the first ``limit`` items that are meant.
+        """Store a run that an operator can confirm: the first ``limit`` items that the filter selects.
 
         Raises:
             AdminError: another run has the letters, or orders; or not all letters came.
@@ -89,7 +91,7 @@ class BulkOperations:
         limit: int | None = None,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> BulkRun:
-        """Write the items of a run that ``previews.prepare`` has made, the first ``limit`` that are meant.
+        """Write the items of a run that ``previews.prepare`` has stored: the first ``limit`` that the filter selects.
 
         Raises:
             AdminError: not all letters came, or it was stopped; it is stored why.
@@ -118,7 +120,7 @@ class BulkOperations:
             run_id: the run.
             operator: who starts or resumes it.
             total, refused: its preview's numbers, as an operator has confirmed them.
-            watcher: hears of the progress, and can stop it.
+            watcher: follows the progress, and can stop it.
 
         Raises:
             AdminError, PublishError: it cannot start, or had to stop.

@@ -1,4 +1,4 @@
-"""Runs a bulk run: one item after the other, at a rate, until all are done or it is to stop."""
+"""Runs a bulk run: acts on one item after the other, at a rate, until all are done or it is stopped."""
 
 import time
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from pos_gateway.domain.errors import AdminError, BrokerUnavailable
 RENEW = 3.0
 #: Seconds of a wait, after which a stop is noticed.
 _SLICE = 0.25
-#: Seconds without a broker until the run stops, and between two tries.
-PATIENCE, AGAIN = 60.0, 1.0
+#: Seconds without a broker until the run stops, and between two attempts to reach it.
+BROKER_TIMEOUT, RECONNECT_AFTER = 60.0, 1.0
 
 
 @dataclass(slots=True)
 class Watcher:
-    """What the process that runs a run hears, and says.
+    """How the process that runs a run follows it, and stops it.
 
     Args:
         is_stopped: whether the process is to stop it.
@@ -42,7 +42,7 @@ class BulkRunner:
         claim: the run, leased to this process.
         work: what it acts on.
         rate: maximum items a second.
-        watcher: hears of the progress.
+        watcher: follows the progress.
         clock: seconds that only rise.
     """
 
@@ -65,8 +65,8 @@ class BulkRunner:
         #: The item that was acted on, until it is recorded with the next one's beginning.
         self._finished: Finished | None = None
         self._next_at = self._renewed_at = clock()
-        #: Until when the broker may be away; it was last seen at work a while before.
-        self._patient_until = clock() + PATIENCE
+        #: When the run stops unless the broker is back: a while after an item was last acted on.
+        self._broker_until = clock() + BROKER_TIMEOUT
 
     def run(self) -> BulkRun:
         """Act on all items that are left; returns the run as it stands then.
@@ -88,7 +88,7 @@ class BulkRunner:
         return self._store.complete(self._claim, self._finished)
 
     def _is_through(self) -> bool:
-        """Act on all that is left; False: the broker was away, and is tried again."""
+        """Act on the items that are left; False: the broker was away, and some are still left."""
         run = self._claim.run
         note = f"run {run.id}; "
         if self._finished is not None:
@@ -99,12 +99,12 @@ class BulkRunner:
                 for task in tasks:
                     if task is not None:
                         self._act(task)
-                        self._patient_until = self._clock() + PATIENCE
+                        self._broker_until = self._clock() + BROKER_TIMEOUT
                     self._require_going_on()
         except BrokerUnavailable:
-            if self._clock() >= self._patient_until:
+            if self._clock() >= self._broker_until:
                 raise
-            self._pause(AGAIN, time.sleep)
+            self._pause(RECONNECT_AFTER, time.sleep)
             return False
         return True
 
