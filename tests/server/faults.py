@@ -6,8 +6,9 @@
 from tests.planting import Fault, try_all
 
 FILE = "server/uvicorn_internals"
-CLIENT, INTERNALS = "http_client", "transport/urllib3_internals"
-CLIENT = "http_client"
+INTERNALS = "transport/urllib3_internals"
+ORDER_CLIENT = "http_client/orders"
+CLIENT_REPLIES, CLIENT_SESSIONS = "http_client/replies", "http_client/sessions"
 API = "server/api"
 FOLLOWING = "server/following"
 ORDERS = "server/orders"
@@ -601,7 +602,7 @@ FAULTS = [
     ),
     Fault(
         "the client's token is not replaced by ~/.netrc",
-        CLIENT,
+        ORDER_CLIENT,
         ", auth=self._bearer",
         "",
         "http_client::netrc_does_not_replace_the_token",
@@ -615,21 +616,21 @@ FAULTS = [
     ),
     Fault(
         "a 2xx is the gateway's only if it is as asked for",
-        CLIENT,
+        ORDER_CLIENT,
         "if reply.status in statuses and is_right(content):",
         "if reply.status in statuses and content is not None:",
         "http_client::a_reply_that_is_not_the_gateways_is_told",
     ),
     Fault(
         "an order is unknown only if the gateway says so",
-        CLIENT,
-        'if reply.status == 404 and _code(reply) == "unknown_order":',
+        ORDER_CLIENT,
+        'if reply.status == 404 and code_of(reply) == "unknown_order":',
         "if reply.status == 404:",
         "http_client::a_reply_that_is_not_the_gateways_is_told",
     ),
     Fault(
         "the client stops in time, whatever it is asked to wait",
-        CLIENT,
+        ORDER_CLIENT,
         "if self._clock.monotonic() + pause + asked >= until:",
         "if self._clock.monotonic() >= until:",
         "http_client::it_stops_in_time",
@@ -643,22 +644,22 @@ FAULTS = [
     ),
     Fault(
         "the client waits for as long as it is asked to",
-        CLIENT,
-        "asked = self._asked_for(reply) if isinstance(reply, _Reply) else 0.0",
+        ORDER_CLIENT,
+        "asked = self._asked_for(reply) if isinstance(reply, Reply) else 0.0",
         "asked = 0.0",
         "http_client::it_tries_again_as_it_is_asked_to",
     ),
     Fault(
         "only the orders without a confirm are posted again",
-        CLIENT,
+        ORDER_CLIENT,
         "left = [n for n in left if isinstance(results[n].error, BrokerUnavailable)]",
         "left = [n for n in left if results[n].error]",
         "http_client::orders_of_a_batch_without_a_confirm_are_posted_again",
     ),
     Fault(
         "no traceback has the token",
-        CLIENT,
-        "return _no_reply(error)",
+        ORDER_CLIENT,
+        "return no_reply(error)",
         "raise BrokerUnavailable(str(error)) from error",
         "http_client::no_error_has_the_token",
     ),
@@ -764,21 +765,21 @@ FAULTS = [
     ),
     Fault(
         "a page may come as late as it was asked to",
-        CLIENT,
+        ORDER_CLIENT,
         "until + wait, body",
         "until, body",
         "http_client::a_page_may_be_as_late_as_it_was_asked_to",
     ),
     Fault(
         "connecting leaves the time that a page may take",
-        CLIENT,
+        ORDER_CLIENT,
         "connect = min(_CONNECT, self._timeout / 3, left / 3)",
         "connect = left",
         "http_client::a_page_may_be_as_late_as_it_was_asked_to",
     ),
     Fault(
         "a page is read however deeply its orders are nested",
-        CLIENT,
+        CLIENT_REPLIES,
         "return json.loads(self.content)",
         "return __import__('pydantic_core').from_json(self.content)",
         "http_client::a_page_is_read_however_deeply_its_orders_are_nested",
@@ -792,42 +793,42 @@ FAULTS = [
     ),
     Fault(
         "a reply is about the order that was asked for",
-        CLIENT,
+        CLIENT_REPLIES,
         'and content.get("order_id") == order_id',
         "",
         "http_client::a_batchs_results_are_its_orders_by_place",
     ),
     Fault(
         "and about its merchant",
-        CLIENT,
+        CLIENT_REPLIES,
         'and content.get("merchant_id") == merchant_id',
         "",
         "http_client::a_cancel_request_is_taken_with_a_202_about_its_order",
     ),
     Fault(
         "events of a page ascend",
-        CLIENT,
+        CLIENT_REPLIES,
         "if type(position) is not int or position <= last:",
         "if type(position) is not int:",
         "http_client::a_reply_that_is_not_the_gateways_is_told",
     ),
     Fault(
         "HTTP's status counts before the body's",
-        CLIENT,
-        "raise _error(reply.status, content)",
-        'raise _error(content["status"], content)',
+        ORDER_CLIENT,
+        "raise error_of(reply.status, content)",
+        'raise error_of(content["status"], content)',
         "http_client::http_s_status_counts_before_the_bodys",
     ),
     Fault(
         "parts of a batch share its time",
-        CLIENT,
-        'left = until - self._clock.monotonic()\n        if left <= 0:\n            return _NoReply("its time is up")',
+        ORDER_CLIENT,
+        'left = until - self._clock.monotonic()\n        if left <= 0:\n            return NoReply("its time is up")',
         "left = max(0.05, until - self._clock.monotonic())",
         "http_client::parts_of_a_batch_share_its_time",
     ),
     Fault(
         "a batch that is taken is not waited for",
-        CLIENT,
+        ORDER_CLIENT,
         "if not left or self._clock",
         "if self._clock",
         "http_client::a_batch_that_is_taken_is_not_waited_for",
@@ -841,7 +842,7 @@ FAULTS = [
     ),
     Fault(
         "a call that outlasts close leaves no connection",
-        CLIENT,
+        CLIENT_SESSIONS,
         "            if self.is_closed:\n                self.close()",
         "            pass",
         "http_client::a_call_that_outlasts_close_leaves_no_connection",

@@ -23,7 +23,6 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from pos_gateway import http_client
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
     InvalidOrder,
@@ -34,7 +33,7 @@ from pos_gateway.domain.errors import (
 )
 from pos_gateway.domain.http_limits import PAGE, REPLY_BYTES
 from pos_gateway.events.hydration import LARGEST
-from pos_gateway.http_client import HttpOrderClient
+from pos_gateway.http_client import HttpOrderClient, orders, replies
 from pos_gateway.server.following import PAGE_BYTES
 from pos_gateway.telemetry import tracing
 from testkit.servers.rabbitmq import RabbitMQ
@@ -338,7 +337,8 @@ def test_a_reply_that_is_not_the_gateways_is_told(
 def test_a_reply_is_read_up_to_a_limit(
     scripted: Callable[..., Scripted], monkeypatch: pytest.MonkeyPatch, reply: Any
 ) -> None:
-    monkeypatch.setattr(http_client, "REPLY_BYTES", 1 << 20)
+    for module in (orders, replies):
+        monkeypatch.setattr(module, "REPLY_BYTES", 1 << 20)
     server = scripted(reply)
     with pytest.raises(PosGatewayError, match="not the gateway that replied more than 1048576"):
         HttpOrderClient(server.url, TOKEN).submit(order())
@@ -736,7 +736,7 @@ def test_no_error_has_the_token(scripted: Callable[..., Scripted], reply: Any) -
         shown += [repr(error), repr(vars(error)), repr(getattr(sent, "headers", None))]
         traceback = error.__traceback__
         while traceback is not None:  # as a tracker of errors shows them
-            if traceback.tb_frame.f_globals["__name__"] == "pos_gateway.http_client":
+            if traceback.tb_frame.f_globals["__name__"].startswith("pos_gateway.http_client"):
                 shown += map(repr, traceback.tb_frame.f_locals.values())
             traceback = traceback.tb_next
         error = error.__context__
