@@ -101,9 +101,7 @@ def _look(server: HttpServer, session: requests.Session, path: str) -> tuple[flo
     return 1000 * (_cpu(server) - before), len(reply.content)
 
 
-def _viewers(
-    server: HttpServer, token: str, engine: Engine, viewers: int, seconds: float
-) -> None:
+def _viewers(server: HttpServer, token: str, engine: Engine, viewers: int, seconds: float) -> None:
     """Print the CPU of a second in which this many look at the first view."""
     print(f"{'viewers of the first view':<40} {'CPU, % of a core':>17} {'connections':>12}")
     with _logged_in(server, token) as session:
