@@ -42,6 +42,11 @@ for _name in [name for name in os.environ if name.startswith(_CONFIGURING)]:
     del os.environ[_name]
 
 
+# No test calls a server with a public authority's certificate, and to load those authorities takes
+# 20 ms of CPU for each TLS context, so for each gateway. Only pip needs them (deploy/dockerfile.py).
+os.environ.setdefault("SSL_CERT_FILE_OF_PIP", os.environ.get("SSL_CERT_FILE", ""))
+os.environ["SSL_CERT_FILE"] = os.devnull
+
 #: Seconds that each file takes, on two cores, three at once; ``make durations`` writes them.
 _RECORD = Path(__file__).parent / "durations.json"
 _DURATIONS: dict[str, float] = json.loads(_RECORD.read_text())

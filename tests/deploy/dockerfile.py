@@ -159,6 +159,8 @@ def _copy(source: Path, target: Path, *, into: bool) -> None:
 
 def _run(command: str, folder: Path, root: Path, stage: Stage, path: str) -> None:
     given = {name: os.environ[name] for name in _OUTSIDE if name in os.environ}
+    if authorities := os.environ["SSL_CERT_FILE_OF_PIP"]:  # the other tests trust none
+        given["SSL_CERT_FILE"] = authorities
     (root / "tmp").mkdir(exist_ok=True)
     # An image must have no cache in it; here the user's caches save the download. Their files are
     # checked by their hash.
@@ -187,7 +189,7 @@ _CACHES = (("PIP_CACHE_DIR", ".cache/pip"), ("UV_CACHE_DIR", ".cache/uv"))
 #: How this machine reaches a package index: a docker build is given these as well.
 _OUTSIDE = (
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
-    *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
+    *("PIP_INDEX_URL", "PIP_CONFIG_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE"),
     *("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_CONFIG_FILE", "UV_LINK_MODE"),
 )
 
