@@ -12,6 +12,10 @@ RIVALS := $(VENV)/rivals-installed
 DEMO_VENV := .venv-demo
 DEMO := $(DEMO_VENV)/installed
 
+# Environments are made without bytecode, which is then written once by what imports a module first:
+# else each of a run's thousand processes would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo canary-demo test test-fast durations faults explore check docs-check simulate load bench profile soak soak-http cluster fuzz signals requirements screenshots manifests image servers clean
 
