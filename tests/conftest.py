@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
+import psutil
 import pytest
 import structlog
 
@@ -41,6 +43,17 @@ _CONFIGURING = ("POS_GATEWAY_", "CELERY_", "PG", "OTEL_")
 for _name in [name for name in os.environ if name.startswith(_CONFIGURING)]:
     del os.environ[_name]
 
+
+# Files of tests, and the servers' data, are in memory where there is enough of it: databases and
+# queues wait for the disk at each commit. Nothing here breaks a machine's power, only processes.
+_MEMORY, _ENOUGH = "/dev/shm", 8 * 1024**3
+if (
+    "TMPDIR" not in os.environ
+    and os.access(_MEMORY, os.W_OK)
+    and min(psutil.virtual_memory().available, psutil.disk_usage(_MEMORY).free) > _ENOUGH
+):
+    os.environ["TMPDIR"] = _MEMORY
+    tempfile.tempdir = None
 
 # No test calls a server with a public authority's certificate, and to load those authorities takes
 # 20 ms of CPU for each TLS context, so for each gateway. Only pip needs them (deploy/dockerfile.py).
@@ -162,7 +175,7 @@ def rabbitmq() -> Iterator[RabbitMQ]:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgreSQL]:
     """The shared PostgreSQL cluster; `postgres_url` restarts it."""
-    with PostgreSQL(fsync="off") as server:  # processes are killed, and no machine is
+    with PostgreSQL() as server:
         yield server
 
 

@@ -19,6 +19,7 @@ import urllib.request
 import venv
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pip
 import pytest
@@ -40,9 +41,18 @@ pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def on_disk() -> Iterator[Path]:
+    """A folder that a cage can make read-only, which leaves /dev/shm as it is."""
+    with TemporaryDirectory(dir="/var/tmp", prefix="image-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def image(on_disk: Path) -> Path:
     """A folder with the result of the build stage. Needs uv's cache, or the package index."""
-    root = tmp_path_factory.mktemp("image")
+    root = on_disk / "image"
+    root.mkdir()
     venv.create(root / "python")  # the base image's
     lend_installers(root / "python")
     make(BUILD, root)
@@ -141,8 +151,8 @@ def worker(image: Path, environment: dict[str, str]) -> Iterator[subprocess.Pope
         process.kill()
 
 
-def test_the_cage_prevents_writes_outside_its_folders(tmp_path: Path) -> None:
-    inside, outside = tmp_path / "inside", tmp_path / "outside"
+def test_the_cage_prevents_writes_outside_its_folders(on_disk: Path) -> None:
+    inside, outside = on_disk / "inside", on_disk / "outside"
     inside.mkdir()
     script = f"id -u; touch {inside}/new; touch {outside} {ROOT}/new /tmp/new && exit 3"
     done = subprocess.run(caged(["sh", "-c", script], writable=[inside]), capture_output=True)
