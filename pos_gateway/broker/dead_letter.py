@@ -14,6 +14,9 @@ from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import one_line
 from pos_gateway.domain.record import identifier
 
+#: Most characters of a reason's code, and of its text: a foreign message may have 100,000 in each, and
+#: lists keep tens of thousands of letters.
+CODE, REASON = 128, 1000
 #: Only a message that a worker could not parse has this header.
 _UNREAD = "x-content-type"
 #: The reason with which an order may be among those.
@@ -56,8 +59,8 @@ class DeadLetter:
             order_id=identifier(named.get("order_id")),
             merchant_id=identifier(named.get("merchant_id"))
             or identifier(headers.get("x-merchant-id")),
-            code=_text(headers.get("x-reason-code")) or (dead and dead[0]),
-            reason=_text(headers.get("x-reason")) or (dead and dead[1]),
+            code=_text(headers.get("x-reason-code"), CODE) or (dead and dead[0]),
+            reason=_text(headers.get("x-reason"), REASON) or (dead and dead[1]),
             at=_time(message.properties.get("timestamp"), headers),
             headers=headers,
             body=body,
@@ -128,7 +131,7 @@ def _by_the_broker(headers: dict[str, Any]) -> tuple[str, str] | None:
     match headers.get("x-death"):
         case [{"reason": last}, *_]:  # earlier entries may be native delays
             reason = last
-    if (said := _text(reason)) is None:
+    if (said := _text(reason, CODE)) is None:
         return None
     return _BY_THE_BROKER.get(said, (said, "RabbitMQ moved it here"))
 
@@ -147,6 +150,6 @@ def _utc(moment: datetime) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _text(value: Any) -> str | None:
+def _text(value: Any, most: int) -> str | None:
     """As one line that fits the audit, even from a foreign message."""
-    return one_line(value) if isinstance(value, str) else None
+    return one_line(value[:most]) if isinstance(value, str) else None

@@ -137,6 +137,13 @@ FAULTS = [
         "read_ahead::asks_of_many_at_once",
     ),
     Fault(
+        "a foreign message's reason is bounded",
+        "broker/dead_letter",
+        "one_line(value[:most])",
+        "one_line(value)",
+        "digest::reason_is_bounded",
+    ),
+    Fault(
         "what a preview holds of letters is bounded",
         "administration/bulk/read_ahead",
         " or total >= BYTES",

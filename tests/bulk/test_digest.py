@@ -1,6 +1,7 @@
 """A letter's digest: how a run knows a letter again."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -35,3 +36,15 @@ def test_the_digest_is_the_same_however_often_it_is_delivered() -> None:
 
 def test_a_digest_of_text_that_is_no_unicode() -> None:
     assert len(mark_of(replace(LETTER, reason="\udc80", code="\U0001f355"))) == 32
+
+
+def test_a_foreign_messages_reason_is_bounded() -> None:
+    """A header may have 100,000 characters, and lists keep tens of thousands of letters."""
+    headers = {"x-reason-code": "c" * 100_000, "x-reason": "r\n" * 50_000}
+    message = SimpleNamespace(
+        body=b"", headers=headers, properties={}, delivery_tag=1, channel=None
+    )
+    letter = DeadLetter.of(message)
+    assert letter.code == "c" * 128 and letter.reason == ("r " * 500).strip()
+    died = {"x-first-death-reason": "d" * 100_000}
+    assert DeadLetter.of(SimpleNamespace(**{**vars(message), "headers": died})).code == "d" * 128

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Engine
 
+from pos_gateway.administration.bulk.filter import ONLY
 from pos_gateway.administration.bulk.run import Subject
 from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
@@ -104,8 +105,9 @@ class LetterCount:
                 for letter in queue:
                     total += 1
                     if len(kept) < KEPT:
-                        task = {"task": letter.headers.get("task")}
-                        kept.append(replace(letter, body=b"", headers=task, channel=None))
+                        task = letter.headers.get("task")
+                        known = {"task": task} if task in ONLY.values() else {}
+                        kept.append(replace(letter, body=b"", headers=known, channel=None))
                     if self._threads.is_stopping:
                         break
         except PosGatewayError as error:
