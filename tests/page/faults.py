@@ -453,6 +453,13 @@ FAULTS = [
         "lists::waits_for_another_reader",
     ),
     Fault(
+        "no count keeps a preview waiting",
+        "server/page/letter_count",
+        "if store.active(Subject.LETTERS) or store.previews.is_being_made(Subject.LETTERS):",
+        "if store.active(Subject.LETTERS):",
+        "lists::a_hundred_viewers",
+    ),
+    Fault(
         "a count that would miss letters is none",
         "server/page/letter_count",
         "if queue.others:",

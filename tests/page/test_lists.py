@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from pos_gateway.administration.bulk import letters, store
+from pos_gateway.administration.bulk.run import BulkAction, Subject
 from pos_gateway.broker import topology
 from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
 from pos_gateway.domain.outcome import Reason
@@ -331,6 +332,12 @@ def test_a_hundred_viewers_read_the_letters_once(
     for _ in range(10):
         count.look(again=True)
     assert len(reads) == 1
+    count._next_at = 0.0
+    previews = site.site.bulk.store.previews
+    previews.prepare(BulkAction.REPLAY, operator="kim", filter_={}, options={})
+    assert previews.is_being_made(Subject.LETTERS) and not previews.is_being_made(Subject.DOUBT)
+    count.look(again=True)  # another server's preview is to be alone with the letters
+    assert not count.is_reading and len(reads) == 1
 
 
 def test_a_run_whose_server_was_killed_is_offered_to_resume(

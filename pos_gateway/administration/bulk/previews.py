@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, and_, insert, select
 from sqlalchemy import delete as sql_delete
 from sqlalchemy import update as sql_update
 
-from pos_gateway.administration.bulk.run import BulkAction, ItemState, NewItem, RunState
+from pos_gateway.administration.bulk.run import BulkAction, ItemState, NewItem, RunState, Subject
 from pos_gateway.administration.refusal import Refusal
 from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import bulk_items, bulk_runs
@@ -18,6 +18,8 @@ from pos_gateway.database.schema import bulk_items, bulk_runs
 BATCH = 1_000
 #: Seconds that a preview waits for its operator.
 UNCONFIRMED = 3_600.0
+#: Seconds without a write after which the process of a preview has died.
+SILENT = 120.0
 #: The states of a run that was never confirmed.
 UNCONFIRMED_STATES = (RunState.PREPARING, RunState.PREVIEWED)
 
@@ -72,6 +74,14 @@ class Previews:
                 set_run(connection, run_id, total=total, refused=refused, updated_at=Now())
         with self._engine.begin() as connection:
             set_run(connection, run_id, state=RunState.PREVIEWED, updated_at=Now())
+
+    def is_being_made(self, subject: Subject) -> bool:
+        """Whether a process writes a preview of this subject, and has written lately."""
+        lately = _runs.updated_at > Now() - SILENT
+        of_it = and_(_runs.subject == subject, _runs.state == RunState.PREPARING)
+        query = select(_runs.id).where(of_it, _runs.problem.is_(None), lately).limit(1)
+        with self._engine.connect() as connection:
+            return connection.scalar(query) is not None
 
     def fail(self, run_id: int, problem: str) -> None:
         """Record why a run's items could not all be written: it can never be confirmed."""

@@ -65,7 +65,9 @@ class LetterCount:
 
     def look(self, *, again: bool = False) -> None:
         """Have the letters read if what is known is old, or it is asked for; returns at once."""
-        if self._threads.store.active(Subject.LETTERS) is not None:
+        store = self._threads.store
+        # Several servers that count keep a preview from ever being alone with the letters.
+        if store.active(Subject.LETTERS) or store.previews.is_being_made(Subject.LETTERS):
             return
         last, now = self._last, time.monotonic()
         is_old = last is None or now >= self._old_at

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from pos_gateway.administration.bulk.previews import UNCONFIRMED
+from pos_gateway.administration.bulk.previews import SILENT, UNCONFIRMED
 from pos_gateway.administration.bulk.run import BulkRun, RunState, Subject
 from pos_gateway.domain.errors import AdminError
 from pos_gateway.runtime.clock import Clock
@@ -19,8 +19,8 @@ from pos_gateway.tokens.token import Capability
 
 #: Runs that are listed, and those whose pace is known.
 _LISTED, _PACES = 50, 32
-#: Seconds over which a pace is measured, and of a preview without news, after which its server has died.
-_OVER, _SILENT = 30.0, 120.0
+#: Seconds over which a pace is measured.
+_OVER = 30.0
 _NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _VERBS = {
     "dlq.replay": "Replay",
@@ -98,7 +98,7 @@ class Runs(View):
             "meant": _meant(run),
             "things": _things(run),
             "is_preview": is_preview,
-            "is_silent": run.state is RunState.PREPARING and now - run.updated_at > _SILENT,
+            "is_silent": run.state is RunState.PREPARING and now - run.updated_at > SILENT,
             "refusals": self._store.refusals(run.id),
             "other": None if active is None or active.id == run.id else active,
             "kept_until": run.updated_at + UNCONFIRMED,
