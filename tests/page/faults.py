@@ -453,6 +453,13 @@ FAULTS = [
         "lists::waits_for_another_reader",
     ),
     Fault(
+        "operators' words about a run are not for viewers",
+        "server/page/views/runs",
+        '"may_reveal": role.allows(Capability.REVEAL)',
+        '"may_reveal": True',
+        "lists::a_viewer_may_look",
+    ),
+    Fault(
         "no count keeps a preview waiting",
         "server/page/letter_count",
         "if store.active(Subject.LETTERS) or store.previews.is_being_made(Subject.LETTERS):",

@@ -203,6 +203,7 @@ def test_a_viewer_may_look_and_not_act(site: Desk, broker: str) -> None:
     kim, viewer = site.operator(), site.operator(Role.VIEWER, "eve")
     run = preview(kim, "/dead-letters/replay", rate="1000")
     assert "3 letters" in until(viewer, "/dead-letters", lambda text: "3 letters" in text)
+    assert WHY in words(kim.get(run)) and WHY not in words(viewer.get(run))
     for path in ("/dead-letters", "/in-doubt", "/runs", run):
         reply = viewer.get(path)
         assert reply.status == 200

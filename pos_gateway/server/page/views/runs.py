@@ -15,7 +15,7 @@ from pos_gateway.server.page.view import Act, Action, Done, Get, Looking, Nav, P
 from pos_gateway.server.page.views.bulk_forms import in_words
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.problems import Problem
-from pos_gateway.tokens.token import Capability
+from pos_gateway.tokens.token import Capability, Role
 
 #: Runs that are listed, and those whose pace is known.
 _LISTED, _PACES = 50, 32
@@ -80,14 +80,14 @@ class Runs(View):
         pace = self._pace(run)
         expected = pace or float(run.options.get("rate") or 0)
         return {
-            **self._about(run),
+            **self._about(run, looking.role),
             "problem": None,
             "may_act": looking.role.allows(Capability.ACT),
             "pace": pace,
             "remaining": run.left / expected if expected else None,
         }
 
-    def _about(self, run: BulkRun) -> dict[str, Any]:
+    def _about(self, run: BulkRun, role: Role) -> dict[str, Any]:
         is_preview = run.state in (RunState.PREPARING, RunState.PREVIEWED)
         now = self._now()
         active = self._store.active(run.action.subject)
@@ -98,6 +98,8 @@ class Runs(View):
             "meant": _meant(run),
             "things": _things(run),
             "is_preview": is_preview,
+            # Operators' words may have personal data in them.
+            "may_reveal": role.allows(Capability.REVEAL),
             "is_silent": run.state is RunState.PREPARING and now - run.updated_at > SILENT,
             "refusals": self._store.refusals(run.id),
             "other": None if active is None or active.id == run.id else active,
@@ -109,7 +111,7 @@ class Runs(View):
         def page(visit: Visit) -> Page:
             run = self._run(visit.values)
             why = _why_not(name, run)
-            about = self._about(run)
+            about = self._about(run, visit.role)
             return Page(
                 f"run_{name}.html", f"{name.capitalize()} run {run.id}", why_not=why, **about
             )
