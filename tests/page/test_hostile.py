@@ -20,7 +20,7 @@ from pos_gateway.administration.bulk.store import BulkStore
 from pos_gateway.administration.refusal import Refusal
 from pos_gateway.audit.note import By, Note, write
 from pos_gateway.broker.plain_publisher import PlainPublisher
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import InvalidMerchant
 from pos_gateway.domain.merchant import Merchant
@@ -53,6 +53,7 @@ from testkit.servers.http_server import HttpServer
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.browser_fixtures import Browse
 from tests.bulk.lab import an_order, dead_letter, publish
+from tests.schema import make_tables
 
 WIDTHS = ({"width": 1280, "height": 900}, {"width": 390, "height": 844})
 #: Milliseconds for what a thread of the server does.
@@ -78,7 +79,7 @@ def place(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Itera
     broker_url = rabbitmq.add_vhost()
     database_url = f"sqlite:///{folder}/gateway.db"
     engine = open_database(database_url)
-    upgrade(engine)
+    make_tables(engine)
     token = TokenStore(engine).create("kim", Role.OPERATOR, operator="test")
     paths = [
         *_merchants(engine),

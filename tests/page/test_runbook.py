@@ -19,7 +19,7 @@ from sqlalchemy import Engine, update
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.plain_publisher import PlainPublisher
-from pos_gateway.database.engine import open_database, upgrade
+from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.ledger import Ledger
@@ -42,6 +42,7 @@ from testkit.servers.rabbitmq import RabbitMQ
 from tests.browser_fixtures import Browse
 from tests.bulk.lab import an_order, dead_letter, ids, publish
 from tests.planting import ROOT
+from tests.schema import make_tables
 
 #: Milliseconds for what a thread of the server does.
 SOON = 60_000
@@ -81,7 +82,7 @@ def night(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Itera
     broker_url = rabbitmq.add_vhost()
     database_url = f"sqlite:///{folder}/gateway.db"
     engine = open_database(database_url)
-    upgrade(engine)
+    make_tables(engine)
     story = seed(engine, broker_url, merchants=20, orders=400)
     token = TokenStore(engine).create("kim", Role.OPERATOR, operator="test")
     night = Night("", token, story, engine, broker_url)
