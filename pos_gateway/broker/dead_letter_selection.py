@@ -23,12 +23,12 @@ class Selection:
 
     Args:
         ids: at least one.
-        is_meant: whether a letter is meant at all.
+        is_selected: whether a letter is selected at all.
         names_merchant: whether that is of named merchants' letters alone.
     """
 
     ids: tuple[str, ...]
-    is_meant: "Callable[[DeadLetter], bool]" = _any
+    is_selected: "Callable[[DeadLetter], bool]" = _any
     names_merchant: bool = False
 
     def of(
@@ -65,7 +65,7 @@ class Selection:
         yield from self.of(letters, limit)
 
     def _has(self, letter: "DeadLetter") -> bool:
-        return letter.id in self.ids and self.is_meant(letter)
+        return letter.id in self.ids and self.is_selected(letter)
 
 
 def _require_one_merchant(letters: "Iterable[DeadLetter]") -> None:

@@ -99,7 +99,7 @@ def list_(limit: int, as_json: bool, **narrowed: Any) -> None:
     count = 0
     incomplete: AdminError | None = None
     try:
-        for letter in _meant(narrowed):
+        for letter in _selected(narrowed):
             count += 1
             if count <= limit:
                 found.append(replace(letter, body=b""))
@@ -147,7 +147,7 @@ def count(names: tuple[str, ...], limit: int, as_json: bool, **narrowed: Any) ->
 
     with database() as engine:
         groups = LetterGroups(names, provider_of_each(engine))
-    for letter in _meant(narrowed):
+    for letter in _selected(narrowed):
         groups.add(letter)
     found = groups.largest(limit)
     records = [
@@ -201,11 +201,13 @@ def show(letter_id: str, reveal: bool, as_json: bool) -> None:
 @dlq.command(short_help="Have orders sent after all.")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All of them, without a question.")
-@click.option("--yes", is_flag=True, help="Replay those that the options mean, without a question.")
+@click.option(
+    "--yes", is_flag=True, help="Replay those that the options select, without a question."
+)
 @new_deadline
 @_change_options
 def replay(change: _Change, yes: bool, moment: datetime | None, length: timedelta | None) -> None:
-    """Send the orders with these IDs, or those that the options mean, once the cause is fixed.
+    """Send the orders with these IDs, or those that the options select, once the cause is fixed.
 
     A failed or expired order is reopened, if it has time left or is given new time. An open one is
     put back on the queue: without time left it is only looked up, or expires. An order that the POS
@@ -246,7 +248,7 @@ def replay(change: _Change, yes: bool, moment: datetime | None, length: timedelt
 @click.option("--open", "even_open", is_flag=True, help="Also those of orders that have not ended.")
 @_change_options
 def discard(change: _Change, yes: bool, even_open: bool) -> None:
-    """Remove the letters with these IDs, or those that the options mean, for good. The audit and
+    """Remove the letters with these IDs, or those that the options select, for good. The audit and
     the order's row are kept.
 
     The letter of an order that has not ended may be its only message: without it no event of the
@@ -269,7 +271,7 @@ def discard(change: _Change, yes: bool, even_open: bool) -> None:
         return
     if change.ids:
         if change.dry_run or change.as_json:
-            raise click.UsageError("--dry-run and --json are for letters that the options mean")
+            raise click.UsageError("--dry-run and --json are for letters that the options select")
         _discard_by_id(change, even_open=even_open)
         return
     if change.everything and not yes and not change.dry_run:
@@ -372,7 +374,7 @@ def _discard_by_id(change: _Change, *, even_open: bool) -> None:
 
 
 def _by_id(change: _Change) -> Selection:
-    """The letters with these ids, among those that the options mean."""
+    """The letters with these ids, among those that the options select."""
     filter_ = bulk.filter_of(**change.narrowed)
     providers = _providers(filter_)
     return Selection(
@@ -382,8 +384,8 @@ def _by_id(change: _Change) -> Selection:
     )
 
 
-def _meant(narrowed: dict[str, Any]) -> "Iterator[DeadLetter]":
-    """The letters that the options mean, in the order of the queue."""
+def _selected(narrowed: dict[str, Any]) -> "Iterator[DeadLetter]":
+    """The letters that the options select, in the order of the queue."""
     filter_ = bulk.filter_of(**narrowed)
     providers = _providers(filter_)
     with _dead_letters() as letters:

@@ -181,7 +181,7 @@ def show(order_id: str, merchant_id: str | None, reveal: bool, as_json: bool) ->
 @click.option("--newer-than", type=Length(), metavar="LENGTH", help="In doubt for less: 1d.")
 @options.limit_of_changes
 @click.option(
-    "--yes", is_flag=True, help="Decide on all that the options mean, without a question."
+    "--yes", is_flag=True, help="Decide on all that the options select, without a question."
 )
 @bulk.running
 @click.option("--dry-run", is_flag=True, help="Only say which would be decided on.")
@@ -209,7 +209,7 @@ def resolve(
     length: timedelta | None,
     operator: str,
 ) -> None:
-    """Decide on an order in doubt, or on those that the options mean, after asking the merchant
+    """Decide on an order in doubt, or on those that the options select, after asking the merchant
     whether the POS has them.
 
     --accepted ends it, and publishes order.accepted. --not-sent has it sent again; if its

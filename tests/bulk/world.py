@@ -141,7 +141,7 @@ class World:
             return Queue(self, process)
 
         made: Any = queue
-        return LetterWork("", is_meant=lambda _: True, judge=judge, acting=acting, queue=made)
+        return LetterWork("", is_selected=lambda _: True, judge=judge, acting=acting, queue=made)
 
 
 class Process:

@@ -181,7 +181,7 @@ def test_a_script_says_yes(connected: Program, books: Books, letters: Letters) -
         (("dlq", "replay", "--since", "soon"), "'soon' is no time with its offset"),
         (("dlq", "replay", "--resume", "1", "--reason", "url"), "give no others"),
         (("dlq", "replay", "--rate", "0", "--all"), "--rate"),
-        (("dlq", "discard", "o-1", "--json"), "for letters that the options mean"),
+        (("dlq", "discard", "o-1", "--json"), "for letters that the options select"),
         (("orders", "resolve", "--not-sent"), "give an ORDER_ID, or --all"),
         (("orders", "resolve", "--accepted", "--all", "--external-id", "k"), "are for one order"),
         (("orders", "resolve", "o-1", "--accepted", "--all"), "no options for many orders"),

@@ -26,11 +26,11 @@ _UNKNOWN = Refusal("the ledger does not know it any more", "the ledger does not 
 
 
 class DoubtWork:
-    """The orders in doubt that are meant.
+    """The orders in doubt that the filter selects.
 
     Args:
         ledger: order administration.
-        is_meant: whether an order is.
+        is_selected: whether the filter selects an order.
         resolving: makes a resolution by this operator, with this note for the audit; without an
             operator one that only judges.
         ahead: reads what that needs of these orders.
@@ -43,7 +43,7 @@ class DoubtWork:
         self,
         ledger: OrderAdmin,
         *,
-        is_meant: Callable[[OrderStanding], bool],
+        is_selected: Callable[[OrderStanding], bool],
         resolving: Callable[[str, str], Resolution],
         ahead: Callable[[Sequence[OrderStanding]], None],
         connect: Callable[[], None],
@@ -51,7 +51,7 @@ class DoubtWork:
         until: Callable[[datetime], datetime | None],
     ) -> None:
         self._ledger = ledger
-        self._is_meant = is_meant
+        self._is_selected = is_selected
         self._resolving = resolving
         self._ahead = ahead
         self._connect = connect
@@ -59,10 +59,10 @@ class DoubtWork:
         self._until = until
 
     def found(self) -> Iterator[NewItem]:
-        """The orders that are meant, the longest in doubt first."""
+        """The orders that the filter selects, the longest in doubt first."""
         found = [each for each in self._ledger.orders(states=DOUBTFUL) if each.is_in_doubt]
         found.sort(key=lambda each: each.doubt_since or each.updated_at)
-        for orders in in_batches(filter(self._is_meant, found), lambda _: _ORDER):
+        for orders in in_batches(filter(self._is_selected, found), lambda _: _ORDER):
             self._ahead(orders)
             for order in orders:
                 yield NewItem(

@@ -52,7 +52,7 @@ class BulkFilter:
         }
 
     def has_letter(self, letter: DeadLetter, provider_of: Mapping[str, str | None]) -> bool:
-        """Whether the letter is meant."""
+        """Whether the filter selects the letter."""
         return (
             self._has(letter.code, letter.merchant_id, letter.at, provider_of)
             and (not self.ids or letter.id in self.ids or letter.order_id in self.ids)
@@ -60,7 +60,7 @@ class BulkFilter:
         )
 
     def has_order(self, order: OrderStanding, provider_of: Mapping[str, str | None]) -> bool:
-        """Whether the order in doubt is meant."""
+        """Whether the filter selects the order in doubt."""
         since = order.updated_at if order.doubt_since is None else order.doubt_since
         return self._has(order.reason_code, order.merchant_id, since, provider_of) and (
             not self.ids or order.order_id in self.ids

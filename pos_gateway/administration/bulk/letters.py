@@ -4,7 +4,7 @@ A letter has no id of the broker's: it is known by a digest of its body and of w
 it was dead-lettered. A run acts on as many letters of a digest as its preview saw, so a letter that
 arrives later, that of an order which failed again, too, is not part of it.
 
-Letters are looked at in passes. Within a pass those that are not meant stay unacknowledged, and
+Letters are looked at in passes. Within a pass those that are not selected stay unacknowledged, and
 return to the queue at its end; a pass is short, since RabbitMQ ends a consumer that holds a message
 for half an hour. Letters may change their order in the queue.
 """
@@ -40,11 +40,11 @@ Act = Callable[[DeadLetter], Refusal | None]
 
 
 class LetterWork:
-    """The letters of ``orders.dead`` that are meant.
+    """The letters of ``orders.dead`` that the filter selects.
 
     Args:
         broker_url: the broker's.
-        is_meant: whether a letter is.
+        is_selected: whether the filter selects a letter.
         judge: why a letter would be refused now, or None.
         ahead: reads what ``judge`` needs of these letters.
         acting: for each pass, given its queue, the operator and the audit's note: acts on a letter.
@@ -56,7 +56,7 @@ class LetterWork:
         self,
         broker_url: str,
         *,
-        is_meant: Callable[[DeadLetter], bool],
+        is_selected: Callable[[DeadLetter], bool],
         judge: Act,
         acting: Callable[[DeadLetterQueue, str, str], Act],
         ahead: Callable[[Sequence[DeadLetter]], None] = lambda _: None,
@@ -64,7 +64,7 @@ class LetterWork:
         queue: type[DeadLetterQueue] = DeadLetterQueue,
     ) -> None:
         self._broker_url = broker_url
-        self._is_meant = is_meant
+        self._is_selected = is_selected
         self._judge = judge
         self._ahead = ahead
         self._acting = acting
@@ -73,7 +73,7 @@ class LetterWork:
         self._queue: DeadLetterQueue | None = None
 
     def found(self) -> Iterator[NewItem]:
-        """The letters that are meant, in the order of the queue, which all of them keep.
+        """The letters that the filter selects, in the order of the queue, which all of them keep.
 
         It waits for other readers of the queue, whose letters it would not see. Raises AdminError if
         one stays.
@@ -95,7 +95,7 @@ class LetterWork:
             self.wait(PAUSE)
 
     def _judged(self, queue: DeadLetterQueue) -> Iterator[NewItem]:
-        for letters in in_batches(filter(self._is_meant, queue), lambda each: len(each.body)):
+        for letters in in_batches(filter(self._is_selected, queue), lambda each: len(each.body)):
             self._ahead(letters)
             for letter in letters:
                 yield _item(letter, self._judge(letter))

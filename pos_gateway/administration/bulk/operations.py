@@ -161,7 +161,7 @@ class BulkOperations:
             there = action is BulkAction.ACCEPTED
             return DoubtWork(
                 self._ledger,
-                is_meant=lambda order: filter_.has_order(order, providers),
+                is_selected=lambda order: filter_.has_order(order, providers),
                 resolving=lambda operator, note: Resolution(
                     self._ledger if operator else ahead,
                     publisher,
@@ -182,7 +182,7 @@ class BulkOperations:
             acting, judge = self._replaying(options, publisher, split, ahead)
         return LetterWork(
             self._settings.broker_url,
-            is_meant=lambda letter: filter_.has_letter(letter, providers),
+            is_selected=lambda letter: filter_.has_letter(letter, providers),
             judge=judge,
             ahead=lambda letters: ahead.read(map(key_of, letters)),
             acting=acting,
