@@ -25,15 +25,15 @@ MOST_WAITING = 100
 
 
 class CallbackResult(StrEnum):
-    """What followed from a callback. All of these are stored, and answered with 200."""
+    """The result of a callback. All but BUSY are answered with 200."""
 
     #: The order has changed, and there is an event.
     APPLIED = "applied"
-    #: It says what is known.
+    #: It says what the ledger knows already.
     KNOWN = "known"
-    #: The order is further than that.
+    #: The order is in a later state.
     LATE = "late"
-    #: It came before.
+    #: The same callback was received before.
     DUPLICATE = "duplicate"
     #: The ledger has no such order of the merchant's.
     UNKNOWN = "unknown"
@@ -53,10 +53,10 @@ class CallbackResult(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A callback, and where it came."""
+    """A callback as the server received it."""
 
     adapter: str
-    #: Of the URL that it came to; the callback's id is one of this merchant's.
+    #: The merchant of the URL; the callback's id is unique for this merchant.
     merchant_id: str
     callback: Callback
     #: The merchants that it may be about, each with the fingerprints of the POS that its record names.
@@ -72,14 +72,14 @@ class Received:
 
     @property
     def shop(self) -> str:
-        """Those of which few wait at once."""
+        """What ``MOST_WAITING`` counts by: the POS's account, or else the merchant of the URL."""
         account = self.callback.account
         shop = self.merchant_id if account is None else "=".join(account)
         return f"{self.adapter} {shop}"[:256]
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What another one with the same is a duplicate of."""
+        """Adapter, merchant and event id: another callback with the same is a duplicate."""
         event_id = self.callback.event_id
         if identifier(event_id) is None:
             event_id = sha256(event_id.encode(errors="replace")).hexdigest()
@@ -157,7 +157,7 @@ class CallbackGroup:
         return Applied(result, key, tuple(each["said"] for each in self.events[before:]))
 
     def wait(self, received: Received) -> Applied:
-        """Have it tried again after as long as it has waited, unless that, or their number, is large."""
+        """Store it to be retried after as long as it has waited; drop it if that, or their number, is too large."""
         since, shop = received.waiting_since, received.shop
         waited = 0.0 if since is None else max(0.0, self.now - since)
         if since is None:
@@ -178,7 +178,7 @@ class CallbackGroup:
         return Applied(CallbackResult.WAITING)
 
     def drop(self, received: Received) -> Applied:
-        """It is about none of our orders. That is stored only if the callback is."""
+        """It is about no order here. That is recorded only if the callback was stored as waiting."""
         if received.waiting_since is not None:
             self._put(received, CallbackResult.UNKNOWN)
         return Applied(CallbackResult.UNKNOWN)
@@ -214,20 +214,20 @@ class CallbackGroup:
         elif endpoint is not None and endpoint not in received.owners[order.key.merchant_id]:
             result = CallbackResult.MOVED
         elif order.reopened and received.callback.external_id != (order.external_id or ""):
-            result = self._of_another(received, order)
+            result = self._by_external_id(received, order)
         elif order.state is State.ACCEPTED:
-            result = self._go_on(received, order, request, _OF_ACCEPTED[meaning])
+            result = self._advance(received, order, request, _OF_ACCEPTED[meaning])
         elif order.state.is_final:
             result = self._compare(received, order)
         else:
             self._end(received, order, _OF_OPEN[meaning])
             if isinstance(meaning, Lifecycle) and meaning is not Lifecycle.CANCELLED_BY_POS:
-                self._go_on(received, order, request, meaning)
+                self._advance(received, order, request, meaning)
             result = CallbackResult.APPLIED
         return result
 
-    def _of_another(self, received: Received, order: Standing) -> CallbackResult:
-        """The order was reopened: only the POS's id can say that this one is meant."""
+    def _by_external_id(self, received: Received, order: Standing) -> CallbackResult:
+        """The order was reopened: only the POS's id says which of its generations the callback is about."""
         if received.callback.external_id is None:
             return CallbackResult.EARLIER
         if order.external_id is None and not order.state.is_final:
@@ -240,20 +240,20 @@ class CallbackGroup:
         return CallbackResult.CONTRADICTION
 
     def _compare(self, received: Received, order: Standing) -> CallbackResult:
-        """The order has ended, and was not accepted."""
+        """Compare the callback with an order that ended, and was not accepted."""
         if _OF_OPEN[received.callback.meaning] is not Kind.ACCEPTED:
             return CallbackResult.KNOWN
         self._note(received, order, "callback.contradiction")
         return CallbackResult.CONTRADICTION
 
-    def _go_on(
+    def _advance(
         self,
         received: Received,
         order: Standing,
         request: Standing | None,
         to: Lifecycle | None,
     ) -> CallbackResult:
-        """An accepted order goes on, and never back."""
+        """Advance an accepted order's lifecycle, which never goes back."""
         if to is None:
             return CallbackResult.KNOWN
         if request is not None and request.state is State.CANCELLED:

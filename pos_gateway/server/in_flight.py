@@ -1,4 +1,4 @@
-"""How much this process takes on at once: beyond it a request is refused, and none is queued."""
+"""Limits the requests and bytes that this process handles at once: beyond them it refuses, and queues nothing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +11,10 @@ BODIES = 64 * 1024 * 1024
 
 
 class InFlight:
-    """Counts the requests that are being taken, and the bytes of bodies. For the event loop.
+    """Counts requests in flight, and the bytes of their bodies. For the event loop.
 
-    A body counts as it comes, and its request once it has come: a client that announces much, or
-    sends slowly, keeps no other from being taken.
+    A body counts as its bytes arrive, and its request once the body is complete: a client that announces
+    much, or sends slowly, keeps no other request out.
 
     Args:
         requests: most at once.

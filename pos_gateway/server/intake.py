@@ -1,7 +1,7 @@
-"""Takes orders in groups: what comes while one group is at the database is the next group.
+"""Publishes orders in groups: those that come while one group is being compared form the next group.
 
-One thread writes: it compares a group's orders with those that are known, in one transaction, and
-publishes the others together. Each request waits for its own orders' confirms, and no longer than
+One thread compares a group's orders with the known ones, in one transaction, and publishes those that
+are new together. Each request waits for its own orders' confirms, and no longer than
 ``TIMEOUT``. So orders share a commit and a round trip, and none waits for a stalled server.
 """
 

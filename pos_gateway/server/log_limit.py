@@ -1,4 +1,4 @@
-"""Bounds what anyone may have the log say."""
+"""Limits log lines that a caller without a token can cause."""
 
 import time
 from math import inf

@@ -1,4 +1,4 @@
-"""A turn of the event loop, waited for by threads, which are no part of it here."""
+"""Lets threads wait for a turn of the event loop: whether it runs, and how late."""
 
 import asyncio
 import threading

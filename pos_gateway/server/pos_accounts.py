@@ -1,4 +1,4 @@
-"""Which merchants are at a POS's account: in memory, up to date with each edit."""
+"""Which merchants have which account at a POS: in memory, brought up to date before each answer."""
 
 from collections.abc import Sequence
 from threading import Lock
@@ -28,7 +28,7 @@ class MerchantsByAccount:
             return {each: tuple(self._ids.get(each, ())) for each in accounts}
 
     def _read_edits(self) -> None:
-        """A merchant that was not edited is not read again: any import edits, and any POS may call."""
+        """Read the merchants that were edited since the last time, and no others: any POS may call."""
         last = self._store.last_edit()
         if last == self._stamp:
             return

@@ -36,7 +36,7 @@ class Posted:
     result: PostResult = PostResult.UNKNOWN
     #: The order's state, if it was known before.
     state: str | None = None
-    #: The request that waits for it; None: none does any more.
+    #: The request that waits for it; None: no request does any more.
     request: "Request | None" = None
     writes: int = 0
 

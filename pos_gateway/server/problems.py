@@ -1,4 +1,4 @@
-"""Replies to requests that are not done: problem details (RFC 9457)."""
+"""Refusals of requests: problem details (RFC 9457)."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -17,7 +17,7 @@ _SHOWN = 80
 
 
 class Problem(Exception):
-    """Why a request is not done. A person can act on ``detail``, a program on ``code``.
+    """Why a request is refused. A person can act on ``detail``, a program on ``code``.
 
     Args:
         status: HTTP's.

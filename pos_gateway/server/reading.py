@@ -1,4 +1,4 @@
-"""Database reads for requests: on a few threads, within a time, and not too many at once."""
+"""Database reads for requests: on a few threads, with a time limit, and a limit on those that wait."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Reads at once, most that may wait for their turn, and seconds for each, waiting included.
+#: Reads at once, maximum reads that wait for a thread, and seconds for each, waiting included.
 THREADS, WAITING, TIMEOUT = 8, 256, 5.0
 
 

@@ -21,10 +21,10 @@ log = structlog.get_logger(__name__)
 #: Seconds for requests in flight when it stops.
 GRACE = 10
 #: Seconds without a request after which a connection is closed: longer than a proxy's own limit
-#: (60 s, mostly), which would else send a request at the moment of closing.
+#: (60 s, mostly). A proxy with a longer one would send a request at the moment of closing.
 KEEP_ALIVE = 75
-#: Bytes that the system keeps of what a client has not taken, half of what it takes for them: up to
-#: four megabytes of each connection else, which count as the pod's memory.
+#: Bytes of a reply that the kernel buffers for a connection; it allocates twice as many. By default up
+#: to four megabytes, which count as the pod's memory.
 SEND_BUFFER = 128 * 1024
 #: Descriptors for all but clients: broker, database, Redis, files.
 _OTHER_FILES = 128

@@ -1,4 +1,4 @@
-"""Database reads that requests share: what anyone may ask for costs one read at a time."""
+"""Database reads that requests share, so that a flood of requests costs one read at a time."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,13 +14,13 @@ EVERY = 0.005
 
 
 class SharedReads(Generic[K, V]):
-    """Reads for many requests at once: those that ask during a read share the next.
+    """Reads for many requests at once: those that ask during a read share the next one.
 
-    What a request gets was read after it had asked. For the event loop.
+    So a result is never older than its request. For the event loop.
 
     Args:
         reading: runs the reads.
-        read: what it finds of these keys; each once, and in no order.
+        read: finds values by key; each key is given once, in any order.
         every: minimum seconds from one read's beginning to the next one's.
     """
 
@@ -33,21 +33,21 @@ class SharedReads(Generic[K, V]):
         self._reading = reading
         self._read = read
         self._every = every
-        #: What the next read is to find.
+        #: The keys of the next read.
         self._wanted: set[K] = set()
         self._present: asyncio.Task[Mapping[K, V]] | None = None
         self._next: asyncio.Task[Mapping[K, V]] | None = None
         self._not_before = 0.0
 
     async def __call__(self, keys: Iterable[K]) -> Mapping[K, V]:
-        """What was found of these, and of others. Raises Problem 503."""
+        """The values of these keys, as far as they exist, and perhaps of others. Raises Problem 503."""
         self._wanted.update(keys)
         if self._next is None:
-            self._next = asyncio.ensure_future(self._read_behind(self._present))
+            self._next = asyncio.ensure_future(self._read_next(self._present))
             self._next.add_done_callback(_note_error)
         return await asyncio.shield(self._next)
 
-    async def _read_behind(self, before: "asyncio.Task[Mapping[K, V]] | None") -> Mapping[K, V]:
+    async def _read_next(self, before: "asyncio.Task[Mapping[K, V]] | None") -> Mapping[K, V]:
         loop = asyncio.get_running_loop()
         if before is not None:
             await asyncio.wait([before])

@@ -1,7 +1,7 @@
-"""Replies whose clients have not taken them: in memory, so bounded all together.
+"""Replies that clients have not read yet: they are in memory, so their sum is bounded.
 
-A token has as much as is left beside it at most: one alone half of all, each of two a third. So the
-clients of one, however many, leave room for another's.
+A token may use at most as much as remains free: one token alone half of the limit, each of two a third.
+So the clients of one, however many, leave room for another's.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ class Unread:
             self._count(-counted, token)
 
     def _left(self, token: str | None) -> int:
-        """The bytes after which a token has as much as is left beside it."""
+        """The bytes that a token may still use: then as much as it uses remains free."""
         return (UNREAD - self._bytes - self._of[token]) // 2
 
     def _count(self, size: int, token: str | None) -> None:

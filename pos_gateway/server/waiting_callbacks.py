@@ -1,4 +1,4 @@
-"""Tries callbacks again that wait for their order's id: the POS was faster than the worker's commit."""
+"""Retries callbacks that wait for their order's id: the POS called before the worker had committed it."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ EVERY, MOST = 1.0, 256
 
 
 class WaitingCallbacks:
-    """Tries what is due, every second. For the event loop."""
+    """Retries the callbacks that are due, every second. For the event loop."""
 
     def __init__(
         self,
@@ -60,14 +60,14 @@ class WaitingCallbacks:
                 log.error("callback.not_tried", exc_info=error)
 
     async def retry(self) -> None:
-        """Try what is due, each for itself. Raises Problem: the database is away."""
+        """Apply the callbacks that are due, each by itself. Raises Problem: the database is away."""
         due = await self._reading(lambda: self._ledger.due(MOST))
-        received = await asyncio.gather(*map(self._again, due), return_exceptions=True)
+        received = await asyncio.gather(*map(self._received, due), return_exceptions=True)
         tries = [self._intake.apply_received([each]) for each in _without_errors(received)]
         _without_errors(await asyncio.gather(*tries, return_exceptions=True))
 
-    async def _again(self, one: Waiting) -> Received:
-        """As it came; its owners are those of today. Raises Problem 503."""
+    async def _received(self, one: Waiting) -> Received:
+        """The callback as it was stored, with its present owners. Raises Problem 503."""
         adapter = self._adapters.get(one.adapter)
         merchant = None
         if adapter is not None:

@@ -121,5 +121,5 @@ def _idle() -> ColumnElement[float]:
 
 
 def _is_live() -> ColumnElement[bool]:
-    # A clock that was set back would else give a session more than its time.
+    # Without the lower bounds a clock that was set back would give a session more than its time.
     return and_(_age() < LASTS, _age() > -_AHEAD, _idle() < IDLE, _idle() > -_AHEAD)

@@ -46,7 +46,7 @@ FAULTS = [
     Fault(
         "an item that was acted on is recorded before those that are left are read",
         "administration/bulk/runner",
-        "            self._step(None)  # else it is among those that are left\n",
+        "            self._step(None)  # recorded first: it must not be among those that are left\n",
         "            pass\n",
         "bulk_machine::no_letter_is_lost",
         examples=4_000,

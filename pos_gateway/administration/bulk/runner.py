@@ -92,7 +92,7 @@ class BulkRunner:
         run = self._claim.run
         note = f"run {run.id}; "
         if self._finished is not None:
-            self._step(None)  # else it is among those that are left
+            self._step(None)  # recorded first: it must not be among those that are left
         items = self._store.left(run.id)
         try:
             with closing(self._work.tasks(items, run.operator, note)) as tasks:  # type: ignore[type-var]

@@ -18,7 +18,7 @@ class SoleRelay:
         """For the database of this connection."""
         file = next((row[2] for row in connection.execute("pragma database_list")), "")
         self._lock: sqlite3.Connection | None = None
-        if file:  # else it is in memory, and this process's alone
+        if file:  # one in memory is this process's alone
             self._lock = sqlite3.connect(f"{file}-{TABLE}", timeout=0, isolation_level=None)
 
     def take(self) -> bool:
