@@ -14,8 +14,8 @@ from pos_gateway.tokens.token import Token
 
 log = structlog.get_logger(__name__)
 
-#: Most lines that wait for the database; beyond it they are in the log alone.
-MOST = 10_000
+#: Maximum lines that wait for the database; the oldest beyond it are in the log alone.
+MAX_LINES = 10_000
 
 
 class TokenAudit:
@@ -28,7 +28,7 @@ class TokenAudit:
         self._engine = engine
         self._clock = clock
         self._writing = threading.Lock()
-        self._lines: deque[dict[str, Any]] = deque(maxlen=MOST)
+        self._lines: deque[dict[str, Any]] = deque(maxlen=MAX_LINES)
         self._is_away = False
 
     def note(

@@ -10,7 +10,7 @@ BURST = 1.0
 #: to be enough.
 _ROUNDING = 1e-6
 #: Tokens above which the limits of idle ones are dropped.
-_MOST = 10_000
+_MAX_TOKENS = 10_000
 
 
 class RateLimit:
@@ -66,7 +66,7 @@ class RateLimits:
         with self._lock:
             limit = self._limits.get(token.digest)
             if limit is None:
-                if len(self._limits) >= _MOST:
+                if len(self._limits) >= _MAX_TOKENS:
                     self._drop_idle(now)
                 limit = RateLimit(token.rate or self._default)
                 self._limits[token.digest] = limit

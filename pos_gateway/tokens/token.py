@@ -11,10 +11,10 @@ from typing import Final
 
 #: What secret scanners search for; a match is a token if ``is_well_formed`` says so.
 PATTERN: Final = r"pgw_[A-Za-z0-9_-]{49}"
-#: What a name may be, for a person.
+#: The rule for names, as a sentence.
 NAMES: Final = "a name has 1 to 128 letters, digits, dots, hyphens and underscores, and does not begin with pgw_"
 
-#: Most requests a second that a token may be limited to.
+#: Maximum requests a second that a token's limit may be.
 MAX_RATE: Final = 1_000_000
 
 _PREFIX = "pgw_"
@@ -26,11 +26,11 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class Capability(StrEnum):
-    """What a request may need."""
+    """What a request may do."""
 
     SUBMIT = "submit"  # submit and cancel orders
     READ = "read"  # an order's state, and events
-    INSPECT = "inspect"  # all else that is kept: merchants, queues, dead letters, the audit
+    INSPECT = "inspect"  # everything besides: merchants, queues, dead letters, the audit
     ACT = "act"  # change what others depend on: resolve, replay, pause
     REVEAL = "reveal"  # personal data as it is; it is masked for others
 
@@ -66,7 +66,7 @@ _CAPABILITIES = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token; its text is not. Times are Unix time."""
+    """A token as the database has it, without its text. Times are Unix time."""
 
     name: str
     role: Role
@@ -83,7 +83,7 @@ def new_token() -> str:
 
     The characters are base64url's, without padding. The random ones are 32 bytes (256 bits). The
     checksum is CRC-32 of all before it: a mistyped token is distinguished from an unknown one without the
-    database, and a secret scanner tells a token from text that looks like one.
+    database, and a secret scanner can distinguish a token from text that looks like one.
     """
     text = _PREFIX + _base64(secrets.token_bytes(_RANDOM_BYTES))
     return text + _checksum(text)

@@ -1,4 +1,4 @@
-"""The valid tokens in memory, as every request needs one."""
+"""The valid tokens, in memory: every request needs one."""
 
 import threading
 
@@ -35,7 +35,7 @@ class Tokens:
         self._store = store
         self._clock = clock
         self._stale_after = stale_after
-        #: The valid tokens by digest, and since when they are known to be; replaced as one.
+        #: The valid tokens by digest, and when they were read; replaced as one.
         self._known: tuple[dict[str, Token], float] | None = None
         self._is_away = False
         self._refreshing = threading.Lock()
@@ -68,7 +68,7 @@ class Tokens:
         While the database is away the tokens stay as they are.
         """
         with self._refreshing:
-            began = self._clock.monotonic()  # what is revoked from now on may be missed
+            began = self._clock.monotonic()  # a token that is revoked from now on may be missed
             try:
                 self._known = self._store.all_valid(), began
                 if self._uses and began >= self._write_at:

@@ -183,7 +183,7 @@ def test_without_the_database_a_cancel_request_is_taken_and_written_later(
 def test_lines_that_wait_for_the_database_are_bounded(
     server: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "MOST", 3)
+    monkeypatch.setattr(audit, "MAX_LINES", 3)
     kept = TokenAudit(server.site.database)
     server.token()
     [token] = server.store.list()

@@ -116,9 +116,9 @@ def test_each_token_has_its_limit() -> None:
 
 def test_idle_tokens_take_no_memory_and_busy_ones_keep_their_limits() -> None:
     limits, busy = RateLimits(default=1), a_token("busy")
-    for at in range(5 * subject._MOST):
+    for at in range(5 * subject._MAX_TOKENS):
         now = UP + at / 1_000
         limits.take(busy, now)
         limits.take(a_token(f"t{at}"), now)
-    assert len(limits._limits) <= subject._MOST + 1
+    assert len(limits._limits) <= subject._MAX_TOKENS + 1
     assert limits.take(busy, now) > 0.0
