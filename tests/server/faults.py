@@ -344,15 +344,15 @@ FAULTS = [
     Fault(
         "no proxy is believed by default",
         "server/serving",
-        "        proxy_headers=bool(proxies),\n        forwarded_allow_ips=proxies,\n",
-        "        proxy_headers=True,\n        forwarded_allow_ips=proxies or None,\n",
+        "    if proxies:\n        app = ProxyHeadersMiddleware(app, trusted_hosts=proxies)\n",
+        '    app = ProxyHeadersMiddleware(app, trusted_hosts=proxies or "127.0.0.1")\n',
         "proxies::other_proxies_are_not_believed",
     ),
     Fault(
         "a trusted proxy is believed",
         "server/serving",
-        "        proxy_headers=bool(proxies),\n",
-        "        proxy_headers=False,\n",
+        "        app = ProxyHeadersMiddleware(app, trusted_hosts=proxies)\n",
+        "        pass\n",
         "proxies::the_client_is_the_last_address",
     ),
     Fault(
