@@ -460,6 +460,13 @@ FAULTS = [
         "lists::a_viewer_may_look",
     ),
     Fault(
+        "one login takes no other's parts",
+        "server/page/live",
+        "if len(own.keys() | set(topics)) > OWN:",
+        "if False:",
+        "live::one_login_takes",
+    ),
+    Fault(
         "no count keeps a preview waiting",
         "server/page/letter_count",
         "if store.active(Subject.LETTERS) or store.previews.is_being_made(Subject.LETTERS):",

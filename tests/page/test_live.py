@@ -376,12 +376,34 @@ def test_parts_that_are_looked_at_are_bounded(page: Desk, monkeypatch: pytest.Mo
         topic = found.topic("trial", Role.OPERATOR, {"of": "3"})
         with (
             pytest.raises(Problem, match="too many pages"),
-            found.listening([topic], asyncio.Event()),
+            found.listening([topic], asyncio.Event(), "other"),
         ):
             pass
         for each in viewers:
             each.gone.set()
             await each.task
+        assert found._held == {}
+
+    page.runner.run(script())
+
+
+def test_one_login_takes_no_others_parts(page: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "OWN", 2)
+
+    async def script() -> None:
+        found = page.site._page_live
+        topics = [found.topic("trial", Role.VIEWER, {"of": str(n)}) for n in range(3)]
+        with (
+            found.listening(topics[:2], asyncio.Event(), "one"),
+            found.listening(topics[:2], asyncio.Event(), "one"),  # which viewers share
+            found.listening(topics[1:], asyncio.Event(), "other"),
+            pytest.raises(Problem, match="this login has too many"),
+            found.listening(topics[2:], asyncio.Event(), "one"),
+        ):
+            pass
+        with found.listening(topics[2:], asyncio.Event(), "one"):
+            assert found._held == {"one": {topics[2]: 1}}
+        assert found._held == {}
 
     page.runner.run(script())
 

@@ -5,6 +5,7 @@ gets the latest state, and none between.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -32,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 #: Most parts that are rendered at the same time, with different roles and values.
 TOPICS = 500
+#: Most of them that one token, or user, looks at.
+OWN = 200
 #: Seconds after which a viewer's session is looked at again, and hears that the server lives.
 BEAT = 2.0
 #: Seconds after which a part that could not be sent is tried again, and for one to be rendered.
@@ -78,6 +81,8 @@ class Live:
         self._renderer = renderer
         self._reading = reading
         self._states: dict[Topic, _State] = {}
+        #: Parts of open pages by token.
+        self._held: dict[str, Counter[Topic]] = {}
         #: Renders that run, and the last ones with when they ended.
         self._running: dict[Topic, asyncio.Future[str]] = {}
         self._last: dict[Topic, tuple[float, str]] = {}
@@ -125,10 +130,22 @@ class Live:
         return html
 
     @contextmanager
-    def listening(self, topics: Sequence[Topic], changed: asyncio.Event) -> Iterator[None]:
-        """Render these while entered; ``changed`` is set at each change. Raises Problem 503."""
+    def listening(
+        self, topics: Sequence[Topic], changed: asyncio.Event, holder: str
+    ) -> Iterator[None]:
+        """Render these while entered; ``changed`` is set at each change. Raises Problem 503.
+
+        Args:
+            holder: the token's digest, which has its part of them, and takes no other's.
+        """
+        own = self._held.get(holder, Counter[Topic]())
+        if len(own.keys() | set(topics)) > OWN:
+            detail = "this login has too many pages open: close some"
+            raise Problem(503, "too_many_parts", detail, retry_after=5)
         if len(self._states.keys() | set(topics)) > TOPICS:
             raise Problem(503, "too_many_parts", "too many pages are open", retry_after=5)
+        self._held[holder] = own
+        own.update(topics)
         for topic in topics:
             state = self._states.setdefault(topic, _State())
             state.listeners.add(changed)
@@ -137,6 +154,11 @@ class Live:
         try:
             yield
         finally:
+            own.subtract(topics)
+            for topic in [each for each in topics if not own[each]]:
+                del own[topic]
+            if not own:
+                del self._held[holder]
             for topic in topics:
                 state = self._states[topic]
                 state.listeners.discard(changed)
@@ -231,7 +253,7 @@ class LiveStream:
             for each in dict.fromkeys(query.all("part")[:20])
         ]
         changed = asyncio.Event()
-        with self._live.listening(topics, changed):
+        with self._live.listening(topics, changed, session.token.digest):
             await send(
                 {"type": "http.response.start", "status": 200, "headers": [*_STREAM, *HEADERS]}
             )
