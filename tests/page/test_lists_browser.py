@@ -75,13 +75,10 @@ def previewed(page: Page, reason: str) -> None:
     page.get_by_role("link", name=re.compile("Replay 500…")).wait_for(timeout=SOON)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_work_list_breaks_a_rule_of_axe_or_overflows(
-    browse: Browse, place: Place, scheme: str
-) -> None:
-    """Also as wide as a phone."""
-    wide = operator(browse, place, place.kim, color_scheme=scheme)
-    phone = operator(browse, place, place.kim, color_scheme=scheme, viewport=PHONE)
+def test_no_work_list_breaks_a_rule_of_axe_or_overflows(browse: Browse, place: Place) -> None:
+    """Light, and dark and as wide as a phone."""
+    wide = operator(browse, place, place.kim, color_scheme="light")
+    phone = operator(browse, place, place.kim, color_scheme="dark", viewport=PHONE)
     wide.goto(f"{place.url}/dead-letters")
     expect(wide.get_by_role("region", name="Letters")).to_be_visible(timeout=SOON)
     wide.goto(f"{place.url}/dead-letters/discard")
@@ -95,11 +92,10 @@ def test_no_work_list_breaks_a_rule_of_axe_or_overflows(
     for path in paths:
         wide.goto(path)
         expect(wide.locator("h1")).to_be_visible()
-        assert violations(wide) == [], path
+        phone.goto(path)
         for page in (wide, phone):
-            page.goto(path)
+            assert violations(page) == [], path
             assert harm(page) == [], path
-    assert violations(phone) == []
 
 
 def test_five_hundred_letters_are_replayed_while_another_operator_does_too(
