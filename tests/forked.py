@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import runpy
 import subprocess
 import sys
 import threading
@@ -39,7 +40,10 @@ class Preloaded:
         )
 
     def fork(self, environment: Mapping[str, str], log: Path, **job: Any) -> Forked:
-        """A fork with this environment, whose output goes to the file, and that has the job."""
+        """A fork with this environment, whose output goes to the file, and that has the job.
+
+        ``stdin`` and ``stderr`` may name other files than nothing and the same.
+        """
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -52,6 +56,14 @@ class Preloaded:
             return Forked(int(process.stdout.readline()))
         finally:
             _adopt(False)
+
+
+def run_module(module: str, arguments: list[str]) -> NoReturn:
+    """As ``python -P -m`` does, with this process's ``PYTHONPATH``."""
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.exit()
 
 
 def _adopt(orphans: bool) -> None:
@@ -79,13 +91,21 @@ def fork_each(
 
 
 def _begin(
-    become: Callable[..., NoReturn], *, environment: dict[str, str], log: str, **job: Any
+    become: Callable[..., NoReturn],
+    *,
+    environment: dict[str, str],
+    log: str,
+    stdin: str = os.devnull,
+    stderr: str | None = None,
+    **job: Any,
 ) -> NoReturn:
-    for number, file in ((0, os.devnull), (1, log)):
+    for number, file in enumerate((stdin, log, stderr)):
+        if file is None:
+            os.dup2(1, number)
+            continue
         opened = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC * (number > 0), 0o644)
         os.dup2(opened, number)
         os.close(opened)
-    os.dup2(1, 2)
     os.environ.clear()
     os.environ.update(environment)
     time.tzset()

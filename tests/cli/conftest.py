@@ -20,6 +20,7 @@ from pos_gateway.broker import topology
 from pos_gateway.cli.root import root
 from pos_gateway.database.engine import open_database
 from pos_gateway.routing import splits
+from tests.cli import preloaded
 from tests.cli.books import Books, Letters
 from tests.schema import make_tables
 
@@ -40,15 +41,22 @@ class Program:
         self, *arguments: str, stdin: str | bytes = b"", **settings: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        done = subprocess.run(
-            [sys.executable, "-m", "pos_gateway", *arguments],
-            input=stdin.encode() if isinstance(stdin, str) else stdin,
-            capture_output=True,
-            cwd=self.folder,
-            env=self.environment(settings),
-            timeout=PATIENCE,
-            check=False,
-        )
+        given = stdin.encode() if isinstance(stdin, str) else stdin
+        environment = self.environment(settings)
+        if arguments[0] in preloaded.COMMANDS and not any(
+            name.startswith("PYTHON") for name in settings
+        ):
+            done = preloaded.run(arguments, given, environment, PATIENCE)
+        else:
+            done = subprocess.run(
+                [sys.executable, "-m", "pos_gateway", *arguments],
+                input=given,
+                capture_output=True,
+                cwd=self.folder,
+                env=environment,
+                timeout=PATIENCE,
+                check=False,
+            )
         stdout, stderr = done.stdout.decode(), done.stderr.decode()
         assert "Traceback" not in stderr, stderr
         return subprocess.CompletedProcess(done.args, done.returncode, stdout, stderr)

@@ -176,12 +176,12 @@ def test_a_record_and_a_catalog_that_do_not_fit_the_adapter_are_said(
         1,
         [
             "fail  fax: adapter: is not one of the adapters here: clover, rest, square, toast "
-            "(got 'fax')  -> mend the record: pos-gateway merchants import FILE",
+            "(got 'fax')  -> mend the record (pos-gateway merchants import FILE)",
             "fail  square: pos.location_id: is required: the Square location's id"
-            "  -> mend the record: pos-gateway merchants import FILE",
+            "  -> mend the record (pos-gateway merchants import FILE)",
             "fail  toast: pos_id: must be the item's GUID at Toast, or its group's and its own: "
             "group/item (got '1') (and 1 more)"
-            "  -> mend the catalog: pos-gateway merchants catalog import FILE",
+            "  -> mend the catalog (pos-gateway merchants catalog import FILE)",
         ],
     )
 

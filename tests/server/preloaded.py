@@ -4,15 +4,12 @@
 """
 
 import importlib
-import os
-import runpy
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
 
-from tests.forked import Forked, Preloaded, fork_each
+from tests.forked import Forked, Preloaded, fork_each, run_module
 
 #: What ``pos-gateway serve`` imports.
 IMPORTED = (
@@ -40,14 +37,7 @@ def _preloaded() -> Preloaded:
     return Preloaded(sys.executable, "-P", "-m", "tests.server.preloaded")
 
 
-def _become(module: str, arguments: list[str]) -> NoReturn:
-    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-    sys.exit()
-
-
 if __name__ == "__main__":
     for name in IMPORTED:
         importlib.import_module(name)
-    fork_each(_become)
+    fork_each(run_module)
