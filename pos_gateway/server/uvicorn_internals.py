@@ -41,20 +41,20 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from pos_gateway.server.problems import Problem
 from pos_gateway.telemetry import metrics
 
-#: Seconds for a request to come, from its first byte to its last, and for a new connection's first.
+#: Seconds for a request to arrive, from its first byte to its last, and for a new connection's first byte.
 REQUEST_TIMEOUT = 10.0
-#: Seconds for a client to take anything of what is sent to it.
+#: Seconds within which a client has to read something of what is sent to it.
 WRITE_TIMEOUT = 30.0
-#: Bytes that a client has not taken above which nothing more is written to it.
+#: Unread bytes above which nothing more is written to a client.
 WRITE_AHEAD = 16 * 1024
-#: Seconds for which the rest of a request is taken, and dropped, after the last reply.
+#: Seconds for which the rest of a request is read, and dropped, after the last reply.
 LINGER = 2.0
 #: Maximum bytes of a request's line and headers together, and maximum headers.
 HEAD_BYTES, HEADERS = 32 * 1024, 100
 #: Maximum bytes around each byte of a chunked body: a chunk of one byte has five.
 _AROUND = 16
-#: Requests of a connection that wait for the one before, from which on no more is parsed; and most
-#: bytes that are parsed before that is looked at: 40 requests at most.
+#: Requests of a connection that may wait for the one before: above it nothing more is parsed. And the
+#: bytes that are parsed between two checks of that: 40 requests at most.
 PIPELINED, PART = 8, 1024
 #: Seconds between two searches for clients that are too slow.
 _SWEEP = 1.0
@@ -74,21 +74,21 @@ class Protocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        #: When the request that has not come completely began; None: there is none.
+        #: When the incomplete request began; None: there is none.
         self.since: float | None = None
-        #: Whether its first byte came, and whether its head has not come completely.
+        #: Whether its first byte arrived, and whether its head is still incomplete.
         self._has_begun = False
         self._in_head = True
         #: Bytes of its head; of its body, and with what is around it.
         self._bytes = self._body = 0
-        #: The request that is being answered, with what is to be known of it.
+        #: The request that is being answered.
         self._running: RequestResponseCycle | None = None
-        #: What came after as many requests as may wait.
+        #: The bytes after ``PIPELINED`` requests, which are not parsed yet.
         self._unparsed = memoryview(b"")
-        #: Why nothing is read any more.
+        #: The refusal after which nothing is read any more.
         self._refusal: Problem | None = None
         self._is_lingering = False
-        #: Bytes that the client has taken, and when it was last seen to take some, or to have all.
+        #: Bytes that the client has read, and when it was last seen to read some, or to have all.
         self._taken = 0
         self._taken_at = 0.0
 
