@@ -17,7 +17,7 @@ from pos_gateway.domain.merchant import Merchant
 
 #: Seconds by which a signed time may differ from ours: as Standard Webhooks has it.
 TOLERANCE = 300
-#: Most signatures that are compared: a sender has two while it changes its key.
+#: Maximum signatures that are compared: a sender has two while it changes its key.
 _SIGNATURES = 8
 _UNIX_TIME = re.compile("[0-9]{1,12}")
 #: Of merchants that have none: who asks cannot tell that, and knows no such key.

@@ -84,7 +84,7 @@ _REFUSALS = (400, 422)
 
 #: Clock skew between Toast, the backend and us in the time of an order that names no merchant.
 _SKEW = timedelta(hours=1)
-#: Most minor units that a JSON number of dollars holds exact to the cent.
+#: Maximum minor units that a JSON number of dollars holds exact to the cent.
 _LARGEST = 10**15
 #: Currencies whose minor unit is no hundredth (ISO 4217): Toast's amounts have two decimals.
 _NOT_HUNDREDTHS = re.compile(

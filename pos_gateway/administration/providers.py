@@ -14,7 +14,7 @@ from pos_gateway.reports.fleet_view import Fleet
 
 #: Providers that are listed, and most merchants in trouble that are looked up: SQLite takes no more
 #: than 32,766 parameters.
-MOST, _LOOKED_UP = 10, 20_000
+MAX_PROVIDERS, _LOOKED_UP = 10, 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def providers_in_trouble(engine: Engine, fleet: Fleet) -> Sequence[ProviderTroub
         for merchant_id, provider in connection.execute(query):
             if provider is not None:
                 in_trouble[provider].append(merchant_id)
-        worst = sorted(in_trouble, key=lambda each: (-len(in_trouble[each]), each))[:MOST]
+        worst = sorted(in_trouble, key=lambda each: (-len(in_trouble[each]), each))[:MAX_PROVIDERS]
         totals = _totals(connection, worst)
     return [
         ProviderTrouble(

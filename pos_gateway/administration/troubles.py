@@ -9,7 +9,7 @@ from pos_gateway.audit.log import AuditLine
 from pos_gateway.database.schema import merchants
 from pos_gateway.merchants.pauses import pauses
 from pos_gateway.reports.fleet_view import Fleet, FleetTrouble, FleetView
-from pos_gateway.reports.report import MOST
+from pos_gateway.reports.report import MAX_TROUBLES
 from pos_gateway.reports.words import Record, in_words
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -38,7 +38,7 @@ class Troubles:
         return max(0, self.fleet.in_trouble - len(self.worst))
 
 
-def troubles(engine: Engine, most: int = MOST, clock: Clock = SYSTEM_CLOCK) -> Troubles:
+def troubles(engine: Engine, most: int = MAX_TROUBLES, clock: Clock = SYSTEM_CLOCK) -> Troubles:
     """The merchants in most trouble. Three queries; raises SQLAlchemyError."""
     fleet = FleetView(engine).now()
     worst = fleet.troubles(most)

@@ -17,7 +17,7 @@ REFUSED_WITHIN, LATE = 900.0, 30.0
 #: The reason code of an order that failed since its merchant's token was refused.
 _TOKEN = "token"  # noqa: S105  (no secret)
 #: Merchants of a condition that are counted.
-_MOST = 10_000
+_MAX_SUBJECTS = 10_000
 _DEAD = "orders.dead"
 
 
@@ -61,7 +61,7 @@ def _by_reports(fleet: Fleet) -> dict[Condition, list[Finding]]:
 
 
 def _breakers(fleet: Fleet) -> Iterator[Finding]:
-    for each in fleet.troubles(_MOST):
+    for each in fleet.troubles(_MAX_SUBJECTS):
         is_paused = not each.agreed
         if each.breaker == "closed" or is_paused or each.breaker_for < BREAKER_LASTS:
             continue
@@ -84,7 +84,7 @@ def _by_merchant(
         .where(orders.c.state == state, orders.c.action == Action.SUBMIT, *which)
         .group_by(orders.c.merchant_id)
         .order_by(number.desc(), orders.c.merchant_id)
-        .limit(_MOST)
+        .limit(_MAX_SUBJECTS)
     )
     with database.connect() as connection:
         rows = connection.execute(query).all()

@@ -2,7 +2,7 @@
 
 An alert is of one condition and one subject. It begins once the condition has lasted, is sent once, and
 ends, with another message, when the condition has been clear for ``HOLD``: one that comes and goes
-sends nothing meanwhile. Where a condition holds for more than ``MOST`` subjects, the further ones
+sends nothing meanwhile. Where a condition holds for more than ``MAX_SUBJECTS`` subjects, the further ones
 share one alert with a count.
 
 Times are the database's. A time that is ahead, since that clock was set back, counts from now on.
@@ -18,7 +18,7 @@ from pos_gateway.alerts.condition import RULES, Condition, Finding, Findings
 #: Seconds for which a condition must be clear until its alert ends.
 HOLD = 300.0
 #: Subjects of a condition with an alert of their own, beside the shared one.
-MOST = 10
+MAX_SUBJECTS = 10
 #: The subject of the shared alert.
 ALL = "*"
 #: Examples that the shared alert names.
@@ -96,7 +96,7 @@ def _shared(
     shared = ours.get(ALL)
     is_shared = shared is not None and shared.is_active
     # Half: a number that moves about the limit begins no alert after the other.
-    if len(by_subject) <= (MOST // 2 if is_shared else MOST):
+    if len(by_subject) <= (MAX_SUBJECTS // 2 if is_shared else MAX_SUBJECTS):
         return by_subject
     alone = {
         name: each for name, each in by_subject.items() if name in ours and ours[name].is_active

@@ -27,7 +27,7 @@ OUTCOMES = ("rejected", "expired", "failed", "in_doubt", "unfinished")
 #: A merchant was healthy if, in the hour before the split changed, a share ``WELL`` of its orders,
 #: at least ``ENOUGH``, was accepted at the first attempt, within ``QUICK`` seconds of the claim.
 BEFORE, WELL, QUICK, ENOUGH = 3600.0, 0.95, 3.0, 3
-#: Most healthy merchants of a side whose times are read, and most times of all of them.
+#: Maximum healthy merchants of a side whose times are read, and maximum times of all of them.
 MAX_MERCHANTS, MAX_TIMES = 200, 10_000
 
 

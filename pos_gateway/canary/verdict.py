@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pos_gateway.canary.comparison import Comparison, costs, quantiles, rates, ratio
 from pos_gateway.canary.evidence import OUTCOMES, Side
 
-#: Least merchants and orders of each side for a finding.
+#: Minimum merchants and orders of each side for a finding.
 MERCHANTS, ORDERS = 5, 200
 #: The difference that matters: of a rate in absolute terms; of a time or a cost relative to it.
 POINTS, SHARE = 0.01, 0.25

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Seconds between two tries to resume a run whose process may have died.
-_AGAIN = 1.0
+_RETRY_AFTER = 1.0
 #: What one of a run's items is called, and several.
 _NAMES = {"dlq": ("letter", "letters"), "orders": ("order", "orders")}
 
@@ -205,9 +205,9 @@ def resume(run_id: int, actions: "Sequence[BulkAction]", *, operator: str, as_js
             )
         until = time.monotonic() + _lease()
         while bulk.store.run(run_id).is_leased and time.monotonic() < until:
-            if time.monotonic() + _AGAIN < until:
+            if time.monotonic() + _RETRY_AFTER < until:
                 output.notice(f"{run} has a process; waiting in case it died")
-            time.sleep(_AGAIN)
+            time.sleep(_RETRY_AFTER)
         _run(bulk, run, operator, as_json=as_json, is_resumed=True)
 
 
@@ -332,4 +332,4 @@ def _question(run: "BulkRun") -> str:
 def _lease() -> float:
     from pos_gateway.administration.bulk.store import LEASE
 
-    return LEASE + _AGAIN
+    return LEASE + _RETRY_AFTER

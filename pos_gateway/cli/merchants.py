@@ -36,7 +36,7 @@ COMMANDS = {
     "catalog": Lazy("pos_gateway.cli.merchants_catalog:catalog", "What POSes call our items."),
     "check": Lazy("pos_gateway.cli.merchants_check:check", "Try everything but an order."),
 }
-#: Most merchants that a message names.
+#: Maximum merchants that a message names.
 _NAMED = 5
 #: Headings narrow enough for a terminal.
 _COLUMNS = {

@@ -18,7 +18,7 @@ from pos_gateway.merchants.admin import Seen
 from pos_gateway.merchants.assignments import assign, is_secret, require_name
 from pos_gateway.merchants.masked import Document
 
-#: Most bytes of a value that is read from a file.
+#: Maximum bytes of a value that is read from a file.
 _LARGEST = 2**20
 
 

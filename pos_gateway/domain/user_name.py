@@ -1,6 +1,6 @@
 """Names of people whom a proxy has logged in."""
 
-#: Most characters: as many as the audit takes.
+#: Maximum characters: as many as the audit takes.
 LONGEST = 128
 #: Stands for every name, in a list that may have it.
 EVERYONE = "*"

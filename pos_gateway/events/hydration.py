@@ -17,7 +17,7 @@ from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.vault import CannotOpen
 
-#: Most bytes of an event. RabbitMQ closes the connection on a message above its limit.
+#: Maximum bytes of an event. RabbitMQ closes the connection on a message above its limit.
 LARGEST = 1024 * 1024
 #: Marks an event that could not be read completely. An order with this text is the leader's, too.
 _UNREAD = (b'"incomplete":', b"(cannot be read: ")

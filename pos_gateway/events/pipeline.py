@@ -29,7 +29,7 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: Most events in a batch.
+#: Maximum events in a batch.
 BATCH = 500
 #: Seconds between polls for other processes' events, doubling up to the second number while there are
 #: none: thirty polls a second were the greater part of an idle worker's CPU. This process's events

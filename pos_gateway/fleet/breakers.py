@@ -2,9 +2,9 @@
 
 from itertools import islice
 
-#: Most reported in one sync.
+#: Maximum breakers reported in one sync.
 MAX_CHANGES = 200
-#: Most kept for a report; while Redis is away, the oldest are dropped.
+#: Maximum breakers kept for a report; while Redis is away, the oldest are dropped.
 KEPT = 10_000
 
 

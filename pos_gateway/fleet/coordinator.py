@@ -30,7 +30,7 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: Most syncs in a row, before the thread waits for a change.
+#: Maximum syncs in a row, before the thread waits for a change.
 _ROUNDS = 100
 #: Merchants checked in each beat for unused permits: at least this many, and a quarter of them.
 _LOOKS = 100

@@ -8,7 +8,7 @@ from pos_gateway.fleet.sync import MAX_PERMITS, Answer, Ask, Grant
 
 #: The longest valid duration in milliseconds: a year.
 _LONGEST = 366 * 24 * 3600 * 1000
-#: Most milliseconds that a breaker is open, even if Redis says longer: twice what a worker says. It
+#: Maximum milliseconds that a breaker is open, even if Redis says longer: twice what a worker says. It
 #: stays open here for as long, even if Redis forgets it.
 _LONGEST_OPEN = 60_000
 

@@ -19,7 +19,7 @@
 
 local DAY = 24 * 60 * 60 * 1000
 local MINUTE = 60 * 1000
-local MOST_NOTES, MOST_NEWS, MOST_PRUNED = 500, 100, 10
+local MAX_NOTES, MAX_NEWS, MAX_PRUNED = 500, 100, 10
 
 local pods_key, settling_key, known_key, my_key, my_notes, breaker_key, news_key = unpack(KEYS)
 local prefix, me = ARGV[1], ARGV[2]
@@ -305,7 +305,7 @@ local function last_announced(merchant)
 end
 
 if openings + closings > 0 then
-  for _, merchant in ipairs(redis.call('ZRANGE', news_key, 0, MOST_PRUNED - 1)) do
+  for _, merchant in ipairs(redis.call('ZRANGE', news_key, 0, MAX_PRUNED - 1)) do
     local till = last_announced(merchant)
     local number = tonumber(redis.call('ZSCORE', news_key, merchant)) / 1000
     if not till or math.max(till, number) + MINUTE < now then
@@ -325,7 +325,7 @@ end
 
 local news = {}
 local fresh =
-  redis.call('ZRANGEBYSCORE', news_key, '(' .. heard, '+inf', 'WITHSCORES', 'LIMIT', 0, MOST_NEWS)
+  redis.call('ZRANGEBYSCORE', news_key, '(' .. heard, '+inf', 'WITHSCORES', 'LIMIT', 0, MAX_NEWS)
 for i = 1, #fresh, 2 do
   local merchant = fresh[i]
   heard = integer(tonumber(fresh[i + 1]))
@@ -337,5 +337,5 @@ for i = 1, #fresh, 2 do
 end
 
 local pods = redis.call('SCARD', pods_key)
-local notes = redis.call('SPOP', my_notes, MOST_NOTES)
+local notes = redis.call('SPOP', my_notes, MAX_NOTES)
 return { 'fleet', sequence, made_at, settling, forgotten and 1 or 0, pods, heard, grants, notes, news }

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-#: Most merchants in one sync, so that no sync blocks Redis for long.
+#: Maximum merchants in one sync, so that no sync blocks Redis for long.
 MAX_ASKS = 500
 #: Permits, calls and limits above this are invalid.
 MAX_PERMITS = 10**9

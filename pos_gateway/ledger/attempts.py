@@ -14,7 +14,7 @@ from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.ledger.payloads import SEALED, Payloads
 from pos_gateway.ledger.states import Claim, Entry, Key
 
-#: Most attempts kept, and most characters of all of them together: the oldest make room.
+#: Maximum attempts kept, and maximum characters of all of them together: the oldest make room.
 MAX_ATTEMPTS, MAX_LENGTH = 10, 8192
 #: Characters kept of a reason's message.
 MESSAGE_LIMIT = 200

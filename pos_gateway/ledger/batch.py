@@ -74,7 +74,7 @@ Operation = Claiming | Sending | Finishing | Recording | Looking
 _NO_HISTORY = AttemptHistory()
 #: Of an order that has no row yet, and whose cancel request is open: it is not sent.
 _TO_BE_CANCELLED = AttemptHistory(cancelling=True)
-#: Most leases kept in ``taken_from``: more than make an order poison.
+#: Maximum leases kept in ``taken_from``: more than make an order poison.
 MAX_TAKEN_FROM = 8
 #: Seconds after which an abandoned claim that is not in its row never will be: PostgreSQL may run
 #: a statement of a lost connection until its ``statement_timeout``.

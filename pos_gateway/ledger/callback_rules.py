@@ -20,8 +20,8 @@ OLDEST = 86_400.0
 #: Seconds for which a callback waits for its order's id: as long as an order is looked up after its
 #: ``deliver_by``; and those until it is tried again for the first time.
 WAIT, FIRST_WAIT = RESOLVE_FOR, 1.0
-#: Most that wait for one shop.
-MOST_WAITING = 100
+#: Maximum callbacks that wait for one account at a POS.
+MAX_WAITING = 100
 
 
 class CallbackResult(StrEnum):
@@ -72,7 +72,7 @@ class Received:
 
     @property
     def shop(self) -> str:
-        """What ``MOST_WAITING`` counts by: the POS's account, or else the merchant of the URL."""
+        """What ``MAX_WAITING`` counts by: the POS's account, or else the merchant of the URL."""
         account = self.callback.account
         shop = self.merchant_id if account is None else "=".join(account)
         return f"{self.adapter} {shop}"[:256]
@@ -163,7 +163,7 @@ class CallbackGroup:
         if since is None:
             self.waiting[shop] = self.waiting.get(shop) or self.count_waiting(shop)
             self.waiting[shop] += 1
-        if waited > WAIT or self.waiting.get(shop, 0) > MOST_WAITING:
+        if waited > WAIT or self.waiting.get(shop, 0) > MAX_WAITING:
             return self.drop(received)
         text = self.payloads.seal(_place(received.identity), _CALLBACK.dump_json(received.callback))
         again_at = self.now + max(FIRST_WAIT, waited)

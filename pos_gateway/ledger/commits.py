@@ -18,9 +18,9 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: Most operations in a transaction, and the bytes after which it is full.
+#: Maximum operations in a transaction, and the bytes after which it is full.
 MAX_OPERATIONS, MAX_BYTES = 256, 2**20
-#: Least seconds from the start of one transaction to the next. Most of its cost to this process is
+#: Minimum seconds from the start of one transaction to the next. Most of its cost to this process is
 #: the round trip, whatever is in it. The first operation after a pause does not wait.
 GATHER = 0.0022
 #: Seconds until the first retry while the database is away, doubling up to the second number.

@@ -13,7 +13,7 @@ from pos_gateway.runtime.clock import Clock
 
 #: Seconds that outcomes are kept: a standby that lags further should not be promoted.
 REMEMBERED = 10.0
-#: Most outcomes in a replayed batch.
+#: Maximum outcomes in a replayed batch.
 BATCH = 256
 
 

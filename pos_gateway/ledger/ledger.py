@@ -66,7 +66,7 @@ LEASE_IN_FORK = 180.0
 LOOK = 1.0
 #: Lease lengths without a beat after which a lease's row is removed.
 FORGOTTEN = 50.0
-#: Most abandoned claims released with one beat.
+#: Maximum abandoned claims released with one beat.
 RELEASED = 256
 #: Seconds that ``close`` waits for the lease's release.
 _RELEASE_TIMEOUT = 2.0

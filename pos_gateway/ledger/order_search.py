@@ -32,9 +32,9 @@ from pos_gateway.ledger.states import Action, State
 T = TypeVar("T")
 
 #: Orders whose id has the text, of which a page shows the newest.
-MOST_IDS = 500
+MAX_IDS = 500
 #: Orders of a state that are counted, where all merchants' are.
-MOST_COUNTED = 1000
+MAX_COUNTED = 1000
 #: Seconds for a search, on PostgreSQL.
 TIMEOUT = 2.0
 _CANCELED = "57014"  # PostgreSQL's code for a statement that took too long
@@ -99,7 +99,7 @@ class Results:
     has_more: bool
     #: The text is no order's id, and these have it in theirs.
     is_part: bool = False
-    #: More than ``MOST_IDS`` orders have it.
+    #: More than ``MAX_IDS`` orders have it.
     is_cut: bool = False
     counts: Sequence[Count] = ()
 
@@ -177,9 +177,9 @@ def _conditions(
     if wanted.merchant_id is not None:
         return [*conditions, has_it], True, False
     # The index by order has the ids alone, and is a small part of the table.
-    query = select(orders.c.order_id).where(has_it).distinct().limit(MOST_IDS + 1)
+    query = select(orders.c.order_id).where(has_it).distinct().limit(MAX_IDS + 1)
     ids = connection.scalars(query).all()
-    return [*conditions, orders.c.order_id.in_(ids[:MOST_IDS])], True, len(ids) > MOST_IDS
+    return [*conditions, orders.c.order_id.in_(ids[:MAX_IDS])], True, len(ids) > MAX_IDS
 
 
 def _has(connection: Connection, part: str) -> ColumnElement[bool]:
@@ -218,11 +218,11 @@ def _counts(
     parts = []
     for state in states:
         some = select(orders.c.state).where(orders.c.state == state, *conditions)
-        counted = some.limit(MOST_COUNTED + 1).subquery()
+        counted = some.limit(MAX_COUNTED + 1).subquery()
         parts.append(select(func.min(counted.c.state), func.count()).select_from(counted))
     rows = connection.execute(union_all(*parts)).all()
     return [
-        Count(State(state), min(count, MOST_COUNTED), count > MOST_COUNTED)
+        Count(State(state), min(count, MAX_COUNTED), count > MAX_COUNTED)
         for state, count in rows
         if count
     ]

@@ -10,8 +10,8 @@ from pos_gateway.ledger.states import Action, State
 AFTER = 120.0
 #: The states in which a worker would have ended it: those in doubt and pending are looked up later.
 STATES = (State.NEW, State.CLAIMED, State.SENDING)
-#: Most that are counted.
-MOST = 1000
+#: Maximum orders that are counted.
+MAX_COUNTED = 1000
 
 
 def is_overdue() -> ColumnElement[bool]:
@@ -32,7 +32,7 @@ class Overdue:
         self._engine = engine
 
     def count(self) -> int:
-        """How many there are, ``MOST`` at most."""
-        found = select(orders.c.order_id).where(is_overdue()).limit(MOST).subquery()
+        """How many there are, ``MAX_COUNTED`` at most."""
+        found = select(orders.c.order_id).where(is_overdue()).limit(MAX_COUNTED).subquery()
         with self._engine.connect() as connection:
             return connection.scalar(select(func.count()).select_from(found)) or 0

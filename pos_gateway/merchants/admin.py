@@ -41,7 +41,7 @@ IMPORT, RESUME, REMOVE, REVEAL = (
 )
 #: Rows per statement; SQLite takes no more than 32,766 parameters in one.
 _BATCH = 500
-#: Most merchants that a message names.
+#: Maximum merchants that a message names.
 _NAMED = 3
 
 #: The errors in a merchant for its adapter.

@@ -30,9 +30,9 @@ LIFETIME = 180.0
 ABSENT = 5.0
 #: Seconds that expired records are served while the database is away.
 STALE = 3600.0
-#: Most records in memory, those of unknown merchants included.
+#: Maximum records in memory, those of unknown merchants included.
 MAX_MERCHANTS = 50_000
-#: Most catalog entries in memory, two hundred bytes each, of all merchants; a missing catalog
+#: Maximum catalog entries in memory, two hundred bytes each, of all merchants; a missing catalog
 #: counts as one. And most merchants per load, few of which have a catalog: a worker that has just
 #: started loads all of them, while orders in flight wait.
 MAX_ENTRIES, TOGETHER = 500_000, 100

@@ -11,7 +11,7 @@ from sqlalchemy import Column, Connection, false, func, select, text, update
 
 from pos_gateway.runtime.clock import Clock
 
-#: Least seconds by which a stamp is above the highest before it.
+#: Minimum seconds by which a stamp is above the highest before it.
 STEP = 0.001
 
 

@@ -35,7 +35,7 @@ PAUSE = "merchants.pause"
 _FIELDS = tuple(Merchant.model_fields)
 #: Rows per statement; SQLite takes no more than 32,766 parameters in one.
 _BATCH = 500
-#: Most merchants whose opened credentials are kept.
+#: Maximum merchants whose opened credentials are kept.
 _OPENED = 50_000
 
 

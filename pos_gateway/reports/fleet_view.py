@@ -12,7 +12,7 @@ from sqlalchemy import Engine, case, func, select
 from pos_gateway.database.clock import Now, ThisMinute
 from pos_gateway.database.schema import COUNTED, worker_minutes, worker_reports
 from pos_gateway.reports.counters import Counters
-from pos_gateway.reports.report import MOST, Trouble, WorkerReport, decoded
+from pos_gateway.reports.report import MAX_TROUBLES, Trouble, WorkerReport, decoded
 from pos_gateway.reports.store import AHEAD
 
 #: Seconds for which a worker is listed as lost that neither reports nor has said that it stops.
@@ -126,7 +126,7 @@ class Fleet:
         most = max((each.report.in_trouble for each in self.workers), default=0)
         return max(most, len(self._seen))
 
-    def troubles(self, most: int = MOST) -> list[FleetTrouble]:
+    def troubles(self, most: int = MAX_TROUBLES) -> list[FleetTrouble]:
         """The merchants in most trouble, all workers together, the worst first."""
         ranked = sorted(self._seen, key=lambda name: _severity(self._seen[name]), reverse=True)
         return [_merged(self._seen[name]) for name in ranked[:most]]

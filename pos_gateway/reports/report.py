@@ -14,7 +14,7 @@ from pydantic_core import from_json, to_json
 #: The version of the fields below: raised when one is added.
 VERSION = 1
 #: Merchants in a report, and bytes of it.
-MOST, LARGEST = 50, 16 * 1024
+MAX_TROUBLES, LARGEST = 50, 16 * 1024
 #: What reports: a green worker, a process of a synchronous one, or one that only publishes events.
 GREEN, SYNCHRONOUS, EVENTS = "green", "synchronous", "events"
 
@@ -83,9 +83,9 @@ class WorkerReport:
 
 
 def encoded(report: WorkerReport) -> str:
-    """The report as JSON: with ``MOST`` merchants at most, and fewer where it would be too large."""
+    """The report as JSON: with ``MAX_TROUBLES`` merchants at most, and fewer where it would be too large."""
     while True:
-        troubles = report.troubles[:MOST]
+        troubles = report.troubles[:MAX_TROUBLES]
         text = to_json({**_plain(report), "troubles": troubles, "version": VERSION})
         if len(text) <= LARGEST or not troubles:
             return text.decode()

@@ -22,7 +22,7 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = structlog.get_logger(__name__)
 
-#: Least seconds from one report to the next; and, for a process without a thread to spare, after one
+#: Minimum seconds from one report to the next; and, for a process without a thread to spare, after one
 #: that could not be stored.
 EVERY, AFTER_FAILURE = 2.0, 30.0
 #: Seconds that ``stop`` waits for the last report.

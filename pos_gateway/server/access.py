@@ -24,7 +24,7 @@ _LONGEST = 256
 #: Longest text of an address; a proxy may have passed on something else.
 _LONGEST_ADDRESS = 45
 #: Seconds between two lines of the log about refused tokens, and maximum clients counted in that time.
-_LOG_EVERY, _MOST_CLIENTS = 1.0, 1000
+_LOG_EVERY, _MAX_CLIENTS = 1.0, 1000
 
 
 class Access:
@@ -155,7 +155,7 @@ class _Refusals:
             asyncio.get_running_loop().call_later(_LOG_EVERY, self._log)
         self._count += 1
         self._last = status, token
-        if client in self._clients or len(self._clients) < _MOST_CLIENTS:
+        if client in self._clients or len(self._clients) < _MAX_CLIENTS:
             self._clients[client] += 1
 
     def _log(self) -> None:

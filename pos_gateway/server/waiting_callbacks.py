@@ -20,7 +20,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 #: Seconds between two looks, and most that are tried at once.
-EVERY, MOST = 1.0, 256
+EVERY, MAX_RETRIED = 1.0, 256
 
 
 class WaitingCallbacks:
@@ -61,7 +61,7 @@ class WaitingCallbacks:
 
     async def retry(self) -> None:
         """Apply the callbacks that are due, each by itself. Raises Problem: the database is away."""
-        due = await self._reading(lambda: self._ledger.due(MOST))
+        due = await self._reading(lambda: self._ledger.due(MAX_RETRIED))
         received = await asyncio.gather(*map(self._received, due), return_exceptions=True)
         tries = [self._intake.apply_received([each]) for each in _without_errors(received)]
         _without_errors(await asyncio.gather(*tries, return_exceptions=True))

@@ -15,7 +15,7 @@ from pos_gateway.database.schema import sessions
 LASTS: Final = 12 * 3600.0
 IDLE: Final = 3600.0
 #: Sessions of one token at once: one more ends the oldest.
-MOST: Final = 50
+MAX_SESSIONS: Final = 50
 #: Seconds between two writes of a session's last use.
 _WRITE_EVERY = 30.0
 #: Seconds by which a row may be ahead of the database's clock, which was set back.
@@ -65,7 +65,7 @@ class SessionStore:
         secret = new_secret()
         row = {"digest": session_digest(secret), "token": token}
         newest = select(sessions.c.digest).where(sessions.c.token == token)
-        kept = newest.order_by(sessions.c.created_at.desc(), sessions.c.digest).limit(MOST)
+        kept = newest.order_by(sessions.c.created_at.desc(), sessions.c.digest).limit(MAX_SESSIONS)
         with self._engine.begin() as connection:
             connection.execute(insert(sessions).values(created_at=Now(), used_at=Now(), **row))
             # Its own statement: a row that another login removes at this moment is skipped.

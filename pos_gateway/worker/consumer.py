@@ -385,7 +385,7 @@ def _number_of(message: Any) -> str:
 _OF_THE_BODY = frozenset({"argsrepr", "kwargsrepr"})
 #: Headers that a replay reads: kept however many others a message has.
 _FOR_REPLAY = KNOWN_HEADERS | BUNDLE_HEADERS | {TRACEPARENT, TRACESTATE, COMPRESSION}
-#: Most headers kept.
+#: Maximum headers kept.
 _HEADERS = 20
 
 

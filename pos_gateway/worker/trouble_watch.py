@@ -12,7 +12,7 @@ from typing import Any
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.symptoms import MerchantStatus, Symptoms
 from pos_gateway.admission.trouble import is_in_trouble, severity, worst
-from pos_gateway.reports.report import MOST, Trouble
+from pos_gateway.reports.report import MAX_TROUBLES, Trouble
 from pos_gateway.runtime.green import yield_control
 
 #: Merchants looked at in a row.
@@ -65,7 +65,7 @@ class TroubleWatch:
         for few in self._admission.in_trouble_by(YIELD_EVERY):
             for each in few:
                 self._since[each.merchant_id] = before.get(each.merchant_id, now)
-            found = worst([*found, *few], MOST) if few else found
+            found = worst([*found, *few], MAX_TROUBLES) if few else found
             cpu += self._cpu() - began
             yield_control()  # what other green threads take is not counted
             began = self._cpu()

@@ -3,7 +3,7 @@
 from sqlalchemy import Engine
 
 from pos_gateway.administration.providers import (
-    MOST,
+    MAX_PROVIDERS,
     ProviderStanding,
     ProviderTrouble,
     provider_standing,
@@ -34,10 +34,10 @@ def test_the_one_with_most_merchants_in_trouble_comes_first(
 
 
 def test_the_list_is_bounded(engine: Engine, reports: Reports, admin: MerchantAdmin) -> None:
-    many = [a_merchant(f"m{number}", provider=f"p{number}") for number in range(2 * MOST)]
+    many = [a_merchant(f"m{number}", provider=f"p{number}") for number in range(2 * MAX_PROVIDERS)]
     admin.put(many, KIM)
     reports.worker("one").report(*(Trouble(each.id) for each in many))
-    assert len(providers_in_trouble(engine, reports.view.now())) == MOST
+    assert len(providers_in_trouble(engine, reports.view.now())) == MAX_PROVIDERS
 
 
 def test_what_pausing_or_resuming_one_concerns(

@@ -30,15 +30,15 @@ FAULTS = [
     Fault(
         "many subjects share an alert",
         "alerts/rules",
-        "    if len(by_subject) <= (MOST // 2 if is_shared else MOST):\n",
+        "    if len(by_subject) <= (MAX_SUBJECTS // 2 if is_shared else MAX_SUBJECTS):\n",
         "    if True:\n",
         "rules::ten_thousand_merchants",
     ),
     Fault(
         "a shared alert ends at half of the number at which it begins",
         "alerts/rules",
-        "(MOST // 2 if is_shared else MOST)",
-        "MOST",
+        "(MAX_SUBJECTS // 2 if is_shared else MAX_SUBJECTS)",
+        "MAX_SUBJECTS",
         "rules::moves_about_the_limit",
     ),
     Fault(

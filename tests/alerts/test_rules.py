@@ -11,7 +11,7 @@ from pos_gateway.alerts.rules import (
     GIVE_UP,
     HOLD,
     LAST_AGAIN,
-    MOST,
+    MAX_SUBJECTS,
     Alert,
     AlertState,
     again_in,
@@ -100,24 +100,24 @@ def test_what_does_not_last_is_no_alert() -> None:
 def test_ten_thousand_merchants_are_one_alert_with_a_count(at_once: bool) -> None:
     play = Play()
     if not at_once:
-        play.round(many(MOST))
+        play.round(many(MAX_SUBJECTS))
     play.rounds(600, many(10_000))
     [shared] = [each for each in play.alerts if each.subject == ALL]
     assert shared.count == 10_000
-    assert len(play.sent) == (1 if at_once else MOST + 1)
+    assert len(play.sent) == (1 if at_once else MAX_SUBJECTS + 1)
     assert len(shared.says) < 200
     play.rounds(2 * HOLD, found())
-    assert len(play.sent) == 2 * (1 if at_once else MOST + 1)
+    assert len(play.sent) == 2 * (1 if at_once else MAX_SUBJECTS + 1)
 
 
 def test_a_number_that_moves_about_the_limit_is_one_alert() -> None:
     play = Play()
     for number in range(200):
-        play.round(many(MOST + 1 - number % 2))
+        play.round(many(MAX_SUBJECTS + 1 - number % 2))
     assert play.sent == [("firing", ALL)]
-    play.rounds(2 * HOLD, many(MOST // 2))
+    play.rounds(2 * HOLD, many(MAX_SUBJECTS // 2))
     assert play.sent.count(("resolved", ALL)) == 1
-    assert len(play.sent) == 2 + MOST // 2
+    assert len(play.sent) == 2 + MAX_SUBJECTS // 2
 
 
 def test_of_what_nothing_can_be_said_nothing_changes() -> None:

@@ -19,7 +19,7 @@ from pos_gateway.database.schema import audit, callbacks
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.outcome import Kind, Lifecycle, Reason
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.callback_rules import MOST_WAITING, WAIT, CallbackResult, Received
+from pos_gateway.ledger.callback_rules import MAX_WAITING, WAIT, CallbackResult, Received
 from pos_gateway.ledger.callbacks import CLAIMED_FOR, CallbackLedger
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
@@ -173,15 +173,15 @@ def test_a_hundred_of_a_shop_wait(
     ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine, clock: Clock
 ) -> None:
     sent(worker)
-    half = MOST_WAITING // 2
+    half = MAX_WAITING // 2
     first = [of("7", number=number, account=("shop", "1")) for number in range(half)]
     others = [of("7", number=number, account=("shop", "1")) for number in range(half, 2 * half + 9)]
     assert apply(ledger, *first) == [WAITING] * half
     assert apply(ledger, *others) == [WAITING] * half + [UNKNOWN] * 9
-    assert len(waiting(engine)) == MOST_WAITING
+    assert len(waiting(engine)) == MAX_WAITING
     assert apply(ledger, of("7", number=999, account=("shop", "2"))) == [WAITING]
     clock.of_day += 1
-    assert again(ledger) == [WAITING] * (MOST_WAITING + 1), "they keep their places"
+    assert again(ledger) == [WAITING] * (MAX_WAITING + 1), "they keep their places"
 
 
 def test_of_two_servers_one_tries_it(

@@ -333,7 +333,7 @@ def test_a_client_may_try_again_after_the_wait() -> None:
 
 
 def test_addresses_of_one_network_are_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "MOST", 2)
+    monkeypatch.setattr(attempts, "MAX_CLIENTS", 2)
     tried = attempts.Attempts()
     for number in range(attempts.BURST):
         tried.failed(f"2001:db8::{number}", 0.0)

@@ -9,7 +9,7 @@ from pos_gateway.broker.topology import QUEUES
 from pos_gateway.reports.counters import WAITS, counters, wait_within
 from pos_gateway.reports.report import (
     LARGEST,
-    MOST,
+    MAX_TROUBLES,
     VERSION,
     Trouble,
     WorkerReport,
@@ -67,7 +67,7 @@ def test_odd_ids_and_the_limit(merchant_id: str) -> None:
     assert len(text.encode()) <= LARGEST
     read = decoded(text)
     assert read is not None
-    assert 30 <= len(read.troubles) <= MOST
+    assert 30 <= len(read.troubles) <= MAX_TROUBLES
     assert read.troubles == troubles[: len(read.troubles)]  # the worst are kept
     assert read.in_trouble == 10_000
 

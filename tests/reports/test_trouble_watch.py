@@ -6,7 +6,7 @@ from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.domain.outcome import CallResult
-from pos_gateway.reports.report import LARGEST, MOST, Trouble, WorkerReport, encoded
+from pos_gateway.reports.report import LARGEST, MAX_TROUBLES, Trouble, WorkerReport, encoded
 from pos_gateway.worker import trouble_watch as subject
 from pos_gateway.worker.trouble_watch import SHARE, TroubleWatch
 
@@ -133,7 +133,7 @@ def test_ten_thousand_merchants(scene: Scene, monkeypatch: pytest.MonkeyPatch) -
         scene.admission.parked_count.add(f"m{number}", number + 1, 10_000.0)
     scene.each = 0.001
     troubles = scene.watch.troubles()
-    assert [each.parked for each in troubles] == list(range(10_000, 10_000 - MOST, -1))
+    assert [each.parked for each in troubles] == list(range(10_000, 10_000 - MAX_TROUBLES, -1))
     assert scene.watch.in_trouble == 10_000
     assert len(turns) == 10_000 / subject.YIELD_EVERY
     spent = len(turns) * scene.each

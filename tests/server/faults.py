@@ -239,7 +239,7 @@ FAULTS = [
     Fault(
         "refusals of many clients take little memory",
         "server/access",
-        "if client in self._clients or len(self._clients) < _MOST_CLIENTS:",
+        "if client in self._clients or len(self._clients) < _MAX_CLIENTS:",
         "if True:",
         "access::refusals_of_many_clients",
     ),

@@ -123,7 +123,7 @@ def test_refused_tokens_are_logged_once_a_second_with_their_clients(
 
 
 def test_refusals_of_many_clients_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "_MOST_CLIENTS", 3)
+    monkeypatch.setattr(access, "_MAX_CLIENTS", 3)
     refusals = access._Refusals()
 
     async def script() -> None:

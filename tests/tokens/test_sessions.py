@@ -260,7 +260,7 @@ def test_what_is_no_secret_is_none(one: Process, secret: Any) -> None:
 def test_a_token_has_fifty_sessions_at_most(
     one: Process, store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_store, "MOST", 3)
+    monkeypatch.setattr(session_store, "MAX_SESSIONS", 3)
     kim, kay = token(one, store), token(one, store, "kay")
     others = one.sessions.start(kay)
     secrets = [one.sessions.start(kim) for _ in range(5)]

@@ -43,7 +43,7 @@ from pos_gateway.tokens.sessions import Session, Sessions
 
 log = structlog.get_logger(__name__)
 
-#: Most bytes of a form, and of a login, which anyone may send.
+#: Maximum bytes of a form, and of a login, which anyone may send.
 FORM, LOGIN = 256 * 1024, 16 * 1024
 #: Forms that are read at once.
 _FORMS = 100

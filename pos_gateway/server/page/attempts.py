@@ -6,7 +6,7 @@ from collections import OrderedDict
 #: Failures that may come at once, and seconds for each further one.
 BURST, SECONDS = 10, 6.0
 #: Clients that are known at once; the one that failed longest ago is forgotten.
-MOST = 10_000
+MAX_CLIENTS = 10_000
 
 
 class Attempts:
@@ -25,7 +25,7 @@ class Attempts:
         """Count a failure; an attempt counts as one until it has succeeded."""
         network = _network(client)
         self._until[network] = max(now, self._until.pop(network, now)) + SECONDS
-        if len(self._until) > MOST:
+        if len(self._until) > MAX_CLIENTS:
             self._until.popitem(last=False)
 
     def succeeded(self, client: str) -> None:

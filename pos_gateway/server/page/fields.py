@@ -5,8 +5,8 @@ from urllib.parse import parse_qsl
 
 from pos_gateway.server.problems import Problem
 
-#: Most fields of a form or a query.
-MOST = 2000
+#: Maximum fields of a form or a query.
+MAX_FIELDS = 2000
 
 
 class Fields(Mapping[str, str]):
@@ -21,9 +21,13 @@ class Fields(Mapping[str, str]):
     def parse(cls, text: bytes) -> "Fields":
         """Raises Problem 422."""
         try:
-            pairs = parse_qsl(text.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST)
+            pairs = parse_qsl(
+                text.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_FIELDS
+            )
         except ValueError:
-            raise Problem(422, "invalid_request", f"there are more than {MOST} fields") from None
+            raise Problem(
+                422, "invalid_request", f"there are more than {MAX_FIELDS} fields"
+            ) from None
         for name, value in pairs:
             if "\0" in name or "\0" in value:  # PostgreSQL's text cannot have it
                 raise Problem(422, "invalid_request", "a field has a NUL character: remove it")

@@ -9,9 +9,9 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-#: Most characters that are shown.
+#: Maximum characters that are shown.
 SHOWN = 300
-#: Most marks above and below one letter: they would else cover other lines.
+#: Maximum marks above and below one letter: more would cover other lines.
 _MARKS = 4
 #: Letters without a shape, which are no format characters.
 _BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800")

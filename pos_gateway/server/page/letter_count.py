@@ -21,7 +21,7 @@ from pos_gateway.server.bulk_threads import BulkThreads
 
 #: Seconds after which a page has letters read again, and at least between two reads.
 OLD, PAUSE = 60.0, 5.0
-#: Most letters that are kept; a preview has all.
+#: Maximum letters that are kept; a preview has all.
 KEPT = 50_000
 
 

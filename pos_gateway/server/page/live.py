@@ -31,7 +31,7 @@ from pos_gateway.tokens.token import Role
 
 log = structlog.get_logger(__name__)
 
-#: Most parts that are rendered at the same time, with different roles and values.
+#: Maximum parts that are rendered at the same time, with different roles and values.
 TOPICS = 500
 #: Most of them that one token, or user, looks at.
 OWN = 200
@@ -39,7 +39,7 @@ OWN = 200
 BEAT = 2.0
 #: Seconds after which a part that could not be sent is tried again, and for one to be rendered.
 AGAIN, TIMEOUT = 1.0, 5.0
-#: Most characters of a value that a part depends on.
+#: Maximum characters of a value that a part depends on.
 _LONGEST = 128
 _STREAM = [
     (b"content-type", b"text/event-stream"),

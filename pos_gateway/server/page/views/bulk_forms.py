@@ -21,7 +21,7 @@ _LENGTH = re.compile(r"([1-9]\d{0,5})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 #: Slowest and fastest runs: letters or orders a second.
 _RATES = (0.1, 1000.0)
-_MOST = 1_000_000
+_MAX_LIMIT = 1_000_000
 
 
 def given(values: Mapping[str, str]) -> dict[str, str]:
@@ -82,8 +82,8 @@ def limit_of(act: Act) -> int | None:
     if not text:
         return None
     is_number = text.isascii() and text.isdigit() and len(text) <= 9
-    if not (is_number and 1 <= int(text) <= _MOST):
-        raise AdminError(f"The first: {text[:40]!r} is no number from 1 to {_MOST:,}")
+    if not (is_number and 1 <= int(text) <= _MAX_LIMIT):
+        raise AdminError(f"The first: {text[:40]!r} is no number from 1 to {_MAX_LIMIT:,}")
     return int(text)
 
 

@@ -10,7 +10,7 @@ from pos_gateway.administration.troubles import troubles
 from pos_gateway.database.schema import merchants
 from pos_gateway.merchants.search import search
 from pos_gateway.reports.fleet_view import FleetView
-from pos_gateway.reports.report import MOST
+from pos_gateway.reports.report import MAX_TROUBLES
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.links import link
 from pos_gateway.server.page.view import Get, Looking, Nav, Page, Part, View
@@ -59,7 +59,7 @@ class Merchants(View):
         )
 
     def _troubles(self, _looking: Looking) -> Mapping[str, Any]:
-        found = troubles(self._database, MOST, self._clock)
+        found = troubles(self._database, MAX_TROUBLES, self._clock)
         return {"found": found, "now": self._clock.now().timestamp()}
 
     def _providers(self, looking: Looking) -> Mapping[str, Any]:

@@ -33,7 +33,7 @@ from pos_gateway.settings import Settings
 PATH = "/merchants/{merchant_id}/orders/{order_id}"
 #: New time that forms offer: minutes and their name.
 TIMES = {"15": "15 minutes", "30": "30 minutes", "60": "an hour", "120": "two hours"}
-#: Most minutes of new time.
+#: Maximum minutes of new time.
 _LONGEST = 7 * 24 * 60
 _HELD = (
     "another reader of the dead letters has some at this moment, and this order's may be among them; "

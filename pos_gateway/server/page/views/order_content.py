@@ -11,7 +11,7 @@ from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import CannotOpen
 
-#: Most items, and modifiers of an item, that are shown.
+#: Maximum items, and modifiers of an item, that are shown.
 ITEMS, MODIFIERS = 200, 30
 #: Currencies by the digits of their minor unit (ISO 4217), where that is no hundredth.
 _DIGITS = dict.fromkeys(

@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.order_search import (
-    MOST_IDS,
+    MAX_IDS,
     Count,
     OrderSearch,
     Place,
@@ -24,7 +24,7 @@ from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.problems import Problem
 
 #: Orders on a page.
-MOST = 50
+MAX_LISTED = 50
 #: What the form offers of ``since``; a link may have another length.
 SINCE = {
     "5m": "5 minutes",
@@ -55,7 +55,7 @@ class Orders(View):
         now = self._clock.now().timestamp()
         given = {name: visit.query[name].strip() for name in _FIELDS if visit.query.get(name)}
         given = {name: value for name, value in given.items() if value}
-        found = self._search.find(_wanted(given, now), _place(visit.query.get("after")), MOST)
+        found = self._search.find(_wanted(given, now), _place(visit.query.get("after")), MAX_LISTED)
         return Page(
             "orders.html",
             "Orders",
@@ -70,7 +70,7 @@ class Orders(View):
             is_later=visit.query.get("after") is not None,
             first=link("/orders", **given),
             more=_more(found, given),
-            most_ids=MOST_IDS,
+            most_ids=MAX_IDS,
             whole=_whole(given),
         )
 
