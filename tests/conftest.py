@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -21,6 +22,9 @@ from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 from testkit.servers.redis import Redis
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 pytest_plugins = ["tests.browser_fixtures"]
 
@@ -218,6 +222,19 @@ def postgres_url(postgresql: PostgreSQL) -> Iterator[str]:
     yield url
     postgresql.start()
     postgresql.drop_database(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest) -> Iterator["Engine"]:
+    """A fresh database of each kind, with the tables."""
+    from pos_gateway.database.engine import open_database  # after a fault is planted in it
+    from tests.schema import make_tables
+
+    wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
+    engine = open_database(request.getfixturevalue(wanted))
+    make_tables(engine)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture(scope="session")

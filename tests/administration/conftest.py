@@ -1,32 +1,20 @@
 """A database of each kind, with merchants, workers that report, and a clock."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from sqlalchemy import Engine
 
 from pos_gateway.audit.note import By
-from pos_gateway.database.engine import open_database
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.runtime.vault import Vault, new_key
 from tests.reports.lab import Reports
-from tests.schema import make_tables
 from tests.tokens.conftest import HandClock
 
 KEY = new_key()
 KIM = By("kim")
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A fresh database of each kind."""
-    wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
-    engine = open_database(request.getfixturevalue(wanted))
-    make_tables(engine)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

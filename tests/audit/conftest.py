@@ -1,25 +1,11 @@
 """A database of each kind, with the audit's writer and reader."""
 
-from collections.abc import Iterator
-
 import pytest
 from sqlalchemy import Engine
 
 from pos_gateway.audit.log import AuditLog
 from pos_gateway.audit.note import By, Note, write
-from pos_gateway.database.engine import open_database
-from tests.schema import make_tables
 from tests.tokens.conftest import HandClock
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A fresh database of each kind."""
-    wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
-    engine = open_database(request.getfixturevalue(wanted))
-    make_tables(engine)
-    yield engine
-    engine.dispose()
 
 
 class Audit:

@@ -13,16 +13,6 @@ from tests.bulk.lab import Desk
 from tests.schema import make_tables
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A fresh database of each kind."""
-    wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
-    engine = open_database(request.getfixturevalue(wanted))
-    make_tables(engine)
-    yield engine
-    engine.dispose()
-
-
 @pytest.fixture
 def books(database_url: str) -> Iterator[Engine]:
     """A fresh SQLite database."""

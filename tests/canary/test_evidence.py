@@ -3,14 +3,12 @@
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
 
 from pos_gateway.canary import evidence
 from pos_gateway.canary.evidence import Side, gather
-from pos_gateway.database.engine import open_database
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.ledger import Ledger
@@ -19,7 +17,6 @@ from pos_gateway.ledger.states import Key, State
 from pos_gateway.runtime.vault import Vault
 from tests.ledger.lab import DAY, Clock, an_entry, claimed, without_event
 from tests.orders import an_order
-from tests.schema import make_tables
 
 #: When the canary got its share, and when it is judged; earlier orders are the baseline.
 SINCE, UNTIL = DAY, DAY + 600
@@ -28,14 +25,6 @@ SPLIT = Split(percent=10, pins=frozenset({"pilot"}))
 CANARY, OTHER = "m-8", "m-1"
 
 Write = Callable[..., None]
-
-
-@pytest.fixture(params=["database_url", "postgres_url"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    engine = open_database(request.getfixturevalue(request.param))
-    make_tables(engine)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

@@ -1,15 +1,12 @@
 """A database of each kind with its stores, and a clock that the test advances."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import Engine
 
-from pos_gateway.database.engine import open_database
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
-from tests.schema import make_tables
 
 
 class HandClock:
@@ -23,15 +20,6 @@ class HandClock:
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(1_000_000_000 + self.seconds, UTC)
-
-
-@pytest.fixture(params=["database_url", "postgres_url"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A fresh database of each kind."""
-    engine = open_database(request.getfixturevalue(request.param))
-    make_tables(engine)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture

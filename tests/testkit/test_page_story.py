@@ -1,7 +1,6 @@
 """The story that tests of the page find in their database."""
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from sqlalchemy import Engine, func, select
@@ -19,15 +18,6 @@ from pos_gateway.reports.merchant_hour import merchant_hour
 from pos_gateway.runtime.vault import Vault
 from testkit.page_story import Story, seed
 from tests.schema import make_tables
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
-    engine = open_database(request.getfixturevalue(wanted))
-    make_tables(engine)
-    yield engine
-    engine.dispose()
 
 
 def test_it_is_told_as_the_gateway_would_have_written_it(engine: Engine) -> None:

@@ -1,14 +1,11 @@
 """A database of each kind with its tokens, and a clock that the test advances."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import Engine
 
-from pos_gateway.database.engine import open_database
 from pos_gateway.tokens.store import TokenStore
-from tests.schema import make_tables
 
 #: The time of day at the start.
 START = 1_000_000_000.0
@@ -26,16 +23,6 @@ class HandClock:
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(START + self.seconds + self.step, UTC)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A fresh database of each kind."""
-    wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
-    engine = open_database(request.getfixturevalue(wanted))
-    make_tables(engine)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture
