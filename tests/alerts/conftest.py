@@ -17,16 +17,6 @@ from tests.reports.lab import Reports
 SECRET = f"whsec_{base64.b64encode(b'k' * 32).decode()}"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A fresh database of each kind."""
-    wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
-    engine = open_database(request.getfixturevalue(wanted))
-    upgrade(engine)
-    yield engine
-    engine.dispose()
-
-
 @pytest.fixture
 def reports(engine: Engine) -> Reports:
     return Reports(engine)

@@ -7,8 +7,10 @@ import pytest
 
 from pos_gateway.server import site
 from pos_gateway.server.page import render
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.page import trial
 from tests.page.lab import Desk, desk
+from tests.page.story_place import StoryPlace, story_place
 from tests.server.lab import Server, migrated, serving
 
 #: No broker listens there: the page does without.
@@ -49,3 +51,10 @@ def server(module_database: str, tmp_path_factory: pytest.TempPathFactory) -> It
     module = "tests.page.serve_trial"
     with serving(NO_BROKER, module_database, log, is_ready=False, module=module) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def place(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoryPlace]:
+    """A server with the story and a broker, which a file's tests share."""
+    with story_place(rabbitmq, tmp_path_factory.mktemp("story")) as found:
+        yield found

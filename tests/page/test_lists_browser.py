@@ -2,62 +2,24 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
 
-import pytest
 from playwright.sync_api import Page, expect
-from sqlalchemy import Engine
 
 from pos_gateway.broker import topology
-from pos_gateway.database.engine import open_database
-from pos_gateway.tokens.store import TokenStore
-from pos_gateway.tokens.token import Role
 from testkit.browser.axe import violations
 from testkit.browser.harm import harm
 from testkit.browser.watch import Watch, Wrong
 from testkit.page_screenshots import log_in
-from testkit.page_story import seed
-from testkit.servers.http_server import HttpServer
-from testkit.servers.rabbitmq import RabbitMQ
 from tests.browser_fixtures import Browse
 from tests.bulk.lab import an_order, dead_letter, ids, publish
-from tests.schema import make_tables
+from tests.page.story_place import StoryPlace
 
 PHONE = {"width": 390, "height": 844}
 #: Milliseconds for what a thread of the server does.
 SOON = 60_000
 
 
-class Place(NamedTuple):
-    """A server with the story, and two operators' tokens."""
-
-    url: str
-    kim: str
-    sam: str
-    engine: Engine
-    broker_url: str
-
-
-@pytest.fixture(scope="module")
-def place(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    folder: Path = tmp_path_factory.mktemp("lists")
-    rabbitmq.start()
-    broker_url = rabbitmq.add_vhost()
-    database_url = f"sqlite:///{folder}/gateway.db"
-    engine = open_database(database_url)
-    make_tables(engine)
-    seed(engine, broker_url, merchants=20, orders=400)
-    store = TokenStore(engine)
-    kim, sam = (store.create(name, Role.OPERATOR, operator="test") for name in ("kim", "sam"))
-    with HttpServer(broker_url, database_url) as server:
-        yield Place(server.url, kim, sam, engine, broker_url)
-    engine.dispose()
-    rabbitmq.delete_vhost(broker_url)
-
-
-def operator(browse: Browse, place: Place, token: str, **options: object) -> Page:
+def operator(browse: Browse, place: StoryPlace, token: str, **options: object) -> Page:
     page = browse(**options)
     log_in(page, place.url, token)
     return page
@@ -75,7 +37,7 @@ def previewed(page: Page, reason: str) -> None:
     page.get_by_role("link", name=re.compile("Replay 500…")).wait_for(timeout=SOON)
 
 
-def test_no_work_list_breaks_a_rule_of_axe_or_overflows(browse: Browse, place: Place) -> None:
+def test_no_work_list_breaks_a_rule_of_axe_or_overflows(browse: Browse, place: StoryPlace) -> None:
     """Light, and dark and as wide as a phone."""
     wide = operator(browse, place, place.kim, color_scheme="light")
     phone = operator(browse, place, place.kim, color_scheme="dark", viewport=PHONE)
@@ -99,7 +61,7 @@ def test_no_work_list_breaks_a_rule_of_axe_or_overflows(browse: Browse, place: P
 
 
 def test_five_hundred_letters_are_replayed_while_another_operator_does_too(
-    browse: Browse, watch: Watch, place: Place
+    browse: Browse, watch: Watch, place: StoryPlace
 ) -> None:
     names = [f"b-{n}" for n in range(500)]
     publish(place.broker_url, (dead_letter(an_order(each), code="browser_test") for each in names))

@@ -1,76 +1,30 @@
 """Orders in a real browser, with the story in the database and a real broker: as an operator works."""
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
 
-import pytest
 from playwright.sync_api import Page, expect
-from sqlalchemy import Engine
 
-from pos_gateway.database.engine import open_database
-from pos_gateway.ledger.order_admin import OrderAdmin
-from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Key, State
-from pos_gateway.runtime.vault import Vault
-from pos_gateway.server.page.links import link
-from pos_gateway.tokens.store import TokenStore
-from pos_gateway.tokens.token import Role
+from pos_gateway.ledger.states import State
 from testkit.browser.axe import violations
 from testkit.browser.harm import harm
 from testkit.browser.watch import Watch, Wrong
 from testkit.page_screenshots import log_in
-from testkit.page_story import Story, seed
-from testkit.servers.http_server import HttpServer
-from testkit.servers.rabbitmq import RabbitMQ
 from tests.browser_fixtures import Browse
-from tests.schema import make_tables
+from tests.page.story_place import StoryPlace
 
 PHONE = {"width": 390, "height": 844}
 NAMES = re.compile(r"Berg|Okafor|Lindqvist|Moreau|Haddad|Tanaka|ring twice")
 
 
-class Place(NamedTuple):
-    """A server with the story."""
-
-    url: str
-    token: str
-    story: Story
-    engine: Engine
-
-    def path(self, key: Key, act: str = "") -> str:
-        return self.url + link("/merchants/{}/orders/{}", key.merchant_id, key.order_id) + act
-
-    def order(self, key: Key) -> State:
-        found = OrderAdmin(self.engine, Payloads(Vault())).one(key)
-        assert found is not None
-        return found.state
-
-
-@pytest.fixture(scope="module")
-def place(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    folder: Path = tmp_path_factory.mktemp("orders")
-    rabbitmq.start()
-    broker_url = rabbitmq.add_vhost()
-    database_url = f"sqlite:///{folder}/gateway.db"
-    engine = open_database(database_url)
-    make_tables(engine)
-    story = seed(engine, broker_url, merchants=20, orders=400)
-    token = TokenStore(engine).create("kim", Role.OPERATOR, operator="test")
-    with HttpServer(broker_url, database_url) as server:
-        yield Place(server.url, token, story, engine)
-    engine.dispose()
-    rabbitmq.delete_vhost(broker_url)
-
-
-def operator(browse: Browse, place: Place, **options: object) -> Page:
+def operator(browse: Browse, place: StoryPlace, **options: object) -> Page:
     page = browse(**options)
-    log_in(page, place.url, place.token)
+    log_in(page, place.url, place.kim)
     return page
 
 
-def test_no_page_of_orders_breaks_a_rule_of_axe_or_overflows(browse: Browse, place: Place) -> None:
+def test_no_page_of_orders_breaks_a_rule_of_axe_or_overflows(
+    browse: Browse, place: StoryPlace
+) -> None:
     """Light, and dark and as wide as a phone."""
     story = place.story
     wide = operator(browse, place, color_scheme="light")
@@ -88,7 +42,9 @@ def test_no_page_of_orders_breaks_a_rule_of_axe_or_overflows(browse: Browse, pla
             assert harm(page) == [], path
 
 
-def test_an_operator_finds_an_order_in_doubt_and_resolves_it(browse: Browse, place: Place) -> None:
+def test_an_operator_finds_an_order_in_doubt_and_resolves_it(
+    browse: Browse, place: StoryPlace
+) -> None:
     key = place.story.in_doubt[-1]
     page, other = operator(browse, place), operator(browse, place)
     page.get_by_role("link", name="Each order").click()
@@ -113,7 +69,7 @@ def test_an_operator_finds_an_order_in_doubt_and_resolves_it(browse: Browse, pla
 
 
 def test_an_operator_replays_a_failed_order_once(
-    browse: Browse, place: Place, watch: Watch
+    browse: Browse, place: StoryPlace, watch: Watch
 ) -> None:
     key = next(each for each in place.story.dead_letters if place.order(each) is State.FAILED)
     page = operator(browse, place)
@@ -131,7 +87,9 @@ def test_an_operator_replays_a_failed_order_once(
     watch.wait_for(Wrong.CONSOLE, "409")
 
 
-def test_a_reveal_is_shown_once_and_not_kept_by_the_browser(browse: Browse, place: Place) -> None:
+def test_a_reveal_is_shown_once_and_not_kept_by_the_browser(
+    browse: Browse, place: StoryPlace
+) -> None:
     key = place.story.retried[0]
     page = operator(browse, place)
     page.goto(place.path(key))
@@ -148,7 +106,7 @@ def test_a_reveal_is_shown_once_and_not_kept_by_the_browser(browse: Browse, plac
     assert NAMES.search(page.content()) is None
 
 
-def test_what_is_printed_is_the_order_alone(browse: Browse, place: Place) -> None:
+def test_what_is_printed_is_the_order_alone(browse: Browse, place: StoryPlace) -> None:
     page = operator(browse, place)
     page.goto(place.path(place.story.in_doubt[0]))
     page.emulate_media(media="print")
