@@ -641,6 +641,13 @@ FAULTS = [
         "if False:",
         "merchants::a_merchant_that_orders_name",
     ),
+    Fault(
+        "another host gets no secret that was not typed",
+        "server/page/views/merchant_edit",
+        "            if moved:",
+        "            if False:",
+        "merchants::another_host_gets_no_secret",
+    ),
 ]
 
 if __name__ == "__main__":

@@ -508,7 +508,8 @@ def test_an_operator_edits_the_other_fields(page: Desk, admin: MerchantAdmin) ->
     pos = {"merchant_id": "S1"}
     admin.put([a_merchant(provider="two\nlines", adapter="clover", pos=pos, auth=auth)], KIM)
     browser, path = page.operator(), "/merchants/m/edit"
-    assert submit(browser, path, base_url="https://new.example.com/").status == 303
+    moved = {"base_url": "https://new.example.com/", "auth.password": SECRET}
+    assert submit(browser, path, **moved).status == 303
     assert record(page).base_url == "https://new.example.com"
     assert record(page).provider == "two\nlines"  # a form has no line ends
     fields = {
@@ -536,9 +537,31 @@ def test_an_operator_edits_the_other_fields(page: Desk, admin: MerchantAdmin) ->
         ("new-value", "T2", "the name of another id in pos"),
         ("auth.password", "two\nlines", "auth.basic.password"),
     ):
-        reply = submit(browser, path, **{name: typed})
+        reply = submit(browser, path, **{"auth.password": SECRET, name: typed})
         assert reply.status == 409, name
         assert says.lower() in words(reply).lower(), name
+
+
+def test_another_host_gets_no_secret_that_was_not_typed(page: Desk, admin: MerchantAdmin) -> None:
+    auth = {"type": "oauth2", "token_url": "https://id.example.com/t", "client_id": "us"}
+    secrets = {"client_secret": SECRET, "webhook_signature_key": SECRET}
+    admin.put([a_merchant(auth={**auth, **secrets})], KIM)
+    browser, path, before = page.operator(), "/merchants/m/edit", record(page)
+    host = before.base_url
+    for name, typed in (
+        ("base_url", "https://thief.example.com"),
+        ("base_url", host.replace("https:", "http:")),
+        ("base_url", f"{host}:8443"),
+        ("auth.token_url", "https://id.example.com.thief.example.com/t"),
+    ):
+        reply = submit(browser, path, **{name: typed})
+        assert reply.status == 409, typed
+        assert f"ith this {name} another host would get auth.client_secret" in words(reply)
+        assert record(page) == before
+    assert submit(browser, path, base_url=f"{host}/v2").status == 303
+    moved = {"base_url": "https://new.example.com", "auth.client_secret": "typed"}
+    assert submit(browser, path, **moved).status == 303
+    assert record(page).auth.reveal()["client_secret"] == "typed"
 
 
 def test_a_secret_is_added_where_there_was_none(page: Desk, admin: MerchantAdmin) -> None:
@@ -592,6 +615,8 @@ def test_secrets_that_cannot_be_opened_stay_as_they_are(
         browser, path = page.operator(), "/merchants/m/edit"
         assert "cannot be opened" in words(browser.get(path))
         assert "its secrets are sealed with the key" in words(browser.get("/merchants/m"))
+        reply = submit(browser, path, base_url="https://thief.example.com")
+        assert reply.status == 409 and "cannot open" in words(reply)
         assert submit(browser, path, provider="acme").status == 303
         found = record(page)
         assert found.provider == "acme" and found.auth.reveal()["token"] == SECRET

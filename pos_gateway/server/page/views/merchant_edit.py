@@ -1,11 +1,14 @@
 """Edits of a merchant's record: its limits, and its other fields.
 
 A form has the stamp of the record that it shows: an edit in between refuses it. A secret is not shown,
-not even the one that was just typed; left empty, it stays as it is.
+not even the one that was just typed; left empty, it stays as it is. An edit by which another host
+would get the secrets needs all of them typed: else an operator of the page could have them sent
+anywhere.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from pos_gateway.audit.log import changes_in_words
 from pos_gateway.audit.note import By
@@ -27,6 +30,8 @@ Edit = Callable[[Document], Document]
 
 _LIMITS = ("max_concurrency", "request_timeout")
 _PLAIN = ("provider", "adapter", "base_url")
+#: Where secrets are sent to, and the one that is sent nowhere: callbacks are verified with it.
+_ADDRESSES, _VERIFIES = ("base_url", "auth.token_url"), "auth.webhook_signature_key"
 
 
 class Field(NamedTuple):
@@ -100,6 +105,7 @@ class MerchantEdits(View):
     def _set_fields(self, act: Act) -> Done:
         def edit(record: Document) -> Document:
             fields, secrets = _plain_fields(record), _secret_fields(record)
+            hosts = {name: _host(_text(record, name)) for name in _ADDRESSES}
             for each in fields:
                 _set(record, each.name, act.form, each.value)
             for each in secrets:
@@ -107,6 +113,9 @@ class MerchantEdits(View):
                     record.setdefault("auth", {}).setdefault("type", "none")
                     assign(record, each.name, typed)
             _add_pos(record, act.form)
+            moved = [name for name in _ADDRESSES if _host(_text(record, name)) != hosts[name]]
+            if moved:
+                _require_typed(secrets, act.form, moved[0], can_open=record.get("auth") != MASK)
             return record
 
         return self._change(act, edit, "merchants.edit")
@@ -132,6 +141,33 @@ class MerchantEdits(View):
             else "Nothing is different: nothing was written."
         )
         return Done(says, link("/merchants/{}", merchant_id))
+
+
+def _require_typed(secrets: Sequence[Field], form: Fields, moved: str, *, can_open: bool) -> None:
+    if not can_open:
+        raise AdminError(
+            f"with this {moved} another host would get credentials that this server cannot open; "
+            "give the merchant its credentials as well: pos-gateway merchants set"
+        )
+    kept = [
+        each.name
+        for each in secrets
+        if each.is_set and each.name != _VERIFIES and not form.get(each.name, "")
+    ]
+    if kept:
+        raise AdminError(
+            f"with this {moved} another host would get {' and '.join(kept)}; type "
+            f"{'it' if len(kept) == 1 else 'them'} again"
+        )
+
+
+def _host(url: str) -> object:
+    """What a connection is made to; an invalid URL, which is refused later, is one by itself."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme, parts.hostname, parts.port
+    except ValueError:
+        return url
 
 
 def _plain_fields(record: Document) -> list[Field]:
@@ -166,7 +202,9 @@ def _text(record: Document, name: str) -> str:
     """A field's value as a form has it: a browser takes line ends out of a line."""
     value = record
     for part in name.split("."):
-        value = value.get(part, {})
+        value = (
+            value.get(part, {}) if isinstance(value, dict) else {}
+        )  # what is masked has no parts
     if value == {} or value is None:
         return ""
     text = str(value).removesuffix(".0") if isinstance(value, float) else str(value)
