@@ -75,6 +75,8 @@ class Worker:
     free_at: float = 0.0
     #: Orders in a merchant's open bundle, and the messages that they came in.
     open: dict[str, list[int]] = field(default_factory=dict)
+    #: The messages in all of these.
+    gathered: int = 0
     at_hand: dict[str, deque[int]] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     #: When it checks the time next, beside each tick.
@@ -257,15 +259,17 @@ class Bursts:
             self._at(until, self._close, worker, name, worker.open[name])
         worker.open[name][0] += orders
         worker.open[name][1] += 1
+        worker.gathered += 1
         if worker.open[name][0] >= MAX_ORDERS:
             self._close(worker, name, worker.open[name])
-        elif sum(messages for _, messages in worker.open.values()) > WINDOW // 4:
+        elif worker.gathered > WINDOW // 4:
             oldest = next(iter(worker.open))
             self._close(worker, oldest, worker.open[oldest])
 
     def _close(self, worker: Worker, name: str, bundle: list[int]) -> None:
         if worker.open.get(name) is bundle:
             del worker.open[name]
+            worker.gathered -= bundle[1]
             self._park(worker, name, bundle[0])
             self._acknowledge(worker, bundle[1])
 
