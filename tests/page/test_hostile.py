@@ -15,8 +15,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import Engine
 
+from pos_gateway.administration.bulk.previews import Previews
 from pos_gateway.administration.bulk.run import BulkAction, NewItem
-from pos_gateway.administration.bulk.store import BulkStore
 from pos_gateway.administration.refusal import Refusal
 from pos_gateway.audit.note import By, Note, write
 from pos_gateway.broker.plain_publisher import PlainPublisher
@@ -231,7 +231,7 @@ def _letters(broker_url: str) -> Iterator[str]:
 
 
 def _runs(engine: Engine) -> Iterator[str]:
-    store = BulkStore(engine)
+    previews = Previews(engine)
     for _, group in _groups():
         texts = [_kept(each.text)[:400] for each in group]
         items = [
@@ -240,16 +240,13 @@ def _runs(engine: Engine) -> Iterator[str]:
         ]
         items.append(NewItem("left", "left", None, None))
         options = {"reason": texts[0], "rate": 20.0}
-        run = store.preview(
-            BulkAction.REPLAY,
-            items=items,
-            operator="kim",
-            filter_={"reason": texts},
-            options=options,
+        run_id = previews.prepare(
+            BulkAction.REPLAY, operator="kim", filter_={"reason": texts}, options=options
         )
-        yield link("/runs/{}", str(run.id))
+        previews.fill(run_id, items)
+        yield link("/runs/{}", str(run_id))
     for act in ("start", "stop", "resume"):
-        yield link("/runs/{}", str(run.id)) + f"/{act}"
+        yield link("/runs/{}", str(run_id)) + f"/{act}"
     yield "/runs"
 
 
