@@ -163,13 +163,17 @@ class TLSConnection(Connection):
                 return b""
 
     def is_reusable(self) -> bool:
-        """As over TCP; session tickets may have come meanwhile."""
+        """As over TCP; session tickets may have come meanwhile.
+
+        What came with the last reply, in a record of its own, is no longer in the socket.
+        """
         if time.monotonic() > self.idle_until:
             return False
-        if not is_ready(self._sock.fileno(), READ):
-            return True
         try:
-            self._incoming.write(self._sock.recv(_AT_ONCE))
+            if is_ready(self._sock.fileno(), READ):
+                self._incoming.write(self._sock.recv(_AT_ONCE))
+            elif not self._incoming.pending and not self._tls.pending():
+                return True
             self._tls.read(1)
         except ssl.SSLWantReadError:
             return not self._outgoing.pending and not is_ready(self._sock.fileno(), READ)

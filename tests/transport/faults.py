@@ -39,6 +39,13 @@ FAULTS = [
         "connection::after_its_session_tickets",
     ),
     Fault(
+        "a second reply in the same packet ends an idle TLS connection",
+        CONNECTION,
+        "elif not self._incoming.pending and not self._tls.pending():",
+        "else:",
+        "connection::after_two_replies_at_once",
+    ),
+    Fault(
         "the end of TLS has to be said",
         CONNECTION,
         "            self._incoming.write_eof()",

@@ -180,6 +180,21 @@ def test_an_idle_tls_connection_is_reused_also_after_its_session_tickets(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_an_idle_tls_connection_is_not_reused_after_two_replies_at_once(
+    version: ssl.TLSVersion,
+) -> None:
+    """The second record was received with the first, so the socket has nothing to read."""
+    peer = TLSPeer(version)
+    connection = peer.connected()
+    peer.theirs.sendall(b"reply")
+    peer.theirs.sendall(b"surplus")
+    assert connection.receive() == b"reply"
+    connection.mark_idle(None)
+    assert not connection.is_reusable()
+    connection.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_an_idle_tls_connection_that_its_peer_closed_is_not_reused(version: ssl.TLSVersion) -> None:
     for with_notice in (True, False):
         peer = TLSPeer(version)
