@@ -82,6 +82,20 @@ FAULTS = [
         "relay::a_row_that_fails_whole_batches",
     ),
     Fault(
+        "a text of SQLite's is read as bytes",
+        STORE,
+        '"cast(o.body as blob)" if dialect is Dialect.SQLITE else "o.body"',
+        '"o.body"',
+        "relay::a_body_that_sqlite_has_as_a_text",
+    ),
+    Fault(
+        "every reason is stored",
+        STORE,
+        '.encode("utf-8", "backslashreplace").decode()',
+        "",
+        "relay::a_reason_that_no_text_column_takes",
+    ),
+    Fault(
         "a row that failed goes alone",
         RELAY,
         "return rows[:1]",

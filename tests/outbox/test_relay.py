@@ -173,9 +173,29 @@ def test_a_refused_row_is_kept_with_its_reason_and_holds_up_no_other(
 def test_a_row_of_another_version_is_refused(local: Backend, gateway: Gateway) -> None:
     local.place(*orders("o1", "o2"))
     local.run(f"update {outbox.TABLE} set body = '{{}}' where order_id = 'o1'")
-    local.run(f"update {outbox.TABLE} set body = cast(body as blob)")
     assert outbox.Relay(gateway, local.url).drain() == 1
     assert "order_id: is required" in listed(local)["o1"][2]
+
+
+def test_a_body_that_sqlite_has_as_a_text_stops_no_relay(local: Backend, gateway: Gateway) -> None:
+    local.place(*orders("o1", "o2"))
+    local.run(f"update {outbox.TABLE} set body = cast(body as text) where order_id = 'o1'")
+    assert outbox.Relay(gateway, local.url).drain() == 2
+    assert gateway.stored == ["o1", "o2"]
+
+
+def test_a_reason_that_no_text_column_takes_stops_no_relay(
+    backend: Backend, gateway: Gateway
+) -> None:
+    backend.place(*orders("o1", "o2", "o3"))
+    gateway.errors = {
+        "o1": OrderDiffers("is taken by \0 and \ud800"),
+        "o2": BrokerUnavailable("\ud800\0"),
+    }
+    assert outbox.Relay(gateway, backend.url).drain() == 1
+    found = listed(backend)
+    assert found["o1"][2] == r"OrderDiffers: is taken by \0 and \ud800"
+    assert found["o2"][2] == r"BrokerUnavailable: \ud800\0"
 
 
 def test_refused_rows_are_retried_or_discarded(backend: Backend, gateway: Gateway) -> None:

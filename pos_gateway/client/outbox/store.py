@@ -143,13 +143,13 @@ class Store:
             for row in refused:
                 own.execute(
                     f"update {TABLE} set refused_at = {NOW[self.dialect]}, reason = ? where id = ?",
-                    (row.reason[:_REASON], row.id),
+                    (_storable(row.reason), row.id),
                 )
             for late in delayed:
                 own.execute(
                     f"update {TABLE} set attempts = ?, not_before = {LATER[self.dialect]}, reason = ?"
                     " where id = ?",
-                    (late.attempts, int(late.seconds * 1000), late.reason[:_REASON], late.id),
+                    (late.attempts, int(late.seconds * 1000), _storable(late.reason), late.id),
                 )
 
     def listed(self, *, refused_only: bool, limit: int) -> list[Listed]:
@@ -234,9 +234,17 @@ def _lag(connection: Connection) -> Lag:
     return Lag(int(rows), max(0.0, float(seconds or 0.0)), int(refused))
 
 
+def _storable(reason: str) -> str:
+    """What every database's text column takes: PostgreSQL's has no NUL, and none has surrogates."""
+    text = reason[:_REASON].encode("utf-8", "backslashreplace").decode()
+    return text.replace("\0", "\\0")[:_REASON]
+
+
 def _taking(dialect: Dialect) -> str:
+    # SQLite keeps a text as a text in a column of bytes, and another language's literal is one.
+    body = "cast(o.body as blob)" if dialect is Dialect.SQLITE else "o.body"
     return (
-        f"select o.id, o.action, o.merchant_id, o.order_id, o.body, o.attempts from {TABLE} o "
+        f"select o.id, o.action, o.merchant_id, o.order_id, {body}, o.attempts from {TABLE} o "
         "where o.refused_at is null "
         f"and (o.not_before is null or o.not_before <= {NOW[dialect]}) "
         # An order's rows are published in the order in which they were written.
