@@ -96,6 +96,20 @@ FAULTS = [
         "relay::a_reason_that_no_text_column_takes",
     ),
     Fault(
+        "a confirmed row that cannot be removed is not submitted again",
+        RELAY,
+        "if confirmed := [row.id for row in batch if self._confirmed.get(row.id) == row]:",
+        "if confirmed := []:",
+        "relay::a_row_that_cannot_be_removed",
+    ),
+    Fault(
+        "a confirmed row is known by all that it has",
+        RELAY,
+        "self._confirmed.get(row.id) == row]",
+        "row.id in self._confirmed]",
+        "relay::a_row_that_cannot_be_removed",
+    ),
+    Fault(
         "a row that failed goes alone",
         RELAY,
         "return rows[:1]",

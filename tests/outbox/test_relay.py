@@ -1,6 +1,7 @@
 """The relay submits what is committed, in each order's order, and nothing holds up the others."""
 
 import logging
+import sqlite3
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
@@ -81,6 +82,27 @@ def test_a_row_is_removed_only_once_it_is_confirmed(backend: Backend, gateway: G
     backend.due()
     assert outbox.Relay(gateway, backend.url).drain() == 1
     assert gateway.stored == ["o2", "o1"]
+
+
+def test_a_row_that_cannot_be_removed_is_not_submitted_again(
+    local: Backend, gateway: Gateway
+) -> None:
+    """By a relay without the right to delete, say, or while the database's disk is full."""
+    local.place(*orders("o1", "o2"))
+    local.run(
+        f"create trigger full before delete on {outbox.TABLE} begin select raise(abort, 'full'); end"
+    )
+    relay = outbox.Relay(gateway, local.url)
+    for _ in range(3):
+        with pytest.raises(sqlite3.IntegrityError, match="full"):
+            relay.drain()
+    assert gateway.stored == ["o1", "o2"]
+    local.run("drop trigger full")
+    # Another order with the id of a confirmed row: the table was made anew.
+    local.run(f"update {outbox.TABLE} set body = cast(body as text) || ' ' where order_id = 'o2'")
+    relay.drain()
+    assert gateway.stored == ["o1", "o2", "o2"]
+    assert local.kept() == []
 
 
 def test_a_cancel_request_follows_its_order(backend: Backend, gateway: Gateway) -> None:

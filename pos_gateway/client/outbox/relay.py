@@ -71,6 +71,8 @@ class Relay:
         #: Whether the gateway, or the database, does not answer.
         self._is_away = False
         self._failures = 0
+        #: Rows that the gateway has confirmed and the database not removed, by id.
+        self._confirmed: dict[int, Row] = {}
 
     def start(self) -> Self:
         """Run in a thread, until ``stop``. After a fork, start it in the child."""
@@ -151,10 +153,18 @@ class Relay:
             store.finish([])
             return None
         reach("outbox.taken")
+        # The whole row is compared: a table that is made anew gives its ids again.
+        if confirmed := [row.id for row in batch if self._confirmed.get(row.id) == row]:
+            store.finish(confirmed)
+            for each in confirmed:
+                del self._confirmed[each]
+            return Published()
         published = publish(self._client, batch)
         reach("outbox.confirmed")
         delayed = self._delayed(batch, published)
+        self._confirmed = {row.id: row for row in batch if row.id in {*published.confirmed}}
         store.finish(published.confirmed, published.refused, delayed)
+        self._confirmed = {}
         reach("outbox.removed")
         self._report(published)
         return published
