@@ -1,6 +1,8 @@
 """The relay submits what is committed, in each order's order, and nothing holds up the others."""
 
 import logging
+import os
+import socket
 import sqlite3
 import threading
 import time
@@ -12,6 +14,7 @@ from sqlalchemy import create_engine
 
 from pos_gateway.client import outbox
 from pos_gateway.client.outbox import relay as relay_module
+from pos_gateway.client.outbox.opening import connector
 from pos_gateway.client.outbox.publishing import LONGEST, publish
 from pos_gateway.client.outbox.relay import ATTEMPTS
 from pos_gateway.client.outbox.store import Row, Store
@@ -552,6 +555,17 @@ def test_a_relay_is_started_again_after_a_fork(local: Backend, gateway: Gateway)
     relay.start()
     gateway.wait_for("o1")
     relay.stop(SOON)
+
+
+def test_a_database_that_vanished_is_given_up_after_15_s(on_postgresql: Backend) -> None:
+    """Also with a statement on its way, which the kernel sends again for a quarter of an hour."""
+    with closing(on_postgresql.connect()) as connection:
+        with socket.socket(fileno=os.dup(connection.fileno())) as sock:
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000
+    said = f"{on_postgresql.url}?tcp_user_timeout=7000"
+    with closing(connector(said)()) as connection:
+        with socket.socket(fileno=os.dup(connection.fileno())) as sock:
+            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
 
 
 @pytest.mark.parametrize(
