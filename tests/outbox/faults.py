@@ -110,6 +110,20 @@ FAULTS = [
         "relay::a_row_that_cannot_be_removed",
     ),
     Fault(
+        "what is neither an order nor a cancel request is neither",
+        PUBLISHING,
+        "if row.action != CANCEL:",
+        "if False:",
+        "relay::a_row_that_contradicts_itself",
+    ),
+    Fault(
+        "a row's body is its order's",
+        PUBLISHING,
+        "if of_row != of_body",
+        "if False",
+        "relay::a_row_that_contradicts_itself",
+    ),
+    Fault(
         "a row that failed goes alone",
         RELAY,
         "return rows[:1]",

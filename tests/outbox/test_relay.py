@@ -202,6 +202,30 @@ def test_a_row_of_another_version_is_refused(local: Backend, gateway: Gateway) -
     assert "order_id: is required" in listed(local)["o1"][2]
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("action = 'order'", "action: should be submit or cancel (got 'order')"),
+        ("action = 'SUBMIT'", "action: should be submit or cancel (got 'SUBMIT')"),
+        ("order_id = 'o3'", "order_id: should be that of its row, 'o3' (got 'o1')"),
+        ("merchant_id = 'm', action = 'cancel'", "merchant_id: should be that of its row, 'm'"),
+    ],
+)
+def test_a_row_that_contradicts_itself_is_refused(
+    local: Backend, gateway: Gateway, change: str, words: str
+) -> None:
+    """MySQL before 8.0.16 checks no action; an order taken for a cancel request is never sent."""
+    local.place(*orders("o1", "o2"))
+    local.run(
+        "pragma ignore_check_constraints = on",
+        f"update {outbox.TABLE} set {change} where order_id = 'o1'",
+    )
+    assert outbox.Relay(gateway, local.url).drain() == 1
+    assert gateway.stored == ["o2"]
+    [(_, _, reason)] = listed(local, refused_only=True).values()
+    assert words in reason
+
+
 def test_a_body_that_sqlite_has_as_a_text_stops_no_relay(local: Backend, gateway: Gateway) -> None:
     local.place(*orders("o1", "o2"))
     local.run(f"update {outbox.TABLE} set body = cast(body as text) where order_id = 'o1'")
@@ -522,7 +546,7 @@ def test_a_pool_s_connections_serve_the_relay_and_do_not_come_back_changed(
 
 def test_slow_cancel_requests_are_spread_over_batches(local: Backend, gateway: Gateway) -> None:
     """The database would end the transaction, and all of them would come again, for ever."""
-    rows = [Row(n, "cancel", "m1", f"o{n}", CANCEL, 0) for n in range(10)]
+    rows = [Row(n, "cancel", "m1", "o", CANCEL, 0) for n in range(10)]
     now = [0.0]
 
     def clock() -> float:

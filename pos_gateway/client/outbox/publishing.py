@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pos_gateway.client.outbox.adding import SUBMIT
+from pos_gateway.client.outbox.adding import CANCEL, SUBMIT
 from pos_gateway.client.outbox.store import Refusal, Row
 from pos_gateway.client.protocols import SubmittingClient
-from pos_gateway.domain.errors import InvalidOrder, MessageTooLarge, OrderDiffers
+from pos_gateway.domain.errors import FieldError, InvalidOrder, MessageTooLarge, OrderDiffers
 from pos_gateway.domain.order import CancelRequest, Order
 
 #: Seconds after which the rest of a batch's cancel requests, which go one by one, waits for the next
@@ -54,7 +54,10 @@ def publish(
             published.unconfirmed.append(row)
             continue
         try:
+            if row.action != CANCEL:
+                raise InvalidOrder([FieldError("action", "should be submit or cancel", row.action)])
             request = CancelRequest.parse_json(row.body)
+            _require_of(row, request)
             client.cancel(row.order_id, row.merchant_id, deliver_by=request.deliver_by)
         except Exception as error:  # noqa: BLE001  (as below)
             published.note(row, error)
@@ -63,13 +66,30 @@ def publish(
     return published
 
 
+def _require_of(row: Row, body: Order | CancelRequest) -> None:
+    """Raises InvalidOrder unless it is the row's order, by whose ids rows follow one another."""
+    errors = [
+        FieldError(name, f"should be that of its row, {of_row!r}", of_body)
+        for name, of_row, of_body in (
+            ("order_id", row.order_id, body.order_id),
+            ("merchant_id", row.merchant_id, body.merchant_id),
+        )
+        if of_row != of_body
+    ]
+    if errors:
+        raise InvalidOrder(errors)
+
+
 def _submit(client: SubmittingClient, rows: Sequence[Row], published: Published) -> None:
     orders: list[tuple[Row, Order]] = []
     for row in rows:
         try:
-            orders.append((row, Order.parse_json(row.body)))
-        except InvalidOrder as error:  # added by another version
+            order = Order.parse_json(row.body)
+            _require_of(row, order)
+        except InvalidOrder as error:  # added by another version, or in another language
             published.note(row, error)
+        else:
+            orders.append((row, order))
     if not orders:
         return
     errors: Sequence[Exception | None]
