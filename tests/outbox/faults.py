@@ -124,6 +124,13 @@ FAULTS = [
         "relay::a_row_that_contradicts_itself",
     ),
     Fault(
+        "a batch is bounded in bytes",
+        RELAY,
+        "(position == 0 or so_far <= BATCH_BYTES)",
+        "True",
+        "relay::bounded_in_bytes",
+    ),
+    Fault(
         "a row that failed goes alone",
         RELAY,
         "return rows[:1]",

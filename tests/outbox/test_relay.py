@@ -26,7 +26,9 @@ from pos_gateway.domain.errors import (
     OrderDiffers,
     Unauthorized,
 )
+from pos_gateway.domain.order import Order
 from pos_gateway.runtime import failpoints
+from tests.orders import an_order
 from tests.outbox.lab import SOON, Backend, Gateway, orders
 
 #: A relay that is to look at the table only when it is woken.
@@ -57,6 +59,21 @@ def test_batches_are_bounded(backend: Backend, gateway: Gateway) -> None:
     backend.place(*orders(*(f"o{number}" for number in range(7))))
     assert outbox.Relay(gateway, backend.url, batch=3).drain() == 7
     assert [len(each) for each in gateway.batches] == [3, 3, 1]
+
+
+def test_batches_are_bounded_in_bytes(
+    local: Backend, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTP each request has the client's time limit, and the transaction ends after a minute."""
+    local.place(*orders("o1", "o2", "o3", "o4"))
+    one = len(Order.parse(an_order("o1")).source)
+    monkeypatch.setattr(relay_module, "BATCH_BYTES", 2 * one + 2)
+    outbox.Relay(gateway, local.url).drain()
+    assert gateway.batches == [["o1", "o2"], ["o3", "o4"]]
+    monkeypatch.setattr(relay_module, "BATCH_BYTES", 1)
+    local.place(*orders("o5", "o6"))
+    outbox.Relay(gateway, local.url).drain()
+    assert gateway.batches[2:] == [["o5"], ["o6"]]
 
 
 def test_an_order_that_was_rolled_back_is_never_submitted(

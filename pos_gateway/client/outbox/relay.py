@@ -5,6 +5,7 @@ import os
 import random
 import threading
 from contextlib import closing
+from itertools import accumulate
 from typing import Self
 
 from pos_gateway.client.outbox.listening import Listener
@@ -14,6 +15,7 @@ from pos_gateway.client.outbox.sole_relay import SoleRelay
 from pos_gateway.client.outbox.store import Delay, Lag, Refusal, Row, Store
 from pos_gateway.client.outbox.table import Dialect
 from pos_gateway.client.protocols import SubmittingClient
+from pos_gateway.domain.http_limits import BATCH_BYTES
 from pos_gateway.runtime.failpoints import reach
 
 #: Python's: the program is the backend's.
@@ -235,7 +237,16 @@ def _permit(store: Store) -> SoleRelay | _AnyRelay:
 
 
 def _together(rows: list[Row]) -> list[Row]:
-    """Those to publish together: a row that has failed before goes alone."""
+    """Those to publish together: a row that has failed before goes alone.
+
+    Over HTTP more than a request may have would be several, each with the client's time limit, and
+    outlast the transaction.
+    """
     if rows and rows[0].attempts:
         return rows[:1]
-    return [row for row in rows if not row.attempts]
+    size = accumulate(len(row.body) + 1 for row in rows)  # a line each
+    return [
+        row
+        for position, (row, so_far) in enumerate(zip(rows, size, strict=True))
+        if not row.attempts and (position == 0 or so_far <= BATCH_BYTES)
+    ]
