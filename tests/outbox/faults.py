@@ -131,6 +131,13 @@ FAULTS = [
         "relay::bounded_in_bytes",
     ),
     Fault(
+        "a driver that only SQLAlchemy knows is in autocommit",
+        CONNECTIONS,
+        "self._is_in_autocommit(driver) if name is None",
+        "False if name is None",
+        "adding::any_driver",
+    ),
+    Fault(
         "a row that failed goes alone",
         RELAY,
         "return rows[:1]",

@@ -190,6 +190,39 @@ def test_a_connection_in_autocommit_is_refused(backend: Backend) -> None:
     assert backend.kept() == []
 
 
+class Unknown:
+    """A driver's connection, of a class that only SQLAlchemy knows, as asyncpg's is."""
+
+    def __init__(self, connection: Any) -> None:
+        object.__setattr__(self, "_connection", connection)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._connection, name, value)
+
+
+def test_sqlalchemy_s_autocommit_is_refused_with_any_driver(local: Backend) -> None:
+    file = local.url.removeprefix("sqlite:///")
+
+    def opened(**options: Any) -> Any:
+        return create_engine(
+            "sqlite://", creator=lambda: Unknown(sqlite3.connect(file)), **options
+        ).connect()
+
+    with opened(isolation_level="AUTOCOMMIT") as connection:
+        with pytest.raises(NotInTransaction, match="begin a transaction"):
+            outbox.add(connection, an_order("o1"))
+        connection.exec_driver_sql("begin")
+        outbox.add(connection, an_order("o2"))
+        connection.exec_driver_sql("rollback")
+    with opened() as connection:
+        outbox.add(connection, an_order("o3"))
+        connection.commit()
+    assert local.kept() == ["o3"]
+
+
 def test_a_transaction_that_was_begun_in_autocommit_is_one(backend: Backend) -> None:
     plain_one, *others = in_autocommit(backend)
     with closing(plain_one):

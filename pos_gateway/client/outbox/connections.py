@@ -22,6 +22,8 @@ DRIVERS = {
     "MySQLdb": Dialect.MYSQL,
     "sqlite3": Dialect.SQLITE,
 }
+#: Those that say whether a transaction has begun.
+_SAYING = [name for name in DRIVERS if name != "MySQLdb"]
 #: Both drivers of PostgreSQL call it so: no transaction has begun.
 _IDLE = 0
 #: MySQL's flag of a connection whose transaction has begun.
@@ -121,11 +123,22 @@ class _SqlAlchemyConnection:
     def require_transaction(self) -> None:
         options = self._connection.get_execution_options()
         driver = self._connection.connection.driver_connection
-        name = next((name for name in DRIVERS if _is_of(driver, name)), None)
+        name = next((name for name in _SAYING if _is_of(driver, name)), None)
         if options.get("isolation_level") == "AUTOCOMMIT" or (
-            name is not None and _commits_by_itself(name, driver)
+            self._is_in_autocommit(driver) if name is None else _commits_by_itself(name, driver)
         ):
             raise NotInTransaction(_AUTOCOMMIT)
+
+    def _is_in_autocommit(self, driver: Any) -> bool:
+        """As SQLAlchemy knows it, of asyncpg, say; aiosqlite says whether a transaction has begun."""
+        if getattr(driver, "in_transaction", False) is True:
+            return False
+        connection = self._connection.connection.dbapi_connection
+        detect = getattr(self._connection.dialect, "detect_autocommit_setting", None)
+        with suppress(NotImplementedError):
+            if detect is not None:  # SQLAlchemy 2.0.43
+                return bool(detect(connection))
+        return getattr(connection, "autocommit", False) is True
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         numbers = count()
