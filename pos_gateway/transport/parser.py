@@ -189,9 +189,9 @@ def _stays_open(
     said = headers.get("connection", "")
     if "connection" in repeated:
         said = ",".join(repeated["connection"])
-    if minor != b"0":
-        return not said or "close" not in said.lower()
-    return "keep-alive" in headers or "keep-alive" in said.lower()
+    if said and "close" in said.lower():
+        return False
+    return minor != b"0" or "keep-alive" in headers or "keep-alive" in said.lower()
 
 
 def _kept(headers: Mapping[str, str]) -> float | None:

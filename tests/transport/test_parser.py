@@ -104,6 +104,10 @@ REPLIES: dict[str, tuple[bytes, Is]] = {
         b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\n" + TWO,
         Is(200, b"{}", True),
     ),
+    "HTTP/1.0 that says both": (
+        b"HTTP/1.0 200 OK\r\nConnection: close\r\nKeep-Alive: timeout=5\r\n" + TWO,
+        Is(200, b"{}", False),
+    ),
     "HTTP/1.9": (b"HTTP/1.9 200 OK\r\n" + TWO, Is(200, b"{}", True)),
     "another reply behind it": ((OK + TWO) * 2, Is(200, b"{}", False)),
     "another reply behind its chunks": (
