@@ -15,7 +15,7 @@ class Entry:
     """One row of the ledger."""
 
     state: str
-    told: str | None
+    last_event: str | None
     reason: str | None
     attempts: int
     deaths: int
@@ -37,7 +37,7 @@ def read(database: Engine) -> Books:
     written: dict[Name, list[str]] = defaultdict(list)
     row, event = orders.c, events.c
     with database.connect() as connection:
-        columns = (row.state, row.told, row.reason_code, row.attempts, row.deaths)
+        columns = (row.state, row.last_event, row.reason_code, row.attempts, row.deaths)
         for merchant, order, action, *rest in connection.execute(
             select(row.merchant_id, row.order_id, row.action, *columns)
         ):
