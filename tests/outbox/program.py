@@ -1,16 +1,19 @@
 """A backend, or a relay, as a process that a test kills.
 
 ``python -m tests.outbox.program backend URL PREFIX FAILPOINTS`` places orders until it is killed,
-``… relay URL BROKER FAILPOINTS`` submits them.
+``… relay URL BROKER FAILPOINTS`` submits them, and ``… preloaded`` forks either (tests/forked.py).
 """
 
+import importlib
 import itertools
 import sys
+from typing import NoReturn
 
 from pos_gateway.client import OrderClient, outbox
 from pos_gateway.client.outbox.connections import PlainConnection
 from pos_gateway.client.outbox.opening import connector
 from pos_gateway.runtime import failpoints
+from tests.forked import fork_each
 from tests.orders import an_order
 
 
@@ -41,7 +44,17 @@ def relay(url: str, broker_url: str) -> None:
     outbox.Relay(client, url, batch=7, poll=0.01).run()
 
 
-if __name__ == "__main__":
-    role, *arguments, points = sys.argv[1:]
+def main(arguments: list[str]) -> NoReturn:
+    role, *others, points = arguments
     failpoints.arm_all(points)
-    {"backend": backend, "relay": relay}[role](*arguments)
+    {"backend": backend, "relay": relay}[role](*others)
+    sys.exit()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["preloaded"]:
+        for driver in ("psycopg", "pymysql", "sqlite3"):
+            importlib.import_module(driver)
+        fork_each(main)
+    else:
+        main(sys.argv[1:])

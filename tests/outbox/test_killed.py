@@ -1,5 +1,6 @@
 """Committed is submitted at least once, rolled back never, whatever is killed, and whenever."""
 
+import os
 import random
 import signal
 import subprocess
@@ -7,7 +8,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
 import pytest
@@ -17,28 +21,33 @@ from pos_gateway.client import OrderClient, outbox
 from pos_gateway.runtime.failpoints import OF_OUTBOX
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
+from tests.forked import Preloaded
 from tests.outbox.lab import SOON, Backend, orders
-from tests.planting import ROOT
 
 IN_RELAY = sorted(OF_OUTBOX - {"outbox.added"})
 
 
+@cache
+def preloaded() -> Preloaded:
+    """One for each process of pytest: to import what a program needs takes most of its CPU."""
+    return Preloaded(sys.executable, "-m", "tests.outbox.program", "preloaded")
+
+
 @contextmanager
-def running(role: str, *arguments: str, at: str = "") -> Iterator["subprocess.Popen[str]"]:
+def running(role: str, *arguments: str, at: str = "") -> Iterator["subprocess.Popen[bytes]"]:
     """The program, once it has begun; killed at the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.outbox.program", role, *arguments, at],
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline()
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "output"
+        process = preloaded().fork(os.environ, log, arguments=[role, *arguments, at])
+        try:
+            until = time.monotonic() + SOON
+            while not log.read_bytes():
+                assert process.poll() is None and time.monotonic() < until, "it did not begin"
+                time.sleep(0.005)
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
 
 def in_queue(broker_url: str) -> list[tuple[str, str]]:
