@@ -17,9 +17,12 @@ from tests.forked import Preloaded, fork_each, run_module
 COMMANDS = ("enqueue", "events", "merchants", "tokens")
 #: What they import.
 IMPORTED = (
+    "psycopg",
+    "pymysql",
     "sqlalchemy.dialects.sqlite",
     "pos_gateway.cli.enqueue",
     "pos_gateway.cli.events",
+    "pos_gateway.cli.outbox_program",
     "pos_gateway.cli.root",
     "pos_gateway.cli.tokens",
 )

@@ -15,6 +15,7 @@ from kombu import Connection
 from pos_gateway.cli.outbox_program import main
 from pos_gateway.client import outbox
 from pos_gateway.domain.errors import OrderDiffers
+from tests.cli import preloaded
 from tests.outbox.lab import SOON, Backend, Gateway, orders
 from tests.planting import ROOT
 from tests.server.scripted import Scripted
@@ -22,14 +23,9 @@ from tests.test_client_install import run as run_with_the_base_install
 
 
 def command(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "pos_gateway", "outbox", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **environment},
-    )
+    done = preloaded.run(("outbox", *arguments), b"", {**os.environ, **environment}, timeout=60)
+    said = (done.stdout.decode(), done.stderr.decode())
+    return subprocess.CompletedProcess(done.args, done.returncode, *said)
 
 
 @pytest.fixture
