@@ -138,6 +138,13 @@ FAULTS = [
         "adding::any_driver",
     ),
     Fault(
+        "no error has a part of the database's password",
+        "client/outbox/opening",
+        'if place.count("@") > 1 or _QUOTED.search(rest):',
+        "if False:",
+        "relay::a_url_that_does_not_do",
+    ),
+    Fault(
         "a row that failed goes alone",
         RELAY,
         "return rows[:1]",

@@ -614,6 +614,10 @@ def test_a_database_that_vanished_is_given_up_after_15_s(on_postgresql: Backend)
     [
         ("oracle://host/x", "is no postgresql://, mysql:// or sqlite:/// URL"),
         ("mysql://user:p@host:abc/x", "has no readable host and port"),
+        ("postgresql://user:s3%cret@host/x", "% %25"),
+        ("postgresql://user:s3@cret@host/x", "@ %40"),
+        ("postgresql://user:s3 cret@host/x", "a blank %20"),
+        ("postgresql://user:s3%00cret@host/x", "has no readable host and port"),
         ("sqlite://", "is a database in memory"),
         ("sqlite:///:memory:", "is a database in memory"),
         ("postgresql+psycopg2://host/x", "needs the package psycopg2"),
@@ -624,6 +628,7 @@ def test_a_url_that_does_not_do_is_named(gateway: Gateway, url: str, words: str)
         outbox.Relay(gateway, url)
     assert "POS_GATEWAY_OUTBOX_URL" in str(caught.value)
     assert ":p@" not in str(caught.value)
+    assert "cret" not in str(caught.value)
 
 
 def test_failpoints_of_the_outbox_are_reached(local: Backend, gateway: Gateway) -> None:

@@ -1,5 +1,6 @@
 """Connects to the backend's database by its URL, with the driver that the backend has installed."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -24,6 +25,11 @@ _POSTGRESQL = {
     "tcp_user_timeout": 15_000,  # milliseconds
 }
 _NAME = "POS_GATEWAY_OUTBOX_URL"
+_PLACE = (
+    "has no readable host and port; in a password / is written %2F, @ %40, : %3A, % %25, a blank %20"
+)
+#: What libpq reads in no URL, and then quotes with what is around it: the password.
+_QUOTED = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|\s")
 
 
 def connector(database: str | Connect) -> Connect:
@@ -42,12 +48,14 @@ def connector(database: str | Connect) -> Connect:
     kind, _, driver = scheme.partition("+")
     match kind, driver:
         case "postgresql" | "postgres", "" | "psycopg":
+            _require_readable(rest, database)
             return partial(
                 _library("psycopg", "psycopg[binary]").connect,
                 f"postgresql://{rest}",
                 **_unsaid(rest),
             )
         case "postgresql" | "postgres", "psycopg2":
+            _require_readable(rest, database)
             return partial(
                 _library("psycopg2", "psycopg2").connect, f"postgresql://{rest}", **_unsaid(rest)
             )
@@ -80,6 +88,13 @@ def _library(name: str, package: str) -> Any:
         raise InvalidSettings([FieldError(_NAME, problem)]) from error
 
 
+def _require_readable(rest: str, url: str) -> None:
+    """Raises InvalidSettings where libpq's error, which is logged, would have a part of the password."""
+    place = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if place.count("@") > 1 or _QUOTED.search(rest):
+        raise InvalidSettings([FieldError(_NAME, _PLACE, mask_url(url))])
+
+
 def _unsaid(rest: str) -> dict[str, int]:
     """psycopg's options that the URL does not have."""
     said = dict(parse_qsl(rest.partition("?")[2]))
@@ -91,8 +106,7 @@ def _mysql(url: str) -> dict[str, Any]:
     try:
         port = parts.port or 3306
     except ValueError:
-        problem = "has no readable host and port; in a password / is written %2F, @ %40, : %3A"
-        raise InvalidSettings([FieldError(_NAME, problem, mask_url(url))]) from None
+        raise InvalidSettings([FieldError(_NAME, _PLACE, mask_url(url))]) from None
     said = {name: value for name, value in parse_qsl(parts.query) if name != "charset"}
     place = {"unix_socket": said["unix_socket"]} if "unix_socket" in said else {}
     return {
