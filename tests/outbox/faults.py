@@ -145,6 +145,13 @@ FAULTS = [
         "relay::a_url_that_does_not_do",
     ),
     Fault(
+        "a backlog is not sorted for each batch",
+        STORE,
+        "; set local enable_sort = off",
+        "",
+        "relay::not_sorted_out_of_a_backlog",
+    ),
+    Fault(
         "a row that failed goes alone",
         RELAY,
         "return rows[:1]",

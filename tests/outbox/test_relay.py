@@ -598,6 +598,19 @@ def test_a_relay_is_started_again_after_a_fork(local: Backend, gateway: Gateway)
     relay.stop(SOON)
 
 
+def test_a_batch_is_not_sorted_out_of_a_backlog_without_statistics(on_postgresql: Backend) -> None:
+    """A backlog grows while the broker is away, faster than PostgreSQL takes statistics."""
+    on_postgresql.run(
+        f"insert into {outbox.TABLE} (action, merchant_id, order_id, body) "
+        "select 'submit', 'm', 'o' || n, '{}' from generate_series(1, 5000) n"
+    )
+    with closing(Store(on_postgresql.connect())) as store:
+        assert len(store.take(200)) == 200
+        plan = store.driver.execute("explain " + store._take.replace("?", "200")).fetchall()
+        store.finish([])
+    assert not any("Sort" in line for (line,) in plan), plan
+
+
 def test_a_database_that_vanished_is_given_up_after_15_s(on_postgresql: Backend) -> None:
     """Also with a statement on its way, which the kernel sends again for a quarter of an hour."""
     with closing(on_postgresql.connect()) as connection:

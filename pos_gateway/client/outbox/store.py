@@ -21,8 +21,10 @@ _REASON = 2000
 #: What a transaction of the relay's begins with: one round trip, and nothing that outlives the
 #: transaction, since a pooler may share the connection.
 _BEGIN = {
+    # Without a sort rows come by their ids, up to the limit. Before a table's first statistics, and with
+    # those of when it was empty, PostgreSQL would read and sort a whole backlog for each batch.
     Dialect.POSTGRESQL: "set transaction isolation level read committed; "
-    f"set local idle_in_transaction_session_timeout = '{STALE}s'",
+    f"set local idle_in_transaction_session_timeout = '{STALE}s'; set local enable_sort = off",
 }
 _PREPARE = {
     Dialect.POSTGRESQL: (),
