@@ -1,5 +1,6 @@
 """``OrderClient``: publishes orders to the broker."""
 
+import time
 import types
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -53,7 +54,8 @@ class OrderClient:
             ``POS_GATEWAY_CANARY_PERCENT`` (0 if unset).
         max_order_bytes: maximum bytes of an order's message, as in the workers. Default:
             ``POS_GATEWAY_MAX_ORDER_BYTES``.
-        timeout: seconds to wait for the broker's confirm.
+        timeout: seconds for a call: until the broker's confirm. The first call also reads the canary
+            split, in half of them at most.
         declare: declare exchanges and queues on connecting; False for a broker user that may not.
 
     Raises:
@@ -96,9 +98,10 @@ class OrderClient:
             PublishRefused: the broker refused it.
             Unroutable: no queue takes orders on this broker.
         """
+        until = self._until()
         parsed = Order.parse(order)
         message = self._message(parsed, again=again)
-        self._publish("submit", message, parsed.merchant_id)
+        self._publish("submit", message, parsed.merchant_id, until)
 
     def submit_many(
         self, orders: Iterable[Order | Mapping[str, Any]], *, again: bool = False
@@ -133,27 +136,34 @@ class OrderClient:
             InvalidOrder: an id or ``deliver_by`` is invalid.
             BrokerUnavailable, PublishRefused, Unroutable: as ``submit``.
         """
+        ends = self._until()
         record = {"order_id": order_id, "merchant_id": merchant_id}
         until = deliver_by or self._clock.now() + CANCEL_FOR
         request = CancelRequest.parse({**record, "deliver_by": until})
         message = wire.cancel_message(
             request.order_id, request.to_json(), routing_key=self._key_of(merchant_id)
         )
-        self._publish("cancel", message, merchant_id)
+        self._publish("cancel", message, merchant_id, ends)
 
-    def _publish(self, action: str, message: Message, merchant_id: str) -> None:
+    def _until(self) -> float:
+        """When a call that begins now ends."""
+        return time.monotonic() + self._timeout
+
+    def _publish(self, action: str, message: Message, merchant_id: str, until: float) -> None:
         with program_span(action, message.message_id, merchant_id) as context:
-            self._publisher.publish(message.following(context), timeout=self._timeout)
+            left = max(0.0, until - time.monotonic())
+            self._publisher.publish(message.following(context), timeout=left)
 
     def _submit_batch(
         self, orders: Iterable[Order | Mapping[str, Any]], *, again: bool
     ) -> list[SubmitResult]:
+        until = self._until()
         parsed = [self._checked(each, again=again) for each in orders]
         messages = [each for each in parsed if isinstance(each, Message)]
         with program_span("submit") as context:
-            errors = self._publisher.publish_many(
-                [each.following(context) for each in messages], timeout=self._timeout
-            )
+            traced = [each.following(context) for each in messages]
+            left = max(0.0, until - time.monotonic())
+            errors = self._publisher.publish_many(traced, timeout=left)
         published = (
             SubmitResult(message.message_id, None if error else SUBMITTED, error)
             for message, error in zip(messages, errors, strict=True)
@@ -179,7 +189,7 @@ class OrderClient:
     @property
     def split(self) -> Split:
         """The canary split in force."""
-        seen = self._watch.split() if self._watch is not None else None
+        seen = self._watch.split(self._timeout / 2) if self._watch is not None else None
         return self._own_split if seen is None else seen
 
     def _key_of(self, merchant_id: str) -> str:

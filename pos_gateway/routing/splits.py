@@ -149,8 +149,12 @@ class SplitWatch:
         self._lock = threading.Lock()
         self._looked, self._stopping = threading.Event(), threading.Event()
 
-    def split(self) -> Split | None:
-        """The present split; None: none was published yet, or the broker did not answer in time."""
+    def split(self, wait: float = FIRST) -> Split | None:
+        """The present split; None: none was published yet, or the broker did not answer in time.
+
+        Args:
+            wait: maximum seconds that the first callers wait for it, ``FIRST`` at most.
+        """
         if self._stopping.is_set():
             return self._split
         if self._pid != os.getpid():
@@ -165,7 +169,7 @@ class SplitWatch:
                     return self._split
                 self._thread = thread
         if not self._looked.is_set():
-            self._looked.wait(FIRST)
+            self._looked.wait(min(wait, FIRST))
             self._looked.set()
         return self._split
 

@@ -90,6 +90,13 @@ FAULTS = [
         "        with self._lock:\n            link, _ = self._connected()\n            confirms =",
         "publisher::starts_messages_on_a_connection_of_its_own",
     ),
+    Fault(
+        "reading the split is part of the first call's time",
+        "client/orders",
+        "left = max(0.0, until - time.monotonic())\n            self._publisher.publish(",
+        "left = self._timeout\n            self._publisher.publish(",
+        "order_client::first_call_s_time",
+    ),
 ]
 
 

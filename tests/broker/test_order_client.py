@@ -1,6 +1,7 @@
 """What the order backend sees of the gateway."""
 
 import re
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -16,6 +17,8 @@ from pos_gateway.domain.errors import (
     MessageTooLarge,
     Unroutable,
 )
+from pos_gateway.domain.split import Split
+from pos_gateway.routing.splits import FIRST, SplitWatch
 from pos_gateway.settings import Settings
 from pos_gateway.worker.request import body_of
 from testkit.servers.rabbitmq import RabbitMQ
@@ -55,6 +58,28 @@ def test_many_orders_have_a_result_each_in_order(broker_url: str) -> None:
     assert late.state == "submitted"
     expected = [f"o{number}" for number in range(2500) if number not in (7, 8, 9)] + ["late"]
     assert queued(broker_url, "orders") == expected
+
+
+def test_reading_the_split_is_part_of_the_first_call_s_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits, timeouts = [], []
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # its kernel accepts, and nothing comes
+        client = OrderClient(f"amqp://u:p@127.0.0.1:{silent.getsockname()[1]}//", timeout=0.4)
+        split = SplitWatch.split
+
+        def waiting(watch: SplitWatch, wait: float = FIRST) -> Split | None:
+            waits.append(wait)
+            return split(watch, wait)
+
+        monkeypatch.setattr(SplitWatch, "split", waiting)
+        monkeypatch.setattr(
+            client._publisher, "publish", lambda _, timeout: timeouts.append(timeout)
+        )
+        client.submit(an_order("o1"))
+        client.close()
+    assert waits == [0.2]
+    assert timeouts[0] <= 0.2
 
 
 def test_many_orders_fail_together_when_the_broker_is_down() -> None:
