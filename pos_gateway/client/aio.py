@@ -82,7 +82,8 @@ class AsyncOrderClient:
 
     async def close(self) -> None:
         """Close the client: ``events`` ends, and calls after it fail. Idempotent."""
-        self._client.close()
+        # Not in one of ours, which may all be busy: OrderClient's threads have seconds to end.
+        await asyncio.to_thread(self._client.close)
         self._threads.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:

@@ -137,6 +137,21 @@ class Recording:
         pass
 
 
+def test_the_loop_turns_while_the_client_is_closed() -> None:
+    released = threading.Event()
+
+    class Slow(Recording):
+        def close(self) -> None:
+            assert released.wait(SOON)
+
+    async def go() -> None:
+        client = AsyncOrderClient(Slow(ContextVar("span")))
+        asyncio.get_running_loop().call_later(0, released.set)
+        await client.close()
+
+    run(go())
+
+
 def test_a_call_runs_in_its_task_s_context_and_a_cancelled_task_waits_no_longer() -> None:
     recording = Recording(ContextVar("span"))
 
