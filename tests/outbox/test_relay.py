@@ -613,13 +613,15 @@ def test_a_batch_is_not_sorted_out_of_a_backlog_without_statistics(on_postgresql
 
 def test_a_database_that_vanished_is_given_up_after_15_s(on_postgresql: Backend) -> None:
     """Also with a statement on its way, which the kernel sends again for a quarter of an hour."""
-    with closing(on_postgresql.connect()) as connection:
-        with socket.socket(fileno=os.dup(connection.fileno())) as sock:
-            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000
-    said = f"{on_postgresql.url}?tcp_user_timeout=7000"
-    with closing(connector(said)()) as connection:
-        with socket.socket(fileno=os.dup(connection.fileno())) as sock:
-            assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7000
+
+    def milliseconds(url: str) -> int:
+        with closing(connector(url)()) as connection:
+            sock = socket.socket(fileno=os.dup(connection.fileno()))
+            with sock:
+                return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+
+    assert milliseconds(on_postgresql.url) == 15_000
+    assert milliseconds(f"{on_postgresql.url}?tcp_user_timeout=7000") == 7000
 
 
 @pytest.mark.parametrize(

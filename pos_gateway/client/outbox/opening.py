@@ -25,9 +25,7 @@ _POSTGRESQL = {
     "tcp_user_timeout": 15_000,  # milliseconds
 }
 _NAME = "POS_GATEWAY_OUTBOX_URL"
-_PLACE = (
-    "has no readable host and port; in a password / is written %2F, @ %40, : %3A, % %25, a blank %20"
-)
+_PLACE = "has no readable host and port; in a password / is written %2F, @ %40, : %3A, % %25, a blank %20"
 #: What libpq reads in no URL, and then quotes with what is around it: the password.
 _QUOTED = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|\s")
 
