@@ -629,10 +629,12 @@ def test_a_database_that_vanished_is_given_up_after_15_s(on_postgresql: Backend)
     [
         ("oracle://host/x", "is no postgresql://, mysql:// or sqlite:/// URL"),
         ("mysql://user:p@host:abc/x", "has no readable host and port"),
-        ("postgresql://user:s3%cret@host/x", "% %25"),
-        ("postgresql://user:s3@cret@host/x", "@ %40"),
-        ("postgresql://user:s3 cret@host/x", "a blank %20"),
-        ("postgresql://user:s3%00cret@host/x", "has no readable host and port"),
+        pytest.param("postgresql://user:s3%cret@host/x", "% %25", id="percent"),
+        pytest.param("postgresql://user:s3@cret@host/x", "@ %40", id="at"),
+        pytest.param("postgresql://user:s3 cret@host/x", "a blank %20", id="blank"),
+        pytest.param(
+            "postgresql://user:s3%00cret@host/x", "has no readable host and port", id="NUL"
+        ),
         ("sqlite://", "is a database in memory"),
         ("sqlite:///:memory:", "is a database in memory"),
         ("postgresql+psycopg2://host/x", "needs the package psycopg2"),
