@@ -14,12 +14,12 @@ from pos_gateway.client import in_canary
 from pos_gateway.domain.errors import InvalidSettings
 from pos_gateway.settings import PREFIX, Settings
 from tests.deploy.dockerfile import Dockerfile
-from tests.deploy.kustomize import APPLIED, ROOT, of_kind, render
+from tests.deploy.kustomize import APPLIED, ROOT, load, of_kind, render
 from tests.deploy.test_compose import SERVICES
 
-PAGES = ("deploy", "upgrading", "backup", "scale")
+PAGES = ("deploy", "upgrading", "backup", "scale", "rotations")
 #: Programs whose commands are not checked.
-FOREIGN = {"rabbitmqctl", "rabbitmq-queues", "kind", "pg_dump", "pg_restore", "python"}
+FOREIGN = {"rabbitmqctl", "rabbitmq-queues", "kind", "pg_dump", "pg_restore", "psql", "python"}
 DEPLOYMENTS = {name for folder in APPLIED for name in of_kind("Deployment", render(folder))}
 
 
@@ -43,7 +43,7 @@ COMMANDS = sorted(set(commands()))
 
 
 def check(line: str) -> None:
-    words = shlex.split(re.sub(r" < \S+$", "", line))
+    words = shlex.split(re.sub(r" [<>] \S+$", "", line))
     match words:
         case ["kubectl", *rest]:
             check_kubectl(rest)
@@ -54,11 +54,14 @@ def check(line: str) -> None:
             assert target in targets
         case ["docker", "compose", "run", "--rm", service]:
             assert service in SERVICES
+        case ["docker", "compose", "exec", "-T", *rest]:
+            check(shlex.join(["docker", "compose", "exec", *rest]))
         case ["docker", "compose", "exec", service, *rest]:
             assert service in SERVICES
             check(shlex.join(rest))
-        case ["docker", "compose", command, *_]:
+        case ["docker", "compose", command, *rest]:
             assert command in ("up", "down")
+            assert {each for each in rest if not each.startswith("-")} <= SERVICES.keys()
         case ["docker", "build", "--target", stage, *_]:
             dockerfile = Dockerfile.read(ROOT / "Dockerfile")
             assert stage in {each.name for each in dockerfile.stages}
@@ -74,8 +77,13 @@ def check_kubectl(words: list[str]) -> None:
     match words:
         case ["apply" | "delete", "-k", folder]:
             assert folder.removeprefix("deploy/k8s/") in APPLIED
-        case ["apply", "-f", "my-secret.yaml"] | ["create" | "label", "namespace", *_]:
+        case ["apply", "-f", "my-secret.yaml" | "tls.yaml"] | ["create" | "label", "namespace", *_]:
             pass
+        case ["create", "secret", "tls", name, *_]:
+            ingress = load("components/server-ingress/ingress.yaml")
+            assert name in {each["secretName"] for each in ingress["spec"]["tls"]}
+        case ["rollout", "restart", *deployments]:
+            assert {each.removeprefix("deployment/") for each in deployments} <= DEPLOYMENTS
         case ["rollout", "status", deployment]:
             assert deployment.removeprefix("deployment/") in DEPLOYMENTS
         case ["scale", *deployments, replicas]:
@@ -94,7 +102,11 @@ def check_kubectl(words: list[str]) -> None:
             assert job.removeprefix("job/") in of_kind("Job", render("migrate"))
         case ["argo", "rollouts", "get", "rollout", name, "--watch"]:
             assert name in of_kind("Rollout", render("overlays/canary-rollout"))
-        case ["argo", "rollouts", "status" | "abort", name] | ["delete", "rollout", name]:
+        case ["argo", "rollouts", "status" | "abort" | "restart", name] | [
+            "delete",
+            "rollout",
+            name,
+        ]:
             assert name in of_kind("Rollout", render("overlays/canary-rollout"))
         case ["delete", "analysistemplate", name]:
             assert name in of_kind("AnalysisTemplate", render("overlays/canary-rollout"))
@@ -149,6 +161,10 @@ def test_commands_are_found() -> None:
         "pos-gateway events replay --from 1",
         "make images",
         "docker compose run --rm order",
+        "docker compose exec -T servers pos-gateway alerts test",
+        "docker compose up --detach sever",
+        "kubectl rollout restart deployment/pos-gateway deployment/pos-gateway-event",
+        "kubectl create secret tls pos-gateway-cert --cert=new.pem",
         "docker build --target tests .",
         "helm install pos-gateway",
     ],
