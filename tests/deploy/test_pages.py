@@ -17,7 +17,7 @@ from tests.deploy.dockerfile import Dockerfile
 from tests.deploy.kustomize import APPLIED, ROOT, load, of_kind, render
 from tests.deploy.test_compose import SERVICES
 
-PAGES = ("deploy", "upgrading", "backup", "scale", "rotations")
+PAGES = ("deploy", "upgrading", "backup", "scale", "rotations", "migrating")
 #: Programs whose commands are not checked.
 FOREIGN = {"rabbitmqctl", "rabbitmq-queues", "kind", "pg_dump", "pg_restore", "psql", "python"}
 DEPLOYMENTS = {name for folder in APPLIED for name in of_kind("Deployment", render(folder))}
