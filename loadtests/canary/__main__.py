@@ -9,6 +9,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from subprocess import CalledProcessError
 
 from rich.console import Console
@@ -26,6 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--short", action="store_true", help="steps of 2 s: a look whether it works"
     )
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=Path("build/canary-demo.svg"),
+        metavar="FILE",
+        help="where the move is drawn, as SVG (default: %(default)s)",
+    )
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # told to stop, it clears up as well
     console = Console()
@@ -35,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             PostgreSQL() as postgresql,
             site(rabbitmq, postgresql, seed=1, open_merchants=open_merchants) as here,
         ):
-            rehearsal = Rehearsal(here, console, seconds=2.0 if options.short else 40.0)
+            seconds = 2.0 if options.short else 40.0
+            rehearsal = Rehearsal(here, console, seconds=seconds, drawing=options.picture)
             problems = rehearsal.play(old=1 if options.short else 2)
     except KeyboardInterrupt:
         return 130

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
@@ -11,6 +11,7 @@ from rich import box
 from rich.table import Table
 
 from loadtests.bench.orders import place
+from loadtests.canary.picture import Delivered
 from loadtests.load.histogram import percentile
 from testkit.background import Background
 from testkit.faults.backend import TERMINAL, Backend, Name
@@ -39,11 +40,22 @@ class Orders(Background):
     def seconds(self, merchants: str) -> dict[Where, list[float]]:
         """How long those took of which an end was told, of the merchants with this prefix."""
         found: dict[Where, list[float]] = defaultdict(list)
+        for where, _, seconds in self._ended(merchants):
+            found[where].append(seconds)
+        return found
+
+    def delivered(self, merchants: str) -> list[Delivered]:
+        """The same orders, each with when it was placed."""
+        return [
+            Delivered(at, in_canary, seconds)
+            for (_, in_canary), at, seconds in self._ended(merchants)
+        ]
+
+    def _ended(self, merchants: str) -> Iterator[tuple[Where, float, float]]:
         for name, (where, at) in self._placed.items():
             ends = [each for each in self._backend.told[name] if each["type"] in TERMINAL]
             if ends and name[0].startswith(merchants):
-                found[where].append(datetime.fromisoformat(ends[0]["occurred_at"]).timestamp() - at)
-        return found
+                yield where, at, datetime.fromisoformat(ends[0]["occurred_at"]).timestamp() - at
 
     def _run(self) -> None:
         due, number = time.monotonic(), 0

@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 
 from loadtests.canary.crew import Crew
 from loadtests.canary.orders import Orders, Step, table
+from loadtests.canary.picture import picture
 from pos_gateway.broker.queue_state import queue_states
 from pos_gateway.canary.evidence import gather
 from pos_gateway.canary.verdict import CanaryFinding, judge
@@ -60,12 +62,15 @@ class Rehearsal:
     #: Processes of an old worker, and orders a second for it: two thirds of them are busy.
     PROCESSES, RATE = 7, 14.0
 
-    def __init__(self, here: Site, console: Console, *, seconds: float) -> None:
+    def __init__(self, here: Site, console: Console, *, seconds: float, drawing: Path) -> None:
         self._here = here
+        #: Where the picture goes.
+        self._drawing = drawing
         self._console = console
         self._seconds = seconds
         self._old, self._new = Crew.old(here, self.PROCESSES), Crew.new(here)
         self._steps: list[Step] = []
+        self._began: list[tuple[str, float]] = []
 
     def play(self, *, old: int) -> list[str]:
         """Move, with this number of old workers; what does not add up."""
@@ -98,15 +103,21 @@ class Rehearsal:
         self._here.stop()
         self._console.print(table(self._steps, orders.seconds("shop-")))
         verdict = self._here.verdict(all_healthy=True)
+        summary = "Something does not add up."
         if not (left or verdict.broken):
-            self._console.print(
+            summary = (
                 f"All {len(self._here.backend.placed)} orders were accepted: none was lost, none was "
                 "made twice."
             )
+            self._console.print(summary)
+        self._drawing.parent.mkdir(parents=True, exist_ok=True)
+        self._drawing.write_text(picture(orders.delivered("shop-"), self._began, summary))
+        self._console.print(f"the move in one picture: {self._drawing}", soft_wrap=True)
         return [*(f"{name}: no end in {PATIENCE:.0f} s" for name in left), *verdict.broken]
 
     def _step(self, name: str, orders: Orders) -> None:
         began, orders.step = time.time(), name
+        self._began.append((name, began))
         before = self._old.cpu(), self._new.cpu()
         time.sleep(self._seconds)
         orders.step = ""  # what is placed while merchants are moved is in no step

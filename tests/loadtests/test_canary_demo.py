@@ -2,6 +2,8 @@
 
 import signal
 from contextlib import nullcontext, suppress
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import requests
@@ -9,6 +11,7 @@ from rich.console import Console
 
 from loadtests.canary import __main__ as canary
 from loadtests.canary.orders import Step, table
+from loadtests.canary.picture import NEW, OLD, Delivered, picture
 from loadtests.canary.rehearsal import open_merchants
 from pos_gateway.database.engine import open_database
 from pos_gateway.merchants.store import MerchantStore
@@ -31,6 +34,22 @@ def test_a_row_has_what_a_step_did_to_the_orders_of_both_sides() -> None:
     rows = [line.split() for line in capture.get().splitlines()]
     assert ["0", "%", "100", "0.50", "0.99", "12.3", "0", "-", "-", "-"] in rows
     assert ["50", "%", "1", "0.10", "0.10", "5.0", "100", "0.50", "0.99", "4.0", "hold"] in rows
+
+
+def test_the_picture_has_each_order_at_its_time_and_on_its_side() -> None:
+    orders = [
+        Delivered(100.0, False, 10.0),
+        Delivered(130.0, True, 0.5),
+        Delivered(130.0, True, 1.0),
+    ]
+    drawn = ElementTree.fromstring(picture(orders, [("0 %", 100.0), ("<50 %>", 120.0)], "Done."))
+    shapes = [each.attrib for each in drawn.iter() if float(each.get("height", 0)) or each.get("r")]
+    bars = [each for each in shapes if each.get("height") in ("70.0", "140.0")]
+    assert [(each["fill"], each["height"]) for each in bars] == [(OLD, "70.0"), (NEW, "140.0")]
+    dots = [each for each in shapes if "r" in each]
+    assert [(each["fill"], each["cy"]) for each in dots] == [(OLD, "306.0"), (NEW, "346.0")]
+    assert float(bars[0]["x"]) < float(bars[1]["x"])
+    assert {"0 %", "<50 %>", "Done."} <= {each.text for each in drawn.iter()}
 
 
 def test_orders_of_some_merchants_are_made_twice_if_they_are_sent_twice(database_url: str) -> None:
@@ -58,6 +77,7 @@ def test_the_rehearsal_ends_by_itself_and_accounts_for_every_order(
     postgresql: PostgreSQL,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     """On the servers that the tests share: two more would cost as much as a step of it."""
     rabbitmq.start()
@@ -66,7 +86,7 @@ def test_the_rehearsal_ends_by_itself_and_accounts_for_every_order(
     monkeypatch.setattr(canary, "PostgreSQL", lambda: nullcontext(postgresql))
     before = signal.getsignal(signal.SIGTERM)
     try:
-        code = canary.main(["--short"])
+        code = canary.main(["--short", "--picture", str(tmp_path / "move.svg")])
     finally:
         signal.signal(signal.SIGTERM, before)
     out, err = capsys.readouterr()
@@ -74,3 +94,6 @@ def test_the_rehearsal_ends_by_itself_and_accounts_for_every_order(
     assert "orders were accepted: none was lost, none was made twice." in out
     assert "Traceback" not in err
     assert all(f"\n{step}: " in out for step in STEPS)
+    drawn = (tmp_path / "move.svg").read_text()
+    assert all(f">{step}</text>" in drawn for step in (*STEPS, "0"))
+    assert "none was made twice.</text>" in drawn
