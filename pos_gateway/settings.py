@@ -130,7 +130,8 @@ class Settings(BaseModel):
 
     broker_url: Annotated[str, _url("amqp", "amqps", "memory")] = Field(
         "amqp://guest:guest@localhost:5672//",
-        description="Where RabbitMQ is; the nodes of a cluster with `;` between them.",
+        description="Where RabbitMQ is; the nodes of a cluster with `;` between them. With `amqps://` its"
+        " certificate has to be the URL's host's.",
     )
     database_url: Annotated[str, _url("sqlite", "postgresql", "postgres")] = Field(
         "sqlite:///pos_gateway.db",

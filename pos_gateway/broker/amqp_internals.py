@@ -15,6 +15,8 @@
 - ``Connection.on_inbound_frame``, ``transport.read_frame``: that reader, without two changes of the
   socket's time limit a frame.
 - ``Connection.send_method``: closing without awaiting the reply, which the reader gets.
+- ``transport.to_host_port``: how the library reads ``host``, whose name the broker's certificate must
+  have.
 - ``serialization.PROPERTY_CLASSES``: a message whose properties cannot be read is dead-lettered;
   the library would raise, and stop the next worker, too (promise 5).
 """
@@ -29,7 +31,7 @@ import structlog
 from amqp import serialization, spec
 from amqp.exceptions import RecoverableConnectionError
 from amqp.serialization import dumps
-from amqp.transport import TCPTransport
+from amqp.transport import TCPTransport, to_host_port
 
 from pos_gateway.broker.frames import Incoming, Outgoing, acknowledgement, delivery
 from pos_gateway.runtime.sockets import send_all
@@ -73,6 +75,14 @@ class BufferedConnection(amqp.Connection):
     _outgoing: Outgoing | None = None
     #: Calls its argument after other green threads have run; None: nothing is written later.
     later: Callable[[Callable[[], None]], object] | None = None
+
+    def __init__(
+        self, host: str = "localhost:5672", *args: Any, ssl: Any = False, **others: Any
+    ) -> None:
+        # An amqps URL comes as True, with which the library asks whether any authority vouches for the
+        # broker's certificate, and not whether it is this host's.
+        tls = {"server_hostname": to_host_port(host)[0]} if ssl is True else ssl
+        super().__init__(host, *args, ssl=tls, **others)
 
     def connect(self, callback: Any = None) -> Any:
         """Connect, and buffer reads and writes from then on."""

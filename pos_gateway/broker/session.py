@@ -5,7 +5,7 @@ import random
 import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
@@ -43,17 +43,7 @@ class Session:
     def __init__(self, broker_url: str, **transport_options: Any) -> None:
         self._pid = os.getpid()
         self._heartbeat_due = 0.0
-        self.connection = Connection(
-            shuffled(broker_url),
-            heartbeat=HEARTBEAT,
-            connect_timeout=CONNECT_TIMEOUT,
-            transport_options=transport_options,
-        )
-        try:
-            self.connection.ensure_connection(max_retries=max(0, len(self.connection.alt) - 1))
-        except BaseException:
-            self.connection.collect()
-            raise
+        self.connection = _connected(broker_url, transport_options)
         #: Whether it is RabbitMQ; kombu's in-memory broker (the demo) has no sockets.
         self.is_amqp = self.connection.transport.driver_type == "amqp"
         self._woken, self._waker = socket.socketpair()
@@ -128,6 +118,31 @@ class Session:
         if pending is not None and pending():
             return True
         return any(key.fileobj is self._socket for key, _ in self._selector.select(0))
+
+
+def _connected(broker_url: str, transport_options: Mapping[str, Any]) -> Connection:
+    """A connection to the first node that takes one.
+
+    kombu tries several itself, but has its certificate checked for the first one's name or none.
+    """
+    nodes = shuffled(broker_url).split(";")
+    while True:
+        node = nodes.pop()
+        connection = Connection(
+            node,
+            heartbeat=HEARTBEAT,
+            connect_timeout=CONNECT_TIMEOUT,
+            transport_options=transport_options,
+            ssl={"server_hostname": None}
+            if node.startswith("amqps:")
+            else False,  # None: the URL's
+        )
+        try:
+            return connection.ensure_connection(max_retries=0)
+        except BaseException as error:
+            connection.collect()
+            if not nodes or not isinstance(error, CONNECTION_ERRORS):
+                raise
 
 
 def shuffled(urls: str) -> str:

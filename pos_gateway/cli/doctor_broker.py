@@ -6,6 +6,7 @@ from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
 from kombu import Connection, Exchange, Queue
 
 from pos_gateway.broker import topology
+from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.cli.findings import Finding, fail, ok, warn
 from pos_gateway.runtime.urls import mask_url
@@ -20,7 +21,7 @@ def check_broker(settings: Settings) -> Iterator[Finding]:
     if settings.broker_url.startswith("memory:"):
         yield warn("broker: in memory, of one process only", "set POS_GATEWAY_BROKER_URL")
         return
-    connection = Connection(
+    connection = AnsweredConnection(
         settings.broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT
     )
     shown = mask_url(settings.broker_url)

@@ -20,6 +20,7 @@ from kombu import Connection, Producer
 
 from pos_gateway.broker import plain_publisher, topology
 from pos_gateway.broker import session as sessions
+from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.plain_publisher import PlainPublisher, _Job, _PublishingSession
 from pos_gateway.broker.session import Session
@@ -373,11 +374,13 @@ def test_kombus_in_memory_broker_stores_at_once() -> None:
     publisher.close()
 
 
-@pytest.fixture
-def tls_url(broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The broker behind TLS, in records that hold many frames."""
+@pytest.fixture(params=["127.0.0.1"])
+def tls_url(
+    request: pytest.FixtureRequest, broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The broker behind TLS with a certificate of this name, in records that hold many frames."""
     context, authority = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), trustme.CA()
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.issue_cert(request.param).configure_cert(context)
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
     there = urlsplit(broker_url)
@@ -395,7 +398,10 @@ def tls_url(broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def accept() -> None:
         with suppress(OSError):
             while True:
-                inside = context.wrap_socket(listener.accept()[0], server_side=True)
+                try:
+                    inside = context.wrap_socket(listener.accept()[0], server_side=True)
+                except ssl.SSLError:  # the client does not like the certificate
+                    continue
                 outside = socket.create_connection((there.hostname, there.port))
                 for ends in ((inside, outside), (outside, inside)):
                     threading.Thread(target=pump, args=ends, daemon=True).start()
@@ -415,6 +421,17 @@ def test_tls(tls_url: str, broker_url: str) -> None:
         publisher.publish(a_message(routing_key="nowhere"), timeout=5)
     publisher.close()
     assert count(broker_url) == 500
+
+
+@pytest.mark.parametrize("tls_url", ["rabbitmq.example.com"], indirect=True)
+def test_a_broker_with_the_certificate_of_another_host_gets_no_order(tls_url: str) -> None:
+    """A certificate of any authority sufficed, and its holder could read all orders between it and the broker."""
+    publisher = PlainPublisher(tls_url)
+    with pytest.raises(BrokerUnavailable, match="certificate is not valid for '127.0.0.1'"):
+        publisher.publish(a_message(), timeout=5)
+    publisher.close()
+    with pytest.raises(ssl.SSLCertVerificationError), AnsweredConnection(tls_url) as connection:
+        connection.connect()
 
 
 def test_tls_in_a_green_program(tls_url: str, broker_url: str) -> None:
