@@ -425,7 +425,7 @@ def test_tls(tls_url: str, broker_url: str) -> None:
 
 @pytest.mark.parametrize("tls_url", ["rabbitmq.example.com"], indirect=True)
 def test_a_broker_with_the_certificate_of_another_host_gets_no_order(tls_url: str) -> None:
-    """A certificate of any authority sufficed, and its holder could read all orders between it and the broker."""
+    """With one of any authority its holder could read all orders between it and the broker."""
     publisher = PlainPublisher(tls_url)
     with pytest.raises(BrokerUnavailable, match="certificate is not valid for '127.0.0.1'"):
         publisher.publish(a_message(), timeout=5)

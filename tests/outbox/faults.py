@@ -90,7 +90,7 @@ FAULTS = [
     ),
     Fault(
         "every reason is stored",
-        STORE,
+        "client/outbox/publishing",
         '.encode("utf-8", "backslashreplace").decode()',
         "",
         "relay::a_reason_that_no_text_column_takes",

@@ -35,10 +35,19 @@ class Published:
         if error is None:
             self.confirmed.append(row.id)
         elif isinstance(error, _REFUSALS):
-            self.refused.append(Refusal(row.id, f"{type(error).__name__}: {error}"))
+            self.refused.append(Refusal(row.id, _sentence(error)))
         else:
             self.unconfirmed.append(row)
-            self.problem = f"{type(error).__name__}: {error}"
+            self.problem = _sentence(error)
+
+
+def _sentence(error: Exception) -> str:
+    """The error in words that a log and every database take: a reply that it quotes may be any text.
+
+    PostgreSQL's texts have no NUL, and no encoding has surrogates.
+    """
+    text = f"{type(error).__name__}: {error}".encode("utf-8", "backslashreplace").decode()
+    return text.replace("\0", "\\0")
 
 
 def publish(

@@ -145,13 +145,13 @@ class Store:
             for row in refused:
                 own.execute(
                     f"update {TABLE} set refused_at = {NOW[self.dialect]}, reason = ? where id = ?",
-                    (_storable(row.reason), row.id),
+                    (row.reason[:_REASON], row.id),
                 )
             for late in delayed:
                 own.execute(
                     f"update {TABLE} set attempts = ?, not_before = {LATER[self.dialect]}, reason = ?"
                     " where id = ?",
-                    (late.attempts, int(late.seconds * 1000), _storable(late.reason), late.id),
+                    (late.attempts, int(late.seconds * 1000), late.reason[:_REASON], late.id),
                 )
 
     def listed(self, *, refused_only: bool, limit: int) -> list[Listed]:
@@ -234,12 +234,6 @@ def _lag(connection: Connection) -> Lag:
         f"count(refused_at) from {TABLE}"
     )
     return Lag(int(rows), max(0.0, float(seconds or 0.0)), int(refused))
-
-
-def _storable(reason: str) -> str:
-    """What every database's text column takes: PostgreSQL's has no NUL, and none has surrogates."""
-    text = reason[:_REASON].encode("utf-8", "backslashreplace").decode()
-    return text.replace("\0", "\\0")[:_REASON]
 
 
 def _taking(dialect: Dialect) -> str:
