@@ -90,7 +90,7 @@ FAULTS = [
     ),
     Fault(
         "every reason is stored",
-        "client/outbox/publishing",
+        PUBLISHING,
         '.encode("utf-8", "backslashreplace").decode()',
         "",
         "relay::a_reason_that_no_text_column_takes",
