@@ -52,6 +52,8 @@ _statements: list[str] = []
 
 
 def _copied_to_postgresql(engine: Engine) -> bool:
+    if engine.url.query:  # several hosts, in SQLAlchemy's words
+        return False
     url = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
     if not _statements:
         upgrade(engine)

@@ -34,11 +34,12 @@ spawn(fun() ->
   application:set_env(rabbit, spare_{number}, Outcome)
 end)
 """
-#: Whether it is emptied, and whether it is there with no client: one that outlives its test must not
-#: meet another test's messages.
+#: Whether it is emptied, and whether it is there with no client (one that outlives its test must not
+#: meet another test's messages) and with nothing that lost its leader, which is in no list.
 _STATE = """
 {{application:get_env(rabbit, spare_{number}),
-  rabbit_vhost:exists({vhost}) andalso rabbit_connection_tracking:list({vhost}) == []}}
+  rabbit_vhost:exists({vhost}) andalso rabbit_connection_tracking:list({vhost}) == []
+  andalso rabbit_amqqueue:list_down({vhost}) == []}}
 """
 UNDECIDED, USABLE = "undefined", "{{ok,ok},true}"
 

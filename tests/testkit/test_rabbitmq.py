@@ -65,6 +65,18 @@ def test_a_virtual_host_with_a_client_left_is_not_used_again(
     rabbitmq.delete_vhost(other)
 
 
+def test_a_virtual_host_whose_stream_lost_its_leader_is_not_used_again(
+    rabbitmq: RabbitMQ, broker_url: str
+) -> None:
+    one = rabbitmq.add_vhost()
+    declare(one)
+    rabbitmq.lose_leader(one, topology.splits_stream.name)
+    rabbitmq.give_back(one)
+    other = rabbitmq.add_vhost()
+    assert other != one
+    rabbitmq.delete_vhost(other)
+
+
 def test_a_virtual_host_that_is_gone_is_not_used_again(rabbitmq: RabbitMQ, broker_url: str) -> None:
     one = rabbitmq.add_vhost()
     rabbitmq.eval(f'rabbit_vhost:delete({binary(unquote(one.rpartition("/")[2]))}, <<"tests">>)')
