@@ -278,9 +278,10 @@ def test_a_server_that_looks_for_what_is_due_and_one_that_writes_do_not_wait_for
 
 
 def is_waited_for(engine: Engine) -> bool:
-    """Whether a transaction waits for another one's row."""
+    """Whether a transaction of this database waits for another one's row."""
+    waits = "datname = current_database() and wait_event_type = 'Lock'"
     with engine.connect() as connection:
-        return bool(connection.scalar(text("select count(*) from pg_locks where not granted")))
+        return bool(connection.scalar(text(f"select count(*) from pg_stat_activity where {waits}")))
 
 
 # Orders that an operator has reopened
