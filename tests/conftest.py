@@ -64,7 +64,7 @@ if (
 os.environ.setdefault("SSL_CERT_FILE_OF_PIP", os.environ.get("SSL_CERT_FILE", ""))
 os.environ["SSL_CERT_FILE"] = os.devnull
 
-#: Seconds that each file takes, on two cores, three at once; ``make durations`` writes them.
+#: Seconds that each file takes, on two cores, four at once; ``make durations`` writes them.
 _RECORD = Path(__file__).parent / "durations.json"
 _DURATIONS: dict[str, float] = json.loads(_RECORD.read_text())
 #: A longer file is not in ``make test-fast``, nor is a test with a server.

@@ -3,13 +3,14 @@
 ``tests/ledger/test_migrations.py`` compares the copies with what the migrations make.
 """
 
+import os
 import sqlite3
 import subprocess
 from functools import cache
 from typing import Any
 
 import psycopg
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
 
 from pos_gateway.database.engine import open_database, upgrade
 from testkit.servers.postgresql import installed
@@ -47,24 +48,38 @@ def _sqlite() -> sqlite3.Connection:
     return connection
 
 
-#: Statements that make the tables, of the first database that was migrated in this process.
-_statements: list[str] = []
-
-
 def _copied_to_postgresql(engine: Engine) -> bool:
     if engine.url.query:  # several hosts, in SQLAlchemy's words
         return False
-    url = engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-    if not _statements:
-        upgrade(engine)
-        _statements.append(dump(url))
-        return True
     try:
-        with psycopg.connect(url) as connection:
-            connection.execute(_statements[0])  # type: ignore[call-overload]
+        with psycopg.connect(_plain(engine.url)) as connection:
+            connection.execute(_statements(engine.url))
     except psycopg.errors.DuplicateTable:
         return False
     return True
+
+
+#: Statements that make the tables. They are of any server.
+_made: list[str] = []
+
+
+def _statements(server: URL) -> str:
+    """Of a database that is made for this: another one may have rows."""
+    if not _made:
+        name = f"tables_{os.getpid()}"
+        own = server.set(database=name)
+        with psycopg.connect(_plain(server), autocommit=True) as connection:
+            connection.execute(f"create database {name}")
+            engine = open_database(own.render_as_string(hide_password=False))
+            upgrade(engine)
+            engine.dispose()
+            _made.append(dump(_plain(own)))
+            connection.execute(f"drop database {name}")
+    return _made[0]
+
+
+def _plain(url: URL) -> str:
+    return url.set(drivername="postgresql").render_as_string(hide_password=False)
 
 
 def dump(url: str) -> str:
