@@ -212,11 +212,11 @@ class RabbitMQ(Server):
     def kill(self) -> None:
         """End the node at once, as a crash does."""
         if self._process is not None and not self._paused:
+            self._delete_spare()
+            self._finish_deleting()
             # RabbitMQ 3.10 notes a new quorum queue's name on disk three seconds late, and a crash
             # before that costs the queue and all it holds. Queues in production are older.
             self.eval("[dets:sync(Table) || Table <- dets:all()]")
-            self._delete_spare()
-            self._finish_deleting()
         super().kill()
 
     def close(self) -> None:
