@@ -128,14 +128,13 @@ def _connected(broker_url: str, transport_options: Mapping[str, Any]) -> Connect
     nodes = shuffled(broker_url).split(";")
     while True:
         node = nodes.pop()
+        tls = {"server_hostname": None}  # kombu's words for the URL's
         connection = Connection(
             node,
             heartbeat=HEARTBEAT,
             connect_timeout=CONNECT_TIMEOUT,
             transport_options=transport_options,
-            ssl={"server_hostname": None}
-            if node.startswith("amqps:")
-            else False,  # None: the URL's
+            ssl=tls if node.startswith("amqps:") else False,
         )
         try:
             return connection.ensure_connection(max_retries=0)

@@ -434,6 +434,19 @@ def test_a_broker_with_the_certificate_of_another_host_gets_no_order(tls_url: st
         connection.connect()
 
 
+def test_each_node_of_a_cluster_is_asked_for_its_own_certificate(
+    tls_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kombu alone asks the second node for the first one's."""
+    monkeypatch.setattr(sessions.random, "shuffle", lambda nodes: None)
+    gone = "amqps://guest:guest@127.0.0.2:1//"
+    nodes = f"{tls_url};{gone}"  # a session begins with the last one
+    with Session(nodes) as session:
+        assert session.connection.connected
+    with AnsweredConnection(f"{gone};{tls_url}") as connection:
+        assert connection.ensure_connection(max_retries=1).connected
+
+
 def test_tls_in_a_green_program(tls_url: str, broker_url: str) -> None:
     green(
         tls_url,

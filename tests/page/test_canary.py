@@ -25,7 +25,7 @@ AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 @pytest.fixture
 def split(page: Desk, monkeypatch: pytest.MonkeyPatch) -> list[Split]:
-    """The splits in force, the last one now; the page's own is an earlier one until it is told."""
+    """The splits in force, the last one now; the page's own is an earlier one until it is read again."""
     found = [Split(percent=10, pins=frozenset(["m1"])).changed("sam", AT)]
     queues = QueueState("orders", 3, 2), QueueState("orders.canary", 1, 4)
     page.site._own_split = found[0]
