@@ -215,8 +215,9 @@ class RabbitMQ(Server):
             self._delete_spare()
             self._finish_deleting()
             # RabbitMQ 3.10 notes a new quorum queue's name on disk three seconds late, and a crash
-            # before that costs the queue and all it holds. Queues in production are older.
-            self.eval("[dets:sync(Table) || Table <- dets:all()]")
+            # before that costs the queue and all it holds. Queues in production are older. A table
+            # may be closed between the two calls.
+            self.eval("[catch dets:sync(Table) || Table <- dets:all()]")
         super().kill()
 
     def close(self) -> None:

@@ -100,7 +100,8 @@ def test_a_run_that_is_killed_is_resumed_where_it_was(
     assert queued.total() - len(queued) <= 1, "more than one order is queued twice"
     assert {*queued} | {*left} == {*once(MANY)}, "a letter is lost"
     assert max(left.values()) == 1
-    assert {*again} == {*queued}
+    # Audited before it is published: the one at which it was killed may still be a letter.
+    assert {*queued} <= {*again} and len({*again} - {*queued}) <= 1
     assert resumed.done in (len(queued), len(queued) - 1)  # one is on the queue, and still a letter
 
 
