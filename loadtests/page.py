@@ -7,18 +7,19 @@ if the first view takes more than its target.
 """
 
 import argparse
-import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 
 import requests
 from sqlalchemy import Engine, text
 
+from loadtests.viewers import logged_in
+from loadtests.viewers import viewers as looking
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
@@ -36,8 +37,6 @@ PATHS = (
 )
 #: Looks at each path after the first one, and the seconds between two: what is shared is read again.
 LOOKS, PAUSE = 5, 1.1
-_TOKEN_FIELD = re.compile(r'name="csrf" value="([^"]*)"')
-_LIVE = re.compile(r'data-live="([^"]*)"')
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -81,7 +80,7 @@ def _views(server: HttpServer, token: str, story: Story) -> float:
     """Print the CPU of each view; returns that of the first one, cold."""
     first = 0.0
     print(f"{'view':<40} {'first, ms':>10} {'later, ms':>10} {'KiB':>6}")
-    with _logged_in(server, token) as session:
+    with logged_in(server.url, token) as session:
         for path in PATHS:
             cold, size = _look(server, session, filled(path, story))
             later = []
@@ -104,38 +103,15 @@ def _look(server: HttpServer, session: requests.Session, path: str) -> tuple[flo
 def _viewers(server: HttpServer, token: str, engine: Engine, viewers: int, seconds: float) -> None:
     """Print the CPU of a second in which this many look at the first view."""
     print(f"{'viewers of the first view':<40} {'CPU, % of a core':>17} {'connections':>12}")
-    with _logged_in(server, token) as session:
-        address = _LIVE.search(session.get(f"{server.url}/", timeout=60).text)
-        assert address is not None
-        path = address[1].replace("&amp;", "&")
+    with logged_in(server.url, token) as session:
         for number in (0, 1, viewers):
-            with ExitStack() as stack:
-                for _ in range(number):
-                    reply = session.get(server.url + path, stream=True, timeout=60)
-                    stack.callback(reply.close)
-                    reply.raise_for_status()
+            with looking(server.url, session, number):
                 time.sleep(3.0)  # their first parts are sent
                 before, began = _cpu(server), time.monotonic()
                 time.sleep(seconds)
                 share = (_cpu(server) - before) / (time.monotonic() - began)
                 held = _connections(engine)
             print(f"{number:<40} {100 * share:>17.1f} {held:>12}")
-
-
-@contextmanager
-def _logged_in(server: HttpServer, token: str) -> Iterator[requests.Session]:
-    with requests.Session() as session:
-        session.trust_env = False
-        session.headers["accept"] = "text/html"
-        session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=500))
-        csrf = _TOKEN_FIELD.search(session.get(f"{server.url}/login", timeout=60).text)
-        form = {"token": token, "csrf": csrf[1] if csrf else ""}
-        origin = {"origin": server.url}
-        reply = session.post(
-            f"{server.url}/login", form, headers=origin, allow_redirects=False, timeout=60
-        )
-        assert reply.status_code == 303, reply.text
-        yield session
 
 
 def _cpu(server: HttpServer) -> float:
