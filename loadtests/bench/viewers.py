@@ -42,7 +42,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A server that nobody looks at, and the same with viewers."""
+    """A server without viewers, and the same with them."""
 
     alone: Seen
     viewed: Seen
@@ -66,7 +66,7 @@ def faults(rounds: Sequence[Round]) -> Sequence[str]:
 def report(rounds: Sequence[Round]) -> str:
     """The tables."""
     lines = [
-        _line("nobody looks", [each.alone for each in rounds]),
+        _line("no viewer", [each.alone for each in rounds]),
         _line(f"{VIEWERS} viewers", [each.viewed for each in rounds]),
     ]
     ratio = [each.viewed.p99 / each.alone.p99 for each in rounds]

@@ -101,7 +101,7 @@ class MerchantViews:
         return MerchantNow(known[merchant_id], trouble, len(fleet.workers))
 
     def work(self, merchant_id: str) -> MerchantWork:
-        """Its hour and its orders: two queries."""
+        """Its hour and its orders: four queries."""
         of_it = orders.c.merchant_id == merchant_id, orders.c.action == Action.SUBMIT
         by_state = select(orders.c.state, func.count()).where(*of_it).group_by(orders.c.state)
         with self._engine.connect() as connection:

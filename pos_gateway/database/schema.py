@@ -219,6 +219,8 @@ worker_minutes = Table(
     Column("minute", Integer, primary_key=True),
     Column("worker", String(64), primary_key=True),
     *_counted(Integer),
+    # Merchants in trouble, as JSON: see ``reports/trouble_minutes.py``. NULL: none, or not known.
+    Column("troubles", Text),
 )
 
 #: The operators' actions: see ``audit/note.py``.

@@ -1,6 +1,6 @@
-"""A merchant's last hour, from the attempts that its orders' rows have.
+"""A merchant's last hour: the attempts that its orders' rows have, and what workers saw of its trouble.
 
-No worker keeps a history by merchant: it would grow with the merchants. The attempts' times are by
+No worker keeps a history of every merchant: it would grow with the merchants. The attempts' times are by
 their workers' clocks; where those are wrong, an attempt is in another minute.
 """
 
@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Engine, select
 
-from pos_gateway.database.clock import Now
+from pos_gateway.database.clock import Now, ThisMinute
 from pos_gateway.database.schema import orders
 from pos_gateway.ledger.attempts import results
+from pos_gateway.reports.trouble_minutes import TroubleMinute, minutes_of
 
 #: Minutes, and the most rows that are read: the latest.
 MINUTES, ROWS = 60, 2000
@@ -23,7 +24,7 @@ REPLIES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class MerchantMinute:
-    """The attempts that began in a minute."""
+    """The attempts that began in a minute, and how its breaker and its limit were."""
 
     #: Unix time of its beginning.
     at: float
@@ -31,6 +32,8 @@ class MerchantMinute:
     outcomes: Counter[str] = field(default_factory=Counter)
     #: Calls by reply time: ``REPLIES`` has the upper bounds.
     replies: list[int] = field(default_factory=lambda: [0] * (len(REPLIES) + 1))
+    #: None: no worker reported it as in trouble.
+    trouble: TroubleMinute | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +46,26 @@ class MerchantHour:
 
 
 def merchant_hour(engine: Engine, merchant_id: str) -> MerchantHour:
-    """A merchant's last hour: one query, along its rows' key. Raises SQLAlchemyError."""
+    """A merchant's last hour: three queries, along keys. Raises SQLAlchemyError."""
     began = Now() - 60.0 * MINUTES
     query = (
-        select(orders.c.attempt_history, orders.c.updated_at, Now().label("now"))
+        select(orders.c.attempt_history)
         .where(orders.c.merchant_id == merchant_id, orders.c.updated_at >= began)
         .order_by(orders.c.updated_at.desc())
         .limit(ROWS)
     )
     with engine.connect() as connection:
+        last = connection.execute(select(ThisMinute())).scalar_one()
         rows = connection.execute(query).all()
-    if not rows:
+        troubles = minutes_of(connection, merchant_id, MINUTES)
+    if not rows and not troubles:
         return MerchantHour([], is_cut=False)
-    last = int(rows[0].now // 60)
     first = last - MINUTES + 1
-    minutes = [MerchantMinute(minute * 60.0) for minute in range(first, last + 1)]
-    for text, _, _ in rows:
+    minutes = [
+        MerchantMinute(minute * 60.0, trouble=troubles.get(minute))
+        for minute in range(first, last + 1)
+    ]
+    for (text,) in rows:
         for at, outcome, seconds in results(text):
             # A clock that is ahead writes into the present minute.
             number = min(int(at // 60), last) - first

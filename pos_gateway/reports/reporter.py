@@ -18,6 +18,7 @@ from pos_gateway.ledger.ledger import LEASE_IN_FORK, Run, here
 from pos_gateway.reports.counters import Counters
 from pos_gateway.reports.report import WorkerReport, encoded
 from pos_gateway.reports.store import ReportStore
+from pos_gateway.reports.trouble_minutes import Minutes
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = structlog.get_logger(__name__)
@@ -59,6 +60,7 @@ class Reporter:
         self._worker, self._figures = worker, figures
         self._run, self._clock = run, clock
         self._is_first = True
+        self._minutes, self._seen_at = Minutes(), clock.monotonic()
         #: For how long a report counts; and when a process without a thread reports next.
         self._lasts, self._due = LEASE, -inf
         self._stopping = threading.Event()
@@ -84,8 +86,17 @@ class Reporter:
         """Report once. Raises SQLAlchemyError."""
         report, counters = self._figures()
         text, worker, is_first = encoded(report), self._worker(), self._is_first
+        before, self._seen_at = self._seen_at, self._clock.monotonic()
+        self._minutes.see(report.troubles, self._seen_at - before)
         self._run(
-            lambda: self._store.write(worker, text, counters, lasts=self._lasts, is_first=is_first)
+            lambda: self._store.write(
+                worker,
+                text,
+                counters,
+                lasts=self._lasts,
+                is_first=is_first,
+                minutes=self._minutes,
+            )
         )
         self._is_first = False
 

@@ -16,6 +16,7 @@ from pos_gateway.database.clock import Now, ThisMinute
 from pos_gateway.database.schema import COUNTED, worker_minutes, worker_reports
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.reports.counters import Counters
+from pos_gateway.reports.trouble_minutes import Minutes
 
 #: Minutes that are kept, and for how many seconds the last report of a worker that is gone.
 KEPT, GONE = 120, 7200.0
@@ -35,7 +36,14 @@ class ReportStore:
         self._add, self._replace = _adding(insert), _replacing(insert)
 
     def write(
-        self, worker: str, report: str, counters: Counters, *, lasts: float, is_first: bool
+        self,
+        worker: str,
+        report: str,
+        counters: Counters,
+        *,
+        lasts: float,
+        is_first: bool,
+        minutes: Minutes | None = None,
     ) -> None:
         """Replace a worker's report. One worker's calls follow each other.
 
@@ -46,14 +54,16 @@ class ReportStore:
             lasts: for how many seconds the report counts without another one.
             is_first: no earlier call is known to have succeeded. Else, if its row is gone, what it
                 has counted before is unknown, and the next difference is taken from now.
+            minutes: what it has seen of merchants in trouble.
         """
         with self._engine.begin() as connection:
             found = connection.execute(_COUNTED, {"of": worker}).mappings().one_or_none()
             unknown = dict.fromkeys(COUNTED, 0) if is_first else counters
             before: Mapping[Any, int] = found or unknown
             new = {name: counters[name] - before[name] for name in COUNTED}
-            if any(new.values()):
-                connection.execute(self._add, {"worker": worker, **new})
+            troubles = minutes.of(found["minute"]) if minutes is not None and found else None
+            if troubles or any(new.values()):
+                connection.execute(self._add, {"worker": worker, "troubles": troubles, **new})
             values = {"worker": worker, "lasts": lasts, "report": report, **counters}
             connection.execute(self._replace, values)
 
@@ -82,10 +92,10 @@ def prune_reports(engine: Engine) -> int:
         raise LedgerUnavailable(str(error)) from error
 
 
-#: What the worker ``of`` has counted, as of its report. The row is locked: an earlier call whose
+#: What the worker ``of`` has counted, as of its report, and the present minute. The row is locked: an earlier call whose
 #: commit is unknown may not be done yet.
 _COUNTED = (
-    select(*(worker_reports.c[name] for name in COUNTED))
+    select(ThisMinute().label("minute"), *(worker_reports.c[name] for name in COUNTED))
     .where(worker_reports.c.worker == bindparam("of"))
     .with_for_update()
 )
@@ -93,9 +103,12 @@ _COUNTED = (
 
 def _adding(insert: Any) -> Any:
     """Adds to the worker's present minute."""
-    new = insert(worker_minutes).values(minute=ThisMinute(), **_given("worker", *COUNTED))
+    new = insert(worker_minutes).values(
+        minute=ThisMinute(), **_given("worker", "troubles", *COUNTED)
+    )
     sums = {name: worker_minutes.c[name] + new.excluded[name] for name in COUNTED}
-    return new.on_conflict_do_update(index_elements=_key(worker_minutes), set_=sums)
+    changed = {**sums, "troubles": new.excluded.troubles}
+    return new.on_conflict_do_update(index_elements=_key(worker_minutes), set_=changed)
 
 
 def _replacing(insert: Any) -> Any:

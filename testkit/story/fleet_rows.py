@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from typing import Any
 
+from pydantic_core import to_json
 from sqlalchemy import Engine, insert
 
 from pos_gateway.database.schema import COUNTED, worker_minutes
@@ -30,8 +31,9 @@ def write_fleet(engine: Engine, plot: Plot, workers: int, dead_letters: int) -> 
     names = [f"worker-{number}-1-{number:012x}" for number in range(1, workers + 1)]
     canary, publisher = "worker-canary-1-000000000000", "events-1-000000000000"
     minutes = _minutes(plot, names)
+    seen = _trouble_minutes(plot)
     rows = [
-        {"minute": minute, "worker": worker, **counted}
+        {"minute": minute, "worker": worker, "troubles": seen.get(minute), **counted}
         for (minute, worker), counted in sorted(minutes.items())
     ]
     # The store counts into the present minute alone: the earlier ones are written beside it.
@@ -159,6 +161,29 @@ def _minutes(plot: Plot, workers: list[str]) -> dict[tuple[int, str], dict[str, 
         for at, name in _counted(told, plot.now):
             minutes[int(at // 60), worker][name] += 1
     return minutes
+
+
+def _trouble_minutes(plot: Plot) -> dict[int, str]:
+    """What each worker has seen of breakers and limits, by minute, as JSON."""
+    of = {part: plot.cast[part] for part in (Part.SLOW, Part.DEAD, Part.DOUBTFUL)}
+    found: dict[int, str] = {}
+    now = int(plot.now // 60)
+    for ago in range(max(SINCE[part] for part in of) + 1):
+        minute = {}
+        for part, merchant in of.items():
+            agreed, lasted = merchant.max_concurrency or 10, SINCE[part] - ago
+            if lasted >= 0:
+                limit = max(1 if part is Part.DOUBTFUL else 3, agreed - lasted)
+                minute[merchant.id] = (*_breaker(part, lasted), limit, agreed)
+        found[now - ago] = to_json(minute).decode()
+    return found
+
+
+def _breaker(part: Part, lasted: int) -> tuple[float, float]:
+    """Seconds of a minute in which it was open, and half-open."""
+    if part is Part.DEAD:
+        return (57.0, 3.0) if lasted else (21.0, 0.0)
+    return (18.0, 9.0) if part is Part.DOUBTFUL and lasted % 4 else (0.0, 0.0)
 
 
 def _counted(told: Told, now: float) -> Any:

@@ -233,14 +233,17 @@ def test_a_merchants_page_has_its_hour_orders_record_and_audit(page: Desk) -> No
     assert 'class="c-accepted"' in reply.text and 'class="c-in_doubt"' in reply.text
     assert 'class="h5"' in reply.text and "Reply times as a table" in text
     assert "calls in all: " in text and "≤ 10.0 s" in text
-    assert "are not recorded" in text
+    assert 'class="line c-limit"' in reply.text and "in force: 3 at last, highest 10 at" in text
+    assert "In this hour no worker" not in text and 'class="c-open"' not in reply.text
     assert f'href="/orders?merchant={story.slow}&amp;state=accepted"' in reply.text
     doubtful = browser.get(link("/merchants/{}", story.doubtful)).text
+    assert 'class="c-open"' in doubtful and 'class="c-half-open"' in doubtful
     assert f'href="/orders?merchant={story.doubtful}&amp;state=in_doubt"' in doubtful
     assert f'href="/merchants/{story.slow}/orders/o-' in reply.text
     assert "not set: 10 s, as for every merchant" in text
     assert "Catalog present" in text
     paused = words(browser.get(link("/merchants/{}", story.paused)))
+    assert "no worker reported an open breaker or a lowered limit" in paused
     assert "Paused by operator since" in paused and "the kitchen is flooded" in paused
     assert "merchants.pause" in paused
     assert "Catalog none" in paused

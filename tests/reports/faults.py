@@ -58,9 +58,37 @@ FAULTS = [
     Fault(
         "an idle minute takes no row",
         "reports/store",
-        "if any(new.values()):",
+        "if troubles or any(new.values()):",
         "if True:",
         "store::a_minute_without_an_order",
+    ),
+    Fault(
+        "a minute begins without the one before",
+        "reports/trouble_minutes",
+        "            self._seen.clear()\n",
+        "",
+        "trouble_minutes::a_minute_has_its_own",
+    ),
+    Fault(
+        "a silence is not a breaker's time",
+        "reports/trouble_minutes",
+        "min(seconds, LONGEST)",
+        "seconds",
+        "trouble_minutes::a_silence",
+    ),
+    Fault(
+        "a row has a bounded number of merchants",
+        "reports/trouble_minutes",
+        "before is not None or len(self._seen) < MAX_TROUBLES",
+        "True",
+        "trouble_minutes::ten_thousand",
+    ),
+    Fault(
+        "of several workers the worst is shown",
+        "reports/trouble_minutes",
+        "        max(one.open, other.open),",
+        "        other.open,",
+        "trouble_minutes::the_worst",
     ),
     Fault(
         "a row ahead of time is no live worker",

@@ -99,6 +99,8 @@ class MerchantPage(View):
             "last": self._about.orders(merchant_id, most=_ORDERS),
             "at": [each.at for each in minutes],
             "outcomes": _outcomes(minutes),
+            "breaker": _breaker(minutes),
+            "limits": _limits(minutes),
             "ranges": ranges,
             "rows": [
                 (each.at, sum(each.replies), each.replies)
@@ -173,6 +175,24 @@ def _outcomes(minutes: Sequence[MerchantMinute]) -> Sequence[Series]:
         sums = [float(sum(each.outcomes[kind] for kind in others)) for each in minutes]
         series.append(Series("other", "c-other", sums))
     return series
+
+
+def _breaker(minutes: Sequence[MerchantMinute]) -> Sequence[Series]:
+    """Seconds of each minute in which it was not closed; none: it was closed all the time."""
+    opened = [each.trouble.open if each.trouble else 0.0 for each in minutes]
+    half_open = [each.trouble.half_open if each.trouble else 0.0 for each in minutes]
+    if not any(opened) and not any(half_open):
+        return ()
+    return Series("open", "c-open", opened), Series("half-open", "c-half-open", half_open)
+
+
+def _limits(minutes: Sequence[MerchantMinute]) -> Sequence[Series]:
+    """The limit where workers reported it, beside its own; none: nowhere."""
+    if not any(each.trouble and each.trouble.limit for each in minutes):
+        return ()
+    forced = [(each.trouble and each.trouble.limit) or None for each in minutes]
+    agreed = [(each.trouble and each.trouble.agreed) or None for each in minutes]
+    return Series("in force", "c-limit", forced), Series("its own", "c-agreed", agreed)
 
 
 def _ranges(minutes: Sequence[MerchantMinute]) -> Sequence[Range]:
