@@ -233,7 +233,10 @@ def test_a_merchants_page_has_its_hour_orders_record_and_audit(page: Desk) -> No
     assert 'class="c-accepted"' in reply.text and 'class="c-in_doubt"' in reply.text
     assert 'class="h5"' in reply.text and "Reply times as a table" in text
     assert "calls in all: " in text and "≤ 10.0 s" in text
-    assert 'class="line c-limit"' in reply.text and "in force: 3 at last, highest 10 at" in text
+    assert (
+        'class="line c-limit"' in reply.text
+        and "lowest on a worker: 3 at last, highest 10 at" in text
+    )
     assert "In this hour no worker" not in text and 'class="c-open"' not in reply.text
     assert f'href="/orders?merchant={story.slow}&amp;state=accepted"' in reply.text
     doubtful = browser.get(link("/merchants/{}", story.doubtful)).text

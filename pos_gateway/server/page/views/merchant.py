@@ -192,7 +192,7 @@ def _limits(minutes: Sequence[MerchantMinute]) -> Sequence[Series]:
         return ()
     forced = [(each.trouble and each.trouble.limit) or None for each in minutes]
     agreed = [(each.trouble and each.trouble.agreed) or None for each in minutes]
-    return Series("in force", "c-limit", forced), Series("its own", "c-agreed", agreed)
+    return Series("lowest on a worker", "c-limit", forced), Series("its own", "c-agreed", agreed)
 
 
 def _ranges(minutes: Sequence[MerchantMinute]) -> Sequence[Range]:
