@@ -50,15 +50,27 @@ EXAMPLES ?= 2000
 explore: $(INSTALLED) ## Have the state machines try 2,000 examples each, or EXAMPLES=; `make test` tries 24 to 100
 	EXAMPLES=$(EXAMPLES) $(BIN)/pytest $(AT_ONCE) --timeout 3600 tests/admission/test_admission_machine.py tests/ledger/test_ledger_machine.py tests/ledger/test_callbacks_machine.py tests/ledger/test_callbacks_table.py tests/events/test_pipeline_machine.py tests/fleet/test_fleet_machine.py tests/bulk/test_bulk_machine.py
 
-check: $(INSTALLED) docs-check ## Formatting, lint, types, floors, generated documents
+# Each by itself, so that two cores do two at once; what one prints is not mixed with another's.
+CHECKS := check-format check-lint check-types check-types-newest check-floors check-words docs-check
+check: ## Formatting, lint, types, floors, generated documents
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target --keep-going $(CHECKS)
+
+.PHONY: $(CHECKS)
+$(CHECKS): $(INSTALLED)
+check-format:
 	$(BIN)/ruff format --check .
+check-lint:
 	$(BIN)/ruff check .
+check-types:
 	$(BIN)/mypy
+check-types-newest:
 	$(BIN)/mypy --python-version 3.13
+check-floors:
 	$(BIN)/lint-imports
+check-words:
 	$(BIN)/python .ci/words.py
 
-docs-check: $(INSTALLED) ## Are the generated documents those that the code generates?
+docs-check: ## Are the generated documents those that the code generates?
 	$(BIN)/pos-gateway schema --check docs
 
 SEEDS ?= 0-999
