@@ -305,7 +305,7 @@ def test_the_browser_dies_with_the_tests() -> None:
 
 def test_killed_and_started_again_it_answers() -> None:
     with Chromium() as browser:
-        assert browser.version.startswith("Chrome/")
+        assert "Chrome/" in browser.version
         browser.kill()
         browser.start()
-        assert browser.version.startswith("Chrome/")
+        assert "Chrome/" in browser.version
