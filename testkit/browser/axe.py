@@ -19,13 +19,16 @@ def violations(page: Page, within: str | None = None) -> list[str]:
         page: as it is shown now.
         within: a CSS selector; None: the whole document.
     """
-    page.evaluate(_script())
+    if not page.evaluate("() => 'axe' in window"):  # the document was looked at before
+        page.evaluate(_script())
     found: list[dict[str, Any]] = page.evaluate(_RUN, within)
     return [_sentence(each) for each in found]
 
 
 _RUN = """async within => {
-    const found = await axe.run(within ?? document, {resultTypes: ["violations"]});
+    // Its rules need no style sheet fetched again.
+    const options = {resultTypes: ["violations"], preload: false};
+    const found = await axe.run(within ?? document, options);
     return found.violations.map(({id, impact, help, nodes}) => (
         {id, impact, help, where: nodes.map(node => node.target.join(" "))}));
 }"""

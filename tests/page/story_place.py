@@ -16,9 +16,9 @@ from pos_gateway.server.page.links import link
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
 from testkit.page_story import Story, seed
-from testkit.servers.http_server import HttpServer
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.schema import make_tables
+from tests.server.lab import serving
 
 
 class StoryPlace(NamedTuple):
@@ -53,7 +53,7 @@ def story_place(rabbitmq: RabbitMQ, folder: Path) -> Iterator[StoryPlace]:
     story = seed(engine, broker_url, merchants=20, orders=400)
     store = TokenStore(engine)
     kim, sam = (store.create(name, Role.OPERATOR, operator="test") for name in ("kim", "sam"))
-    with HttpServer(broker_url, database_url) as server:
+    with serving(broker_url, database_url, folder / "server.log") as server:
         yield StoryPlace(server.url, kim, sam, story, engine, broker_url)
     engine.dispose()
     rabbitmq.delete_vhost(broker_url)

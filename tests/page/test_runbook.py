@@ -37,12 +37,12 @@ from pos_gateway.tokens.token import Role
 from testkit.browser.watch import Watch, Wrong
 from testkit.page_screenshots import log_in
 from testkit.page_story import Story, seed
-from testkit.servers.http_server import HttpServer
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.browser_fixtures import Browse
 from tests.bulk.lab import an_order, dead_letter, ids, publish
 from tests.planting import ROOT
 from tests.schema import make_tables
+from tests.server.lab import serving
 
 #: Milliseconds for what a thread of the server does.
 SOON = 60_000
@@ -117,7 +117,7 @@ def night(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Itera
     publisher.close()
     # It stopped reporting a minute ago.
     night.reports("worker-9-1-0", WorkerReport(uptime=60.0), lasts=0.0)
-    with HttpServer(broker_url, database_url) as server:
+    with serving(broker_url, database_url, folder / "server.log") as server:
         yield night._replace(url=server.url)
     engine.dispose()
     rabbitmq.delete_vhost(broker_url)
