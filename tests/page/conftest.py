@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from pos_gateway.server import site
-from pos_gateway.server.page import render
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.page import trial
 from tests.page.lab import Desk, desk
@@ -18,11 +16,10 @@ NO_BROKER = "amqp://guest:guest@127.0.0.1:1//"
 
 
 @pytest.fixture
-def with_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def with_trial() -> Iterator[None]:
     """Sites that are made have the trial view."""
-    for where, name in ((site, "views"), (render, "FOLDER")):
-        monkeypatch.setattr(where, name, getattr(where, name))  # puts it back
-    trial.add()
+    with trial.added():
+        yield
 
 
 @pytest.fixture

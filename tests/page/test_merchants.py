@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from html.parser import HTMLParser
 from typing import Any, NamedTuple
 
 import pytest
-from sqlalchemy import event, insert, select
+from sqlalchemy import delete, event, insert, select
 
 from pos_gateway.audit.log import AuditLine, AuditLog, Wanted
 from pos_gateway.audit.note import By, Note, write
@@ -21,10 +21,12 @@ from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.server.page import acting, merchant_check
 from pos_gateway.server.page.heat_map import Range, heat_map
 from pos_gateway.server.page.links import Pattern, link
+from pos_gateway.server.page.views import nav_counts
 from pos_gateway.tokens.token import Role
 from testkit.hostile_records import order_named
 from testkit.hostile_text import HOSTILE, MARK
 from testkit.page_story import seed
+from tests.page import trial
 from tests.page.lab import Browser, Desk, Reply, desk
 from tests.reports.lab import Reports
 
@@ -267,10 +269,11 @@ def test_a_viewer_does_not_read_what_operators_wrote_about_an_order(
 
 
 def test_no_page_costs_a_query_a_merchant(
-    page: Desk, reports: Reports, admin: MerchantAdmin
+    page: Desk, reports: Reports, admin: MerchantAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(nav_counts, "_FRESH", float("inf"))
     browser = page.operator(Role.OPERATOR)
-    browser.get("/merchants")  # the navigation's counts are read for the first time
+    browser.get("/merchants")  # the navigation's counts are read for the first and last time
     counts = []
     for number in (1, 50):
         ids = [f"m{each}" for each in range(number)]
@@ -317,16 +320,30 @@ def _queries(page: Desk) -> Iterator[list[str]]:
     event.remove(page.site.database, "before_cursor_execute", note)
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Desk, Browser]]:
+    """A desk, and an operator's browser, for all hostile texts."""
+    folder = tmp_path_factory.mktemp("hostile")
+    with ExitStack() as stack:
+        with trial.added():  # the sites of other tests add it themselves
+            made = desk(f"sqlite:///{folder}/gateway.db", secret_key=KEY)
+            found = stack.enter_context(made)
+        yield found, found.operator()
+
+
 @pytest.mark.parametrize("text", list(HOSTILE.values()), ids=str)
-def test_hostile_words_are_data(
-    page: Desk, reports: Reports, admin: MerchantAdmin, text: Any
-) -> None:
+def test_hostile_words_are_data(kept: tuple[Desk, Browser], text: Any) -> None:
+    page, browser = kept
     said = text.text.encode("utf-8", "replace").decode().replace("\0", "")[:64] or "x"
     merchant_id = order_named(text.text) or "m"
+    with page.site.database.begin() as connection:
+        connection.execute(delete(merchants))
+    admin = MerchantAdmin(page.site.database, Vault(KEY), lambda _: [])
     admin.put([a_merchant(merchant_id, provider=said)], KIM)
     admin.pause([merchant_id], By("kim", said), paused=True)
-    reports.worker("a").report(Trouble(merchant_id, waiting=1, error=said, breaker=said))
-    browser = page.operator()
+    trouble = Trouble(merchant_id, waiting=1, error=said, breaker=said)
+    Reports(page.site.database).worker("a").report(trouble)
+    page.site._page_live._last.clear()
     paths = [link("/merchants", find=said), link("/merchants/{}", merchant_id)]
     paths += [link(f"/merchants/{{}}/{each}", merchant_id) for each in ACTIONS]
     paths += [link("/providers/{}/pause", said), link("/merchants", find="x", after=said)]

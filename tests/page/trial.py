@@ -4,7 +4,8 @@
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -106,3 +107,14 @@ def add() -> None:
     """Have sites that are made from now on have it."""
     site.views = _views  # type: ignore[assignment]
     render.FOLDER = [render.FOLDER, Path(__file__).parent / "templates"]  # type: ignore[assignment]
+
+
+@contextmanager
+def added() -> Iterator[None]:
+    """Have those that are made while entered have it."""
+    before = site.views, render.FOLDER
+    add()
+    try:
+        yield
+    finally:
+        site.views, render.FOLDER = before

@@ -13,7 +13,10 @@ from pos_gateway.server.site import Site
 from pos_gateway.settings import Settings
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
+from tests.server import compiled
 from tests.server.lab import migrated
+
+compiled.share()
 
 JSON = {"content-type": "application/json"}
 LINES = {"content-type": "application/x-ndjson"}

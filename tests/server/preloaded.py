@@ -40,4 +40,7 @@ def _preloaded() -> Preloaded:
 if __name__ == "__main__":
     for name in IMPORTED:
         importlib.import_module(name)
+    compiled = importlib.import_module("tests.server.compiled")
+    compiled.share()
+    compiled.compile_all()
     fork_each(run_module)
