@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -25,6 +25,7 @@ from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import wait_for_consumer
 from loadtests.bench.worker import Worker
 from loadtests.bench.world import world
+from loadtests.load import __main__ as load
 from loadtests.load.run import play
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.verdict import Word, judge
@@ -105,21 +106,23 @@ def slowed(*programs: str) -> Iterator[None]:
         thread.join()
 
 
-def test_a_whole_run_is_judged_and_told_on_one_page(tmp_path: Path) -> None:
+def test_a_whole_run_is_judged_and_told_on_one_page(
+    servers: Servers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On the servers that the tests share: two more would cost as much as the run."""
+    monkeypatch.setattr(load, "RabbitMQ", lambda: nullcontext(servers.rabbitmq))
+    monkeypatch.setattr(load, "PostgreSQL", lambda: nullcontext(servers.postgresql))
+    monkeypatch.setattr(load, "keep_off_the_workers_core", lambda: None)  # of this process, too
     path, report = an_easy_one(tmp_path), tmp_path / "report.html"
     path.write_text(path.read_text() + KEYLESS)
     scenario = LoadScenario.read(str(path))
     due = [order for backend in range(3) for order in scenario.orders(f"0/{backend}")]
-    done = subprocess.run(
-        [sys.executable, "-m", "loadtests.load", path, "--report", report],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    said = done.stdout
-    assert done.returncode == 0, said + done.stderr
+    code = load.main([str(path), "--report", str(report)])
+    said, complaints = capsys.readouterr()
+    assert code == 0, said + complaints
     wanted = r"(\d+) sent = (\d+) accepted \+ (\d+) rejected\. 0 missing, 0 made twice"
     [(sent, accepted, rejected)] = re.findall(wanted, said)
     assert int(sent) == int(accepted) + int(rejected) == len(due)
