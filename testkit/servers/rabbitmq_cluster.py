@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import ClassVar, Self
 from urllib.parse import unquote
 
 from testkit.servers.rabbitmq import RabbitMQ, binary
@@ -12,10 +12,7 @@ NODES = 3
 #: What the nodes know each other by; one that knows another by something else does not talk to it.
 _COOKIE, _ANOTHER = "pos-gateway", "cut-off"
 
-_JOIN = """
-cluster_formation.peer_discovery_backend = classic_config
-cluster_formation.classic_config.nodes.1 = {first}
-"""
+_MINORITY = "{cluster_partition_handling, pause_minority}"
 _IS_RUNNING_AGAIN = "{rabbit:is_running(), whereis(rabbit_outside_app_process)}"
 _EVERY_QUEUE_HAS_A_LEADER = (
     "rabbit:is_running() andalso lists:all(fun(Queue) -> {Name, _} = amqqueue:get_pid(Queue), "
@@ -31,8 +28,10 @@ class Node(RabbitMQ):
     seconds instead of a minute.
     """
 
+    _leaders: ClassVar[str] = _EVERY_QUEUE_HAS_A_LEADER
+
     def __init__(self, first: "Node | None" = None) -> None:
-        super().__init__(configuration="cluster_partition_handling = pause_minority")
+        super().__init__(configuration=[_MINORITY])
         self._first = first
 
     @property
@@ -72,7 +71,8 @@ class Node(RabbitMQ):
 
     def _prepare(self) -> None:
         if self._first is not None:  # it joins that one when it starts for the first time
-            self._configuration += _JOIN.format(first=self._first.name)
+            first = f"{{cluster_nodes, {{['{self._first.name}'], disc}}}}"
+            self._configuration = [*self._configuration, first]
         super()._prepare()
 
     def _start_epmd(self) -> None:
@@ -87,9 +87,6 @@ class Node(RabbitMQ):
             f" -setcookie {_COOKIE} -kernel net_ticktime 4"
         )
         return environment
-
-    def _has_leaders(self) -> bool:
-        return self.eval(_EVERY_QUEUE_HAS_A_LEADER) == "true"
 
 
 class RabbitMQCluster:

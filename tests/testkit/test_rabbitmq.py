@@ -1,6 +1,8 @@
 """The RabbitMQ that tests start: fast to steer, and the same after a crash."""
 
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from urllib.parse import unquote
 
 import kombu
@@ -8,17 +10,32 @@ import pytest
 from amqp.exceptions import ConnectionForced, NotFound
 
 from pos_gateway.broker import topology
+from testkit.faults.backend import connection_errors
 from testkit.servers.rabbitmq import RabbitMQ, binary
 
 
 def test_a_durable_message_survives_a_crash_of_the_broker(
     rabbitmq: RabbitMQ, broker_url: str
 ) -> None:
+    """While a client declares queues: none is left without a leader, for which a start waits."""
     publish(broker_url, "kept")
+    declared = threading.Semaphore(0)
+
+    def declare_many() -> None:
+        with suppress(*connection_errors()), kombu.Connection(broker_url) as connection:
+            for number in range(500):
+                quorum = {"x-queue-type": "quorum"}
+                kombu.Queue(f"q{number}", queue_arguments=quorum)(connection).queue_declare()
+                declared.release()
+
+    declaring = threading.Thread(target=declare_many)
+    declaring.start()
+    assert declared.acquire(timeout=30)
 
     rabbitmq.kill()
     rabbitmq.start()
 
+    declaring.join()
     assert take(broker_url) == "kept"
 
 
