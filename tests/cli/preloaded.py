@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.forked import Preloaded, fork_each, run_module
+from tests.forked import Forked, Preloaded, fork_each, run_module
 
 #: Commands that are forked; the others have much to do with their process.
 COMMANDS = ("enqueue", "events", "merchants", "tokens")
@@ -45,6 +45,11 @@ def run(
         finally:
             process.kill()
         return subprocess.CompletedProcess(arguments, code, out.read_bytes(), err.read_bytes())
+
+
+def start(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Forked:
+    """``pos-gateway ARGUMENTS``; its output goes to the file."""
+    return _plain().fork(environment, log, module="pos_gateway", arguments=list(arguments))
 
 
 @cache

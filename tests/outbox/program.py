@@ -7,6 +7,7 @@
 import importlib
 import itertools
 import sys
+import time
 from typing import NoReturn
 
 from pos_gateway.client import OrderClient, outbox
@@ -15,6 +16,9 @@ from pos_gateway.client.outbox.opening import connector
 from pos_gateway.runtime import failpoints
 from tests.forked import fork_each
 from tests.orders import an_order
+
+#: Seconds between a backend's orders, or it would have thousands while a server is started again.
+_PAUSE = 0.01
 
 
 def backend(url: str, prefix: str) -> None:
@@ -35,6 +39,7 @@ def backend(url: str, prefix: str) -> None:
         except ZeroDivisionError:
             connection.rollback()
         print(order_id, flush=True)
+        time.sleep(_PAUSE)
 
 
 def relay(url: str, broker_url: str) -> None:

@@ -1,9 +1,10 @@
 """A backend that uses OpenTelemetry: places an order within its span.
 
-python -m tests.telemetry.backend BROKER_URL ACTION ORDER_ID MERCHANT_ID
+``python -m tests.telemetry.backend`` forks it (tests/forked.py).
 """
 
 import sys
+from typing import NoReturn
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -11,10 +12,16 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from pos_gateway.client import OrderClient
+from tests.forked import fork_each
 from tests.orders import an_order
 
 
-def main(broker_url: str, action: str, order_id: str, merchant_id: str) -> None:
+def main(arguments: list[str]) -> NoReturn:
+    place(*arguments)
+    sys.exit()
+
+
+def place(broker_url: str, action: str, order_id: str, merchant_id: str) -> None:
     with OrderClient(broker_url) as client:
         provider = TracerProvider()  # set up after the client, as a framework may do it
         provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter()))
@@ -27,4 +34,4 @@ def main(broker_url: str, action: str, order_id: str, merchant_id: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    fork_each(main)

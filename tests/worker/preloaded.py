@@ -13,13 +13,33 @@ from typing import NoReturn
 
 from tests.forked import Forked, Preloaded, fork_each
 
-#: What ``pos_gateway.gcelery`` and ``pos_gateway.celery`` import; they read their settings at once.
+#: What ``pos_gateway.gcelery`` and ``pos_gateway.celery`` import (they read their settings at once),
+#: and what a worker imports that has this database, a Redis, or tracing.
 IMPORTED = (
-    "celery.bin.worker",
+    "celery.app.control",
+    "celery.app.events",
+    "celery.app.log",
     "celery.apps.worker",
+    "celery.backends.base",
+    "celery.bin.worker",
+    "celery.events.dispatcher",
+    "celery.events.receiver",
+    "celery.fixups.django",
+    "celery.worker.autoscale",
+    "celery.worker.components",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.sdk.trace.export",
+    "pos_gateway.database.confirmed",
+    "pos_gateway.database.psycopg_internals",
+    "pos_gateway.ledger.waiting",
     "pos_gateway.processing.gateway",
+    "pos_gateway.telemetry.log",
+    "pos_gateway.telemetry.tracing",
     "pos_gateway.worker.consumer",
     "pos_gateway.worker.tasks",
+    "psycopg",
+    "redis",
+    "sqlite3",
 )
 
 

@@ -12,7 +12,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -26,8 +25,9 @@ import pytest
 from pos_gateway.runtime.vault import new_key
 from testkit.hostile.peer import Peer, a_reply, peer, read_request
 from testkit.servers.process import free_port
+from tests.cli import preloaded
 from tests.orders import an_order
-from tests.worker.lab import ROOT, Lab
+from tests.worker.lab import PATIENCE, Lab
 
 NAME, PHONE, CARD = "Quackenbush", "4915550142857", "4012888888881881"
 PERSONAL = (NAME, PHONE, CARD)
@@ -117,22 +117,23 @@ def auths(seen: Peer) -> list[dict[str, Any]]:
     ]
 
 
+def command(lab: Lab, *words: str, stdin: str = "") -> "subprocess.CompletedProcess[bytes]":
+    """A command of ``pos-gateway``."""
+    environment = {
+        **os.environ,
+        "POS_GATEWAY_BROKER_URL": lab.broker_url,
+        "POS_GATEWAY_DATABASE_URL": lab.database_url,
+        "POS_GATEWAY_SECRET_KEY": KEY,
+    }
+    return preloaded.run(words, stdin.encode(), environment, PATIENCE)
+
+
 def import_merchants(lab: Lab, records: Iterable[dict[str, Any]]) -> str:
     """The output of ``pos-gateway merchants import``, and of one with an invalid record."""
     said = ""
     right = list(records)
     for lines in ([{**right[0], "auth": {**right[0]["auth"], "type": "x"}}], right):
-        done = subprocess.run(
-            [sys.executable, "-m", "pos_gateway", "merchants", "import", "-"],
-            input="\n".join(map(json.dumps, lines)).encode(),
-            capture_output=True,
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "POS_GATEWAY_DATABASE_URL": lab.database_url,
-                "POS_GATEWAY_SECRET_KEY": KEY,
-            },
-        )
+        done = command(lab, "merchants", "import", "-", stdin="\n".join(map(json.dumps, lines)))
         said += (done.stdout + done.stderr).decode()
     assert f"{len(right)} merchants imported" in said
     return said
@@ -141,7 +142,7 @@ def import_merchants(lab: Lab, records: Iterable[dict[str, Any]]) -> str:
 def operators_see(lab: Lab) -> str:
     """The output of every listing command, and of the one that shows an order."""
     said = ""
-    for command in (
+    for words in (
         *(("dead", "list", *how) for how in ((), ("--json",))),
         *(("orders", "list", *how) for how in ((), ("--json",))),
         *(("orders", "show", f"o-{name}") for name in ("rejects", "hangs", "accepts-0")),
@@ -149,17 +150,7 @@ def operators_see(lab: Lab) -> str:
         ("dead", "replay", "--all", "--dry-run", "--as", "kim"),
         ("doctor",),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "pos_gateway", *command],
-            capture_output=True,
-            cwd=ROOT,
-            env={
-                **os.environ,
-                "POS_GATEWAY_BROKER_URL": lab.broker_url,
-                "POS_GATEWAY_DATABASE_URL": lab.database_url,
-                "POS_GATEWAY_SECRET_KEY": KEY,
-            },
-        )
+        done = command(lab, *words)
         assert done.stdout
         said += (done.stdout + done.stderr).decode()
     assert "undecodable" in said

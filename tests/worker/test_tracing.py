@@ -4,18 +4,19 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.forked import Preloaded
 from tests.orders import an_order
 from tests.telemetry.collector import Collector, Received
-from tests.worker.lab import GREEN, ROOT, Lab, WorkerProcess, by_type
+from tests.worker.lab import GREEN, PATIENCE, ROOT, Lab, WorkerProcess, by_type
 from tests.worker.test_logs import attempted, lines_of
 
 #: The headers of a backend in another language, from OpenTelemetry's own example.
@@ -23,6 +24,12 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT, STATE = f"00-{TRACE}-{SPAN}-01", "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
 INFO = ("--loglevel", "INFO")
 PREFORK = ("-P", "prefork", "-c", "1")
+
+
+@cache
+def _backend() -> Preloaded:
+    """One for each process of pytest."""
+    return Preloaded(sys.executable, "-m", "tests.telemetry.backend")
 
 
 @pytest.fixture
@@ -34,9 +41,10 @@ def collector() -> Iterator[Collector]:
 class Tracing:
     """A lab whose workers trace orders, with the verbs of a backend that has a trace."""
 
-    def __init__(self, lab: Lab, collector: Collector) -> None:
+    def __init__(self, lab: Lab, collector: Collector, folder: Path) -> None:
         self._lab = lab
         self._collector = collector
+        self._folder = folder
 
     def worker(
         self, *flags: str, app: str = GREEN, local_wait_timeout: float = 5.0, **environment: str
@@ -51,14 +59,11 @@ class Tracing:
 
     def ask(self, action: str, order_id: str, merchant_id: str) -> None:
         """Have a backend with OpenTelemetry publish a request."""
-        command = [sys.executable, "-m", "tests.telemetry.backend", self._lab.broker_url]
         self._lab.client.connect()
-        subprocess.run(
-            [*command, action, order_id, merchant_id],
-            env={**os.environ, **self._collector.environment, "OTEL_SERVICE_NAME": "shop"},
-            cwd=ROOT,
-            check=True,
-        )
+        environment = {**os.environ, **self._collector.environment, "OTEL_SERVICE_NAME": "shop"}
+        arguments = [self._lab.broker_url, action, order_id, merchant_id]
+        backend = _backend().fork(environment, self._folder / "backend.log", arguments=arguments)
+        assert backend.wait(PATIENCE) == 0, (self._folder / "backend.log").read_text()
 
     def publish(self, order: dict[str, Any], **trace: object) -> None:
         """Publish an order as a backend in another language does, with these headers."""
@@ -67,8 +72,8 @@ class Tracing:
 
 
 @pytest.fixture
-def tracing(lab: Lab, collector: Collector) -> Tracing:
-    return Tracing(lab, collector)
+def tracing(lab: Lab, collector: Collector, tmp_path: Path) -> Tracing:
+    return Tracing(lab, collector, tmp_path)
 
 
 def parent(span: Received) -> str:
@@ -126,8 +131,8 @@ def test_a_cancel_request_has_a_separate_trace(
         lab.events(1)
         tracing.ask("cancel", "o1", "fast-1")
         [told] = lab.event_messages(1)
+        _, attempt = collector.named("deliver", 2)
     [checkout], [cancel] = collector.named("checkout"), collector.named("cancel")
-    _, attempt = collector.named("deliver", 2)
     assert (cancel.parent, attempt.parent) == (checkout.id, cancel.id)
     assert attempt.said("action", "outcome") == ["cancel", "cancelled"]
     _, publish = collector.named("publish event", 2)
@@ -265,7 +270,7 @@ def test_a_hanging_collector_delays_no_order(
     with tracing.worker() as worker:
         lab.submit("m", "first")
         collector.wait_until_held()
-        orders = [f"o{number}" for number in range(1000)]
+        orders = [f"o{number}" for number in range(700)]
         lab.submit("m", *orders)
         told = lab.events_until_all_ended(["first", *orders])
         assert collector.held > 0
@@ -317,11 +322,13 @@ def test_unsampled_traces_are_propagated_and_not_exported(
 
 @pytest.mark.parametrize(("app", "flags"), [(GREEN, ()), ("pos_gateway", PREFORK)])
 def test_a_worker_with_tracing_off_imports_nothing_and_propagates_the_trace(
-    lab: Lab, app: str, flags: tuple[str, ...]
+    lab: Lab, app: str, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
     lab.open_merchants("m", max_concurrency=1)
     lab.merchants.profile("m", {"kind": "fail", "status": 503})
-    Tracing(lab, Collector()).publish(an_order("o1", "m"), traceparent=PARENT, tracestate=STATE)
+    Tracing(lab, Collector(), tmp_path).publish(
+        an_order("o1", "m"), traceparent=PARENT, tracestate=STATE
+    )
     imports = {"PYTHONPROFILEIMPORTTIME": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     with lab.worker(*INFO, *flags, app=app, environment=imports) as worker:
         lab.merchants.wait_until(merchant_id="m", requests=1, timeout=30)
