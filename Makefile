@@ -47,7 +47,7 @@ faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test
 	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 $(wildcard tests/*/test_planted_faults.py) tests/simulation/test_simulation.py tests/admission/adversaries/test_adversaries.py
 
 EXAMPLES ?= 2000
-explore: $(INSTALLED) ## Have the state machines try 2,000 examples each, or EXAMPLES=; `make test` tries 24 to 100
+explore: $(INSTALLED) ## Have the state machines try 2,000 examples each, or EXAMPLES=; `make test` tries 12 to 100
 	EXAMPLES=$(EXAMPLES) $(BIN)/pytest $(AT_ONCE) --timeout 3600 tests/admission/test_admission_machine.py tests/ledger/test_ledger_machine.py tests/ledger/test_callbacks_machine.py tests/ledger/test_callbacks_table.py tests/events/test_pipeline_machine.py tests/fleet/test_fleet_machine.py tests/bulk/test_bulk_machine.py
 
 # Each by itself, so that two cores do two at once; what one prints is not mixed with another's.

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,6 +101,7 @@ _APART = (
 )
 
 
+@cache
 def _name(path: Path) -> str:
     return path.relative_to(Path(__file__).parent).as_posix()
 

@@ -83,13 +83,18 @@ def own_names(tree: ast.Module) -> set[str]:
     return names
 
 
+@cache
+def own_names_of(name: str) -> set[str]:
+    return own_names(tree_of(name))
+
+
 def inherited_names(tree: ast.Module) -> set[str]:
     """The same of the gateway's modules that it imports from: its base classes are there."""
     found = {
         name.removeprefix("pos_gateway.").replace(".", "/") for name in imported(tree).values()
     }
     modules = {f"{name.rpartition('/')[0]}.py" for name in found} & FILES.keys()
-    return set().union(*(own_names(tree_of(each)) for each in modules))
+    return set().union(*(own_names_of(each) for each in modules))
 
 
 def text_of(node: ast.AST) -> str:

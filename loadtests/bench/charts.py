@@ -9,13 +9,12 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
-
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from loadtests.bench.one_hangs import ONE_HANGS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: A figure of each round, by the candidate's name.
 Bars = Mapping[str, Sequence[float]]
@@ -75,6 +74,9 @@ def of_latencies(rounds: Sequence[Mapping[str, Mapping[str, Any]]]) -> Bars:
 def _draw(
     panels: Mapping[str, Bars], path: Path, *, at: float | None = None, log: bool = False
 ) -> None:
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     mpl.rcParams["svg.hashsalt"] = path.stem  # the same figures, the same file
     height = sum(0.35 * len(bars) + 0.8 for bars in panels.values())
     figure = Figure(figsize=(9, height), layout="constrained")
@@ -88,7 +90,7 @@ def _draw(
     figure.savefig(path, metadata={"Date": None})
 
 
-def _panel(axes: Axes, title: str, bars: Bars, *, log: bool) -> None:
+def _panel(axes: "Axes", title: str, bars: Bars, *, log: bool) -> None:
     names, middles = list(bars), [median(values) for values in bars.values()]
     spread = [
         [middle - min(values) for middle, values in zip(middles, bars.values(), strict=True)],

@@ -505,7 +505,7 @@ class SmallFleetMachine(SmallMachine):
 
 #: A quarter of the examples each: they get slower the more there are. ``make explore`` tries more.
 SETTINGS = hypothesis_settings(
-    max_examples=int(os.environ.get("EXAMPLES", "96")) // 4,
+    max_examples=int(os.environ.get("EXAMPLES", "48")) // 4,
     stateful_step_count=100,
     deadline=None,
 )

@@ -10,12 +10,9 @@ from typing import Any
 
 import pytest
 import requests
-import schemathesis
-from hypothesis import HealthCheck, settings, strategies
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-from pos_gateway.domain.http_limits import LONGEST_WAIT
 from pos_gateway.server import examples, schemas
 from pos_gateway.server.api import application
 from pos_gateway.server.openapi import OPERATIONS, OUTSIDE, PROBLEMS, Operation, document
@@ -60,10 +57,10 @@ def test_the_server_serves_the_document_that_is_checked_in(server: Server) -> No
     assert served == json.loads((ROOT / "docs" / "openapi.json").read_text()) == document()
 
 
-def test_the_document_is_openapi() -> None:
-    schema.validate()
-    for described in document()["components"]["schemas"].values():
-        Draft202012Validator.check_schema(described)
+def test_the_document_is_openapi(described: Any) -> None:
+    described.validate()
+    for each in document()["components"]["schemas"].values():
+        Draft202012Validator.check_schema(each)
 
 
 def test_every_reference_has_its_target() -> None:
@@ -226,40 +223,12 @@ def test_events_have_the_types_of_outcomes() -> None:
         schemas.EventView.model_validate({**examples.EVENT, "type": "order.retry"})
 
 
-#: As schemathesis has it, and 413: a body that is too long is refused before it is read; 207: each
-#: order of a batch is refused by itself.
-REFUSED = [207, 400, 401, 403, 404, 405, 409, 413, 415, 422, 429]
-#: And 422: a schema cannot say that deliver_by is after placed_at.
-TAKEN = [200, 202, 207, 404, 409, 413, 422]
-CONFIG = schemathesis.Config.from_dict(
-    {
-        "checks": {
-            "negative_data_rejection": {"expected-statuses": REFUSED},
-            "positive_data_acceptance": {"expected-statuses": TAKEN},
-        }
-    }
-)
-schema = schemathesis.openapi.from_dict(document(), config=CONFIG)
-bounded = settings(
-    max_examples=12,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+@pytest.fixture(scope="module")
+def described() -> Any:
+    """The document, as schemathesis reads it."""
+    from tests.server.schemathesis_cases import loaded
 
-
-@schemathesis.serializer("application/x-ndjson")
-def as_it_is(_context: Any, value: Any) -> Any:
-    """Lines, which the strategy makes."""
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")
-
-
-FIRST = json.dumps(order()).encode()
-LINES = strategies.lists(strategies.one_of(strategies.just(FIRST), strategies.binary()))
-schemathesis.openapi.media_type(
-    "application/x-ndjson", LINES.map(lambda lines: b"\n".join([FIRST, *lines]))
-)
+    return loaded()
 
 
 @pytest.fixture(scope="module")
@@ -272,31 +241,15 @@ def filled(server: Server) -> Server:
     return server
 
 
-def is_awaited(wait: Any) -> bool:
-    """Whether the server would wait for so long."""
-    try:
-        return 0 < float(wait) <= LONGEST_WAIT
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
-@schema.exclude(path=[STREAM, CALLBACKS]).parametrize()
-@bounded
-def test_schemathesis_finds_nothing(case: Any, filled: Server, comparing: requests.Session) -> None:
-    if isinstance(case.query, dict) and is_awaited(case.query.get("wait")):
-        case.query["wait"] = 0.01
-    headers = {"Authorization": f"Bearer {filled.token}"}
-    case.call_and_validate(base_url=filled.url, session=comparing, headers=headers, timeout=60)
-
-
-@schema.include(path=STREAM).parametrize()
-@bounded
-def test_schemathesis_finds_nothing_in_the_stream(
-    case: Any, filled: Server, comparing: requests.Session
+def test_schemathesis_finds_nothing(
+    described: Any, filled: Server, comparing: requests.Session, subtests: pytest.Subtests
 ) -> None:
-    """A stream has no end: of one that begins, the head alone is looked at."""
-    headers = {"Authorization": f"Bearer {filled.token}"}
-    request = case.as_transport_kwargs(base_url=filled.url, headers=headers)
-    with comparing.request(**request, timeout=60, stream=True) as reply:
-        if reply.status_code != 200:
-            case.validate_response(reply)
+    """Imported here, and not where each process of pytest collects the tests: it takes seconds."""
+    from tests.server.schemathesis_cases import tests
+
+    tried = 0
+    for operation, test in tests(described):
+        tried += 1
+        with subtests.test(operation):
+            test(server=filled, session=comparing)
+    assert tried == len(OPERATIONS) - 1  # a callback needs a signature
