@@ -8,7 +8,10 @@ from sqlalchemy import Engine, text
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import metadata
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import Claim, Key
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Claim, Key, State
+from pos_gateway.ledger.submissions import Submissions, Submitting
+from pos_gateway.runtime.vault import Vault
 from tests.ledger.lab import an_entry
 
 #: Executions after which a generic plan stays (psycopg prepares after 5, PostgreSQL plans 5 times).
@@ -47,11 +50,13 @@ def deliver(ledger: Ledger, name: str) -> None:
 
 
 def rows_looked_through(engine: Engine) -> int:
-    """Rows of orders and events that were read without an index, in all sessions."""
-    query = (
-        "select pg_stat_force_next_flush(), sum(seq_tup_read) from pg_stat_user_tables "
-        "where relname in ('orders', 'events')"
-    )
+    """Rows of orders, events and submissions that were read, in all sessions."""
+    query = """
+        select pg_stat_force_next_flush(), sum(seq_tup_read + coalesce(of_indexes, 0))
+        from pg_stat_user_tables join (
+            select relid, sum(idx_tup_read) as of_indexes from pg_stat_user_indexes group by relid
+        ) indexes using (relid)
+        where relname in ('orders', 'events', 'submissions')"""
     with engine.connect() as connection:
         connection.execute(text("select pg_stat_clear_snapshot()"))
         return int(connection.execute(text(query)).one()[1])
@@ -69,5 +74,23 @@ def test_a_ledger_that_planned_on_empty_tables_does_not_scan_full_ones(
     for n in range(OFTEN):
         deliver(ledger, f"p{n}")
     ledger.close()  # a session reports its statistics when it ends
+    engine.dispose()
+    assert rows_looked_through(engine) - before < MANY
+
+
+def test_orders_by_http_that_were_compared_with_empty_tables_are_not_compared_with_all(
+    engine: Engine,
+) -> None:
+    """As a new gateway's are: its server connects before its first order."""
+    known = Submissions(engine, Payloads(Vault(())))
+    for n in range(OFTEN):
+        known.write([Submitting("m", f"o{n}", "a" * 64)], 1.0)
+    with engine.begin() as connection:
+        connection.execute(text(WRITE))
+    before = rows_looked_through(engine)
+    for n in range(OFTEN):
+        [found] = known.write([Submitting("m", f"more{n + 1}", "a" * 64)], 1.0)
+        assert found.state is State.NEW
+    known.close()
     engine.dispose()
     assert rows_looked_through(engine) - before < MANY
