@@ -10,8 +10,9 @@
 - ``Connection._transport``, ``blocking_read``, ``drain_events``, ``collect``: a connection that was
   lost must not reconnect silently while it is read (promise 1); a request whose reply does not come
   ends it (promise 5).
-- ``Connection.frame_writer``, ``serialization.dumps``: publishing without reading from the socket
-  first, of which another thread is the reader; 13 us a message instead of 46.
+- ``Connection.frame_writer``, ``frame_max``, ``serialization.dumps``: publishing without reading from the
+  socket first, of which another thread is the reader, with frames of our own: 5 us a message instead
+  of 46.
 - ``Connection.on_inbound_frame``, ``transport.read_frame``: that reader, without two changes of the
   socket's time limit a frame.
 - ``Connection.send_method``: closing without awaiting the reply, which the reader gets.
@@ -33,13 +34,23 @@ from amqp.exceptions import RecoverableConnectionError
 from amqp.serialization import dumps
 from amqp.transport import TCPTransport, to_host_port
 
-from pos_gateway.broker.frames import Incoming, Outgoing, acknowledgement, delivery
+from pos_gateway.broker.frames import (
+    Incoming,
+    Outgoing,
+    acknowledgement,
+    content,
+    delivery,
+    method,
+)
+from pos_gateway.broker.message import Message
 from pos_gateway.runtime.sockets import send_all
 
 log = structlog.get_logger(__name__)
 
 #: The type of a method frame.
 _METHOD = 1
+#: Characters of an id that is certainly no longer than its length's byte can say.
+_SHORT = 63
 #: The AMQP class id of message contents.
 _BASIC = 60
 
@@ -144,13 +155,47 @@ class BufferedConnection(amqp.Connection):
         return super().blocking_read(timeout)
 
 
-def write_message(
-    connection: Any, channel: int, exchange: str, routing_key: str, message: amqp.Message
-) -> None:
-    """Publish, mandatory. Never reads from the socket, as ``Channel.basic_publish`` does."""
+def write_message(connection: Any, channel: int, message: Message, time: int) -> None:
+    """Publish persistent JSON, mandatory; ``time`` is its timestamp.
+
+    Never reads from the socket, as ``Channel.basic_publish`` does.
+    """
+    headers, message_id = message.headers, message.message_id
+    if not all(type(value) is str for value in headers.values()) or len(message_id) > _SHORT:
+        _write_slowly(connection, channel, message, time)
+        return
+    transport = connection._transport
+    if transport is None:
+        raise RecoverableConnectionError("connection already closed")
+    frames = content(channel, message_id, headers, message.body, time, connection.frame_max)
+    transport.write(_publish(channel, *message.route()) + frames)
+    connection.bytes_sent += 1
+
+
+def _write_slowly(connection: Any, channel: int, message: Message, time: int) -> None:
+    """Have the library write it, whose tables have values of every type."""
+    exchange, routing_key = message.route()
     connection.frame_writer(
-        _METHOD, channel, spec.Basic.Publish, _arguments(exchange, routing_key), message
+        _METHOD,
+        channel,
+        spec.Basic.Publish,
+        _arguments(exchange, routing_key),
+        amqp.Message(
+            message.body,
+            content_type="application/json",
+            content_encoding="utf-8",
+            delivery_mode=2,
+            message_id=message.message_id,
+            timestamp=time,
+            application_headers=dict(message.headers),
+        ),
     )
+
+
+@lru_cache(maxsize=256)
+def _publish(channel: int, exchange: str, routing_key: str) -> bytes:
+    """The frame with basic.publish, mandatory."""
+    return method(channel, spec.Basic.Publish, _arguments(exchange, routing_key))
 
 
 @lru_cache(maxsize=256)

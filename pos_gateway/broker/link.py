@@ -113,27 +113,11 @@ class AmqpLink:
         channel = self._channel.channel_id
         if channel is None:  # closed by the broker; the reader is about to fail the link
             raise RecoverableConnectionError("connection already closed")
-        message = confirm.message
-        exchange, routing_key = message.route()
         self._tag += 1
         self._waiting[self._tag] = confirm
         # Not Channel.basic_publish, which first reads from the socket ("are we blocked?"): its only
         # reader is the reader thread.
-        write_message(
-            self._amqp,
-            channel,
-            exchange,
-            routing_key,
-            AmqpMessage(
-                message.body,
-                content_type="application/json",
-                content_encoding="utf-8",
-                delivery_mode=2,
-                message_id=message.message_id,
-                timestamp=int(time.time()),
-                application_headers=dict(message.headers),
-            ),
-        )
+        write_message(self._amqp, channel, confirm.message, int(time.time()))
 
     def together(self) -> contextlib.AbstractContextManager[None]:
         together: contextlib.AbstractContextManager[None] = self._amqp.together()

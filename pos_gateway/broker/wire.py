@@ -91,8 +91,8 @@ class Malformed(Exception):
         self.code, self.reason = code, reason
 
 
-def require_small(body: bytes, limit: float) -> None:
-    """Raises Malformed for a body that is too long, or too slow, to parse."""
+def require_small(body: bytes, limit: float) -> int:
+    """Its lists and objects. Raises Malformed for a body that is too long, or too slow, to parse."""
     if len(body) > limit:
         reason = f"the message has {len(body)} bytes; {limit} are allowed"
         raise Malformed("too_large", reason)
@@ -101,6 +101,7 @@ def require_small(body: bytes, limit: float) -> None:
     if parts > PARTS:
         reason = f"the message has {parts} lists and objects; {PARTS} are allowed"
         raise Malformed("too_large", reason)
+    return parts
 
 
 def decoded(body: bytes) -> Any:

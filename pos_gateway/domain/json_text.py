@@ -7,9 +7,10 @@ from math import isfinite
 
 #: No possessive group: Python 3.11.7 corrupted its memory over one (workers crashed).
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
-_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
-#: Marks of a number that may overflow a float, with a zero for every digit.
-_LONG, _EXPONENT = b"0" * 200, re.compile(rb"0[eE]\+?000")
+#: A zero for every digit, and for a plus sign.
+_ZEROS = bytes.maketrans(b"+123456789E", b"0" * 10 + b"e")
+#: Marks of a number that may overflow a float.
+_LONG, _EXPONENT = b"0" * 200, b"0e000"
 #: Punctuation becomes blanks; the shortest number that overflows is 1e309.
 _BETWEEN = bytes.maketrans(b"[]{},:", b" " * 6)
 _SHORTEST = 5
@@ -35,9 +36,11 @@ def is_finite(text: bytes) -> bool:
 
 
 def _may_be_infinite(text: bytes) -> bool:
+    # One letter is found ten times as quickly as three.
+    if (b"N" in text and b"NaN" in text) or (b"I" in text and b"Inf" in text):
+        return True
     digits = text.translate(_ZEROS)
-    is_named = b"NaN" in text or b"Inf" in text
-    return is_named or _LONG in digits or _EXPONENT.search(digits) is not None
+    return _EXPONENT in digits or _LONG in digits
 
 
 def with_text(text: bytes, name: str, value: str) -> bytes:

@@ -7,6 +7,7 @@ loses is a comparison, and no order. The order itself is in the broker, and then
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from hashlib import sha256
 from typing import Any
 
@@ -28,10 +29,41 @@ def digest(order: Order) -> str:
 
     Neither blanks nor the order of fields count, at any depth, nor a moment's time zone.
     """
-    record = from_json(order.encoded)
-    for name in ("placed_at", "deliver_by"):
-        record[name] = getattr(order, name).timestamp()
-    return sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    text = (order if _is_utc(order) else _in_utc(order)).encoded
+    if _has_unknown(order):  # an order's own fields are always in one order
+        text = json.dumps(from_json(text), sort_keys=True).encode()
+    return sha256(text).hexdigest()
+
+
+def _is_utc(order: Order) -> bool:
+    return not (order.placed_at.utcoffset() or order.deliver_by.utcoffset())
+
+
+def _in_utc(order: Order) -> Order:
+    times = {"placed_at": order.placed_at, "deliver_by": order.deliver_by}
+    moved = order.model_copy(update={name: at.astimezone(UTC) for name, at in times.items()})
+    vars(moved).pop("encoded", None)  # it has the other zone's
+    return moved
+
+
+def _has_unknown(order: Order) -> bool:
+    """Whether it has values whose fields may be in any order."""
+    if type(order.fulfillment) is dict or _is_given(order.model_extra):
+        return True
+    if order.customer is not None and _is_given(order.customer.model_extra):
+        return True
+    for item in order.items:
+        if _is_given(item.model_extra):
+            return True
+        for modifier in item.modifiers:
+            if _is_given(modifier.model_extra):
+                return True
+    return False
+
+
+def _is_given(fields: dict[str, Any] | None) -> bool:
+    """Whether one is: null counts as absent."""
+    return fields is not None and any(value is not None for value in fields.values())
 
 
 @dataclass(frozen=True, slots=True)

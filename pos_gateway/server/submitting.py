@@ -90,7 +90,8 @@ class SubmitRoutes:
                 setting="POS_GATEWAY_MAX_ORDER_BYTES",
             )
             with self._in_flight.taking():
-                posted = self._posted(self._parsed(body), _trace(scope))
+                post = self._poster(_trace(scope))
+                posted = post(self._parsed(body))
                 await self._intake.post((posted,))
         return _reply(posted)
 
@@ -149,10 +150,11 @@ class SubmitRoutes:
         orders = orders_in(body)
         self._access.charge_batch(token, len(orders))
         results: list[JsonReply | Posted] = []
+        post = self._poster(trace)
         began = time.perf_counter()
         for order in orders:
             try:
-                results.append(self._posted(self._parsed(order), trace))
+                results.append(post(self._parsed(order)))
             except Problem as problem:
                 results.append(JsonReply(problem.status, problem.body()))
             if time.perf_counter() - began > _YIELD_AFTER:
@@ -171,31 +173,36 @@ class SubmitRoutes:
         """
         try:
             if isinstance(order, bytes):
-                self._require_small(order)
+                parts = self._require_small(order)
                 parsed = Order.parse_json(order)
             else:
                 parsed = Order.parse(order)
-                self._require_small(parsed.source)
-            if parsed.source.count(b"[") + parsed.source.count(b"{") > _FLAT:
+                parts = self._require_small(parsed.source)
+            if parts > _FLAT:
                 require_readable(parsed.source, self._largest + _AROUND)
         except InvalidOrder as error:
             raise invalid(error, "order") from None
         return parsed
 
-    def _require_small(self, order: bytes) -> None:
-        """Before it is parsed. Raises Problem."""
+    def _require_small(self, order: bytes) -> int:
+        """Its lists and objects, counted before it is parsed. Raises Problem."""
         try:
-            wire.require_small(order, self._largest)
+            return wire.require_small(order, self._largest)
         except wire.Malformed as problem:
             raise Problem(413, "too_large", problem.reason) from None
 
-    def _posted(self, order: Order, trace: TraceContext | None) -> Posted:
-        merchant_id, order_id = order.merchant_id, order.order_id
-        key = home_of(merchant_id, self._split())
-        message = wire.submit_message(order_id, order.source, routing_key=key)
-        is_late = order.expired(self._clock.now())
-        order_known_as = Submitting(merchant_id, order_id, digest(order), is_late)
-        return Posted(message.following(trace), order_known_as)
+    def _poster(self, trace: TraceContext | None) -> Callable[[Order], Posted]:
+        """Makes the messages of a request's orders."""
+        split, now = self._split(), self._clock.now()
+
+        def posted(order: Order) -> Posted:
+            merchant_id, order_id = order.merchant_id, order.order_id
+            key = home_of(merchant_id, split)
+            message = wire.submit_message(order_id, order.source, routing_key=key)
+            known_as = Submitting(merchant_id, order_id, digest(order), order.expired(now))
+            return Posted(message.following(trace), known_as)
+
+        return posted
 
 
 def _reply(posted: Posted) -> JsonReply:

@@ -3,6 +3,7 @@
 import inspect
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from struct import pack
 from typing import Any
 
@@ -17,6 +18,7 @@ from amqp.transport import SSLTransport, TCPTransport
 from pos_gateway.broker import amqp_internals as subject
 from pos_gateway.broker.amqp_internals import BufferedChannel, BufferedConnection
 from pos_gateway.broker.frames import Incoming, Outgoing
+from pos_gateway.broker.message import Message
 
 #: What is overridden, with the parameters that the library calls it with.
 OVERRIDDEN: dict[type, dict[str, list[str]]] = {
@@ -209,20 +211,52 @@ def test_an_acknowledgement_is_written_as_by_the_library(
     assert peer.read() == theirs
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"headers": {}},
+        {"headers": {"task": "ü", "id": "", "lang": "py", "x-reason": "r" * 300}},
+        {"headers": {"task": "t", "x-attempts": 3, "x-resolve": True}},
+        {"message_id": ""},
+        {"message_id": "m" * 128},
+        {"body": b""},
+        {"body": b"b" * 999},
+        {"body": b"b" * 1000},
+        {"body": b"b" * 2001},
+        {"delay": 5},
+    ],
+    ids=str,
+)
 def test_a_message_is_written_as_by_the_library(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
 ) -> None:
+    """Every byte, also of more than a frame."""
     connection = connected(peer, monkeypatch)
-    connection.client_properties = {}
+    connection.client_properties, connection.frame_max = {}, 1008
     channel = a_channel(connection)
+    message = replace(Message("orders", "key", b"{}", "m", headers={"id": "m"}), **changed)
+    theirs = amqp.Message(
+        message.body,
+        content_type="application/json",
+        content_encoding="utf-8",
+        delivery_mode=2,
+        message_id=message.message_id,
+        timestamp=1_800_000_000,
+        application_headers=dict(message.headers),
+    )
+    amqp.Channel.basic_publish(channel, theirs, *message.route(), mandatory=True)
+    connection.transport.write(b"|")
+    written, sent = peer.read().partition(b"|")[0], connection.bytes_sent
+    subject.write_message(connection, 7, message, 1_800_000_000)
+    assert peer.read() == written
+    assert connection.bytes_sent == 2 * sent, "for the heartbeats"
 
-    def message() -> amqp.Message:
-        return amqp.Message(b"{}", content_type="application/json", message_id="m")
 
-    amqp.Channel.basic_publish(channel, message(), "orders", "key", mandatory=True)
-    theirs = peer.read()
-    subject.write_message(connection, 7, "orders", "key", message())
-    assert peer.read() == theirs
+def test_nothing_is_written_on_a_connection_that_was_lost(peer: Peer) -> None:
+    peer.connection.collect()
+    with pytest.raises(RecoverableConnectionError):
+        subject.write_message(peer.connection, 7, Message("orders", "key", b"{}", "m"), 1)
 
 
 def test_a_frame_is_read_and_handled(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,10 @@
 """What is known of an order that comes by HTTP, on both databases."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, insert, select, text
@@ -27,6 +28,7 @@ NEW = Known(is_known=False, is_different=False, state=None)
 SAME = Known(is_known=True, is_different=False, state=None)
 OTHER = Known(is_known=True, is_different=True, state=None)
 ONE = Submitting("m1", "o1", "a" * 64)
+ITEM = {"sku": "s", "name": "n", "quantity": 1, "unit_price": 1}
 
 
 @pytest.fixture
@@ -130,6 +132,32 @@ def test_layout_and_defaults_are_no_content() -> None:
     unknown = an_order(b={"c": [{"e": 1, "d": 2}], "a": 3}, a=4)
     assert digest(an_order(a=4, b={"a": 3, "c": [{"d": 2, "e": 1}]})) == digest(unknown)
     assert digest(an_order(a=4, b={"a": 3, "c": [{"d": 1, "e": 2}]})) != digest(unknown)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        lambda unknown: unknown,
+        lambda unknown: {"customer": {"name": "N", **unknown}},
+        lambda unknown: {"fulfillment": {"type": "pickup", **unknown}},
+        lambda unknown: {"items": [{**ITEM, **unknown}]},
+        lambda unknown: {"items": [{**ITEM, "modifiers": [{"name": "n", **unknown}]}]},
+    ],
+    ids=["order", "customer", "fulfillment", "item", "modifier"],
+)
+@pytest.mark.parametrize("zone", ["Z", "+01:00"])
+def test_the_order_of_unknown_fields_is_no_content_either(
+    inside: Callable[[dict[str, Any]], dict[str, Any]], zone: str
+) -> None:
+    def of(**unknown: Any) -> str:
+        hour = "13" if zone == "Z" else "14"
+        return digest(an_order(deliver_by=f"2026-02-01T{hour}:00:00{zone}", **inside(unknown)))
+
+    assert of(y=1, x=[2.5]) == of(x=[2.5], y=1)
+    assert len({of(), of(x=1), of(x=2), of(y=1)}) == 4
+    is_free = "fulfillment" in inside({})  # what a backend and its merchant have agreed on
+    assert (of(x=None) == of()) is not is_free, "a field's null counts as absent"
+    assert of(y=1) == digest(an_order(deliver_by="2026-02-01T13:00:00Z", **inside({"y": 1})))
 
 
 def test_old_rows_are_pruned_in_batches(engine: Engine, known: Submissions) -> None:

@@ -1,0 +1,73 @@
+"""Reads a valid order's JSON at half the cost: without a call of Python for any field.
+
+What it takes is what the model takes, with the same values, and not all of that: anything else is the
+model's to judge, and to name the wrong fields of. Both are made from one schema.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import SchemaValidator, core_schema
+
+#: Identifiers in which no dot comes first, or after a separator: so none has a dot segment.
+_IDENTIFIER = r"^(?:[!-$&-\-0-:<->@-\[\]-~]\.*|[/\\;?#])+$"
+
+#: What takes the place of a function of ours, by its name; it gets the schema that the function is about.
+_INSTEAD: dict[str, Callable[[Any], Any]] = {
+    "_no_dot_segment": lambda _: core_schema.str_schema(pattern=_IDENTIFIER, max_length=128),
+    "_written_out": lambda time: {**time, "strict": True},
+    "_text_or_object": lambda _: core_schema.union_schema(
+        [core_schema.str_schema(), core_schema.dict_schema()]
+    ),
+    # Of the order as a whole: the caller's.
+    "_not_too_many": lambda items: items,
+    "_could_ever_be_delivered": lambda order: order,
+}
+
+
+class QuickReader:
+    """Reads the JSON of a model whose validators are those in ``_INSTEAD``.
+
+    Args:
+        model: the model.
+    """
+
+    def __init__(self, model: type[Any]) -> None:
+        schema = _native(TypeAdapter(model).core_schema)
+        #: None: the model has another validator, or pydantic writes schemas otherwise.
+        self._validator = None if schema is None else SchemaValidator(schema)
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it reads anything."""
+        return self._validator is not None
+
+    def __call__(self, text: bytes) -> Any:
+        """The record; None: ask the model."""
+        if self._validator is None:
+            return None
+        try:
+            return self._validator.validate_json(text)
+        except ValidationError:
+            return None
+
+
+def _native(schema: Any) -> Any:
+    """The schema without functions; None: one is not known."""
+    try:
+        return _without_functions(schema)
+    except KeyError:
+        return None
+
+
+def _without_functions(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_functions(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kind = schema.get("type")
+    if isinstance(kind, str) and kind.startswith("function-"):
+        name = schema["function"]["function"].__name__
+        return _INSTEAD[name](_without_functions(schema["schema"]))
+    return {name: _without_functions(each) for name, each in schema.items()}
