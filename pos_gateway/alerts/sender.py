@@ -44,6 +44,16 @@ class AlertSender:
         guard = Guard(networks=_PRIVATE, ports=frozenset({port}))
         self._transport = Transport(guard=guard, ca_file=ca_file)
 
+    def unreachable(self) -> str | None:
+        """Why no connection to the receiver can be made, TLS included; None: one can. Sends nothing."""
+        try:
+            self._transport.reach(self._url)
+        except TransportError as error:
+            return str(error)
+        finally:
+            self._transport.close()
+        return None
+
     def send(self, message: AlertMessage) -> str | None:
         """Why the receiver has not confirmed it; None: it has, with a 2xx."""
         headers = headers_of(message, self._secret, self._clock.now())

@@ -17,6 +17,8 @@ def main() -> None:
         from pos_gateway.cli.root import root
 
         root.main(prog_name="pos-gateway")
+    except KeyboardInterrupt:  # while a command's modules are imported: Click is not at work yet
+        sys.exit(130)
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] in _OWN:
             raise

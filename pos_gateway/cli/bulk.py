@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,7 +14,7 @@ from pos_gateway.cli.database import database, payloads
 from pos_gateway.cli.exit_codes import INTERRUPTED
 from pos_gateway.cli.failure import Failure
 from pos_gateway.cli.interrupt import CtrlC
-from pos_gateway.cli.moments import Length, Moment
+from pos_gateway.cli.moments import Since
 from pos_gateway.cli.options import LIMIT
 from pos_gateway.cli.progress import ShownProgress, progress_to
 
@@ -31,20 +31,6 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _RETRY_AFTER = 1.0
 #: What one of a run's items is called, and several.
 _NAMES = {"dlq": ("letter", "letters"), "orders": ("order", "orders")}
-
-
-class Since(click.ParamType[datetime]):
-    """A time, or how long ago it was."""
-
-    name = "since"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, datetime):
-            return value
-        if str(value)[:1].isdigit() and str(value)[-1:] in "smhd":
-            length: timedelta = Length().convert(value, param, ctx)
-            return datetime.now(UTC) - length
-        return Moment().convert(value, param, ctx)
 
 
 #: The parameters of ``filters``.

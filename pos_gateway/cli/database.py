@@ -51,7 +51,10 @@ def database(*, current: bool = True, answer: float | None = None) -> "Iterator[
             require_current(engine)
         yield engine
     except SQLAlchemyError as error:
-        raise Failure(f"the database at {mask_url(url)} failed: {reason(error)}") from error
+        remedy = (
+            "; this user must be able to write the file and its folder" if _is_barred(error) else ""
+        )
+        raise Failure(f"the database at {mask_url(url)} failed: {reason(error)}{remedy}") from error
     finally:
         engine.dispose()
 
@@ -125,6 +128,12 @@ def require_exists(engine: "Engine") -> None:
     embedded = engine.dialect.name == "sqlite" and path and path != ":memory:"
     if embedded and not Path(str(path)).exists():
         raise PendingMigration(f"there is no file {path} yet; run: pos-gateway db upgrade")
+
+
+def _is_barred(error: Exception) -> bool:
+    """Whether SQLite may not open or write its file: it says neither of which, nor to whom."""
+    name = getattr(getattr(error, "orig", None), "sqlite_errorname", "")
+    return str(name).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM"))
 
 
 def reason(error: Exception) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pos_gateway.broker.dead_letter_selection import Selection
-from pos_gateway.cli import bulk, options, output
+from pos_gateway.cli import bulk, options, output, revealing
 from pos_gateway.cli.database import database, order_admin
 from pos_gateway.cli.exit_codes import INTERRUPTED
 from pos_gateway.cli.groups import Group
@@ -172,21 +172,37 @@ def count(names: tuple[str, ...], limit: int, as_json: bool, **narrowed: Any) ->
 
 @dlq.command(short_help="Show one of them.")
 @click.argument("letter_id", metavar="ID")
-@click.option("--reveal", is_flag=True, help="With the whole body, customer and all.")
+@revealing.options_of("With the whole body, customer and all; the audit has it.")
 @options.as_json_lines
-def show(letter_id: str, reveal: bool, as_json: bool) -> None:
+def show(
+    letter_id: str, reveal: bool, reason: str | None, operator: str | None, as_json: bool
+) -> None:
     """Show the letters with this ID: why they are there, their headers, and the order.
 
     The customer's data is masked. An invalid message's body is not shown at all, since its personal
-    data cannot be located. --reveal shows both.
+    data cannot be located. --reveal shows both, once the audit has a line of that: without the
+    database, or where it is read-only, nothing is revealed.
 
     \b
     Examples:
       pos-gateway dlq show A-1001
-      pos-gateway dlq show A-1001 --reveal --json
+      pos-gateway dlq show A-1001 --reveal --reason 'find the publisher' --json
     """
     with _dead_letters() as letters:
         found = list(Selection((letter_id,)).of(letters))
+    if reveal:
+        from pos_gateway.audit.note import Note
+
+        notes = [
+            Note(
+                "dead.reveal",
+                each.merchant_id or "",
+                each.order_id or "",
+                f"dlq show; letter {each.id}: {each.code}",
+            )
+            for each in found
+        ]
+        revealing.record(notes, operator, reason)
     for letter in found:
         record = {**_summary(letter), **_content(letter, reveal=reveal)}
         if as_json:

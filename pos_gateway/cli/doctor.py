@@ -11,9 +11,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import click
-from sqlalchemy import Engine, func, make_url, select, text
+from sqlalchemy import Engine, and_, func, make_url, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from pos_gateway.alerts.sender import sender_of
 from pos_gateway.cli import options
 from pos_gateway.cli.database import reason, require_exists
 from pos_gateway.cli.doctor_broker import check_broker
@@ -21,12 +22,13 @@ from pos_gateway.cli.doctor_server import check_server
 from pos_gateway.cli.findings import Check, Finding, Level, fail, ok, show, show_json, warn
 from pos_gateway.cli.worker import command
 from pos_gateway.database.engine import COMMAND_ANSWER, open_database, require_current
-from pos_gateway.database.schema import merchants
+from pos_gateway.database.schema import merchants, orders
 from pos_gateway.domain.errors import InvalidSettings, PendingMigration, SchemaTooNew
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import any_in_clear
 from pos_gateway.ledger.states import State
+from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, shown
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.runtime.vault import Vault
@@ -184,14 +186,21 @@ def check_database(settings: Settings) -> Iterator[Finding]:
         yield ok(f"database: {shown} is up to date")
         with engine.connect() as connection:
             count = connection.execute(select(func.count()).select_from(merchants)).scalar_one()
-        ledger = [*_durability(engine), *_ledger(engine, settings), *_tokens(engine)]
+        ledger = [
+            *_durability(engine),
+            *_secrets(engine, settings),
+            *_ledger(engine, settings),
+            *_tokens(engine),
+        ]
     except (PendingMigration, SchemaTooNew) as error:
         what, _, then = str(error).partition("; run: ")
         yield fail(f"database: {shown}: {what}", then)
     except SQLAlchemyError as error:
         yield fail(
             f"database: {shown} cannot be used: {reason(error)}",
-            "start it, or set POS_GATEWAY_DATABASE_URL",
+            "this user must be able to write the file and its folder"
+            if shown.startswith("sqlite")
+            else "start it, or set POS_GATEWAY_DATABASE_URL",
         )
     else:
         if count:
@@ -219,6 +228,28 @@ def _durability(engine: Engine) -> Iterator[Finding]:
         yield warn(
             "database: its standby is asynchronous: a failover loses the last commits",
             "synchronous_standby_names (docs/deploy.md)",
+        )
+
+
+def _secrets(engine: Engine, settings: Settings) -> Iterator[Finding]:
+    """A worker that cannot open a merchant's secrets retries its orders until they expire."""
+    unopened = MerchantStore(engine, vault=Vault(settings.secret_keys)).count_unopened()
+    if unopened:
+        yield fail(
+            f"merchants: the secrets of {unopened} are sealed with a key that POS_GATEWAY_SECRET_KEY "
+            "has not",
+            "put that key back, after the present one; pos-gateway merchants check names them "
+            "(docs/rotations.md)",
+        )
+    held_up = and_(orders.c.state == State.NEW, orders.c.reason_code == "secret_key")
+    with engine.connect() as connection:
+        count = connection.scalar(select(func.count()).where(held_up))
+    if count:
+        yield fail(
+            f"orders: {count} wait for a key: the last worker that had them could not open their "
+            "merchant's secrets",
+            "give every worker all keys that are in use in POS_GATEWAY_SECRET_KEY, and restart it "
+            "(docs/rotations.md)",
         )
 
 
@@ -284,6 +315,32 @@ def check_redis(settings: Settings) -> Iterator[Finding]:
             )
 
 
+def check_alerts(settings: Settings) -> Iterator[Finding]:
+    """The alert hook's settings are right, and its receiver can be reached. It is sent nothing."""
+    if settings.alert_url is None:
+        if settings.alert_secret is not None or settings.alert_secret_file is not None:
+            yield warn(
+                "alerts: there is a secret, and no URL: none are sent",
+                "set POS_GATEWAY_ALERT_URL, or unset the secret (docs/alerts.md)",
+            )
+        return
+    try:
+        sender = sender_of(settings, SYSTEM_CLOCK)
+    except InvalidSettings as error:
+        yield fail(f"alerts: {error}: pos-gateway serve does not start", "docs/alerts.md")
+        return
+    if sender is None:  # without a URL alone
+        return
+    problem = sender.unreachable()
+    if problem is None:
+        yield ok(f"alerts: {sender.host} can be reached; pos-gateway alerts test sends one")
+    else:
+        yield warn(
+            f"alerts: {sender.host} cannot be reached: {problem}",
+            "check POS_GATEWAY_ALERT_URL, then pos-gateway alerts test",
+        )
+
+
 def check_files(settings: Settings) -> Iterator[Finding]:
     """Every slot may have a connection in use, and as many again are kept open for the next."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -347,6 +404,7 @@ CHECKS: tuple[tuple[Check, tuple[str, ...] | None], ...] = (
     (check_database, ("database_url",)),
     (check_redis, ("redis_url",)),
     (check_server, ("http_url", "token")),
+    (check_alerts, ("alert_url", "alert_secret", "alert_secret_file", "ca_file")),
     (check_files, ("slots",)),
     (check_metrics_port, ("metrics_host", "metrics_port")),
     (check_patching, None),

@@ -1,6 +1,7 @@
 """``pos-gateway merchants``: the merchants' records in the database."""
 
 import difflib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -198,7 +199,14 @@ def show(merchant_id: str, as_json: bool) -> None:
     if as_json:
         output.json_document(record)
     else:
-        output.table(("FIELD", "VALUE"), record.items())
+        output.table(("FIELD", "VALUE"), [(name, _cell(value)) for name, value in record.items()])
+
+
+def _cell(value: Any) -> Any:
+    """A mapping as the JSON that an import takes, without what is not set."""
+    if not isinstance(value, dict):
+        return value
+    return json.dumps({name: each for name, each in value.items() if each is not None})
 
 
 def _checked(

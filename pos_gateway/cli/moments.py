@@ -13,6 +13,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 #: More is a typing mistake, and may leave the calendar.
 _LONGEST = timedelta(days=36_500)
 _LENGTH = re.compile(rf"(\d{{1,6}})([{''.join(_UNITS)}])")
+_EXAMPLE = "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00"
 
 
 class Length(click.ParamType[timedelta]):
@@ -37,6 +38,9 @@ class Moment(click.ParamType[datetime]):
 
     name = "moment"
 
+    def __init__(self, examples: str = _EXAMPLE) -> None:
+        self._examples = examples
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, datetime):
             return value
@@ -45,8 +49,7 @@ class Moment(click.ParamType[datetime]):
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is None:
-            example = "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00"
-            self.fail(f"{value!r} is no time with its offset; {example} is one", param, ctx)
+            self.fail(f"{value!r} is no time with its offset; {self._examples} is one", param, ctx)
         return moment
 
 
@@ -58,9 +61,9 @@ class Since(click.ParamType[datetime]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, datetime):
             return value
-        if _LENGTH.fullmatch(str(value)):
+        if str(value)[:1].isdigit() and str(value)[-1:] in _UNITS:
             return datetime.now(UTC) - Length().convert(value, param, ctx)
-        return Moment().convert(value, param, ctx)
+        return Moment(f"2h (ago), or {_EXAMPLE}").convert(value, param, ctx)
 
 
 def new_deadline(command: Command) -> Command:

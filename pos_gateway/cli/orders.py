@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pos_gateway.cli import bulk, options, output
+from pos_gateway.cli import bulk, options, output, revealing
 from pos_gateway.cli.database import database, order_admin
 from pos_gateway.cli.groups import Group
 from pos_gateway.cli.moments import Length, Moment, deadline, new_deadline
@@ -110,19 +110,35 @@ def list_(
 @orders.command(short_help="Show all that is known of one.")
 @click.argument("order_id", metavar="ORDER_ID")
 @options.whose_order
-@click.option("--reveal", is_flag=True, help="With the customer, the notes and the POS's words.")
+@revealing.options_of("With the customer, the notes and the POS's words; the audit has it.")
 @options.as_json_object
-def show(order_id: str, merchant_id: str | None, reveal: bool, as_json: bool) -> None:
+def show(
+    order_id: str,
+    merchant_id: str | None,
+    reveal: bool,
+    reason: str | None,
+    operator: str | None,
+    as_json: bool,
+) -> None:
     """Show all that the ledger has of an order: its state and its cancellation's, the last attempts,
     the events, what operators did, and the order itself.
+
+    Personal data is masked. --reveal shows it, once the audit has a line of that: where the database
+    is read-only, nothing is revealed.
 
     \b
     Examples:
       pos-gateway orders show A-1001
-      pos-gateway orders show A-1001 --merchant m1 --reveal --json
+      pos-gateway orders show A-1001 --merchant m1 --reveal --reason 'the merchant asks' --json
     """
     with order_admin() as ledger:
-        record = _record(ledger, ledger.find(order_id, merchant_id), reveal=reveal)
+        found = ledger.find(order_id, merchant_id)
+        if reveal:
+            from pos_gateway.audit.note import Note
+
+            note = Note("orders.reveal", found.merchant_id, found.order_id, "orders show")
+            revealing.record([note], operator, reason)
+        record = _record(ledger, found, reveal=reveal)
     if as_json:
         output.json_document(record)
         return

@@ -66,9 +66,11 @@ class Root(Group):
 def root() -> None:
     """Send every order to its merchant's point-of-sale API; no slow merchant delays the others.
 
-    A first run, with RabbitMQ on this machine:
+    A first run, with RabbitMQ on this machine; README.md has the two files:
 
     \b
+      export POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES=true                  # merchants on this machine
+      python -m pos_gateway.simulated_merchants --port 8090 &
       pos-gateway db upgrade
       pos-gateway merchants import merchants.jsonl
       pos-gateway worker                 # in one terminal

@@ -84,6 +84,8 @@ def create(name: str, role: str, rate: int | None, operator: str) -> None:
     with token_store() as store:
         store.create(name, Role(role), rate, operator=operator, show=_show)
     output.notice("it is shown this once: the database has its SHA-256 alone. To use it:")
+    if Role(role) is not Role.BACKEND:
+        output.notice("  log in with it on the operations page of pos-gateway serve, or")
     output.notice('  curl -H "Authorization: Bearer TOKEN" http://127.0.0.1:8080/v1/events')
 
 

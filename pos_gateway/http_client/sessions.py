@@ -94,7 +94,10 @@ def server_url(given: str | None) -> str:
 def token_of(given: str | None) -> SecretStr:
     text: str = _given("token", given).get_secret_value().strip()
     if not text or any(ord(each) not in _VISIBLE for each in text):
-        problem = "is no token: it is empty, or has blanks in it; pos-gateway tokens create has one"
+        problem = (
+            "is no token: it is empty, or has a character that no token has (a blank, an ellipsis); "
+            "pos-gateway tokens create makes one"
+        )
         raise InvalidSettings([FieldError(PREFIX + "TOKEN", problem)])
     return SecretStr(text)
 

@@ -219,6 +219,14 @@ class MerchantStore:
         with self._engine.connect() as connection:
             return connection.scalar(select(func.count()).where(stale)) or 0
 
+    def count_unopened(self) -> int:
+        """How many merchants' secrets are under a key that the vault has not."""
+        key = merchants.c.auth["key"].as_string().label("key")
+        query = select(key, func.count()).where(_sealed_text().is_not(None)).group_by("key")
+        with self._engine.connect() as connection:
+            found = connection.execute(query).all()
+        return sum(number for key_id, number in found if not self._vault.knows(key_id))
+
     def row(self, merchant: Merchant) -> dict[str, Any]:
         """The record's columns but for its stamp, its secrets sealed. Raises CannotOpen."""
         fields = merchant.model_dump(exclude={"auth"})

@@ -40,6 +40,8 @@ log = structlog.get_logger(__name__)
 
 #: Outcomes that an operator may have to look at are warnings.
 _LEVELS = {Kind.FAILED: logging.WARNING, Kind.IN_DOUBT: logging.WARNING}
+#: Reasons that an operator mends here, not the merchant: its breaker does not say them.
+_OURS = frozenset({"secret_key", "local"})
 
 #: An adapter's part of a call: sends requests to the POS, and returns the outcome.
 Conversation = Callable[[Send], Outcome]
@@ -238,10 +240,11 @@ def log_attempt(
     merchant: Merchant, claim: Claim, outcome: Outcome, passed: Stages, seconds: float
 ) -> None:
     """Log a call as one wide event, if its level is enabled."""
-    level = _LEVELS.get(outcome.kind, logging.INFO)
+    reason = outcome.reason
+    is_ours = reason is not None and reason.code in _OURS
+    level = logging.WARNING if is_ours else _LEVELS.get(outcome.kind, logging.INFO)
     if not log.is_enabled_for(level):
         return
-    reason = outcome.reason
     log.log(
         level,
         "delivery.attempted",

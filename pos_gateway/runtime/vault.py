@@ -40,6 +40,10 @@ class Vault:
         #: The id of the sealing key; None if there is none.
         self.current: str | None = next(iter(self._keys), None)
 
+    def knows(self, key_id: str) -> bool:
+        """Whether it opens what is sealed with the key of this id."""
+        return key_id in self._keys
+
     def seal(self, secrets: Mapping[str, Any], *, whose: str) -> dict[str, str]:
         """The sealed secrets, safe to store. Raises CannotOpen if there is no key to seal with."""
         text = json.dumps(secrets, sort_keys=True).encode()
@@ -55,7 +59,10 @@ class Vault:
     def seal_bytes(self, data: bytes, *, whose: str) -> str:
         """Seal bytes into one text: the key's id, a dot, Base64. Raises as ``seal``."""
         if self.current is None:
-            raise CannotOpen("there is no key to seal secrets with: set POS_GATEWAY_SECRET_KEY")
+            raise CannotOpen(
+                "there is no key to seal secrets with: set POS_GATEWAY_SECRET_KEY "
+                "(pos-gateway secrets key makes one)"
+            )
         nonce = os.urandom(NONCE)
         sealed = self._keys[self.current].encrypt(nonce, data, whose.encode())
         return f"{self.current}.{base64.b64encode(nonce + sealed).decode()}"

@@ -7,6 +7,27 @@ from tests.planting import Fault, try_all
 
 FAULTS = [
     Fault(
+        "an order is revealed once the audit has a line of it",
+        "cli/orders",
+        "        if reveal:\n            from pos_gateway.audit",
+        "        if False:\n            from pos_gateway.audit",
+        "orders_command::nothing_is_revealed",
+    ),
+    Fault(
+        "a dead letter is revealed once the audit has a line of it",
+        "cli/dlq",
+        "    if reveal:\n        from pos_gateway.audit",
+        "    if False:\n        from pos_gateway.audit",
+        "dlq_command::nothing_that_is_in_an_order",
+    ),
+    Fault(
+        "doctor counts secrets that no key opens",
+        "merchants/store",
+        "if not self._vault.knows(key_id)",
+        "if False",
+        "doctor_command::secrets_that_no_key_opens",
+    ),
+    Fault(
         "no secret is taken from the command line",
         "cli/merchants_set",
         "if is_secret(name) and is_given and",

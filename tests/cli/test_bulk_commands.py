@@ -178,7 +178,10 @@ def test_a_script_says_yes(connected: Program, books: Books, letters: Letters) -
     [
         (("dlq", "replay"), "give the IDs of letters, or --all, or which with --reason"),
         (("dlq", "replay", "--since", "1h", "--until", "2h"), "--until is not after --since"),
-        (("dlq", "replay", "--since", "soon"), "'soon' is no time with its offset"),
+        (
+            ("dlq", "replay", "--since", "soon"),
+            "'soon' is no time with its offset; 2h (ago), or 20",
+        ),
         (("dlq", "replay", "--resume", "1", "--reason", "url"), "give no others"),
         (("dlq", "replay", "--rate", "0", "--all"), "--rate"),
         (("dlq", "discard", "o-1", "--json"), "for letters that the options select"),

@@ -112,7 +112,17 @@ def test_nothing_that_is_in_an_order_is_listed_or_shown_unless_it_is_asked_for(
     assert shown["body"]["items"][0]["name"] == "Soup"
     assert shown["body"]["customer"] == "********"
     for letter_id in ids:
-        assert NAME in connected.invoke("dead", "show", letter_id, "--reveal").stdout, letter_id
+        reveal = ("dead", "show", letter_id, "--reveal", "--reason", "why")
+        assert NAME in connected.invoke(*reveal).stdout, letter_id
+    lines = connected.invoke("audit", "--what", "dead.reveal", "--json").stdout.splitlines()
+    assert [(each["order_id"], each["reason"]) for each in map(json.loads, lines)] == [
+        ("good", "why"),
+        ("wrong", "why"),
+        (None, "why"),
+        (None, "why"),
+    ]
+    unnamed = connected.invoke("dead", "show", "good", "--reveal", USER="")
+    assert (unnamed.exit_code, NAME in unnamed.output) == (2, False)
     assert letters.numbers() == list(ids)
 
 

@@ -4,6 +4,7 @@ import json
 import socket
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from kombu import Connection, Exchange, Queue
@@ -15,6 +16,7 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.cli import doctor
 from pos_gateway.cli.doctor import check_patching, check_redis
 from pos_gateway.cli.findings import Level
+from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import State
 from pos_gateway.runtime.vault import new_key
 from pos_gateway.settings import Settings
@@ -167,6 +169,78 @@ def test_orders_that_need_an_operator_are_a_warning_with_the_command_to_run(
     assert f"{in_clear}pos-gateway secrets rotate" in with_key.stdout
     assert program.invoke("secrets", "rotate", POS_GATEWAY_SECRET_KEY=key).exit_code == 0
     assert "kept in clear" not in program.invoke("doctor", POS_GATEWAY_SECRET_KEY=key).stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_secrets_that_no_key_opens_and_the_orders_that_wait_for_it_are_failures(
+    program: Program, books: Books
+) -> None:
+    key, other = new_key(), new_key()
+    record = '{"id": "m", "base_url": "https://pos.example.com", "auth": {"type": "bearer", "token": "t"}}'
+    sealed = {"POS_GATEWAY_SECRET_KEY": key}
+    assert program.invoke("merchants", "import", "-", stdin=record, **sealed).exit_code == 0
+    both = {"POS_GATEWAY_SECRET_KEY": f"{other},{key}"}
+    for right in (sealed, both):
+        assert "sealed with" not in program.invoke("doctor", **right).stdout
+    for wrong in ("", other):
+        done = program.invoke("doctor", POS_GATEWAY_SECRET_KEY=wrong)
+        assert "fail  merchants: the secrets of 1 are sealed with a key that" in done.stdout
+    assert "wait for a key" not in done.stdout
+    books.order("o-1", State.NEW, reason=Reason("secret_key", "no key"))
+    done = program.invoke("doctor", **both)
+    assert "fail  orders: 1 wait for a key: " in done.stdout
+    assert done.exit_code == 1
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_the_alert_hooks_settings_are_checked_and_nothing_is_sent(
+    program: Program, tmp_path: Path
+) -> None:
+    def said(**settings: str) -> list[str]:
+        done = program.invoke("doctor", **settings)
+        return [line for line in findings(done.stdout) if "  alerts: " in line]
+
+    secret = {"POS_GATEWAY_ALERT_SECRET": "whsec_" + "QUFB" * 8}
+    assert said() == []
+    [alone] = said(**secret)
+    assert alone.startswith("warn  alerts: there is a secret, and no URL")
+    with socket.create_server(("127.0.0.1", 0)) as receiver:
+        port = receiver.getsockname()[1]
+        url = {"POS_GATEWAY_ALERT_URL": f"http://127.0.0.1:{port}/hidden-path"}
+        [well] = said(**url, **secret)
+        assert well.startswith(f"ok    alerts: 127.0.0.1:{port} can be reached")
+        with receiver.accept()[0] as connection:
+            assert connection.recv(1) == b""  # closed without a byte
+    for wrong, why in (
+        ({}, "POS_GATEWAY_ALERT_SECRET: is needed with POS_GATEWAY_ALERT_URL"),
+        ({"POS_GATEWAY_ALERT_SECRET": "short"}, "POS_GATEWAY_ALERT_SECRET: should be"),
+        ({"POS_GATEWAY_ALERT_SECRET_FILE": str(tmp_path / "none")}, "none: No such file"),
+    ):
+        [line] = said(**url, **wrong)
+        assert line.startswith("fail  alerts: ")
+        assert why in line
+        assert "hidden-path" not in line
+    [away] = said(**url, **secret)
+    assert away.startswith(f"warn  alerts: 127.0.0.1:{port} cannot be reached: ")
+    assert "hidden-path" not in away
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_a_broker_that_refuses_is_not_said_to_be_down(connected: Program, broker_url: str) -> None:
+    parts = urlsplit(broker_url)
+    wrong = f"amqp://guest:hunter2@{parts.hostname}:{parts.port}{parts.path}"
+    done = connected.invoke("doctor", POS_GATEWAY_BROKER_URL=wrong)
+    assert "it refuses this user or password (ACCESS_REFUSED)" in done.stdout
+    assert "start RabbitMQ" not in done.stdout
+    assert "hunter2" not in done.stdout
+    nowhere = broker_url.removesuffix(parts.path) + "/no-such"
+    done = connected.invoke("doctor", POS_GATEWAY_BROKER_URL=nowhere)
+    assert "vhost no-such not found" in done.stdout
+    assert "rabbitmqctl add_vhost" in done.stdout
+    tls = f"amqps://{parts.netloc}{parts.path}"
+    assert (
+        "is that its port for TLS" in connected.invoke("doctor", POS_GATEWAY_BROKER_URL=tls).stdout
+    )
 
 
 @pytest.mark.usefixtures("unpatched")

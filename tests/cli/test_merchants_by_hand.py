@@ -363,7 +363,7 @@ def test_an_unknown_merchant_gets_the_nearest_ids_before_a_secret_is_read(desk: 
 def test_a_change_without_an_operator_is_refused(desk: Desk) -> None:
     del desk.program.settings["USER"]
     for command in (("set", "m-1", "provider=a"), ("edit", "m-1"), ("remove", "m-1")):
-        assert "--as" in desk.fails(*command, USER="")
+        assert "--as NAME ($USER, its default, is not set here)" in desk.fails(*command, USER="")
     assert desk.merchants("set", "m-1", "provider=a", "--as", "robin", USER="")
     assert desk.lines()[-1]["operator"] == "robin"
 

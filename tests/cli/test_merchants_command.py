@@ -33,6 +33,7 @@ def test_json_lines_are_imported_listed_and_shown(migrated: Program) -> None:
     ]
     shown = migrated.invoke("merchants", "show", "b")
     assert "max_concurrency\t3" in shown.stdout.splitlines()
+    assert 'auth\t{"type": "none"}' in shown.stdout.splitlines()
     assert json.loads(migrated.invoke("merchants", "show", "b", "--json").stdout)["id"] == "b"
 
 

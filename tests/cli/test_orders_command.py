@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from pos_gateway.broker import topology
 from pos_gateway.database.schema import orders
@@ -79,9 +79,31 @@ def test_all_that_is_known_of_an_order_is_shown(program: Program, any_books: Boo
     assert record["content"]["customer"] == record["content"]["notes"] == "********"
     revealed = json.loads(program.invoke("orders", "show", "o-1", "--json", "--reveal").stdout)
     assert revealed["content"]["customer"] == {"name": "Quackenbush"}
+    assert revealed["audit"][-1] == {
+        "at": revealed["audit"][-1]["at"],
+        "operator": "kim",
+        "what": "orders.reveal",
+        "details": "orders show",
+    }
     text = program.invoke("orders", "show", "o-1").stdout
     assert "Quackenbush" not in text
     assert "looked\tat it" in text
+
+
+def test_nothing_is_revealed_without_a_line_in_the_audit(program: Program, books: Books) -> None:
+    books.in_doubt("o-1", customer={"name": "Quackenbush"})
+    reveal = ("orders", "show", "o-1", "--reveal")
+    unnamed = program.invoke(*reveal, USER="")
+    assert (unnamed.exit_code, "--reveal needs --as NAME" in unnamed.stderr) == (2, True)
+    assert program.invoke("orders", "show", "o-1", USER="").exit_code == 0
+    with books.order_admin._engine.begin() as connection:  # as on a standby: it can be read alone
+        connection.execute(
+            text("create trigger t before insert on audit begin select raise(fail, 'full'); end")
+        )
+    refused = program.invoke(*reveal)
+    assert refused.exit_code == 1
+    assert "nothing is revealed: the audit's line cannot be written: full" in refused.stderr
+    assert "Quackenbush" not in unnamed.output + refused.output
 
 
 def test_the_last_attempts_are_shown(program: Program, books: Books) -> None:

@@ -96,6 +96,14 @@ def test_every_command_that_prints_data_has_json() -> None:
     assert without == WITHOUT_JSON
 
 
+def test_ctrl_c_while_modules_are_imported_shows_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n")
+    command = [sys.executable, "-m", "pos_gateway", "demo"]
+    paths = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    done = subprocess.run(command, capture_output=True, env=paths, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
 def complete(*words: str) -> tuple[list[str], str]:
     """What is proposed for the last word, and what that has imported that is heavy."""
     probe = (
