@@ -11,7 +11,7 @@ from pos_gateway.cli.root import root
 ROOT = Path(__file__).parents[2]
 PAGES = (
     *("README.md", "docs/cli.md", "docs/operating.md", "docs/authentication.md"),
-    *("docs/canary.md", "docs/capacity.md", "docs/http.md"),
+    *("docs/canary.md", "docs/capacity.md", "docs/http.md", "docs/quick-start.md"),
 )
 #: Commands whose arguments are Celery's.
 FOREIGN = {"worker"}

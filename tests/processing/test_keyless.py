@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import CallResult
@@ -25,7 +26,10 @@ def sealed(gate: Gate) -> None:
 def test_an_order_waits_for_a_worker_that_has_the_key(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     sealed(gate)
-    decided = gate.take(gate.an_order())
+    with capture_logs() as logs:
+        decided = gate.take(gate.an_order())
+    [line] = [each for each in logs if each["event"] == "delivery.attempted"]
+    assert (line["log_level"], line["reason"]) == ("warning", "secret_key")  # no breaker says it
     reason = decided.outcome.reason
     assert reason is not None
     assert (reason.code, decided.outcome.contact) == ("secret_key", CallResult.NONE)
