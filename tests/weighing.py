@@ -15,6 +15,7 @@ from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
@@ -45,7 +46,7 @@ def record() -> float:
             Merchant(id=f"merchant-{place}", base_url=f"https://{place}.example.com", provider="p")
             for place in range(1010)
         )
-        directory = Directory(store, CatalogStore(engine))
+        directory = Directory(store, CatalogStore(engine), Polls(engine))
 
         kept = []
 

@@ -326,6 +326,7 @@ def run(*, until_eof: bool) -> None:
     from pos_gateway.events.hydration import Hydration
     from pos_gateway.events.relay import Relay
     from pos_gateway.ledger.ledger import Ledger
+    from pos_gateway.ledger.polls import Polls
     from pos_gateway.ledger.schema_watch import SchemaWatch
     from pos_gateway.runtime import failpoints
     from pos_gateway.settings import DAY, Settings
@@ -344,7 +345,7 @@ def run(*, until_eof: bool) -> None:
         tracing.start()
     with _until_signal() as stopping, database(answer=ANSWER) as engine:
         keys = payloads()
-        ledger, schema = Ledger(engine, keys), SchemaWatch(engine)
+        ledger, schema = Ledger(engine, keys), SchemaWatch(engine, Polls(engine))
         relay = Relay(
             engine,
             Hydration(keys),

@@ -2,14 +2,17 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import structlog
 from sqlalchemy import Engine
 
-from pos_gateway.database.engine import require_current
-from pos_gateway.domain.errors import PendingMigration, SchemaTooNew
+from pos_gateway.database.engine import require_current, revision_and_tables
+from pos_gateway.database.migrations import REVISIONS
+from pos_gateway.domain.errors import LedgerUnavailable, PendingMigration, SchemaTooNew
 from pos_gateway.ledger.ledger import Run, here
+from pos_gateway.ledger.polls import Polls
 
 log = structlog.get_logger(__name__)
 
@@ -25,11 +28,12 @@ class SchemaWatch:
 
     Args:
         engine: the database.
+        polls: the same.
         run: runs blocking calls.
     """
 
-    def __init__(self, engine: Engine, *, run: Run = here) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, polls: Polls, *, run: Run = here) -> None:
+        self._engine, self._polls = engine, polls
         self._run: Callable[[Callable[[], Any]], Any] = run
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -48,11 +52,22 @@ class SchemaWatch:
 
     def _watch(self) -> None:
         while True:
-            before, self.problem = self.problem, self._run(self._look)
-            if self.problem not in (None, before):
-                log.error("database.schema_unusable", error=self.problem)
+            self.look()
             if self._stopping.wait(LOOK):
                 return
+
+    def look(self) -> None:
+        """Look once."""
+        before = self.problem
+        self.problem = None if self._is_current() else self._run(self._look)
+        if self.problem not in (None, before):
+            log.error("database.schema_unusable", error=self.problem)
+
+    def _is_current(self) -> bool:
+        """Whether it is certainly this version's schema; else ``_look`` says what is wrong."""
+        with suppress(LedgerUnavailable):
+            return self._polls.rows(revision_and_tables()) == [(REVISIONS[-1],)]
+        return False
 
     def _look(self) -> str | None:
         try:

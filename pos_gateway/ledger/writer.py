@@ -58,16 +58,28 @@ class Writer:
             LedgerUnreachable: it is away, and nothing was written.
             EventIdTaken: nothing was written: an event's id is another event's.
         """
+        return self._do(do, writes=True)
+
+    def read(self, do: Callable[[Any], Any]) -> Any:
+        """Call with a cursor, and return the call's result. Locks nothing.
+
+        Raises:
+            LedgerUnavailable: the database is away, or refuses the statement.
+        """
+        return self._do(do, writes=False)
+
+    def _do(self, do: Callable[[Any], Any], *, writes: bool) -> Any:
         away: type[LedgerUnavailable] = LedgerUnreachable
+        is_transaction = writes and self._is_sqlite
         try:
             cursor = self._cursor()
-            if self._is_sqlite:
+            if is_transaction:
                 cursor.execute("begin immediate")
             away = LedgerUnavailable
             result = do(cursor)
-            if self._is_sqlite:
+            if is_transaction:
                 cursor.execute("commit")
-            elif cursor.connection.unconfirmed:
+            elif not self._is_sqlite and cursor.connection.unconfirmed:
                 raise away("the wait for the synchronous standby was cancelled")
         except BaseException as error:
             # Also if the green thread is killed midway: the connection is out of step.

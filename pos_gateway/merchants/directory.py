@@ -17,7 +17,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.cache.refresh_ahead import Loaded, RefreshAheadCache, Shared
 from pos_gateway.domain.errors import UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants.catalogs import CatalogStore
+from pos_gateway.merchants.edit_poll import EditPoll
 from pos_gateway.merchants.edits import Edits
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -51,6 +53,7 @@ class Directory:
     Args:
         store: the database's records.
         catalogs: its catalogs.
+        polls: the same database, for what is edited.
         shared: the records' cache shared with other workers.
         shared_catalogs: the same for catalogs.
     """
@@ -59,6 +62,7 @@ class Directory:
         self,
         store: MerchantStore,
         catalogs: CatalogStore,
+        polls: Polls,
         *,
         shared: Shared[Merchant] | None = None,
         shared_catalogs: Shared[Mapping[str, str]] | None = None,
@@ -103,9 +107,11 @@ class Directory:
 
         # Also edits from before the first look: the shared cache may have a record from before one.
         self._edits = [
-            Edits(store, self._cache.outdated, known_for=LIFETIME, clock=clock),
-            Edits(catalogs, self._catalogs.outdated, known_for=LIFETIME, clock=clock),
+            Edits(table.last_edit, cache.outdated, known_for=LIFETIME, clock=clock)
+            for table, cache in ((store, self._cache), (catalogs, self._catalogs))
         ]
+        self._poll = EditPoll(polls)
+        self._looking = threading.Lock()
 
     def get(self, merchant_id: str) -> Merchant:
         """The merchant with its catalog, from memory if fresh, else from the database.
@@ -194,11 +200,17 @@ class Directory:
 
     def _look(self) -> None:
         self._look_at = self._clock.monotonic() + LOOK
-        for edits in self._edits:
+        with self._looking:
             try:
-                edits.look()
-            except Exception as error:  # noqa: BLE001  (also an invalid stamp: polling goes on)
+                found = self._poll(*(edits.since() for edits in self._edits))
+            except Exception as error:  # noqa: BLE001  (whatever the database says: polling goes on)
                 log.error("merchants.not_watched", error=str(error))
+                return
+            for edits, edited in zip(self._edits, found, strict=True):
+                try:
+                    edits.report(edited())
+                except Exception as error:  # noqa: BLE001  (an invalid stamp, say: polling goes on)
+                    log.error("merchants.not_watched", error=str(error))
 
 
 def _entries(catalog: Mapping[str, str] | None) -> int:

@@ -22,6 +22,7 @@ from pos_gateway.events.repeating import Repeating
 from pos_gateway.fleet.permits import RedisPermits
 from pos_gateway.ledger.ledger import Ledger, Run, here
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.polls import Polls
 from pos_gateway.ledger.schema_watch import SchemaWatch
 from pos_gateway.ledger.states import Entry, Key
 from pos_gateway.merchants.catalogs import CatalogStore
@@ -66,9 +67,12 @@ class Gateway:
         #: unsealed, write access to Redis would be enough to redirect orders.
         shares = settings.redis_url if vault.current else None
         self.shared = SharedCache(shares, store, vault) if shares else None
+        #: Reads what is looked at every second or two.
+        self.polls = Polls(self.database)
         self.directory = Directory(
             store,
             CatalogStore(self.database),
+            self.polls,
             shared=self.shared.records if self.shared else None,
             shared_catalogs=self.shared.catalogs if self.shared else None,
             clock=clock,
@@ -87,7 +91,7 @@ class Gateway:
         #: Claims and outcomes of orders.
         payloads, run = Payloads(vault), off_the_loop(self.database)
         self.ledger = Ledger(self.database, payloads, run=run, clock=clock)
-        self.schema = SchemaWatch(self.database, run=run)
+        self.schema = SchemaWatch(self.database, self.polls, run=run)
         #: Publishes the events that are recorded with outcomes.
         self.events = Relay(
             self.database,
@@ -253,6 +257,7 @@ class Gateway:
         self.transport.close()
         self.events.stop()
         self.ledger.close()
+        self.polls.close()
         self.database.dispose()
         self.queue_metrics.stop()
         if self.tracing is not None:

@@ -1049,6 +1049,27 @@ FAULTS = [
         "answer=15.0",
         "silence::a_commands_statement",
     ),
+    Fault(
+        "a poll waits for no writer",
+        "ledger/polls",
+        "self._writer.read(",
+        "self._writer.write(",
+        "polls::a_poll_waits_for_no_writer",
+    ),
+    Fault(
+        "the schema's watch sees every table",
+        "database/engine",
+        "return str(union_all(revision, *nothing))",
+        "return str(revision)",
+        "polls::the_watch_sees_every_table",
+    ),
+    Fault(
+        "the schema's watch sees another version",
+        "ledger/schema_watch",
+        "return self._polls.rows(revision_and_tables()) == [(REVISIONS[-1],)]",
+        "return bool(self._polls.rows(revision_and_tables()))",
+        "polls::the_watch_sees_every_table",
+    ),
 ]
 
 

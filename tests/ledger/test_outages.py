@@ -17,6 +17,7 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger import commits, writer
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.polls import Polls
 from pos_gateway.ledger.schema_watch import SchemaWatch
 from pos_gateway.ledger.states import Claim, Key, LeasedElsewhere, State
 from testkit.servers.postgresql import PostgreSQL
@@ -309,5 +310,5 @@ def test_an_unreachable_database_is_checked_again(error: Exception) -> None:
 
     engine = create_engine("sqlite://")
     event.listen(engine, "engine_connect", connect)
-    watch = SchemaWatch(engine)
+    watch = SchemaWatch(engine, Polls(engine))
     assert watch._look() == f"the database cannot be asked: {type(error).__name__}"

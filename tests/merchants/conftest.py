@@ -1,10 +1,12 @@
 """A database of each kind with its stores, and a clock that the test advances."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import Engine
 
+from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
 
@@ -36,3 +38,10 @@ def store(engine: Engine, clock: HandClock) -> MerchantStore:
 @pytest.fixture
 def catalogs(engine: Engine, clock: HandClock) -> CatalogStore:
     return CatalogStore(engine, clock)
+
+
+@pytest.fixture
+def polls(engine: Engine) -> Iterator[Polls]:
+    polls = Polls(engine)
+    yield polls
+    polls.close()

@@ -90,6 +90,20 @@ FAULTS = [
         "part.lower(), autoescape=False",
         "search::a_part_of_the_id",
     ),
+    Fault(
+        "a catalog's edit is no record's",
+        "merchants/edit_poll",
+        "select 1, merchant_id, updated_at from catalogs",
+        "select 0, merchant_id, updated_at from catalogs",
+        "edits::an_edit_is_seen_at_the_next_poll",
+    ),
+    Fault(
+        "a poll reads removals",
+        "merchants/edit_poll",
+        "from removed_merchants where removed_at > {since}",
+        "from removed_merchants where removed_at > {since} + 1e9",
+        "admin::a_removal_and_a_later_import",
+    ),
 ]
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from pos_gateway.audit.note import By
 from pos_gateway.database.schema import merchants, removed_merchants
 from pos_gateway.domain.errors import FieldError, InvalidMerchant, MerchantChanged, UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants import admin as administration
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.catalogs import CatalogStore
@@ -149,14 +150,19 @@ def test_unknown_merchants_are_not_changed(engine: Engine) -> None:
 
 @pytest.mark.parametrize("skew", SKEWS)
 def test_a_removal_and_a_later_import_are_seen_at_the_next_poll(
-    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock, skew: float
+    engine: Engine,
+    store: MerchantStore,
+    catalogs: CatalogStore,
+    clock: HandClock,
+    skew: float,
+    polls: Polls,
 ) -> None:
     """The merchant that is removed had the highest stamp."""
     wrong = off_by(clock, skew)
     store.put([a_merchant("other")])
     admin_of(engine, wrong).put([a_merchant(max_concurrency=3)], KIM)
     catalogs.put({"m": {"a": "1"}})
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     assert directory.get("m").max_concurrency == 3
     for number in range(3):
         admin_of(engine, wrong).remove("m", KIM)
@@ -173,12 +179,12 @@ def test_a_removal_and_a_later_import_are_seen_at_the_next_poll(
 
 
 def test_an_edit_after_a_removal_is_seen(
-    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
 ) -> None:
     """Its clock is behind, and the row with the highest stamp is gone."""
     store.put([a_merchant("other", max_concurrency=1)])
     admin_of(engine, off_by(clock, 3600)).put([a_merchant()], KIM)
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     for _ in range(3):  # what is seen is no older than a poll
         clock.seconds += LATE
         directory.get("other")
@@ -199,10 +205,10 @@ def test_removals_are_kept_for_a_day(engine: Engine, clock: HandClock) -> None:
 
 
 def test_a_removed_merchant_that_is_asked_for_is_loaded_once(
-    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
 ) -> None:
     admin_of(engine, clock).put([a_merchant()], KIM)
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     directory.get("m")
     admin_of(engine, clock).remove("m", KIM)
     clock.seconds += LOOK

@@ -11,9 +11,11 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from pos_gateway.cache.refresh_ahead import CacheEntry
 from pos_gateway.domain.errors import NotLoaded
+from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants import directory as subject
 from pos_gateway.merchants.catalogs import BATCH_SIZE, CatalogStore, of_text
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
+from pos_gateway.merchants.edits import LATE
 from pos_gateway.merchants.store import YIELD_EVERY, MerchantStore
 from pos_gateway.processing.shared_cache import SharedCache
 from pos_gateway.runtime import green
@@ -23,10 +25,12 @@ from tests.merchants.test_store import a_merchant
 
 
 @pytest.fixture
-def directory(store: MerchantStore, catalogs: CatalogStore, clock: HandClock) -> Directory:
+def directory(
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
+) -> Directory:
     """Over the stores, with a merchant ``m`` in them."""
     store.put([a_merchant()])
-    return Directory(store, catalogs, clock=clock)
+    return Directory(store, catalogs, polls, clock=clock)
 
 
 def go_away(store: MerchantStore, catalogs: CatalogStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,13 +185,13 @@ def test_a_replaced_catalog_is_not_served_while_the_new_one_cannot_be_loaded(
 
 
 def test_workers_read_each_others_catalogs_and_none_from_before_an_import(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis_url: str
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis_url: str, polls: Polls
 ) -> None:
     store.put([a_merchant(), a_merchant("without")])
     catalogs.put({"m": {"burger": "V1"}})
     shared_cache = SharedCache(redis_url, store, VAULT)
     one, other, late = (
-        Directory(store, catalogs, shared_catalogs=shared_cache.catalogs, clock=clock)
+        Directory(store, catalogs, polls, shared_catalogs=shared_cache.catalogs, clock=clock)
         for _ in range(3)
     )
     for each in (one, other):
@@ -277,9 +281,10 @@ def test_catalogs_in_memory_are_bounded_by_all_of_their_entries(
     catalogs: CatalogStore,
     clock: HandClock,
     monkeypatch: pytest.MonkeyPatch,
+    polls: Polls,
 ) -> None:
     monkeypatch.setattr(subject, "MAX_ENTRIES", 12)
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     ids = ["large", "without", "middling"]
     store.put(map(a_merchant, ids))
     large = {f"sku-{n}": f"{n}" for n in range(9)}
@@ -291,9 +296,13 @@ def test_catalogs_in_memory_are_bounded_by_all_of_their_entries(
 
 
 def test_a_large_import_does_not_block_orders_at_a_poll(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    store: MerchantStore,
+    catalogs: CatalogStore,
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+    polls: Polls,
 ) -> None:
-    directory, turns = Directory(store, catalogs, clock=clock), []
+    directory, turns = Directory(store, catalogs, polls, clock=clock), []
     ids = [f"m{number}" for number in range(5 * YIELD_EVERY)]
     store.put(map(a_merchant, ids))
     catalogs.put({each: {} for each in ids})
@@ -313,9 +322,9 @@ def test_an_invalid_row_fails_no_order(
 
 
 def test_an_invalid_row_does_not_affect_merchants_loaded_with_it(
-    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
 ) -> None:
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     ids = [f"m{number}" for number in range(9)]
     store.put(map(a_merchant, ids))
     catalogs.put({each: {"burger": "V1"} for each in ids})
@@ -334,9 +343,9 @@ def test_an_invalid_row_does_not_affect_merchants_loaded_with_it(
 
 
 def test_an_invalid_stamp_hides_no_edit_of_another_kind(
-    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
 ) -> None:
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     store.put([a_merchant()])
     assert directory.get("m").catalog == {}
     none = "later" if engine.dialect.name == "sqlite" else "infinity"
@@ -346,3 +355,8 @@ def test_an_invalid_stamp_hides_no_edit_of_another_kind(
     clock.seconds = LOOK
     directory._look()  # on its thread, an exception would end the worker
     assert directory.get("m").catalog == {"burger": "V1"}
+    for number in range(3):  # nor later, when only what is higher than the highest stamp is read
+        catalogs.put({"m": {"burger": f"V{number}"}})
+        clock.seconds += LATE
+        directory._look()
+        assert directory.get("m").catalog == {"burger": f"V{number}"}

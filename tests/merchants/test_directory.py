@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 from pos_gateway.domain.errors import UnknownMerchant
+from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants import directory as subject
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
@@ -33,9 +34,9 @@ def started(directory: Directory) -> Iterator[Directory]:
 
 
 def test_a_record_is_read_from_memory(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, engine: Engine
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, engine: Engine, polls: Polls
 ) -> None:
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     store.put([a_merchant(max_concurrency=3)])
     assert directory.get("m").max_concurrency == 3
     with engine.begin() as connection:  # bypassing the edit's stamp
@@ -47,9 +48,9 @@ def test_a_record_is_read_from_memory(
 
 
 def test_an_edit_is_seen_at_the_next_poll(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
 ) -> None:
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     store.put([a_merchant(max_concurrency=3)])
     assert directory.get("m").max_concurrency == 3
     clock.seconds = 0.1
@@ -60,9 +61,9 @@ def test_an_edit_is_seen_at_the_next_poll(
 
 
 def test_an_edit_committed_long_after_its_stamp_is_seen(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
 ) -> None:
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     store.put([a_merchant(max_concurrency=3)])
     clock.seconds = 100.0
     directory.get("m")
@@ -73,9 +74,9 @@ def test_an_edit_committed_long_after_its_stamp_is_seen(
 
 
 def test_a_merchant_imported_after_a_miss_is_found(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
 ) -> None:
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     with pytest.raises(UnknownMerchant, match="no-such"):
         directory.get("no-such")
     assert directory.is_fresh("no-such")
@@ -86,10 +87,10 @@ def test_a_merchant_imported_after_a_miss_is_found(
 
 
 def test_a_merchant_that_is_paused_through_the_directory_is_paused_for_all(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
 ) -> None:
     store.put([a_merchant("m")])
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     merchant = directory.get("m")
     assert not merchant.paused
     clock.seconds = 0.1
@@ -100,11 +101,11 @@ def test_a_merchant_that_is_paused_through_the_directory_is_paused_for_all(
 
 @pytest.mark.parametrize("edit", ["put", "resume", "remove"])
 def test_a_merchant_that_was_edited_since_it_was_read_is_not_paused(
-    store: MerchantStore, catalogs: CatalogStore, engine: Engine, edit: str
+    store: MerchantStore, catalogs: CatalogStore, engine: Engine, edit: str, polls: Polls
 ) -> None:
     """With the clock standing still, too: an edit has a higher stamp."""
     store.put([a_merchant("m")])
-    directory = Directory(store, catalogs)
+    directory = Directory(store, catalogs, polls)
     catalogs.put({"m": {"sku": "item"}})
     merchant = directory.get("m")
     if edit == "put":
@@ -120,9 +121,13 @@ def test_a_merchant_that_was_edited_since_it_was_read_is_not_paused(
 
 
 def test_stale_records_are_served_while_the_database_is_unavailable(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    store: MerchantStore,
+    catalogs: CatalogStore,
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+    polls: Polls,
 ) -> None:
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     store.put([a_merchant()])
     directory.get("m")
 
@@ -139,11 +144,15 @@ def test_stale_records_are_served_while_the_database_is_unavailable(
 
 
 def test_listeners_get_an_edit_without_a_read(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    store: MerchantStore,
+    catalogs: CatalogStore,
+    clock: HandClock,
+    monkeypatch: pytest.MonkeyPatch,
+    polls: Polls,
 ) -> None:
     monkeypatch.setattr(subject, "LOOK", 0.01)
     store.put([a_merchant(max_concurrency=3)])
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
     told: list[int | None] = []
     came = threading.Semaphore(0)
 
@@ -162,10 +171,12 @@ def test_listeners_get_an_edit_without_a_read(
 
 
 def test_workers_share_records_and_none_from_before_an_edit(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis_url: str
+    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis_url: str, polls: Polls
 ) -> None:
     one, other, late = (
-        Directory(store, catalogs, shared=SharedCache(redis_url, store, VAULT).records, clock=clock)
+        Directory(
+            store, catalogs, polls, shared=SharedCache(redis_url, store, VAULT).records, clock=clock
+        )
         for _ in range(3)
     )
     store.put([a_merchant(max_concurrency=3)])
@@ -181,11 +192,11 @@ def test_workers_share_records_and_none_from_before_an_edit(
 
 
 def test_a_merchant_whose_record_came_from_redis_can_be_paused(
-    store: MerchantStore, catalogs: CatalogStore, redis_url: str
+    store: MerchantStore, catalogs: CatalogStore, redis_url: str, polls: Polls
 ) -> None:
     store.put([a_merchant("m")])
     one, two = (
-        Directory(store, catalogs, shared=SharedCache(redis_url, store, VAULT).records)
+        Directory(store, catalogs, polls, shared=SharedCache(redis_url, store, VAULT).records)
         for _ in range(2)
     )
     with started(one), started(two):
@@ -196,11 +207,16 @@ def test_a_merchant_whose_record_came_from_redis_can_be_paused(
 
 
 def test_without_redis_each_worker_loads_its_records(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis: Redis, redis_url: str
+    store: MerchantStore,
+    catalogs: CatalogStore,
+    clock: HandClock,
+    redis: Redis,
+    redis_url: str,
+    polls: Polls,
 ) -> None:
     store.put([a_merchant()])
     redis.stop()
     directory = Directory(
-        store, catalogs, shared=SharedCache(redis_url, store, VAULT).records, clock=clock
+        store, catalogs, polls, shared=SharedCache(redis_url, store, VAULT).records, clock=clock
     )
     assert directory.get("m") == a_merchant()

@@ -9,6 +9,7 @@ from sqlalchemy.exc import OperationalError
 from pos_gateway.database import engine as database
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import metadata
+from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import LIFETIME, LOOK, Directory
 from pos_gateway.merchants.edits import LATE, Edits
@@ -30,11 +31,16 @@ def off_by(clock: HandClock, seconds: float) -> HandClock:
 
 @pytest.mark.parametrize("skew", SKEWS)
 def test_an_edit_is_seen_at_the_next_poll_whatever_the_editors_clock_says(
-    engine: Engine, store: MerchantStore, catalogs: CatalogStore, clock: HandClock, skew: float
+    engine: Engine,
+    store: MerchantStore,
+    catalogs: CatalogStore,
+    clock: HandClock,
+    skew: float,
+    polls: Polls,
 ) -> None:
     store.put([a_merchant(max_concurrency=3)])
     catalogs.put({"m": {"a": "1"}})
-    directory = Directory(store, catalogs, clock=clock)
+    directory = Directory(store, catalogs, polls, clock=clock)
 
     def seen() -> tuple[int | None, bool, str | None]:
         clock.seconds += LOOK
@@ -107,11 +113,13 @@ def looking(clock: HandClock) -> Callable[[Table], Callable[[], set[str]]]:
 
     def begin(table: Table) -> Callable[[], set[str]]:
         told: set[str] = set()
-        edits = Edits(table, lambda each, _: told.add(each), known_for=LIFETIME, clock=clock)
+        edits = Edits(
+            table.last_edit, lambda each, _: told.add(each), known_for=LIFETIME, clock=clock
+        )
 
         def look() -> set[str]:
             told.clear()
-            edits.look()
+            edits.report(table.edited_since(edits.since()))
             return set(told)
 
         return look
