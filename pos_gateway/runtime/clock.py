@@ -76,7 +76,7 @@ class RunningClock:
     """
 
     def __init__(self, longest: float, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._longest = longest
+        self._longest = self._allowed = longest
         self._monotonic = monotonic
         self._last = monotonic()
         self._held_up = 0.0
@@ -84,10 +84,14 @@ class RunningClock:
     def now(self) -> float:
         """Only differences count."""
         now = self._monotonic()
-        if now - self._last > self._longest:
-            self._held_up += now - self._last - self._longest
-        self._last = now
+        if now - self._last > self._allowed:
+            self._held_up += now - self._last - self._allowed
+        self._last, self._allowed = now, self._longest
         return now - self._held_up
+
+    def rest(self, seconds: float) -> None:
+        """The process has nothing to do: the next reading may be this much later, and counts."""
+        self._allowed = self._longest + seconds
 
 
 #: Minimum seconds of a step of the time of day; NTP slews less.

@@ -30,7 +30,7 @@ MAX_CLIENTS = 64
 #: Clients that may wait for a slow page, the current one included.
 PLACES = 8
 #: Seconds between checks for a stop, and after a failed accept.
-_POLL, _PAUSE = 0.1, 0.5
+_POLL, _PAUSE = 0.5, 0.5
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,8 +58,9 @@ NO_MERCHANT = ""
 #: Green threads for what needs no slot: expired orders, hundreds of which may expire in the same
 #: second, and cancel requests, whose orders may never have been sent.
 SLOTLESS = 16
-#: Seconds between checks for orders that have waited too long.
-TICK = 0.1
+#: Seconds between checks for orders that have waited too long; and between readings of the clock
+#: while no order is in flight or waits here.
+TICK, REST = 0.1, 1.0
 #: Overdue orders parked in a row, and the seconds that orders in flight then get. When merchants
 #: stop together, the orders of all of them become overdue together.
 BATCH_SIZE, BATCH_PAUSE = 8, 0.005
@@ -122,6 +123,8 @@ class Dispatcher:
         #: Connections lost so far.
         self._lost = 0
         self._wake = Event()
+        #: No order is here: the next one ends ``_run``'s rest.
+        self._rests = False
         self._ticker: gevent.Greenlet | None = None
         self._closed = False
         self._late: list[OrderRequest] = []
@@ -222,11 +225,13 @@ class Dispatcher:
         if self._closed or self._ticker is None:
             self._late_bundles.append(back)
             return
+        self._end_rest()
         self._gate.directory.want(back.bundle.merchant_id)
         self._parking.take_back(back)
 
     def offer(self, request: OrderRequest) -> None:
         """Take in a request. Never blocks."""
+        self._end_rest()
         if self._closed or self._ticker is None or not self._may_start:
             self._late.append(request)
             return
@@ -261,27 +266,56 @@ class Dispatcher:
         for back in bundles:
             self.take_back(back)
         while True:
-            next_at = min(self.admission.next_at, self._retries.next_at)
-            self._wake.wait(min(TICK, max(0.0, next_at - self._clock.now())))
-            self._wake.clear()
-            for request in self._retries.due(self._clock.now()):
-                self.offer(request)
-            if self._late and not self._closed:
-                late, self._late = self._late, []
-                for request in late:  # they arrived while nothing could start
-                    self.offer(request)
-            self._dispatch()
-            overdue = self.admission.overdue(self._clock.now(), BATCH_SIZE)
-            for request in overdue:
-                self._park_soon(request)
-            if len(overdue) >= BATCH_SIZE:
-                self._wake.set()
-                gevent.sleep(BATCH_PAUSE)
+            if self._wait() or self._has_waiting or self._clock.now() >= self._next_at:
+                self._see_to_waiting()
             if self._clock.now() >= look_again:
                 look_again = self._clock.now() + TIME_OF_DAY
                 if step := time_of_day.stepped():
                     # Waiting orders keep their deadlines; arrivals go by the new time.
                     log.warning("clock.stepped", seconds=round(step, 3))
+
+    @property
+    def _next_at(self) -> float:
+        """When time alone changes something next."""
+        return min(self.admission.next_at, self._retries.next_at)
+
+    @property
+    def _has_waiting(self) -> bool:
+        """Whether an order waits here, or is parked: all but those in flight."""
+        here = self.admission.waiting or self._retries or self._late or self._slotless
+        return bool(here or self.admission.parked_count.total or self._parking.waiting_orders)
+
+    def _wait(self) -> bool:
+        """Wait for a change, or until the clock must be read again; whether there is a change."""
+        self._rests = not (self.in_flight or self._has_waiting)
+        seconds = max(0.0, self._next_at - self._clock.now())
+        if self._rests:
+            self._clock.rest(REST)
+        is_woken: bool = self._wake.wait(min(REST if self._rests else TICK, seconds))
+        self._rests = False
+        self._wake.clear()
+        return is_woken
+
+    def _end_rest(self) -> None:
+        """An order is here: from now on the clock is read often, for a stall would count."""
+        if self._rests:
+            self._wake.set()
+
+    def _see_to_waiting(self) -> None:
+        """Start, park or expire waiting orders that are due for it."""
+        for request in self._retries.due(self._clock.now()):
+            self.offer(request)
+        if self._late and not self._closed:
+            late, self._late = self._late, []
+            for request in late:  # they arrived while nothing could start
+                self.offer(request)
+        self._dispatch()
+        overdue = self.admission.overdue(self._clock.now(), BATCH_SIZE)
+        for request in overdue:
+            self._park_soon(request)
+        if len(overdue) >= BATCH_SIZE:
+            self._wake.set()
+            gevent.sleep(BATCH_PAUSE)
 
     def _dispatch(self) -> None:
         """Start what may start, expire what has expired, cut short calls whose slots are needed."""

@@ -18,6 +18,8 @@ from pos_gateway.worker.celery_internals import RUN, maybe_shutdown
 YIELD_EVERY, BUSY = 30, 0.002
 #: Seconds between checks for a stop while no message arrives.
 IDLE = 0.2
+#: Seconds that the connection for monitoring is read at a time, which looks for nothing.
+_READ = 60.0
 
 
 def green_loop(
@@ -98,7 +100,7 @@ def _drain(connection: Any) -> None:
     """Read what the broker sends on a connection that only publishes: its heartbeats."""
     while True:
         try:
-            connection.drain_events(timeout=IDLE)
+            connection.drain_events(timeout=_READ)
         except TimeoutError:
             continue
         except connection.connection_errors:

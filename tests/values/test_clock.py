@@ -61,6 +61,20 @@ def test_a_pause_of_the_process_is_no_step() -> None:
     assert running.now() - began == pytest.approx(1.3)
 
 
+def test_a_rest_counts_and_a_pause_during_it_does_not() -> None:
+    clocks = Clocks()
+    running = RunningClock(0.2, clocks.monotonic)
+    began = running.now()
+    running.rest(1.0)
+    clocks.pass_time(1.1)
+    assert running.now() - began == pytest.approx(1.1)
+    clocks.pass_time(60)  # the rest is over with the first reading
+    assert running.now() - began == pytest.approx(1.3)
+    running.rest(1.0)
+    clocks.pass_time(60)
+    assert running.now() - began == pytest.approx(2.5)
+
+
 def test_the_monotonic_clock_counts_the_machines_suspension(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

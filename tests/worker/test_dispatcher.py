@@ -140,7 +140,10 @@ class Scene:
             park_message=lambda each: Message("orders", "orders", b"", each.order_id or ""),
             quarantine=lambda *_: None,
         )
-        self.dispatcher._clock = SimpleNamespace(now=lambda: self.now)  # type: ignore[assignment]
+        self.rested: list[float] = []
+        self.dispatcher._clock = SimpleNamespace(  # type: ignore[assignment]
+            now=lambda: self.now, rest=self.rested.append
+        )
         self.dispatcher.start()
         gevent.sleep(0)
 
@@ -417,6 +420,36 @@ def test_a_finished_order_wakes_the_dispatcher_if_another_waits(scene: Scene) ->
     assert second.said.wait(5)
     gevent.sleep(0)
     assert not wake.set.called, "no order waits"
+
+
+def test_a_dispatcher_without_orders_rests_until_one_comes(scene: Scene) -> None:
+    dispatcher = scene.dispatcher
+    assert dispatcher._rests
+    assert scene.rested == [subject.REST]
+    first, second = Order("1"), Order("2")  # their merchant takes one at a time
+    scene.offer(first)
+    assert not dispatcher._rests, "its clock is not read, and a stall would count"
+    scene.offer(second)
+    scene.reply("1")
+    assert first.said.wait(5)
+    dispatcher._wake.set()
+    gevent.sleep(0)
+    assert not dispatcher._rests
+    scene.reply("2")
+    assert second.said.wait(5)
+    dispatcher._wake.set()
+    gevent.sleep(0)
+    assert dispatcher._rests
+
+
+def test_a_dispatcher_with_a_retry_does_not_rest(scene: Scene) -> None:
+    fail(scene, Order("1"))
+    for _ in range(3):
+        gevent.sleep(0)
+        scene.dispatcher._wake.set()
+        gevent.sleep(0)
+    assert scene.dispatcher.waiting["retry"] == 1
+    assert not scene.dispatcher._rests
 
 
 def test_no_merchant_is_blamed_for_a_wait_for_the_database(scene: Scene) -> None:
