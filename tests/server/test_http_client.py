@@ -36,7 +36,7 @@ from pos_gateway.events.hydration import LARGEST
 from pos_gateway.http_client import HttpOrderClient, orders, replies
 from pos_gateway.server.following import PAGE_BYTES
 from pos_gateway.telemetry import tracing
-from testkit.servers.rabbitmq import RabbitMQ
+from testkit.servers.proxy import Proxy
 from tests.server.lab import SOON, Server, migrated, order, serving
 from tests.server.scripted import Scripted, drip, endless, nothing, silence, tunnel
 
@@ -180,13 +180,13 @@ def test_many_large_orders_go_in_requests_that_the_server_takes(
 
 
 def test_a_broker_that_is_away_is_a_503_in_time_and_back_a_202(
-    tmp_path: Path, order_id: str
+    tmp_path: Path, order_id: str, module_url: str
 ) -> None:
-    with RabbitMQ() as broker:
+    with Proxy(module_url) as proxy:
         database = migrated(f"sqlite:///{tmp_path}/gateway.db")
-        with serving(broker.url, database, tmp_path / "log") as server:
+        with serving(proxy.url, database, tmp_path / "log") as server:
             assert server.post("/v1/orders", order(order_id)).status_code == 202
-            broker.kill()
+            proxy.down()
             second = order(order_id + "-2")
             refused = server.post("/v1/orders", second)
             assert (refused.status_code, refused.json()["code"]) == (503, "broker_unavailable")
@@ -199,7 +199,7 @@ def test_a_broker_that_is_away_is_a_503_in_time_and_back_a_202(
             assert isinstance(result.error, BrokerUnavailable)
             assert hasty.find("o9", "m1") is None, "reading needs no broker"
             assert server.post("/v1/orders", order(order_id + "-3")).status_code == 503
-            broker.start()
+            proxy.heal()
             server.wait_until_ready()  # without a request that would notice
             rebuilt = order(order_id + "-3", total=501)
             assert server.post("/v1/orders", rebuilt).status_code == 202, "the first was not stored"
