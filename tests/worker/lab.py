@@ -46,6 +46,9 @@ GREEN_COMMAND = (
 )
 #: Seconds after which a wait fails.
 PATIENCE = 60.0
+#: Delay queues for up to a minute, in which what a test waits for is: to look at all takes four times
+#: as long.
+QUICK_LEVELS = 6
 
 
 class Lab:
@@ -113,9 +116,10 @@ class Lab:
     def wait_until_queued(self, queue: str, count: int) -> None:
         """Poll the broker until the queue has this many ready messages."""
         until = time.monotonic() + PATIENCE
-        while (ready := self.queued(queue)) != count:
-            assert time.monotonic() < until, f"{queue} has {ready} messages, not {count}"
-            time.sleep(0.05)  # polled without a pause, the broker would have no time for the worker
+        with Connection(self.broker_url) as connection:
+            while (ready := _ready(connection, queue)) != count:
+                assert time.monotonic() < until, f"{queue} has {ready} messages, not {count}"
+                time.sleep(0.05)  # without a pause the broker would have no time for the worker
 
     def wait_for_workers(self, number: int, queue: str = topology.ORDERS_KEY) -> None:
         """Wait until this many workers consume, so that each gets its share of the orders."""
@@ -134,30 +138,26 @@ class Lab:
     def wait_until_parked(self, least: int, most: int) -> None:
         """Wait until ``orders`` is empty and this many messages are delayed in the broker."""
         until = time.monotonic() + PATIENCE
-        while (state := (self.queued(), self.delayed())) and (
-            state[0] or not least <= state[1] <= most
-        ):
-            assert time.monotonic() < until, f"{state} messages are ready and delayed"
-            time.sleep(0.05)
+        with Connection(self.broker_url) as connection:
+            while (ready := _ready(connection, topology.ORDERS_KEY)) or not (
+                least <= _delayed(connection, QUICK_LEVELS) <= most
+            ):
+                said = f"{ready} messages are ready, or not {least} to {most} delayed"
+                assert time.monotonic() < until, said
+                time.sleep(0.05)
 
     def wait_until_some_are_parked(self) -> None:
         """Wait until a message is delayed in the broker."""
         until = time.monotonic() + PATIENCE
-        while not self.delayed():
-            assert time.monotonic() < until, "no message is delayed"
-            time.sleep(0.01)
+        with Connection(self.broker_url) as connection:
+            while not _delayed(connection, QUICK_LEVELS):
+                assert time.monotonic() < until, "no message is delayed"
+                time.sleep(0.02)
 
     def delayed(self) -> int:
         """How many messages the broker delays."""
         with Connection(self.broker_url) as connection:
-            channel = connection.default_channel
-            try:
-                return sum(
-                    int(channel.queue_declare(level_name(level), passive=True).message_count)
-                    for level in range(MAX_NUMBER_OF_BITS_TO_USE)
-                )
-            except NotFound:
-                return 0  # no worker has declared the delay queues yet
+            return _delayed(connection, MAX_NUMBER_OF_BITS_TO_USE)
 
     def publish_bundle(
         self, merchant_id: str, orders: Iterable[dict[str, Any]], **options: Any
@@ -290,7 +290,7 @@ class Lab:
     def queued(self, queue: str = "orders") -> int:
         """How many messages are ready in the queue."""
         with Connection(self.broker_url) as connection:
-            return int(connection.default_channel.queue_declare(queue, passive=True).message_count)
+            return _ready(connection, queue)
 
     def close(self) -> None:
         self.client.close()
@@ -323,6 +323,21 @@ class Lab:
                 while not enough(taken):
                     connection.drain_events(timeout=PATIENCE)
         return taken
+
+
+def _ready(connection: Connection, queue: str) -> int:
+    return int(connection.default_channel.queue_declare(queue, passive=True).message_count)
+
+
+def _delayed(connection: Connection, levels: int) -> int:
+    channel = connection.channel()
+    try:
+        names = [level_name(level) for level in range(levels)]
+        found = [channel.queue_declare(name, passive=True).message_count for name in names]
+    except NotFound:
+        return 0  # no worker has declared the delay queues yet, and the channel is closed
+    channel.close()
+    return int(sum(found))
 
 
 def _event(message: Any) -> Any:

@@ -46,13 +46,13 @@ def test_without_flags_the_worker_is_green_and_has_200_slots(lab: Lab) -> None:
 def test_without_flags_the_worker_is_not_capped_at_ten_orders_a_second(lab: Lab) -> None:
     """The trap: Celery's gossip makes its loop wait 0.1 s after every message.
 
-    At ten a second 400 orders take forty seconds.
+    At ten a second 200 orders take twenty seconds.
     """
-    assert placed_one_by_one_while_it_runs(lab) < 20
+    assert placed_one_by_one_while_it_runs(lab) < 10
 
 
 def test_task_events_do_not_slow_the_worker(lab: Lab) -> None:
-    assert placed_one_by_one_while_it_runs(lab, "-E") < 20
+    assert placed_one_by_one_while_it_runs(lab, "-E") < 10
 
 
 def test_the_worker_loads_no_module_that_only_a_terminal_needs() -> None:
@@ -85,14 +85,14 @@ def after_loading(code: str) -> str:
 
 
 def placed_one_by_one_while_it_runs(lab: Lab, *flags: str) -> float:
-    """Seconds from the first to the last of 400 orders' arrival at their merchants."""
+    """Seconds from the first to the last of 200 orders' arrival at their merchants."""
     lab.open_merchants("fast-1", max_concurrency=100)
     lab.merchants.profile("fast-*", {"kind": "accept", "latency": 0})
     lab.submit("fast-1", "first")
-    with lab.worker(*flags, as_typed=True):
+    with lab.worker(*flags):
         lab.merchants.wait_until(creates=1, timeout=30)
-        lab.submit("fast-1", *[f"o{n}" for n in range(400)])
-        assert len(by_type(lab.events(401))["order.accepted"]) == 401
+        lab.submit("fast-1", *[f"o{n}" for n in range(200)])
+        assert len(by_type(lab.events(201))["order.accepted"]) == 201
     arrived = [at for _, _, at in lab.merchants.arrivals()][1:]
     return max(arrived) - min(arrived)
 
@@ -132,11 +132,8 @@ def test_plain_celery_has_the_trap(lab: Lab) -> None:
     assert max(arrived) - min(arrived) > 2  # 40 of them at ten a second take four
 
 
-POOLS = pytest.mark.parametrize("flags", [(), ("-P", "gevent"), ("--pool=gevent",)], ids=" ".join)
-
-
-@POOLS
-def test_modules_are_patched_before_other_imports_with_every_name_of_the_pool(
+@pytest.mark.parametrize("flags", [(), ("-P", "gevent")], ids=" ".join)
+def test_modules_are_patched_before_other_imports_with_and_without_the_pools_name(
     flags: tuple[str, ...], broker_url: str, database_url: str, tmp_path: Path
 ) -> None:
     """The traps: patching after ssl was imported makes TLS recurse; a name bound before patching
@@ -187,12 +184,15 @@ def test_the_short_app_name_starts_the_same_worker(lab: Lab) -> None:
 
 
 def test_explicit_flags_override_the_defaults(lab: Lab) -> None:
+    """So does the pool's name with the long flag, which is patched for in time, too."""
     lab.open_merchants("m", max_concurrency=50)
     lab.merchants.profile("m", {"kind": "accept", "latency": 0.5})
     lab.submit("m", *[f"o{n}" for n in range(20)])
-    with lab.worker("-c", "7", "-Q", "orders", "-n", "w1@%h", as_typed=True):
+    flags = ("--pool=gevent", "-c", "7", "-Q", "orders", "-n", "w1@%h")
+    with lab.worker(*flags, as_typed=True) as worker:
         assert len(lab.events(20)) == 20
     assert lab.merchants.summary()["max_in_flight"] == 7
+    assert "MonkeyPatchWarning" not in worker.log
 
 
 def test_the_synchronous_worker_delivers_the_same_orders_and_keeps_deadlines(lab: Lab) -> None:
@@ -202,7 +202,7 @@ def test_the_synchronous_worker_delivers_the_same_orders_and_keeps_deadlines(lab
     lab.submit("reject-1", "r1")
     lab.submit("no-such", "n1")
     lab.publish_raw(b'{"a":1}', {"task": "pos_gateway.submit_order", "id": "x"})
-    with lab.worker("-P", "prefork", "-c", "4", app="pos_gateway", as_typed=True):
+    with lab.worker("-P", "prefork", "-c", "2", app="pos_gateway", as_typed=True):
         told = by_type(lab.events(22))
         dead = lab.dead_letters(2)
         lab.submit("hang-1", "h1", seconds=8)  # its child processes have started by now
@@ -212,7 +212,7 @@ def test_the_synchronous_worker_delivers_the_same_orders_and_keeps_deadlines(lab
     assert told["order.rejected"] == ["r1"]
     assert told["order.failed"] == ["n1"]
     assert {d["headers"]["x-reason-code"] for d in dead} == {"unknown_merchant", "invalid_message"}
-    assert lab.merchants.summary()["max_in_flight"] <= 4
+    assert lab.merchants.summary()["max_in_flight"] <= 2
 
 
 def test_the_events_process_ends_with_the_synchronous_worker_even_if_it_is_killed(

@@ -31,12 +31,12 @@ def test_a_dead_merchants_backlog_is_parked_in_few_messages_and_delivered_when_i
 ) -> None:
     lab.open_merchants("m", "fast-1")
     lab.merchants.profile("m", {"kind": "hang"})
-    orders = [f"o{n}" for n in range(700)]
+    orders = [f"o{n}" for n in range(300)]
     lab.submit("m", *orders)
     lab.submit("fast-1", "behind")
     with lab.worker(**SOON):
         assert by_type(lab.events(1)) == {"order.accepted": ["behind"]}
-        lab.wait_until_parked(660 // 64, 20)
+        lab.wait_until_parked(260 // 64, 10)
         lab.merchants.profile("m", {"kind": "accept", "latency": 0.01}, release=True)
         lab.events_until_all_ended(orders)
     made = {order["order_id"]: order["creates"] for order in lab.merchants.orders("m")}
@@ -46,9 +46,9 @@ def test_a_dead_merchants_backlog_is_parked_in_few_messages_and_delivered_when_i
 def test_a_merchant_is_kept_busy_while_some_of_its_orders_are_parked(
     lab: Lab,
 ) -> None:
-    lab.open_merchants("m", max_concurrency=20)
+    lab.open_merchants("m", max_concurrency=10)
     lab.merchants.profile("m", {"kind": "accept", "latency": 0.1})
-    orders = [f"o{n}" for n in range(1200)]
+    orders = [f"o{n}" for n in range(600)]
     lab.submit("m", *orders)  # published before a worker runs, which reads all of them at once
     with lab.worker(park_delay_max=30):
         lab.wait_until_some_are_parked()
@@ -63,13 +63,13 @@ def test_a_worker_that_is_killed_while_it_parks_loses_no_order(
     """And a worker whose connection is cut meanwhile. Orders parked before may be there twice."""
     lab.open_merchants("m", max_concurrency=2)
     lab.merchants.profile("m", {"kind": "hang"})
-    orders = [f"o{n}" for n in range(600)]
+    orders = [f"o{n}" for n in range(250)]
     lab.submit("m", *orders)
-    with lab.worker() as worker:
+    with lab.worker(**SOON) as worker:
         lab.wait_until_some_are_parked()  # and fewer are acknowledged
         worker.send(signal.SIGKILL)
         worker.wait()
-    with lab.worker() as worker:
+    with lab.worker(**SOON) as worker:
         lab.merchants.wait_until(merchant_id="m", in_flight=2, timeout=30)
         rabbitmq.drop_connections()
         lab.wait_until_queued("orders", 0)
@@ -82,9 +82,9 @@ def test_a_worker_that_is_killed_while_it_parks_loses_no_order(
 
 def test_a_worker_that_is_stopped_while_it_parks_leaves_every_order_there_once(lab: Lab) -> None:
     lab.open_merchants("m", paused=True)
-    orders = [f"o{n}" for n in range(900)]
+    orders = [f"o{n}" for n in range(300)]
     lab.submit("m", *orders)
-    with lab.worker() as worker:
+    with lab.worker(**SOON) as worker:
         lab.wait_until_some_are_parked()
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
@@ -92,7 +92,7 @@ def test_a_worker_that_is_stopped_while_it_parks_leaves_every_order_there_once(l
     lab.merchants.profile("m", {"kind": "accept", "latency": 0})
     with lab.worker():
         everything_ended_once(lab, orders)
-    assert lab.merchants.summary()["requests"] == 900
+    assert lab.merchants.summary()["requests"] == 300
 
 
 def test_a_bundle_is_unparked_to_its_orders_queue(lab: Lab) -> None:
@@ -135,16 +135,16 @@ def test_an_order_that_expires_while_parked_has_its_event_then(lab: Lab) -> None
 
 def test_small_bundles_are_merged_into_large_ones(lab: Lab) -> None:
     lab.open_merchants("m", paused=True)
-    for n in range(100):
+    for n in range(50):
         lab.publish_bundle("m", orders_of("m", 3, f"o{n}-"))
     with lab.worker(**SOON) as worker:
-        lab.wait_until_parked(300 // 64, 10)
+        lab.wait_until_parked(150 // 64, 6)
         worker.send(signal.SIGKILL)  # no order was unparked, and none is missing
         worker.wait()
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "accept", "latency": 0})
     with lab.worker():
-        everything_ended_once(lab, [f"o{n}-{i}" for n in range(100) for i in range(3)])
+        everything_ended_once(lab, [f"o{n}-{i}" for n in range(50) for i in range(3)])
 
 
 NO_BUNDLES: dict[str, tuple[dict[str, Any], bytes, str]] = {
