@@ -51,9 +51,13 @@ class Fleet:
         pods: how many there are.
         slots: of each pod.
         merchant_limit: the busiest merchant's.
+        end: seconds after which it ends.
     """
 
-    def __init__(self, plan: Plan, *, pods: int, slots: int, merchant_limit: int) -> None:
+    def __init__(
+        self, plan: Plan, *, pods: int, slots: int, merchant_limit: int, end: float = END
+    ) -> None:
+        self._end_at = end
         self._demand = plan.demand
         self._work = plan.pod.cpu_ms / 1000 / 2
         self._random = Random(8)
@@ -69,7 +73,7 @@ class Fleet:
     def run(self) -> "Fleet":
         self._at(0.0, self._arrive)
         self._at(0.0, self._tick)
-        while self._agenda[0][0] < END:
+        while self._agenda[0][0] < self._end_at:
             now, _, do, arguments = heapq.heappop(self._agenda)
             do(now, *arguments)
         return self
@@ -77,9 +81,9 @@ class Fleet:
     def late(self, of: str = "") -> float:
         """Share of the orders that waited for more than a second, of the merchants of this name."""
         seen = [
-            (each.started or END) - each.arrived
+            (each.started or self._end_at) - each.arrived
             for each in self.orders
-            if WARM_UP <= each.arrived < END - 2 and each.merchant.startswith(of)
+            if WARM_UP <= each.arrived < self._end_at - 2 and each.merchant.startswith(of)
         ]
         assert len(seen) > 200
         return sum(seconds > 1 for seconds in seen) / len(seen)

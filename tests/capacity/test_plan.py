@@ -21,21 +21,31 @@ from pos_gateway.worker.capacity import (
     plan,
     staffed,
 )
-from tests.capacity.fleet import Fleet
+from tests.capacity.fleet import END, WARM_UP, Fleet
 
 #: Shares of orders that waited for more than a second: next to none, and most.
 FEW, MOST = 0.01, 0.5
+#: Seconds of a run with enough orders to see it soon.
+SHORT = WARM_UP + 8.0
 #: A pod with an ample core, where slots are the limit.
 IDLE = Pod(cpu_ms=0.5, memory=4096)
 
 
-def fleet(made: Plan, *, pods: float = 1, slots: float = 1, merchant_limit: float = 1) -> Fleet:
+def fleet(
+    made: Plan,
+    *,
+    pods: float = 1,
+    slots: float = 1,
+    merchant_limit: float = 1,
+    end: float = END,
+) -> Fleet:
     """The planned fleet, or a fraction of it."""
     return Fleet(
         made,
         pods=floor(made.pods * pods),
         slots=floor(made.slots * slots),
         merchant_limit=floor(made.merchant_limit * merchant_limit),
+        end=end,
     ).run()
 
 
@@ -43,8 +53,8 @@ class TestInVirtualTime:
     def test_the_pods_that_the_cpu_takes(self) -> None:
         made = plan(OfferedLoad(900, latency=0.2), Pod(cpu_ms=5, busy=0.9))
         assert (made.pods, made.bottlenecks[0].what) == (5, "CPU")
-        assert fleet(made).late() < FEW
-        assert fleet(made, pods=0.8).late() > MOST
+        assert fleet(made, end=SHORT).late() < FEW
+        assert fleet(made, pods=0.8, end=SHORT).late() > MOST
 
     def test_the_slots_that_little_asks_for(self) -> None:
         made = plan(OfferedLoad(200, latency=2.0), IDLE)
@@ -62,8 +72,8 @@ class TestInVirtualTime:
 
     def test_the_limit_of_the_busiest_merchant(self) -> None:
         made = plan(OfferedLoad(500, latency=2.0, busiest=0.4), IDLE)
-        assert fleet(made).late("busiest") < FEW
-        less = fleet(made, merchant_limit=0.8)
+        assert fleet(made, end=SHORT).late("busiest") < FEW
+        less = fleet(made, merchant_limit=0.8, end=SHORT)
         assert less.late("busiest") > MOST
         assert less.late("healthy") < FEW
 

@@ -10,12 +10,12 @@ from tests.simulation.faults import FAULTS, Fault, planted
 from tests.simulation.world import run
 
 #: Runs of one test, and the runs after a fault's own in which it must show itself.
-RUNS, WINDOW = 15, 40
+RUNS, WINDOW = 8, 40
 #: Seeds after which a fault counts as not shown by any run.
 MOST = 800
 
 
-@pytest.mark.parametrize("first", range(0, 60, RUNS))
+@pytest.mark.parametrize("first", range(0, 32, RUNS))
 def test_a_run_keeps_every_promise(first: int) -> None:
     for seed in range(first, first + RUNS):
         violations = run(seed).violations
@@ -53,13 +53,11 @@ def test_every_rule_has_one_fault() -> None:
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:
-    def replayed(hash_seed: str) -> str:
-        command = [sys.executable, "-m", "tests.simulation", "--seed", "3"]
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    once = replayed("1")
-    assert once == replayed("2")
-    assert "acknowledged" in once
+    """With other hashes, and whatever has run in the process before."""
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "3"]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    run(4)
+    assert done.stdout == run(3).text() + "\n"
+    assert "acknowledged" in done.stdout
