@@ -28,7 +28,7 @@ from tests.worker.lab import a_bundle
 Make = Callable[..., dict[str, Any]]
 
 #: Letters that are many; with ten thousand it is the same, and takes longer.
-MANY = 4_000
+MANY = 2_000
 NAME, PHONE = "Quackenbush", "4915550142857"
 CUSTOMER = {"customer": {"name": NAME, "phone": PHONE}, "notes": f"for {NAME}"}
 TASK = {"task": wire.SUBMIT_ORDER, "id": "x"}
@@ -243,36 +243,41 @@ def test_an_order_that_the_pos_has_or_may_have_is_refused(
     assert (letters.numbers(), letters.numbers("orders")) == (["o-1"], [])
 
 
-@pytest.mark.parametrize("is_late", [False, True])
-@pytest.mark.parametrize("wish", [None, State.NEW, State.EXPIRED])
 @pytest.mark.parametrize("died", [False, True])
 def test_an_order_in_doubt_that_is_not_left_to_an_operator_is_put_on_the_queue(
     connected: Program,
     books: Books,
     letters: Letters,
     order: Make,
-    is_late: bool,
-    wish: State | None,
     died: bool,
+    subtests: pytest.Subtests,
 ) -> None:
     """Its only message may be this one: without it no event of it comes, and nothing resolves it."""
-    fields = late() if is_late else {}
-    claim = books.claimed("o-1", **fields)
+    rows = [
+        (f"{wish}-{len(fields)}", fields, wish)
+        for fields in ({}, late())
+        for wish in (None, State.NEW, State.EXPIRED)
+    ]
+    claims = {order_id: books.claimed(order_id, **fields) for order_id, fields, _ in rows}
     if died:
         books.worker_dies()
-    else:
-        now = time.time()
-        assert books.ledger.finish(claim, Entry(State.IN_DOUBT, now, 1, doubt_since=now))
-    if wish is not None:
-        books.cancellation(claim.key, wish)
-    before = books.now(claim.key)
-    letters.order(order("o-1", **fields), code="delivery_limit")
-    refused = connected.invoke("dead", "replay", "o-1", "--for", "30m")
-    assert (refused.exit_code, letters.numbers("orders")) == (1, [])
-    assert "replay it without" in refused.stderr
-    assert connected.invoke("dead", "replay", "o-1").exit_code == 0
-    assert books.now(claim.key) == before
-    assert (letters.numbers(), letters.numbers("orders")) == ([], ["o-1"])
+    queued: list[str] = []
+    for order_id, fields, wish in rows:
+        with subtests.test(wish=wish, is_late=bool(fields)):
+            claim, now = claims[order_id], time.time()
+            if not died:
+                assert books.ledger.finish(claim, Entry(State.IN_DOUBT, now, 1, doubt_since=now))
+            if wish is not None:
+                books.cancellation(claim.key, wish)
+            before = books.now(claim.key)
+            letters.order(order(order_id, **fields), code="delivery_limit")
+            refused = connected.invoke("dead", "replay", order_id, "--for", "30m")
+            assert (refused.exit_code, letters.numbers("orders")) == (1, queued)
+            assert "replay it without" in refused.stderr
+            assert connected.invoke("dead", "replay", order_id).exit_code == 0
+            queued.append(order_id)
+            assert books.now(claim.key) == before
+            assert (letters.numbers(), letters.numbers("orders")) == ([], queued)
 
 
 @pytest.mark.parametrize("state", [State.NEW, State.PENDING, State.SENDING])
@@ -334,23 +339,22 @@ def test_an_order_that_has_ended_too_late_is_refused_unless_it_is_given_new_time
     assert "deliver_by" in books.order_admin.audit(key)[0]["details"]
 
 
-@pytest.mark.parametrize("wish", [State.NEW, State.CANCELLED, State.REJECTED, State.EXPIRED])
-@pytest.mark.parametrize("state", [State.FAILED, State.EXPIRED])
 def test_an_order_with_a_cancel_request_is_refused(
-    connected: Program,
-    books: Books,
-    letters: Letters,
-    order: Make,
-    state: State,
-    wish: State,
+    connected: Program, books: Books, letters: Letters, order: Make, subtests: pytest.Subtests
 ) -> None:
-    key = books.order("o-1", state)
-    books.cancellation(key, wish)
-    letters.order(order("o-1"))
-    done = connected.invoke("dead", "replay", "o-1", "--for", "30m")
-    assert (done.exit_code, books.now(key).state) == (1, state)
-    assert "it has a cancel request" in done.stderr
-    assert (letters.numbers(), letters.numbers("orders")) == (["o-1"], [])
+    refused: list[str] = []
+    for state in (State.FAILED, State.EXPIRED):
+        for wish in (State.NEW, State.CANCELLED, State.REJECTED, State.EXPIRED):
+            order_id = f"{state}-{wish}"
+            key = books.order(order_id, state)
+            books.cancellation(key, wish)
+            letters.order(order(order_id))
+            refused.append(order_id)
+            with subtests.test(order_id):
+                done = connected.invoke("dead", "replay", order_id, "--for", "30m")
+                assert (done.exit_code, books.now(key).state) == (1, state)
+                assert "it has a cancel request" in done.stderr
+                assert (letters.numbers(), letters.numbers("orders")) == (refused, [])
 
 
 def test_an_order_that_is_cancelled_while_it_is_reopened_ends_as_cancelled(
@@ -763,25 +767,32 @@ def test_letters_are_removed_for_good_and_it_is_known_by_whom(
     assert letters.numbers() == []
 
 
-@pytest.mark.parametrize("state", [State.NEW, State.PENDING, State.IN_DOUBT, State.SENDING])
 def test_the_letter_of_an_order_that_has_not_ended_is_kept(
-    connected: Program, any_books: Books, letters: Letters, order: Make, state: State
+    connected: Program,
+    any_books: Books,
+    letters: Letters,
+    order: Make,
+    subtests: pytest.Subtests,
 ) -> None:
-    key = (
-        any_books.claimed("o-1").key
-        if state is State.SENDING
-        else any_books.order("o-1", state, history=AttemptHistory(pending=state is State.PENDING))
-    )
-    any_books.order("o-2", State.FAILED)
-    letters.order(order("o-1"))
-    letters.order(order("o-2"))
-    done = connected.invoke("dead", "discard", "--all", "--yes")
-    assert (done.exit_code, done.stdout) == (1, "1 discarded, 1 refused\n")
-    remedy = "orders resolve" if state is State.IN_DOUBT else "dlq replay"
-    assert "has not ended" in done.stderr and remedy in done.stderr
-    assert (letters.numbers(), any_books.audit(key)) == (["o-1"], [])
-    assert connected.invoke("dead", "discard", "o-1", "--open").exit_code == 0
-    assert (letters.numbers(), any_books.audit(key)) == ([], [("kim", "dead.discard")])
+    for state in (State.NEW, State.PENDING, State.IN_DOUBT, State.SENDING):
+        is_pending = state is State.PENDING
+        key = (
+            any_books.claimed(state).key
+            if state is State.SENDING
+            else any_books.order(state, state, history=AttemptHistory(pending=is_pending))
+        )
+        over = f"failed-beside-{state}"
+        any_books.order(over, State.FAILED)
+        letters.order(order(state))
+        letters.order(order(over))
+        with subtests.test(state):
+            done = connected.invoke("dead", "discard", "--all", "--yes")
+            assert (done.exit_code, done.stdout) == (1, "1 discarded, 1 refused\n")
+            remedy = "orders resolve" if state is State.IN_DOUBT else "dlq replay"
+            assert "has not ended" in done.stderr and remedy in done.stderr
+            assert (letters.numbers(), any_books.audit(key)) == ([state], [])
+            assert connected.invoke("dead", "discard", state, "--open").exit_code == 0
+            assert (letters.numbers(), any_books.audit(key)) == ([], [("kim", "dead.discard")])
 
 
 @pytest.mark.parametrize("state", [State.PENDING, State.IN_DOUBT])
