@@ -26,7 +26,7 @@ _LONG, _IDS = Struct(">I"), Struct(">HH")
 _JSON, _PERSISTENT = b"\x10application/json\x05utf-8", b"\x02"
 _TIME = Struct(">Q")
 #: Bytes that are buffered before they are written.
-MAX_BUFFERED = 32 * 1024
+MAX_BUFFERED = 128 * 1024
 
 
 def acknowledgement(channel: int, tag: int, *, multiple: bool) -> bytes:

@@ -54,13 +54,16 @@ class CallbackConfirm(Confirm):
     def __init__(
         self, message: Message, call: Callable[[Message, PublishError | None], None]
     ) -> None:
-        super().__init__(message)
+        # No latch: nothing waits.
+        self.message = message
+        self.error: PublishError | None = None
+        self._settled = False
         self._call = call
 
     def settle(self, error: PublishError | None = None) -> None:
-        is_first = not self._settled
-        super().settle(error)
-        if is_first:
+        if not self._settled:
+            self._settled = True
+            self.error = self.error or error
             self._call(self.message, self.error)
 
 

@@ -11,7 +11,7 @@ from datetime import UTC
 from hashlib import sha256
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from sqlalchemy import Engine, select
 
 from pos_gateway.database.schema import submissions
@@ -53,10 +53,11 @@ def _has_unknown(order: Order) -> bool:
     if order.customer is not None and _is_given(order.customer.model_extra):
         return True
     for item in order.items:
-        if _is_given(item.model_extra):
+        # Most have none: then nothing is called.
+        if (unknown := item.model_extra) and _is_given(unknown):
             return True
         for modifier in item.modifiers:
-            if _is_given(modifier.model_extra):
+            if (unknown := modifier.model_extra) and _is_given(unknown):
                 return True
     return False
 
@@ -87,6 +88,9 @@ class Known:
     is_different: bool
     #: Its state in the ledger; None: no worker has seen it yet.
     state: State | None
+
+
+_NEW = Known(is_known=False, is_different=False, state=None)
 
 
 class Submissions:
@@ -171,7 +175,7 @@ class Submissions:
 
 def _known(order: Submitting, before: tuple[str | None, str | None] | None) -> Known:
     if before is None:
-        return Known(is_known=False, is_different=False, state=None)
+        return _NEW
     stored, state = before
     is_different = stored is not None and stored != order.digest
     return Known(True, is_different, None if state is None else State(state))
@@ -253,7 +257,7 @@ from was"""
 
 
 def _at_once(cursor: Any, rows: Sequence[dict[str, Any]]) -> list[Found]:
-    found: list[Found] = cursor.execute(_AT_ONCE, (json.dumps(rows),)).fetchall()
+    found: list[Found] = cursor.execute(_AT_ONCE, (to_json(rows).decode(),)).fetchall()
     return found
 
 

@@ -81,6 +81,8 @@ class Protocol(HttpToolsProtocol):
         self._in_head = True
         #: Bytes of its head; of its body, and with what is around it.
         self._bytes = self._body = 0
+        #: Of its body, as its head says: the rest is parsed at once, since no request begins in it.
+        self._length = 0
         #: The request that is being answered.
         self._running: RequestResponseCycle | None = None
         #: The bytes after ``PIPELINED`` requests, which are not parsed yet.
@@ -124,8 +126,9 @@ class Protocol(HttpToolsProtocol):
     def _parse(self, data: memoryview) -> None:
         """Parse until ``PIPELINED`` requests wait; the rest is kept until they are answered."""
         while data and len(self.pipeline) < PIPELINED and self._refusal is None:
-            self._parse_part(data[:PART])
-            data = data[PART:]
+            size = PART if self._in_head else max(PART, self._length - self._body)
+            self._parse_part(data[:size])
+            data = data[size:]
         self._keep(data if self._refusal is None else memoryview(b""))
 
     def _keep(self, data: memoryview) -> None:
@@ -173,12 +176,13 @@ class Protocol(HttpToolsProtocol):
             self.since = self.loop.time()
 
     def on_headers_complete(self) -> None:
-        _require_sound(self.parser, self.url, self.headers)
+        length = _require_sound(self.parser, self.url, self.headers)
         super().on_headers_complete()
         if self.parser.get_http_version() == "1.0":  # the end of the connection ends its reply
             self.cycle.chunked_encoding = False
             self.cycle.expected_content_length = _AnyLength()
         self._in_head, self._bytes, self._body = False, 0, 0
+        self._length = length
         self.headers = []  # trailers go there
         self.idle.pop(self, None)
         if not self.pipeline:
@@ -350,9 +354,12 @@ def _nothing() -> None:
     pass
 
 
-def _require_sound(parser: Any, url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    """Raises Problem for what a proxy before this server may have understood otherwise."""
-    size, hosts, has_body = len(url), 0, False
+def _require_sound(parser: Any, url: bytes, headers: list[tuple[bytes, bytes]]) -> int:
+    """The length of its body; 0: it has none, or chunks.
+
+    Raises Problem for what a proxy before this server may have understood otherwise.
+    """
+    size, hosts, length, has_chunks = len(url), 0, 0, False
     is_old = parser.get_http_version() != "1.1"
     for name, value in headers:
         size += len(name) + len(value)
@@ -360,16 +367,19 @@ def _require_sound(parser: Any, url: bytes, headers: list[tuple[bytes, bytes]]) 
             hosts += 1
         elif name == b"transfer-encoding" and (is_old or value.strip().lower() != b"chunked"):
             raise _unsupported_coding()
-        if name == b"transfer-encoding" or (name == b"content-length" and value != b"0"):
-            has_body = True
+        if name == b"transfer-encoding":
+            has_chunks = True
+        elif name == b"content-length":
+            length = int(value)  # the parser has refused what is no number
     if size > HEAD_BYTES or len(headers) > HEADERS:
         raise _head_too_large()
     if hosts > 1 or (hosts == 0 and not is_old):
         raise _bad_host()
-    if has_body and parser.should_upgrade():
+    if (has_chunks or length) and parser.should_upgrade():
         raise _upgrade_with_body()  # the parser would take the body for what follows
     if not url.startswith((b"/", b"http://", b"https://")) or not url.isascii():
         raise _bad_target()
+    return 0 if has_chunks else length
 
 
 def _refusal(

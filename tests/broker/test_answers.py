@@ -225,7 +225,7 @@ def test_nothing_is_written_behind_what_may_be_half_a_frame() -> None:
 def test_what_is_sent_together_is_written_in_few_pieces_in_its_order() -> None:
     calls = Calls()
     connection, _ = calls.connection()
-    frames = [bytes([number]) * 1000 for number in range(100)]
+    frames = [bytes([number]) * 1000 for number in range(250)]
     with connection.together():
         for frame in frames:
             connection._transport.write(memoryview(frame))

@@ -153,6 +153,13 @@ FAULTS = [
         "uvicorn_internals::few_requests_wait_on_a_connection",
     ),
     Fault(
+        "what comes behind a body is not parsed with it",
+        FILE,
+        "max(PART, self._length - self._body)",
+        "max(PART, self._length)",
+        "uvicorn_internals::few_requests_wait_behind_a_body",
+    ),
+    Fault(
         "what was not parsed is, once there is room",
         FILE,
         "            self._parse(self._unparsed)\n",

@@ -448,6 +448,22 @@ async def test_a_body_behind_many_requests_is_whole(lab: Lab) -> None:
 
 
 @lab_test
+async def test_few_requests_wait_behind_a_body(lab: Lab) -> None:
+    """It is parsed at once, and the requests in its packet are not."""
+    body = b"x" * 100 * PART
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
+    lab.reads_bodies = True
+    lab.may_reply.clear()
+    half = len(body) // 2
+    lab.protocol.data_received(head + body[:half])
+    lab.protocol.data_received(body[half:] + GET * 1000)
+    assert len(lab.protocol.pipeline) <= PIPELINED + PART // len(GET)
+    lab.may_reply.set()
+    assert await lab.statuses() == [204] * 1001
+    assert [each for each in lab.bodies if each] == [body]
+
+
+@lab_test
 async def test_what_is_malformed_behind_many_requests_is_answered_in_its_turn(lab: Lab) -> None:
     lab.may_reply.clear()
     lab.protocol.data_received(GET * 500 + b"NONSENSE\r\n\r\n" + GET * 500)
