@@ -177,6 +177,11 @@ class Admission(Generic[Ticket]):
         """Note why a call failed, for operators: it changes no decision."""
         call.lane.noted().error = code, now
 
+    def note_unsent(self, call: Call[Ticket], code: str, now: float) -> None:
+        """Note that an order was not sent for want of something at the gateway: it changes no decision."""
+        evidence = call.lane.noted()
+        evidence.error, evidence.unsent_at = (code, now), now
+
     def tick(self, now: float) -> None:
         """Advance the time: merchants fall silent, breakers half-open, waiting orders expire."""
         self._now = now
@@ -326,7 +331,7 @@ class Admission(Generic[Ticket]):
     def merchant(self, merchant_id: str) -> MerchantStatus | None:
         """A merchant's status; None if nothing is known of it."""
         lane = self._lanes.get(merchant_id)
-        return lane.standing(self.parked_count.of(merchant_id)) if lane else None
+        return lane.standing(self.parked_count.of(merchant_id), self._now) if lane else None
 
     def symptoms(self, merchant_id: str, now: float) -> Symptoms | None:
         """A merchant's status, and what shows why; None if nothing is known of it."""
@@ -342,7 +347,7 @@ class Admission(Generic[Ticket]):
         parked = self.parked_count.of
         for lanes in self._lanes.by(few):
             yield [
-                lane.standing(parked(lane.merchant_id))
+                lane.standing(parked(lane.merchant_id), self._now)
                 for lane in lanes
                 if not lane.is_idle or lane.is_troubled or parked(lane.merchant_id)
             ]
@@ -359,8 +364,9 @@ class Admission(Generic[Ticket]):
                 or lane.bulkhead.in_flight
                 or lane.breaker.state is not closed
                 or parked(lane.merchant_id)
+                or lane.is_unsent(self._now)
             )
-            statuses = (lane.standing(parked(lane.merchant_id)) for lane in busy)
+            statuses = (lane.standing(parked(lane.merchant_id), self._now) for lane in busy)
             yield [each for each in statuses if each.merchant_id and is_in_trouble(each)]
 
     # Bookkeeping

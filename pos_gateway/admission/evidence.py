@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from pos_gateway.admission.breaker import WINDOW
 from pos_gateway.domain.outcome import CallResult
@@ -17,6 +18,8 @@ class Evidence:
     latest: float | None = None
     #: The last failed call's error code, and when it ended.
     error: tuple[str, float] | None = None
+    #: When an order was last not sent, for want of something at the gateway.
+    unsent_at: float = -inf
     _failures: tuple[CallResult, ...] = ()
 
     def failed(self, result: CallResult) -> None:

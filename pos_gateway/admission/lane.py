@@ -26,6 +26,8 @@ Ticket = TypeVar("Ticket")
 
 #: Seconds without a call after which a merchant in trouble gets the benefit of the doubt.
 QUIET = 60.0
+#: Seconds after an order that was not sent for which the merchant is shown: its retry comes within 60.
+UNSENT = 120.0
 #: Seconds that an order without a deadline counts as having left.
 LOOK_UP_WITHIN = 60.0
 #: Seconds that a call is assumed to take before the first answer.
@@ -182,7 +184,7 @@ class Lane(Generic[Ticket]):
     def is_idle(self) -> bool:
         return not self.bulkhead.in_flight and not self.waiting
 
-    def standing(self, parked: int) -> MerchantStatus:
+    def standing(self, parked: int, now: float) -> MerchantStatus:
         bulkhead = self.bulkhead
         return MerchantStatus(
             self.merchant_id,
@@ -195,7 +197,12 @@ class Lane(Generic[Ticket]):
             self.breaker.state,
             self.is_troubled,
             parked,
+            self.is_unsent(now),
         )
+
+    def is_unsent(self, now: float) -> bool:
+        """Whether its orders are not sent, for want of something at the gateway."""
+        return self.evidence is not None and now - self.evidence.unsent_at < UNSENT
 
     def offered(self, now: float) -> None:
         """An order is offered that does not start at once."""
@@ -215,7 +222,7 @@ class Lane(Generic[Ticket]):
         failures = Counter(evidence.last(breaker.failed))
         error, failed_at = evidence.error or (None, now)
         return Symptoms(
-            self.standing(parked),
+            self.standing(parked, now),
             0.0 if breaker.is_closed else now - evidence.since,
             max(0.0, breaker.until - now) if breaker.is_open else 0.0,
             breaker.calls,
@@ -232,7 +239,7 @@ class Lane(Generic[Ticket]):
     def is_forgettable(self, now: float) -> bool:
         """Whether its next order may start as if it were the first."""
         is_fresh = self.rate is None or self.rate.is_idle(now)
-        return self.is_idle and self.breaker.is_closed and is_fresh
+        return self.is_idle and self.breaker.is_closed and is_fresh and not self.is_unsent(now)
 
     def is_quiet(self, now: float) -> bool:
         """Whether it has been idle for so long that its history says little."""

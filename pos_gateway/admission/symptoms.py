@@ -23,6 +23,8 @@ class MerchantStatus(NamedTuple):
     troubled: bool
     #: Its orders that this process has parked.
     parked: int
+    #: Its orders are not sent, for want of something at the gateway: a key.
+    unsent: bool = False
 
 
 class Symptoms(NamedTuple):

@@ -9,10 +9,11 @@ from pos_gateway.admission.symptoms import MerchantStatus
 
 def is_in_trouble(standing: MerchantStatus) -> bool:
     """Whether it has parked orders, orders that wait for the merchant itself, an open or half-open
-    breaker, or is silent with orders in flight."""
+    breaker, is silent with orders in flight, or its orders are not sent."""
     is_held_up = standing.parked > 0 or (standing.troubled and standing.waiting > 0)
     has_breaker_open = standing.breaker is not BreakerState.CLOSED
-    return is_held_up or has_breaker_open or (standing.silent and standing.in_flight > 0)
+    is_hanging = standing.silent and standing.in_flight > 0
+    return is_held_up or has_breaker_open or is_hanging or standing.unsent
 
 
 def severity(standing: MerchantStatus) -> tuple[int, bool, bool, bool]:

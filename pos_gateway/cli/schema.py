@@ -269,7 +269,7 @@ as it was at the moment of the scrape.
 |---|---|
 | `/healthz` | 200 while the event loop turns, which is waited for: a probe of whether to restart. `pos_gateway_event_loop_lag_seconds` says how late it is |
 | `/readyz` | 200, or 503 with the reasons in JSON: `broker` (nothing is taken from the queue; a server takes no orders), `database` (it has not answered for seconds, its schema is none to work on, or a table is missing: looked at every 2 s), `draining` (the worker is stopping), `tokens` (a server has not read them for ten minutes: none is valid). No answer of it asks anybody, so it may be called at any rate |
-| `/debug/merchants` | how things stand with the merchants that have orders in this worker, or parked by it, or are in trouble, as JSON: `limit` (of `agreed`), `in_flight`, `waiting`, `parked`, `light`, `silent`, `breaker`, `provider`, `in_trouble`. `?troubled=1` leaves out those that are well, `?page=2` goes on, `?per_page=500` is the longest page (100) |
+| `/debug/merchants` | how things stand with the merchants that have orders in this worker, or parked by it, or are in trouble, as JSON: `limit` (of `agreed`), `in_flight`, `waiting`, `parked`, `light`, `silent`, `unsent` (for want of a key, or of files), `breaker`, `provider`, `in_trouble`. `?troubled=1` leaves out those that are well, `?page=2` goes on, `?per_page=500` is the longest page (100) |
 
 The port has no authentication. It shows merchants' ids, how much traffic each has, and no
 secrets. So it is at `127.0.0.1` unless `POS_GATEWAY_METRICS_HOST` opens it, as the image, the compose file

@@ -36,6 +36,11 @@ class Lifecycle(StrEnum):
 _ORDER = tuple(Lifecycle)
 
 
+#: Reasons of a retry that an operator mends at the gateway: the merchant was not called, so no breaker
+#: opens.
+MENDED_HERE = frozenset({"secret_key", "local"})
+
+
 class CallResult(StrEnum):
     """How the merchant's POS behaved in an attempt, whatever the order's outcome."""
 

@@ -14,7 +14,7 @@ from pos_gateway.auth.tokens import PosToken
 from pos_gateway.cache.refresh_ahead import Shared
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
+from pos_gateway.domain.outcome import MENDED_HERE, CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import CallRecord, Claim
 from pos_gateway.merchants.directory import Directory
@@ -40,8 +40,6 @@ log = structlog.get_logger(__name__)
 
 #: Outcomes that an operator may have to look at are warnings.
 _LEVELS = {Kind.FAILED: logging.WARNING, Kind.IN_DOUBT: logging.WARNING}
-#: Reasons that an operator mends here, not the merchant: its breaker does not say them.
-_OURS = frozenset({"secret_key", "local"})
 
 #: An adapter's part of a call: sends requests to the POS, and returns the outcome.
 Conversation = Callable[[Send], Outcome]
@@ -241,7 +239,7 @@ def log_attempt(
 ) -> None:
     """Log a call as one wide event, if its level is enabled."""
     reason = outcome.reason
-    is_ours = reason is not None and reason.code in _OURS
+    is_ours = reason is not None and reason.code in MENDED_HERE
     level = logging.WARNING if is_ours else _LEVELS.get(outcome.kind, logging.INFO)
     if not log.is_enabled_for(level):
         return

@@ -6,18 +6,19 @@ rule  applies where               it says
 1     the merchant has no record  no merchant has this id
 2     it is paused                paused by kim since 14:02 UTC (reason)
 3     its record is not loaded    no worker has loaded its record
-4     a breaker is open           breaker open for 12 s on 3 of 4 workers: calls; tried again in 18 s
-5     a breaker is half-open      breaker half-open after 40 s on 1 of 4 workers: one call tries it; calls
-6     a worker gets no answer     silent on 2 of 4 workers: a call hangs or timed out; calls
-7     replies take far longer     slow: replies take 4.1 s, usually 0.3 s; limit
-8     it refuses calls            overloaded: calls; limit
-9     it has as many as it may    at its limit of 4: 212 orders wait
-10    its calls fail              calls
-11    orders are held up          212 orders wait, 30 orders are parked
+4     its orders are not sent     not sent: a worker has no key for its secrets
+5     a breaker is open           breaker open for 12 s on 3 of 4 workers: calls; tried again in 18 s
+6     a breaker is half-open      breaker half-open after 40 s on 1 of 4 workers: one call tries it; calls
+7     a worker gets no answer     silent on 2 of 4 workers: a call hangs or timed out; calls
+8     replies take far longer     slow: replies take 4.1 s, usually 0.3 s; limit
+9     it refuses calls            overloaded: calls; limit
+10    it has as many as it may    at its limit of 4: 212 orders wait
+11    its calls fail              calls
+12    orders are held up          212 orders wait, 30 orders are parked
 ====  ==========================  =======================================================================
 
-``calls`` is the outcome of the last ones, ``limit`` rule 9, each where there is something to say. Rules 1
-to 3 also say how many orders are held up.
+``calls`` is the outcome of the last ones, ``limit`` rule 10, each where there is something to say. Rules 1
+to 4 also say how many orders are held up.
 """
 
 from datetime import UTC, datetime
@@ -28,6 +29,12 @@ from pos_gateway.runtime.clock import from_unix
 
 #: A reply is slow that takes this many times the usual, and at least these seconds.
 SLOW, SLOW_AT_LEAST = 3.0, 0.5
+#: What the gateway lacks, by the reason for which it has not sent an order; seconds that it is shown.
+_LACKED = {
+    "secret_key": "not sent: a worker has no key for its secrets (POS_GATEWAY_SECRET_KEY)",
+    "local": "not sent: a worker lacks open files or memory (pos-gateway doctor)",
+}
+_LATELY = 180.0
 #: Characters shown of an operator's reason.
 _REASON = 200
 #: Seconds within which the time of day says when.
@@ -63,6 +70,8 @@ def in_words(
     without_calls = _without_calls(trouble, record, now)
     if without_calls:
         return _joined(without_calls, _held_up(trouble), between=": ")
+    if unsent := _unsent(trouble):
+        return _joined(unsent, _held_up(trouble), between=": ")
     if trouble.breaker != "closed":
         return _of_breaker(trouble, total)
     if trouble.silent:
@@ -137,6 +146,11 @@ def _without_calls(trouble: FleetTrouble, record: Record | None, now: datetime |
     if trouble.agreed:
         return ""
     return "no worker has loaded its record" if record else "paused, or its record is not loaded"
+
+
+def _unsent(trouble: FleetTrouble) -> str:
+    """What the gateway lacks; empty: nothing, or it was long ago."""
+    return _LACKED.get(trouble.error or "", "") if trouble.error_ago < _LATELY else ""
 
 
 def _of_breaker(trouble: FleetTrouble, total: int) -> str:

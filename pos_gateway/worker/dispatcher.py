@@ -32,7 +32,7 @@ from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import CallResult, Outcome
+from pos_gateway.domain.outcome import MENDED_HERE, CallResult, Outcome
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.ledger.payloads import readable_code
 from pos_gateway.ledger.states import Action
@@ -554,6 +554,8 @@ class Dispatcher:
             now, reason = self._clock.now(), outcome.reason
             if outcome.contact not in _WELL and reason is not None:
                 self.admission.note_error(call, readable_code(reason), now)
+            elif reason is not None and reason.code in MENDED_HERE:
+                self.admission.note_unsent(call, reason.code, now)
             self.admission.release(call, now, outcome.contact, outcome.retry_after)
         if self.admission.waiting:  # usually no order waits for the slot
             self._wake.set()

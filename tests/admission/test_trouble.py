@@ -33,6 +33,7 @@ def a_merchant(name: str = "m", **fields: Any) -> MerchantStatus:
         ({"waiting": 5}, False),  # for a slot
         ({"waiting": 1, "troubled": True}, True),
         ({"parked": 1}, True),
+        ({"unsent": True}, True),
         ({"silent": True, "troubled": True}, False),  # it was, when it last had an order
         ({"silent": True, "troubled": True, "in_flight": 1}, True),
         ({"breaker": BreakerState.OPEN, "troubled": True}, True),

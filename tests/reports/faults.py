@@ -7,6 +7,13 @@ from tests.planting import Fault, try_all
 
 FAULTS = [
     Fault(
+        "a merchant whose orders are not sent is shown between two tries",
+        "admission/admission",
+        "                or lane.is_unsent(self._now)\n",
+        "",
+        "trouble_watch::whose_orders_are_not_sent",
+    ),
+    Fault(
         "what a worker counts is added as a difference",
         "reports/store",
         "new = {name: counters[name] - before[name] for name in COUNTED}",

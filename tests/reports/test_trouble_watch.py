@@ -48,6 +48,19 @@ def scene() -> Scene:
     return Scene()
 
 
+def test_a_merchant_whose_orders_are_not_sent_is_in_trouble_until_they_are(scene: Scene) -> None:
+    """Its breaker stays closed, and between two tries none of its orders is here."""
+    [call] = scene.calls("m")
+    scene.admission.note_unsent(call, "secret_key", scene.now)
+    scene.admission.release(call, scene.now, CallResult.NONE)
+    scene.now += 59.0
+    found = scene.trouble("m")
+    assert (found.error, found.error_ago, found.breaker) == ("secret_key", 59.0, "closed")
+    scene.now += 100.0
+    scene.admission.tick(scene.now)
+    assert scene.watch.troubles() == []
+
+
 def test_why_a_breaker_is_open(scene: Scene) -> None:
     """Of the last five calls two timed out, one failed, and one was refused."""
     scene.call("m", CallResult.ANSWERED, 0.25)

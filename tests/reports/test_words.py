@@ -93,6 +93,10 @@ SAID: list[tuple[dict[str, Any], Record | None, str]] = [
     # The record is not loaded.
     ({"agreed": 0, "waiting": 3}, THERE, "no worker has loaded its record: 3 orders wait"),
     ({"agreed": 0}, None, "paused, or its record is not loaded"),
+    # Not sent, for want of something here.
+    ({"error": "secret_key", "error_ago": 9.0, "parked": 2}, THERE, "not sent: a worker has no key for its secrets (POS_GATEWAY_SECRET_KEY): 2 orders are parked"),
+    ({"error": "local"}, THERE, "not sent: a worker lacks open files or memory (pos-gateway doctor)"),
+    ({"error": "secret_key", "error_ago": 600.0, "parked": 2}, THERE, "2 orders are parked"),
     # Open.
     ({**OPEN, **ON_3_OF_4, **TIMED_OUT}, THERE, "breaker open for 12 s on 3 of 4 workers: 9 of the last 10 calls timed out; tried again in 18 s"),
     ({**OPEN, "calls": 10, "failed": 10}, THERE, "breaker open for 12 s: all of the last 10 calls failed; tried again in 18 s"),

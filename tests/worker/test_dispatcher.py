@@ -24,7 +24,7 @@ from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.broker.message import Message
-from pos_gateway.domain.outcome import CallResult, Kind, Outcome
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.processing.decision import Decision
 from pos_gateway.processing.delivery import leased_elsewhere
@@ -840,6 +840,18 @@ def test_an_order_leased_elsewhere_opens_no_breaker(scene: Scene) -> None:
     standing = scene.dispatcher.admission.merchant("m")
     assert standing is not None
     assert standing.breaker is BreakerState.CLOSED
+
+
+def test_an_order_that_is_not_sent_for_want_of_a_key_is_shown_and_opens_no_breaker(
+    scene: Scene,
+) -> None:
+    order = Order("o1")
+    why = Reason.of("secret_key", "no key")
+    scene.reply("o1", Outcome(Kind.RETRY, why, contact=CallResult.NONE))
+    scene.offer(order)
+    assert order.said.wait(10)
+    [[found]] = scene.dispatcher.admission.in_trouble_by(10)
+    assert (found.unsent, found.breaker) == (True, BreakerState.CLOSED)
 
 
 @pytest.mark.parametrize("guarantee", Guarantee)
