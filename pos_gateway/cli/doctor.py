@@ -1,11 +1,14 @@
 """``pos-gateway doctor``: runs every check, one line for each finding."""
 
+import errno
+import json
 import resource
 import socket
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,6 +47,8 @@ select name, setting from pg_settings
 where name in ('synchronous_commit', 'fsync', 'synchronous_standby_names')"""
 #: Seconds to wait for Redis, and for a worker's first steps.
 _REDIS_PATIENCE, _WORKER_PATIENCE = 3.0, 60.0
+#: Seconds to wait for what has the metrics' port.
+_METRICS_PATIENCE = 0.5
 #: Files open besides merchants' connections: broker, database, logs, the interpreter's.
 _OTHER_FILES = 100
 #: What ``celery/__main__.py`` and ``-A`` do, in order; then the check. Late patching makes gevent
@@ -363,12 +368,28 @@ def check_metrics_port(settings: Settings) -> Iterator[Finding]:
         try:
             probe.bind((host, port))
         except OSError as error:
+            if error.errno == errno.EADDRINUSE and _is_worker(host, port):
+                yield ok(f"metrics: port {port} of {host} is a worker's that runs")
+                return
             yield warn(
                 f"metrics: port {port} of {host} cannot be used: {error.strerror}",
                 "if that is no worker, set POS_GATEWAY_METRICS_HOST or POS_GATEWAY_METRICS_PORT (0 is off)",
             )
         else:
             yield ok(f"metrics: port {port} of {host} is free")
+
+
+def _is_worker(host: str, port: int) -> bool:
+    """Whether a process of the gateway answers there."""
+    connection = HTTPConnection(host, port, timeout=_METRICS_PATIENCE)
+    try:
+        connection.request("GET", "/readyz")
+        found = json.loads(connection.getresponse().read(64 * 1024))
+        return isinstance(found, dict) and "ready" in found
+    except (OSError, HTTPException, ValueError, RecursionError):
+        return False
+    finally:
+        connection.close()
 
 
 def check_patching(_: Settings) -> Iterator[Finding]:

@@ -1,5 +1,6 @@
 """``pos-gateway serve``: the HTTP server."""
 
+import os
 from pathlib import Path
 
 import click
@@ -79,7 +80,12 @@ def serve(host: str, port: int, certificate: Path | None, key: Path | None) -> N
     try:
         listener = listening(host, port)
     except OSError as error:
-        raise Failure(f"cannot listen at {host} port {port}: {error.strerror or error}") from None
+        why = (
+            os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        )
+        raise Failure(
+            f"cannot listen at {host} port {port}: {why}; --port chooses another, 0 a free one"
+        ) from None
     with listener:
         run(Site(settings), listener, certificate=certificate, key=key, on_ready=ready)
 

@@ -1,5 +1,6 @@
 """What is shown: a live table on a terminal, a line now and then elsewhere, a summary at the end."""
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import ceil
@@ -16,6 +17,8 @@ from pos_gateway.demo.record import EVENT, Record
 
 #: Seconds between lines where there is no terminal.
 LINE_EVERY = 5.0
+#: Load for each core above which programs wait for one another; the demo alone makes less than one.
+BUSY = 1.5
 
 
 class Screen:
@@ -67,6 +70,8 @@ class Screen:
             self.console.print(f"[red]does not add up:[/red] {problem}")
         if not problems:
             self.console.print(f"All {record.sent} orders are accounted for, none was made twice.")
+        if hint := busy(os.getloadavg()[0], os.cpu_count() or 1):
+            self.console.print(hint)
         self.console.print("The same on the operations page, live: pos-gateway demo --serve")
 
     def _table(self, lanes: Iterable[tuple[str, int, int]]) -> Table:
@@ -108,3 +113,10 @@ def _percentile(ordered: Sequence[float], share: float) -> float:
 
 def _time(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def busy(load: float, cores: int) -> str:
+    """That other programs have made the times longer; empty if the demo had the machine to itself."""
+    if load < BUSY * cores:
+        return ""
+    return f"This machine was busy (a load of {load:.1f} on {cores} cores): the times are longer for it."

@@ -4,6 +4,7 @@ import json
 import socket
 import time
 from pathlib import Path
+from threading import Thread
 from urllib.parse import urlsplit
 
 import pytest
@@ -14,7 +15,7 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.cli import doctor
-from pos_gateway.cli.doctor import check_patching, check_redis
+from pos_gateway.cli.doctor import check_metrics_port, check_patching, check_redis
 from pos_gateway.cli.findings import Level
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import State
@@ -265,6 +266,26 @@ def test_private_addresses_with_a_broker_elsewhere_are_a_warning(program: Progra
         POS_GATEWAY_BROKER_URL="amqp://rabbit.invalid//",
     )
     assert "warn  private addresses are allowed, and the broker is at rabbit.invalid" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "level"),
+    [(b'{"ready": false, "reasons": []}', Level.OK), (b"[1]", Level.WARN), (b"\xff", Level.WARN)],
+)
+def test_a_metrics_port_that_a_worker_has_is_no_warning(body: bytes, level: Level) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        replying = Thread(target=_reply, args=(taken, body))
+        replying.start()
+        port = taken.getsockname()[1]
+        [found] = check_metrics_port(Settings(metrics_host="127.0.0.1", metrics_port=port))
+        replying.join()
+    assert found.level is level
+
+
+def _reply(server: socket.socket, body: bytes) -> None:
+    with server.accept()[0] as connection:
+        assert connection.recv(4096).startswith(b"GET /readyz ")
+        connection.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
 
 def test_patching_that_comes_too_late_is_found(program: Program, tmp_path: Path) -> None:

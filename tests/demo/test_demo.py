@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pos_gateway.demo.cast import PARTS
+from pos_gateway.demo.screen import busy
 from tests.planting import ROOT
 
 #: What setuptools needs to build the wheel; building leaves files in the folder.
@@ -64,6 +65,11 @@ def test_the_demo_ends_by_itself_and_accounts_for_every_order(installed: Path) -
     assert "Traceback" not in done.stderr
     for part in PARTS:
         assert f"{part.merchants} {part.name}" in done.stdout
+
+
+def test_a_busy_machine_is_said_to_have_made_the_times_longer() -> None:
+    assert busy(2.9, 2) == ""
+    assert "a load of 7.0 on 2 cores" in busy(7.0, 2)
 
 
 def test_it_loads_nothing_that_only_tests_and_load_tests_have(installed: Path) -> None:
