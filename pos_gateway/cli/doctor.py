@@ -34,7 +34,7 @@ from pos_gateway.ledger.states import State
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, shown
 from pos_gateway.runtime.urls import mask_url
-from pos_gateway.runtime.vault import Vault
+from pos_gateway.runtime.vault import Vault, has_short_passphrase
 from pos_gateway.settings import Settings, explain, setting
 from pos_gateway.tokens.store import TokenStore
 
@@ -238,6 +238,11 @@ def _durability(engine: Engine) -> Iterator[Finding]:
 
 def _secrets(engine: Engine, settings: Settings) -> Iterator[Finding]:
     """A worker that cannot open a merchant's secrets retries its orders until they expire."""
+    if has_short_passphrase(settings.secret_keys):
+        yield warn(
+            "secrets: POS_GATEWAY_SECRET_KEY has a short passphrase, or a mistyped key",
+            "pos-gateway secrets key makes a key, and says how to change to it",
+        )
     unopened = MerchantStore(engine, vault=Vault(settings.secret_keys)).count_unopened()
     if unopened:
         yield fail(

@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 #: Bytes of a key, and of the nonce before each sealed text.
 KEY, NONCE = 32, 12
+#: Characters below which a passphrase is short: a key in Base64 has 44.
+PASSPHRASE = 24
 
 
 class CannotOpen(Exception):
@@ -87,12 +89,21 @@ def new_key() -> str:
     return base64.b64encode(os.urandom(KEY)).decode()
 
 
-def _key(text: str) -> bytes:
+def has_short_passphrase(keys: str | None) -> bool:
+    """Whether a key is a passphrase that can be guessed: a mistyped key is one."""
+    parts = [part.strip() for part in (keys or "").split(",") if part.strip()]
+    return any(len(part) < PASSPHRASE and not _is_random(part) for part in parts)
+
+
+def _is_random(text: str) -> bool:
     try:
-        key = base64.b64decode(text, validate=True)
+        return len(base64.b64decode(text, validate=True)) == KEY
     except binascii.Error:
-        key = b""
-    if len(key) == KEY:
-        return key
+        return False
+
+
+def _key(text: str) -> bytes:
+    if _is_random(text):
+        return base64.b64decode(text)
     # A passphrase, stretched by scrypt (RFC 7914); a random key is better.
     return hashlib.scrypt(text.encode(), salt=b"pos-gateway secrets", n=2**14, r=8, p=1, dklen=KEY)

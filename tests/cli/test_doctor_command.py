@@ -186,7 +186,10 @@ def test_secrets_that_no_key_opens_and_the_orders_that_wait_for_it_are_failures(
     for wrong in ("", other):
         done = program.invoke("doctor", POS_GATEWAY_SECRET_KEY=wrong)
         assert "fail  merchants: the secrets of 1 are sealed with a key that" in done.stdout
+        assert "short passphrase" not in done.stdout
     assert "wait for a key" not in done.stdout
+    short = program.invoke("doctor", POS_GATEWAY_SECRET_KEY=f"{key},abc")
+    assert "warn  secrets: POS_GATEWAY_SECRET_KEY has a short passphrase" in short.stdout
     books.order("o-1", State.NEW, reason=Reason("secret_key", "no key"))
     done = program.invoke("doctor", **both)
     assert "fail  orders: 1 wait for a key: " in done.stdout
