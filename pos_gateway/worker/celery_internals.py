@@ -16,9 +16,8 @@
 - ``worker.strategy.default``: the synchronous worker takes orders as Celery does.
 - ``Consumer.timer``: in a synchronous worker its entries end the wait of Celery's loop, which then looks
   for a stop.
-- ``TaskPool._pool``: a stop kills the green threads in flight, which requeues their orders.
-- ``TaskPool`` sets a bound method on each green thread, a cycle: left to the garbage collector,
-  tens of thousands of them pause the worker for 50 ms.
+- ``TaskPool._pool``: orders run on its green threads, one after the other on each, without what Celery
+  does for each job (``worker/crew.py``); a stop kills those in flight, which requeues their orders, and Celery joins it.
 - ``AMQP.Connection``: the worker's own connections wait for no reply without limit.
 - ``pool_cls`` and ``loglevel`` of a worker, ``get_implementation``, ``mlevel``: a pool in which
   orders would share a connection to the database is refused.
@@ -45,7 +44,6 @@ __all__ = [
     "AMQP",
     "RUN",
     "Consumer",
-    "break_cycle",
     "default_strategy",
     "get_multiprocessing_logger",
     "green_threads",
@@ -74,11 +72,6 @@ def steps_without(step: str) -> list[str]:
 def green_threads(pool: Any) -> Any:
     """The gevent pool behind Celery's."""
     return pool._pool
-
-
-def break_cycle(thread: Any) -> None:
-    """Let a green thread of Celery's pool that has ended go without a garbage collection."""
-    vars(thread).clear()
 
 
 def pool_module(worker: Any) -> str:

@@ -1,7 +1,7 @@
-"""Starts admitted orders on the pool's green threads.
+"""Starts admitted orders on the crew's green threads.
 
-They are spawned here, never from the pool's green threads: a finishing one still counts against the
-pool, and spawning from it into a full pool would wait for itself.
+They begin here, never on the crew's green threads: a finishing one still counts against the pool, and
+spawning from it into a full pool would wait for itself.
 
 An order holds its slot during the call; while its outcome is committed, it holds only its green
 thread. Celery's task tracing is left out: it would acknowledge an order whose green thread was
@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from time import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import gevent
 import structlog
@@ -42,8 +42,9 @@ from pos_gateway.runtime.clock import RunningClock, StepWatch
 from pos_gateway.telemetry import metrics
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.worker.bundles import ReturnedBundle
-from pos_gateway.worker.celery_internals import break_cycle, green_threads
+from pos_gateway.worker.celery_internals import green_threads
 from pos_gateway.worker.crash import end_worker
+from pos_gateway.worker.crew import MAX_IDLE, Crew
 from pos_gateway.worker.parking import Parking
 from pos_gateway.worker.request import OrderRequest
 from pos_gateway.worker.request_state import RequestState
@@ -68,6 +69,15 @@ BATCH_SIZE, BATCH_PAUSE = 8, 0.005
 KEPT = 4
 #: Seconds between checks of the time of day.
 TIME_OF_DAY = 0.5
+
+
+class _Job(NamedTuple):
+    """An attempt on a green thread."""
+
+    request: OrderRequest
+    expired: bool
+    may_call: bool
+    had_slot: bool
 
 
 class Dispatcher:
@@ -126,6 +136,7 @@ class Dispatcher:
         #: No order is here: the next one ends ``_run``'s rest.
         self._rests = False
         self._ticker: gevent.Greenlet | None = None
+        self._crew = Crew(lambda: green_threads(pool), self._deliver, self._finished)
         self._closed = False
         self._late: list[OrderRequest] = []
         self._late_bundles: list[ReturnedBundle] = []
@@ -135,7 +146,7 @@ class Dispatcher:
         """Start; False if it has started before."""
         if self._ticker is not None:
             return False
-        self._pool.grow(self.admission.limits.slots + SLOTLESS)
+        self._pool.grow(self.admission.limits.slots + SLOTLESS + MAX_IDLE)
         if self._fleet is not None:
             self._fleet.start()
         self._ticker = gevent.spawn(self._run)
@@ -145,6 +156,7 @@ class Dispatcher:
     def close(self) -> None:
         """Stop starting orders. Arrivals are kept for ``requeue_waiting``."""
         self._closed = True
+        self._crew.dismiss()
 
     def requeue_waiting(self, timeout: float) -> None:
         """Requeue waiting orders; orders in flight go on.
@@ -195,7 +207,7 @@ class Dispatcher:
     @property
     def in_flight(self) -> int:
         """Orders on a green thread."""
-        return len(green_threads(self._pool))
+        return self._crew.busy
 
     def requeue_in_flight(self) -> None:
         """Kill the green threads in flight; their orders are requeued. Does not block."""
@@ -392,7 +404,7 @@ class Dispatcher:
         self.admission.began(call, self._clock.now())
 
     def _begin(self, request: OrderRequest) -> None:
-        """Spawn the request's green thread."""
+        """Have a green thread attempt the request."""
         if request.key is not None:
             self._in_flight[request.key] = request
         expired = request.state is RequestState.EXPIRED
@@ -400,13 +412,11 @@ class Dispatcher:
         request.enter(RequestState.IN_FLIGHT)
         if not expired:
             self._timing.started(request)
-        arguments = request, expired, may_call
-        thread = self._pool.apply_async(self._deliver, arguments, callback=_nothing)
-        # A raw link runs however the green thread ends, after the pool has released it.
-        thread.rawlink(partial(self._finished, request, request.call is not None))
+        self._crew.take(_Job(request, expired, may_call, request.call is not None))
 
-    def _deliver(self, request: OrderRequest, expired: bool, may_call: bool = True) -> None:
+    def _deliver(self, job: "_Job") -> None:
         """Attempt one order, on its green thread, until its outcome is committed."""
+        request = job.request
         record, came = request.read()
         decision = deliver(
             self._gate,
@@ -416,8 +426,8 @@ class Dispatcher:
             headers=request.headers,
             routing_key=request.routing_key,
             cancel_token=request.cancel_token,
-            expired=expired,
-            may_call=may_call,
+            expired=job.expired,
+            may_call=job.may_call,
             received=request.received,
         )
         request.decide(decision)
@@ -460,16 +470,16 @@ class Dispatcher:
         request.acknowledge()
         failpoints.reach("acknowledged")
 
-    def _finished(self, request: OrderRequest, had_slot: bool, thread: Any) -> None:
-        """Its green thread has ended, however it did: see to its message, and to those that joined.
+    def _finished(self, job: "_Job") -> None:
+        """Its attempt has ended, however it did: see to its message, and to those that joined.
 
-        On the hub, which must not block.
+        It must not block: it may be on the hub.
         """
-        break_cycle(thread)
+        request = job.request
         request.cancel_token.on_begin = None  # another one: it has the call, which has the request
         if request.call is not None:
             self._release(request, None)
-        if not had_slot:
+        if not job.had_slot:
             self._without_slot -= 1
             if self._slotless:
                 self._wake.set()
@@ -657,7 +667,3 @@ _ANNOUNCED = {
     BreakerState.HALF_OPEN: "half_opened",
     BreakerState.CLOSED: "closed",
 }
-
-
-def _nothing(_result: object) -> None:
-    """Celery's pool needs a callback; the dispatcher has its link."""

@@ -1,12 +1,10 @@
 """What the gateway uses of Celery beyond its documentation."""
 
-import gc
 import inspect
 import logging
 import subprocess
 import sys
 import time
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -384,14 +382,13 @@ def test_the_pool_runs_a_call_on_a_green_thread_and_releases_it_before_its_link(
     pool: TaskPool,
 ) -> None:
     assert (pool.is_green, pool.limit) == (True, 1)
-    called, replied = Mock(return_value="result"), Mock()
-    thread = pool.apply_async(called, (1, "two"), callback=replied)
+    called = Mock()
+    thread = subject.green_threads(pool).spawn(called, (1, "two"))
     ends = an_end(pool, thread)
     assert len(subject.green_threads(pool)) == 1
     called.assert_not_called()
-    gevent.wait([thread])
-    called.assert_called_once_with(1, "two")
-    replied.assert_called_once_with("result")
+    pool.stop()  # it joins the pool
+    called.assert_called_once_with((1, "two"))
     gevent.sleep(0)
     assert ends == [(0, True)]
 
@@ -399,7 +396,7 @@ def test_the_pool_runs_a_call_on_a_green_thread_and_releases_it_before_its_link(
 def test_the_pool_grows_and_its_threads_can_be_killed(pool: TaskPool) -> None:
     pool.grow(2)
     assert pool.limit == 3
-    threads = [pool.apply_async(gevent.sleep, (1000,), callback=Mock()) for _ in range(3)]
+    threads = [subject.green_threads(pool).spawn(gevent.sleep, 1000) for _ in range(3)]
     ends = [an_end(pool, thread) for thread in threads]
     gevent.sleep(0)
     subject.green_threads(pool).kill(block=False)
@@ -407,23 +404,6 @@ def test_the_pool_grows_and_its_threads_can_be_killed(pool: TaskPool) -> None:
     gevent.sleep(0)
     assert [end[0][1] for end in ends] == [True] * 3
     assert len(subject.green_threads(pool)) == 0
-
-
-def test_an_ended_thread_is_freed_without_a_garbage_collection(pool: TaskPool) -> None:
-    """Celery's reference cycle still exists; without it there would be nothing to break."""
-    gc.disable()
-    try:
-        for breaks in (False, True):
-            thread = pool.apply_async(int, callback=Mock())
-            gevent.wait([thread])
-            gevent.sleep(0)
-            if breaks:
-                subject.break_cycle(thread)
-            there = weakref.ref(thread)
-            del thread
-            assert (there() is None) is breaks
-    finally:
-        gc.enable()
 
 
 def test_the_app_makes_connections_of_its_amqps_class() -> None:
