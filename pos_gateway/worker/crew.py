@@ -13,6 +13,8 @@ Job = TypeVar("Job")
 
 #: Idle green threads that stay.
 MAX_IDLE = 64
+#: Words that the outermost frame asks for, without touching them: a chunk of 64 KiB, half of it free.
+_STACK = 4200
 
 
 class _Member(Generic[Job]):
@@ -74,6 +76,11 @@ class Crew(Generic[Job]):
                 return
             self._idle.append(member)
             self._hub.switch()  # until ``take``, ``dismiss`` or a kill
+
+    # Python maps memory for frames in chunks, as large as the frame needs that begins them. This one
+    # begins a chunk with room for an order's frames: the usual one has none for the deepest, for which
+    # each order would map another and unmap it.
+    _serve.__code__ = _serve.__code__.replace(co_stacksize=_STACK)
 
     def _ends(self, member: _Member[Job]) -> None:
         job, member.job = member.job, None
