@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,21 +92,26 @@ class Site:
         """Start one more worker, ``celery -A APP worker FLAGS``; returns at once."""
         log = self.folder / f"worker-{len(self._workers)}.log"
         extra = {f"POS_GATEWAY_{name.upper()}": str(value) for name, value in settings.items()}
+        process = self._started(app, flags, {**self._environment, **extra}, log)
+        self._workers.append(Worker(process, log))
+        return self._workers[-1]
+
+    def _started(
+        self, app: str, flags: Sequence[str], environment: Mapping[str, str], log: Path
+    ) -> "subprocess.Popen[bytes]":
         with log.open("wb") as output:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [
                     *("setpriv", "--pdeathsig", "KILL", "--"),
                     *(sys.executable, "-m", "celery", "-A", app, "worker", *flags),
                 ],
                 cwd=ROOT,
-                env={**self._environment, **extra},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self._workers.append(Worker(process, log))
-        return self._workers[-1]
 
     def is_at_work(self, worker: Worker) -> bool:
         """Whether it takes orders: it has a lease."""

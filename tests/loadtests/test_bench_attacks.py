@@ -415,6 +415,7 @@ class TestTheSeries:
         assert told["struck_after"] == 0.0
 
 
+@pytest.mark.usefixtures("forked")
 class TestForReal:
     def test_a_full_queue_is_delivered_past_a_merchant_that_hangs(self, servers: Servers) -> None:
         run = full_queue(servers, Trial(OURS, FEW, ONE_ILL), 300, 25)

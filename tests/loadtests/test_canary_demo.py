@@ -10,9 +10,10 @@ import requests
 from rich.console import Console
 
 from loadtests.canary import __main__ as canary
+from loadtests.canary import rehearsal
 from loadtests.canary.orders import Step, table
 from loadtests.canary.picture import NEW, OLD, Delivered, picture
-from loadtests.canary.rehearsal import open_merchants
+from loadtests.canary.rehearsal import Rehearsal, open_merchants
 from pos_gateway.database.engine import open_database
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
@@ -75,15 +76,19 @@ def test_orders_of_some_merchants_are_made_twice_if_they_are_sent_twice(database
 def test_the_rehearsal_ends_by_itself_and_accounts_for_every_order(
     rabbitmq: RabbitMQ,
     postgresql: PostgreSQL,
+    forked: None,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    """On the servers that the tests share: two more would cost as much as a step of it."""
+    """On the servers that the tests share, and with fewer processes and orders than as it is."""
     rabbitmq.start()
     postgresql.start()
     monkeypatch.setattr(canary, "RabbitMQ", lambda: nullcontext(rabbitmq))
     monkeypatch.setattr(canary, "PostgreSQL", lambda: nullcontext(postgresql))
+    monkeypatch.setattr(Rehearsal, "PROCESSES", 4)
+    monkeypatch.setattr(Rehearsal, "RATE", 8.0)
+    monkeypatch.setattr(rehearsal, "WARM_UP", 0.5)
     before = signal.getsignal(signal.SIGTERM)
     try:
         code = canary.main(["--short", "--picture", str(tmp_path / "move.svg")])

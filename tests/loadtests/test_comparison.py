@@ -330,7 +330,14 @@ def test_the_comparison_is_what_is_played_unless_told_otherwise() -> None:
     ] == COMPARISON
 
 
-def test_a_worker_that_holds_all_it_may_is_weighed(servers: Servers) -> None:
+def test_a_worker_that_holds_all_it_may_is_weighed(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that may hold a fifth."""
+    few = replace(WATCHED, slots=45, settings={"POS_GATEWAY_SLOTS": "45"})
+    sizes = {"_CANDIDATES": (few,), "IN_FLIGHT": 40, "WAITING": 400, "_ORDERS": 800}
+    for name, value in sizes.items():
+        monkeypatch.setattr(holding, name, value)
     [[weight]] = holding.measure(servers, 1, quick=True)
     assert weight.candidate == WATCHED.name
     assert weight.in_flight >= holding.IN_FLIGHT

@@ -106,6 +106,7 @@ def slowed(*programs: str) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_whole_run_is_judged_and_told_on_one_page(
     servers: Servers,
     tmp_path: Path,
@@ -133,6 +134,7 @@ def test_a_whole_run_is_judged_and_told_on_one_page(
     assert page.count("<svg") == 11
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_run_whose_producer_and_simulator_were_slowed_is_none(
     servers: Servers, tmp_path: Path
 ) -> None:
@@ -189,6 +191,7 @@ def restricted(rabbitmq: RabbitMQ, broker_url: str) -> str:
     return broker_url.replace("guest:guest", "load:load")
 
 
+@pytest.mark.usefixtures("forked")
 def test_locust_alone_goes_on_while_the_broker_is_frozen_and_waits_for_what_is_open(
     servers: Servers, tmp_path: Path
 ) -> None:
@@ -225,6 +228,7 @@ def test_locust_alone_goes_on_while_the_broker_is_frozen_and_waits_for_what_is_o
     assert sum(frozen <= each < frozen + 1 for each in submitted) > scenario.backends
 
 
+@pytest.mark.usefixtures("forked")
 def test_locust_says_that_it_heard_no_more_events_and_calls_nothing_missing(
     servers: Servers, tmp_path: Path
 ) -> None:
