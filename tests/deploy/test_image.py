@@ -18,6 +18,7 @@ import urllib.error
 import urllib.request
 import venv
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -297,10 +298,21 @@ def test_the_simulated_merchants_start_with_their_requirements(
     assert process.returncode == 0
 
 
+def without_validation(stage: Stage) -> Stage:
+    program = "cyclonedx-py environment "
+    steps = [
+        replace(each, rest=each.rest.replace(program, f"{program}--no-validate "))
+        for each in stage.instructions
+    ]
+    assert steps != list(stage.instructions)
+    return Stage(tuple(steps))
+
+
 def test_the_bill_of_materials_has_every_installed_package(image: Path) -> None:
     inventory = DOCKERFILE.stage("inventory")
     assert inventory.base == BUILD.name
-    make(inventory, image, folder=BUILD.the("WORKDIR"))
+    # Its program's own check of the bill takes seven seconds of CPU, and reads nothing of ours.
+    make(without_validation(inventory), image, folder=BUILD.the("WORKDIR"))
     [copy] = DOCKERFILE.stage("sbom").all("COPY")
     assert copy.rest == f"--from={inventory.name} /sbom.json /"
     bill = json.loads((image / "sbom.json").read_text())

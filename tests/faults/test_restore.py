@@ -4,7 +4,6 @@ import importlib.util
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL
+from tests.cli import preloaded
 from tests.orders import an_order
-from tests.worker.lab import ROOT, Lab
+from tests.worker.lab import PATIENCE, ROOT, Lab
 
 PAGE = (ROOT / "docs" / "backup.md").read_text()
 
@@ -192,19 +192,9 @@ def test_a_lost_broker_is_refilled_by_the_backend_and_from_the_events_table(
 
 def replay(first: int, last: int, lab: Lab) -> None:
     [line] = re.findall(r"pos-gateway (events replay .*)", PAGE)
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pos_gateway",
-            *line.replace("4712", str(first)).replace("4890", str(last)).split(),
-        ],
-        env={
-            "PATH": f"{Path(shutil.which('python') or '').parent}",
-            "POS_GATEWAY_BROKER_URL": lab.broker_url,
-            "POS_GATEWAY_DATABASE_URL": lab.database_url,
-            "PYTHONPATH": str(ROOT),
-        },
-        check=True,
-        capture_output=True,
-    )
+    words = line.replace("4712", str(first)).replace("4890", str(last)).split()
+    environment = {
+        "POS_GATEWAY_BROKER_URL": lab.broker_url,
+        "POS_GATEWAY_DATABASE_URL": lab.database_url,
+    }
+    preloaded.run(words, b"", environment, PATIENCE).check_returncode()

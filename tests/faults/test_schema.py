@@ -1,17 +1,16 @@
 """A database that loses tables while workers run: none is ready until the tables are back."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from sqlalchemy import create_engine
 
 from pos_gateway.database.engine import upgrade
 from testkit.servers.process import free_port
+from tests.cli import preloaded
 from tests.faults.lab import FaultLab
-from tests.worker.lab import ROOT
 from tests.worker.test_watching import said, wait_until
 
 
@@ -32,12 +31,7 @@ def events_process(lab: FaultLab, port: int) -> Iterator[None]:
         "POS_GATEWAY_DATABASE_URL": lab.database_url,
         "POS_GATEWAY_METRICS_PORT": str(port),
     }
-    with subprocess.Popen(
-        [sys.executable, "-m", "pos_gateway", "events", "run"],
-        cwd=ROOT,
-        env=environment,
-        stderr=subprocess.DEVNULL,
-    ) as process:
+    with preloaded.start(["events", "run"], environment, Path(os.devnull)) as process:
         try:
             yield
         finally:
