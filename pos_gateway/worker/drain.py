@@ -30,6 +30,7 @@ class Drain:
     def __init__(self, begin: Callable[[], None]) -> None:
         self._begin = begin
         self._begun_at: float | None = None
+        self._stops = False
         self._hurry = Event()
 
     def listen(self) -> None:
@@ -39,7 +40,11 @@ class Drain:
             signal.signal(number, self._on_signal)
 
     def bound(self, seconds: float, on_deadline: Callable[[], None]) -> None:
-        """Call ``on_deadline`` at ``seconds`` after the first signal, or at once after the second."""
+        """Call ``on_deadline`` at ``seconds`` after the first signal, or at once after the second.
+
+        The main thread stops from here on, and is not interrupted any more: it may wait for orders in flight.
+        """
+        self._stops = True
         now = monotonic()
         left = seconds - (now - (self._begun_at or now))
 
@@ -55,8 +60,9 @@ class Drain:
         return self._begun_at is not None
 
     def interrupt(self) -> None:
-        """Interrupt the main thread's wait with WorkerShutdown."""
-        gevent.kill(self._main, WorkerShutdown(os.EX_OK))
+        """Interrupt the main thread's wait with WorkerShutdown, unless it stops already."""
+        if not self._stops:
+            gevent.kill(self._main, WorkerShutdown(os.EX_OK))
 
     def _on_signal(self, number: int, _frame: Any) -> None:
         # Runs in the event loop, or in the middle of anything: nothing here may block.

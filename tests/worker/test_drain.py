@@ -1,4 +1,4 @@
-"""How long orders in flight may take when a worker is told to stop."""
+"""How long orders in flight may take when a worker is told to stop, and what interrupts its wait for them."""
 
 import subprocess
 import sys
@@ -20,7 +20,35 @@ drain.bound(60.0, let_go.set)
 print(let_go.wait(30))
 """
 
+INTERRUPTED = """
+from gevent import monkey; monkey.patch_all()
+import os, signal, sys
+from gevent import sleep
+from pos_gateway.worker.drain import Drain
+
+drain = Drain(lambda: drain.interrupt())
+drain.listen()
+os.kill(os.getpid(), signal.SIGTERM)
+if sys.argv[1] == "stops":
+    drain.bound(60.0, lambda: None)
+for _ in range(9):
+    sleep(0)
+print("waits")
+"""
+
+
+def run(script: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", script, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
 
 def test_the_drain_timeout_counts_from_the_signal() -> None:
-    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
-    assert run.stdout == "True\n"
+    assert run(SCRIPT) == "True\n"
+
+
+def test_a_signal_interrupts_a_worker_that_connects_and_none_that_waits_for_orders_in_flight() -> (
+    None
+):
+    """It may find the main thread at work, which then stops before the interruption is due."""
+    assert run(INTERRUPTED, "connects") == ""
+    assert run(INTERRUPTED, "stops") == "waits\n"
