@@ -27,6 +27,8 @@ class Forked(subprocess.Popen[bytes]):
         self.stdin = self.stdout = self.stderr = None
         self._child_created = True
         self._communication_started = False
+        self._input = self.encoding = self.errors = None
+        self.text_mode = True
         self._waitpid_lock = threading.Lock()
         self._sigint_wait_secs = 0.25
 
@@ -105,7 +107,8 @@ def _begin(
         if file is None:
             os.dup2(1, number)
             continue
-        opened = os.open(file, os.O_RDWR | os.O_CREAT | os.O_TRUNC * (number > 0), 0o644)
+        writes = os.O_WRONLY | os.O_CREAT | os.O_TRUNC  # not to read: a pipe breaks with its reader
+        opened = os.open(file, writes if number else os.O_RDONLY, 0o644)
         os.dup2(opened, number)
         os.close(opened)
     os.environ.clear()

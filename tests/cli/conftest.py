@@ -5,6 +5,7 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -72,18 +73,22 @@ class Program:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command that goes on until it is told to stop."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "pos_gateway", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.folder,
-            env=self.environment({}),
-        )
+        process: Any
+        if arguments[0] in preloaded.ON_AND_ON:
+            process = preloaded.piped(arguments, self.environment({}))
+        else:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pos_gateway", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=self.folder,
+                env=self.environment({}),
+            )
         self._running.enter_context(process)
         self._running.callback(process.kill)
-        return process
+        return process  # type: ignore[no-any-return]
 
     def close(self) -> None:
         self._running.close()
@@ -104,23 +109,34 @@ def press_ctrl_c(process: subprocess.Popen[str]) -> tuple[str, str]:
 def on_terminal(program: Program, *arguments: str, **settings: str) -> str:
     """What a command shows on a terminal."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pos_gateway", *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        cwd=program.folder,
-        env=program.environment({"TERM": "xterm", **settings}),
-    )
-    os.close(theirs)
+    environment = program.environment({"TERM": "xterm", **settings})
+    process: subprocess.Popen[bytes]
+    if arguments[0] in preloaded.ON_TERMINAL:
+        process = preloaded.on(os.ttyname(theirs), arguments, environment)
+    else:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pos_gateway", *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=program.folder,
+            env=environment,
+        )
+
+    def close_after_it() -> None:  # a fork opens the terminal by its name
+        process.wait()
+        os.close(theirs)
+
+    closing = threading.Thread(target=close_after_it)
+    closing.start()
     shown = bytearray()
     try:
         while piece := os.read(ours, 4096):
             shown += piece
     except OSError:  # Linux's way to say that the other end is closed
         pass
+    closing.join()
     os.close(ours)
-    process.wait()
     return shown.decode()
 
 

@@ -1,25 +1,31 @@
 """Commands, forked from a process that has imported what they import: half a second of CPU less each.
 
-What is on a terminal, goes on, or is the program's own is started as it is typed.
+What is the program's own is started as it is typed, and what has a relative path: a fork is not in
+its folder.
 """
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tests.forked import Forked, Preloaded, fork_each, run_module
 
 #: Commands that are forked; the others have much to do with their process.
 COMMANDS = ("enqueue", "events", "merchants", "tokens")
+#: Those that are forked also where they are on a terminal, and where they go on.
+ON_TERMINAL, ON_AND_ON = ("audit", "events", "merchants", "tokens"), ("audit", "events")
 #: What they import.
 IMPORTED = (
     "psycopg",
     "pymysql",
     "sqlalchemy.dialects.sqlite",
+    "pos_gateway.cli.audit",
     "pos_gateway.cli.enqueue",
     "pos_gateway.cli.events",
     "pos_gateway.cli.outbox_program",
@@ -34,12 +40,10 @@ def run(
     arguments: Sequence[str], stdin: bytes, environment: Mapping[str, str], timeout: float
 ) -> "subprocess.CompletedProcess[bytes]":
     """``pos-gateway ARGUMENTS`` to its end."""
-    started = _green() if tuple(arguments[:2]) == _GREEN else _plain()
     with TemporaryDirectory() as folder:
         given, out, err = (Path(folder) / name for name in ("in", "out", "err"))
         given.write_bytes(stdin)
-        job = {"module": "pos_gateway", "arguments": list(arguments)}
-        process = started.fork(environment, out, stdin=str(given), stderr=str(err), **job)
+        process = _fork(arguments, environment, out, stdin=str(given), stderr=str(err))
         try:
             code = process.wait(timeout)
         finally:
@@ -49,7 +53,31 @@ def run(
 
 def start(arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Forked:
     """``pos-gateway ARGUMENTS``; its output goes to the file."""
-    return _plain().fork(environment, log, module="pos_gateway", arguments=list(arguments))
+    return _fork(arguments, environment, log)
+
+
+def piped(arguments: Sequence[str], environment: Mapping[str, str]) -> Forked:
+    """The same, which goes on; its output is in pipes, as texts."""
+    with TemporaryDirectory() as folder:
+        out, err = (Path(folder) / name for name in ("out", "err"))
+        os.mkfifo(out)
+        os.mkfifo(err)
+        process: Any = _fork(arguments, environment, out, stderr=str(err))
+        process.stdout, process.stderr = out.open(), err.open()
+        return process  # type: ignore[no-any-return]
+
+
+def on(terminal: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Forked:
+    """The same, on a terminal."""
+    return _fork(arguments, environment, Path(terminal), stdin=terminal)
+
+
+def _fork(
+    arguments: Sequence[str], environment: Mapping[str, str], out: Path, **files: str
+) -> Forked:
+    preloaded = _green() if tuple(arguments[:2]) == _GREEN else _plain()
+    job = {"module": "pos_gateway", "arguments": list(arguments)}
+    return preloaded.fork(environment, out, **files, **job)
 
 
 @cache
