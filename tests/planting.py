@@ -8,15 +8,18 @@ a test of one.
 import importlib
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import CodeType
 from typing import Any
+
+from tests.forked import Preloaded, fork_each, run_module
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The libraries that take the longest to import; they import nothing of the gateway.
@@ -88,12 +91,23 @@ class Fault:
 
 
 def require_found(module: str, faults: Sequence[Fault]) -> None:
-    """Run ``python -m`` this module, which calls ``try_all``: every fault must be found."""
-    done = subprocess.run(
-        [sys.executable, "-m", module], cwd=ROOT, capture_output=True, text=True, timeout=1150
-    )
-    found = [f"found {fault.rule}" for fault in chosen(faults)]
-    assert done.stdout.splitlines() == found, done.stderr
+    """Run this module as ``python -m`` does, which calls ``try_all``: every fault must be found."""
+    with TemporaryDirectory() as folder:
+        out, err = (Path(folder) / name for name in ("out", "err"))
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        process = _preloaded().fork(environment, out, stderr=str(err), module=module, arguments=[])
+        try:
+            process.wait(1150)
+        finally:
+            process.kill()
+        found = [f"found {fault.rule}" for fault in chosen(faults)]
+        assert out.read_text().splitlines() == found, err.read_text()
+
+
+@cache
+def _preloaded() -> Preloaded:
+    """One for each process of pytest, with the libraries and nothing of the gateway."""
+    return Preloaded(sys.executable, "-P", "-m", __name__)
 
 
 def try_all(faults: Sequence[Fault], folder: str, **environment: str) -> None:
@@ -109,8 +123,7 @@ def try_all(faults: Sequence[Fault], folder: str, **environment: str) -> None:
         folder: of the tests, in ``tests``.
         environment: variables for the tests, so that they fail soon.
     """
-    for library in _LIBRARIES:
-        importlib.import_module(library)
+    _import_libraries()
     tried = chosen(faults)
     by_file: dict[str, list[Fault]] = {}
     for fault in tried:
@@ -129,6 +142,11 @@ def try_all(faults: Sequence[Fault], folder: str, **environment: str) -> None:
         if found is Found.YES and each.by.partition("::")[0] in fails:
             found = Found.ALWAYS
         print(found, each.rule, flush=True)
+
+
+def _import_libraries() -> None:
+    for library in _LIBRARIES:
+        importlib.import_module(library)
 
 
 def _ends(
@@ -203,3 +221,8 @@ def _plant(fault: Fault) -> None:
         return compile(text.replace(fault.right, fault.wrong, 1), loader.path, "exec")
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    _import_libraries()
+    fork_each(run_module)
