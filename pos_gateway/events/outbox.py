@@ -82,6 +82,10 @@ class Outbox:
         self._writer = Writer(engine, session=_BY_INDEX)
         self._run = run
         self._say = _SQLite() if engine.dialect.name == "sqlite" else _PostgreSQL()
+        #: The last assignment found events: the next one likely does, and reads them at once.
+        self._is_busy = False
+        #: The events of the last assignment, if it has read them.
+        self._assigned: list[Row] = []
 
     def look(self) -> tuple[Term, list[LeaseRow]]:
         """The pipeline's progress, then all leases."""
@@ -104,10 +108,14 @@ class Outbox:
 
         None: another process leads, and nothing was written.
         """
-        found = self._do(lambda cursor: self._say.assign(cursor, term, most))
+        assign = self._say.assign_and_read if self._is_busy else self._say.assign
+        self._assigned, self._is_busy = [], False
+        found, rows = self._do(lambda cursor: assign(cursor, term, most))
         if found is None or found[0] != term.epoch:
             return None
         _, before, after = found
+        self._assigned = rows
+        self._is_busy = after is not None and after > term.assigned
         if after is None and before > term.assigned:
             # An assignment of this epoch whose answer was lost. A read may not be durable; it is
             # once a later write is.
@@ -126,6 +134,9 @@ class Outbox:
 
     def read(self, after: int, most: int) -> list[Row]:
         """The next events after this position, in order."""
+        rows, self._assigned = self._assigned, []
+        if rows and rows[0].position == after + 1:
+            return rows[:most]
         return self._do(lambda cursor: self._say.read(cursor, after, most))
 
     def chunk(
@@ -240,6 +251,20 @@ delete from events where id in (
     where occurred_at < {before})"""
 
 
+#: The epoch, and the highest positions before and after an assignment (None: nothing was written), if
+#: there is a row; and the events, if they were read.
+Assigned = tuple[tuple[Any, ...] | None, list[Row]]
+
+
+def _of(term: Term, most: int) -> dict[str, Any]:
+    return {
+        "epoch": term.epoch,
+        "assigned": term.assigned,
+        "published": term.published,
+        "most": most,
+    }
+
+
 class _Common:
     """The statements that both databases share."""
 
@@ -303,8 +328,18 @@ lead as (
     returning assigned),
 given as (
     update events set position = {{assigned}} + picked.number
-    from picked, lead where events.id = picked.id)
+    from picked, lead where events.id = picked.id
+    returning events.*)
 select epoch, assigned, (select assigned from lead) from pipeline where id = 1"""
+
+    # One round trip less. The rows' columns follow the three of ``_ASSIGN``.
+    _ASSIGN_AND_READ = _ASSIGN.replace(
+        "select epoch, assigned, (select assigned from lead) from pipeline where id = 1",
+        f"""
+select pipeline.epoch, pipeline.assigned, (select assigned from lead), events.*
+from pipeline left join ({ROWS}given events) events on true
+where pipeline.id = 1 order by events.position""",
+    )
 
     _CHUNK = f"""
 with back as materialized ({_BACK} for update skip locked),
@@ -319,15 +354,14 @@ free as materialized (
         for update skip locked) found)
 update events set body = free.body from free where events.id = free.id"""
 
-    def assign(self, cursor: Any, term: Term, most: int) -> tuple[Any, ...] | None:
-        values = {
-            "epoch": term.epoch,
-            "assigned": term.assigned,
-            "published": term.published,
-            "most": most,
-        }
-        found = self._all(cursor, self._ASSIGN, values)
-        return found[0] if found else None
+    def assign(self, cursor: Any, term: Term, most: int) -> Assigned:
+        found = self._all(cursor, self._ASSIGN, _of(term, most))
+        return (found[0] if found else None), []
+
+    def assign_and_read(self, cursor: Any, term: Term, most: int) -> Assigned:
+        found = self._all(cursor, self._ASSIGN_AND_READ, _of(term, most))
+        rows = [Row(*each[3:]) for each in found if each[3] is not None]  # else there is no row
+        return (found[0][:3] if found else None), rows
 
     def chunk(self, cursor: Any, values: Mapping[str, Any]) -> list[Row]:
         text = self._CHUNK.replace("{is_alive}", "helper = any({alive}::text[])")
@@ -343,16 +377,16 @@ class _SQLite(_Common):
 
     _place = ":{}"
 
-    def assign(self, cursor: Any, term: Term, most: int) -> tuple[Any, ...] | None:
+    def assign(self, cursor: Any, term: Term, most: int) -> Assigned:
         found = cursor.execute(_TERM).fetchone()
         if found is None or Term(*found).epoch != term.epoch:
-            return None
+            return None, []
         _, epoch, assigned, published = found
         if assigned != term.assigned:
-            return epoch, assigned, None
+            return (epoch, assigned, None), []
         ids = [row[0] for row in self._all(cursor, _FRONT, {"most": most})]
         if not ids and published >= term.published:
-            return epoch, assigned, None
+            return (epoch, assigned, None), []
         cursor.executemany(
             "update events set position = ? where id = ?",
             [(assigned + number, row_id) for number, row_id in enumerate(ids, 1)],
@@ -361,7 +395,12 @@ class _SQLite(_Common):
         cursor.execute(
             "update pipeline set assigned = ?, published = ? where id = 1", (after, term.published)
         )
-        return epoch, assigned, after
+        return (epoch, assigned, after), []
+
+    def assign_and_read(self, cursor: Any, term: Term, most: int) -> Assigned:
+        found, _ = self.assign(cursor, term, most)
+        has_assigned = found is not None and found[2] is not None and found[2] > term.assigned
+        return found, self.read(cursor, term.assigned, most) if has_assigned else []
 
     def chunk(self, cursor: Any, values: Mapping[str, Any]) -> list[Row]:
         values = {**values, "alive": json.dumps(values["alive"])}

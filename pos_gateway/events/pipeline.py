@@ -37,7 +37,7 @@ BATCH = 500
 POLL = (0.03, 0.24)
 #: Seconds between two batches that are not full: events recorded meanwhile share the next one, and
 #: a batch costs a hundred times what one more event in it does.
-GATHER = 0.02
+GATHER = 0.05
 #: Seconds until the first retry while the database or the broker is away, doubling up to the
 #: second number.
 RETRY_AFTER = (0.05, 5.0)

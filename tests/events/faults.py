@@ -204,6 +204,20 @@ FAULTS = [
         "        self.lag.are_left",
         "pipeline::polls_become_fewer_while_there_are_no_events",
     ),
+    Fault(
+        "unpublished events come before those that were just assigned",
+        "events/outbox",
+        "if rows and rows[0].position == after + 1:",
+        "if rows:",
+        "outbox::not_published_yet_come_before",
+    ),
+    Fault(
+        "events that an assignment has read are its own",
+        "events/outbox",
+        "self.read(cursor, term.assigned, most) if has_assigned else []",
+        "self.read(cursor, term.published, most) if has_assigned else []",
+        "outbox::not_published_yet_come_before",
+    ),
 ]
 
 

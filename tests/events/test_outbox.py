@@ -1,7 +1,7 @@
 """Positions: which leader assigns them, in which order, and without gaps."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import sleep
 from typing import Any
@@ -99,6 +99,68 @@ def test_the_published_position_is_written_with_the_next_assignment(
     assert outbox.look()[0].published == 0
     assert outbox.assign(replace(term, published=2), 10) == replace(term, published=2)
     assert outbox.look()[0] == Term("me-1", 1, 2, 2)
+
+
+class Counted(Outbox):
+    """Counts its transactions."""
+
+    transactions = 0
+
+    def _do(self, do: Callable[[Any], Any]) -> Any:
+        self.transactions += 1
+        return super()._do(do)
+
+
+@pytest.fixture
+def counted(engine: Engine) -> Iterator[Counted]:
+    outbox = Counted(engine)
+    yield outbox
+    outbox.close()
+
+
+def test_an_assignment_after_one_that_found_events_reads_its_own(
+    counted: Counted, outbox: Outbox, recorded: Events
+) -> None:
+    recorded.write(3)
+    first = counted.assign(led(counted), 2)
+    assert first is not None
+    assert [each.event_id for each in counted.read(0, 2)] == ["e0", "e1"]
+    recorded.write(9)
+    before = counted.transactions
+    term = counted.assign(replace(first, published=2), 6)
+    assert term == Term("me-1", first.epoch, 8, 2)
+    rows = counted.read(2, 6)
+    assert counted.transactions == before + 1
+    assert [each.position for each in rows] == [3, 4, 5, 6, 7, 8]
+    assert rows == outbox.read(2, 6)
+    assert counted.read(2, 6) == rows, "they are read again after a failed publish"
+    assert counted.assign(replace(term, published=8), 6) == replace(term, published=8, assigned=12)
+
+
+def test_events_that_are_not_published_yet_come_before_those_just_assigned(
+    counted: Counted, recorded: Events
+) -> None:
+    recorded.write(2)
+    term = counted.assign(led(counted), 2)
+    assert term is not None
+    recorded.write(2)
+    term = counted.assign(term, 2)  # none of the first two was stored
+    assert term is not None and term.assigned == 4
+    assert [each.position for each in counted.read(0, 3)] == [1, 2, 3]
+    assert [each.position for each in counted.read(3, 3)] == [4]
+
+
+def test_a_leader_that_was_deposed_while_it_was_busy_reads_nothing_new(
+    counted: Counted, recorded: Events, rows: Rows
+) -> None:
+    recorded.write(1)
+    old = counted.assign(led(counted), 10)
+    assert old is not None
+    led(counted, "other-1")
+    recorded.write(1)
+    assert counted.assign(replace(old, published=1), 10) is None
+    assert counted.read(1, 10) == []
+    assert given(rows)["e1"] is None
 
 
 def test_an_idle_leader_writes_nothing(outbox: Outbox, engine: Engine) -> None:

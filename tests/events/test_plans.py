@@ -77,8 +77,14 @@ def looked_at(engine: Engine, do: Callable[[Outbox], object]) -> int:
     return max(after - known for after, known in zip(counted(), before, strict=True))
 
 
+def _assign_and_read(outbox: Outbox) -> None:
+    outbox._is_busy = True
+    outbox.assign(outbox.look()[0], MOST)
+
+
 OPERATIONS: dict[str, Callable[[Outbox], object]] = {
     "assign": lambda outbox: outbox.assign(outbox.look()[0], MOST),
+    "assign and read": _assign_and_read,
     "read": lambda outbox: outbox.read(PUBLISHED, MOST),
     "chunk": _chunk,
     "write": lambda outbox: outbox.write((row.id, "{}") for row in _chunk(outbox)),
