@@ -20,8 +20,8 @@ from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.properties import tolerate_bad_properties
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
+from pos_gateway.broker.unreachable import unreachable
 from pos_gateway.domain.errors import AdminError, BrokerUnavailable
-from pos_gateway.runtime.urls import mask_url
 
 #: Maximum unacknowledged messages of a consumer: AMQP's prefetch count has 16 bits.
 WINDOW = 60_000
@@ -54,7 +54,7 @@ class DeadLetterQueue:
     """
 
     def __init__(self, broker_url: str, *, first_window: int | None = None) -> None:
-        self._shown = mask_url(broker_url)
+        self._broker_url = broker_url
         self._is_in_order = first_window is None
         self._window = first_window
         self._patience = _TIMEOUT if self._is_in_order else _SOON
@@ -86,7 +86,7 @@ class DeadLetterQueue:
                 self.ready, self.others = self._counts()
         except CONNECTION_ERRORS as error:
             self._connection.collect(socket_timeout=1)
-            raise BrokerUnavailable(f"cannot reach the broker at {self._shown}: {error}") from error
+            raise unreachable(self._broker_url, error) from error
         return self
 
     def __exit__(self, *_: object) -> None:

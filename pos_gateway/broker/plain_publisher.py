@@ -24,6 +24,7 @@ from kombu import Producer
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.session import Session
+from pos_gateway.broker.unreachable import unreachable
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
     MessageTooLarge,
@@ -31,7 +32,6 @@ from pos_gateway.domain.errors import (
     PublishRefused,
     Unroutable,
 )
-from pos_gateway.runtime.urls import mask_url
 
 #: Python's: the program is the backend's.
 logger = logging.getLogger(__name__)
@@ -209,8 +209,7 @@ class _Writer:
             # Any error: callers would wait for a thread that has ended.
             why = str(error)
             if self._session is None:
-                where = mask_url(self._broker_url)
-                self._fail(BrokerUnavailable(f"cannot reach the broker at {where}: {why}"))
+                self._fail(unreachable(self._broker_url, error))
         finally:
             self._session = None
             if session is not None:

@@ -20,6 +20,7 @@ from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.link import AmqpLink, CallbackConfirm, Confirm, Link, MemoryLink
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
+from pos_gateway.broker.unreachable import unreachable
 from pos_gateway.domain.errors import (
     BatchCutShort,
     BrokerUnavailable,
@@ -28,7 +29,6 @@ from pos_gateway.domain.errors import (
     Unroutable,
 )
 from pos_gateway.runtime.green import cooperatively
-from pos_gateway.runtime.urls import mask_url
 
 log = structlog.get_logger(__name__)
 
@@ -323,9 +323,7 @@ class Publisher:
                 link = MemoryLink(connection)
         except CONNECTION_ERRORS as error:
             connection.collect(socket_timeout=1)
-            raise BrokerUnavailable(
-                f"cannot reach the broker at {mask_url(self._broker_url)}: {error}"
-            ) from error
+            raise unreachable(self._broker_url, error) from error
         self._link = link
         return link, True
 

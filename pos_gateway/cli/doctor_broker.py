@@ -8,6 +8,7 @@ from kombu import Connection, Exchange, Queue
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
+from pos_gateway.broker.unreachable import said_and_remedy
 from pos_gateway.cli.findings import Finding, fail, ok, warn
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.settings import Settings
@@ -33,25 +34,10 @@ def check_broker(settings: Settings) -> Iterator[Finding]:
         for queue in (*topology.QUEUES, topology.splits_stream):
             yield _queue(connection, queue, settings)
     except CONNECTION_ERRORS as error:
-        why, remedy = _why(str(error))
+        why, remedy = said_and_remedy(str(error))
         yield fail(f"broker: {shown} cannot be used: {why}", remedy)
     finally:
         connection.collect(socket_timeout=1)
-
-
-def _why(said: str) -> tuple[str, str]:
-    """What the broker or the system said, and the remedy: RabbitMQ runs if it refuses."""
-    url = "POS_GATEWAY_BROKER_URL (amqp://user:password@host:5672/vhost)"
-    if "ACCESS_REFUSED" in said:  # it does not say which of the two is wrong
-        return (
-            "it refuses this user or password (ACCESS_REFUSED)",
-            f"set them in {url}; RabbitMQ lets guest in from its own machine alone",
-        )
-    if "NOT_ALLOWED" in said:
-        return said, f"rabbitmqctl add_vhost and set_permissions, or set the vhost in {url}"
-    if "SSL" in said:
-        return said, f"is that its port for TLS (5671)? Without TLS it is amqp://; {url}"
-    return said, f"start RabbitMQ there, or set {url}"
 
 
 def _version(connection: Connection, shown: str) -> Finding:

@@ -199,7 +199,20 @@ def show(merchant_id: str, as_json: bool) -> None:
     if as_json:
         output.json_document(record)
     else:
+        if merchant.paused:
+            record["paused"] = _paused(merchant_id)
         output.table(("FIELD", "VALUE"), [(name, _cell(value)) for name, value in record.items()])
+
+
+def _paused(merchant_id: str) -> str:
+    """Since when, by whom and why."""
+    from datetime import UTC, datetime
+
+    from pos_gateway.administration.troubles import records
+    from pos_gateway.reports.words import paused
+
+    with database() as engine, engine.connect() as connection:
+        return paused(records(connection, [merchant_id])[merchant_id], datetime.now(UTC))
 
 
 def _cell(value: Any) -> Any:

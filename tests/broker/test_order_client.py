@@ -43,6 +43,17 @@ def test_an_order_that_was_submitted_is_in_the_queue(broker_url: str) -> None:
     assert queued(broker_url, "orders") == ["o1"]
 
 
+def test_a_broker_that_refuses_says_what_to_set(broker_url: str) -> None:
+    """The password is not in the sentence."""
+    wrong = broker_url.replace("guest:guest", "guest:hunter2")
+    refused = (
+        r"refuses this user or password \(ACCESS_REFUSED\); set them in POS_GATEWAY_BROKER_URL"
+    )
+    with OrderClient(wrong) as client, pytest.raises(BrokerUnavailable, match=refused) as raised:
+        client.submit(an_order("o1"))
+    assert "hunter2" not in str(raised.value)
+
+
 def test_many_orders_have_a_result_each_in_order(broker_url: str) -> None:
     orders: list[Any] = [an_order(f"o{number}") for number in range(2500)]
     orders[7] = an_order("wrong", total="a lot")

@@ -35,6 +35,14 @@ def test_json_lines_are_imported_listed_and_shown(migrated: Program) -> None:
     assert "max_concurrency\t3" in shown.stdout.splitlines()
     assert 'auth\t{"type": "none"}' in shown.stdout.splitlines()
     assert json.loads(migrated.invoke("merchants", "show", "b", "--json").stdout)["id"] == "b"
+    migrated.invoke("merchants", "pause", "b", "--reason", "the kitchen is flooded", "--as", "kim")
+    [paused] = [
+        line
+        for line in migrated.invoke("merchants", "show", "b").stdout.splitlines()
+        if line.startswith("paused\t")
+    ]
+    assert paused.startswith("paused\tpaused by kim since ") and "kitchen is flooded" in paused
+    assert json.loads(migrated.invoke("merchants", "show", "b", "--json").stdout)["paused"] is True
 
 
 def test_what_list_writes_as_json_can_be_imported(migrated: Program) -> None:

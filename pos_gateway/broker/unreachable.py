@@ -1,0 +1,26 @@
+"""Why a broker cannot be used, in words, and what helps: RabbitMQ runs if it refuses."""
+
+from pos_gateway.domain.errors import BrokerUnavailable
+from pos_gateway.runtime.urls import mask_url
+
+_URL = "POS_GATEWAY_BROKER_URL (amqp://user:password@host:5672/vhost)"
+
+
+def unreachable(broker_url: str, error: object) -> BrokerUnavailable:
+    """The error to raise for what the broker or the system said; the password is masked."""
+    why, remedy = said_and_remedy(str(error))
+    return BrokerUnavailable(f"cannot reach the broker at {mask_url(broker_url)}: {why}; {remedy}")
+
+
+def said_and_remedy(said: str) -> tuple[str, str]:
+    """What the broker or the system said, and the remedy."""
+    if "ACCESS_REFUSED" in said:  # it does not say which of the two is wrong
+        return (
+            "it refuses this user or password (ACCESS_REFUSED)",
+            f"set them in {_URL}; RabbitMQ lets guest in from its own machine alone",
+        )
+    if "NOT_ALLOWED" in said:
+        return said, f"rabbitmqctl add_vhost and set_permissions, or set the vhost in {_URL}"
+    if "SSL" in said:
+        return said, f"is that its port for TLS (5671)? Without TLS it is amqp://; {_URL}"
+    return said, f"start RabbitMQ there, or set {_URL}"
