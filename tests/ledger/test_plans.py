@@ -27,14 +27,18 @@ select 'm', 'more' || n, 'submit', 'new', 1, 1, 1, 0, false, 0, 1, 1 from genera
 @pytest.fixture
 def engine(postgresql_url: str) -> Iterator[Engine]:
     engine = open_database(postgresql_url)
-    with engine.begin() as connection:
-        for table in metadata.sorted_tables:
-            connection.execute(table.delete())
+    empty(engine)
     yield engine
+    empty(engine)
+    engine.dispose()
+
+
+def empty(engine: Engine) -> None:
+    """Remove all rows, and report at once how many were read for it: the next test counts, too."""
     with engine.begin() as connection:
         for table in metadata.sorted_tables:
             connection.execute(table.delete())
-    engine.dispose()
+        connection.execute(text("select pg_stat_force_next_flush()"))
 
 
 def deliver(ledger: Ledger, name: str) -> None:
