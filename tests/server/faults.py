@@ -183,7 +183,7 @@ FAULTS = [
     Fault(
         "a body behind an upgrade is not read as a request",
         FILE,
-        "if has_body and parser.should_upgrade():",
+        "if (has_chunks or length) and parser.should_upgrade():",
         "if False:",
         "uvicorn_internals::an_upgrade_with_a_body_is_refused",
     ),
@@ -316,8 +316,8 @@ FAULTS = [
     Fault(
         "an order of a list is no larger than another",
         "server/submitting",
-        "                self._require_small(parsed.source)\n",
-        "                pass\n",
+        "                parts = self._require_small(parsed.source)\n",
+        "                parts = 0\n",
         "submitting::may_be_as_large_as_any_other",
     ),
     Fault(
