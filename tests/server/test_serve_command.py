@@ -1,6 +1,7 @@
 """``pos-gateway serve`` as an operator meets it."""
 
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,24 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from tests.cli.conftest import Program, on_terminal
+from tests.server import preloaded
 from tests.server.lab import SOON, migrated, order, serving
+
+
+def refused(
+    program: Program, *arguments: str, **settings: str
+) -> "subprocess.CompletedProcess[str]":
+    """``pos-gateway serve`` to its end, forked from a process that has its modules."""
+    log = program.folder / "refused.log"
+    command = ("serve", *arguments)
+    process = preloaded.start("pos_gateway", command, program.environment(settings), log)
+    try:
+        code = process.wait(SOON)
+    finally:
+        process.kill()
+    said = log.read_text()
+    assert "Traceback" not in said, said
+    return subprocess.CompletedProcess(command, code, "", said)
 
 
 def test_what_is_wrong_is_a_sentence(database_url: str, tmp_path: Path) -> None:
@@ -20,22 +38,22 @@ def test_what_is_wrong_is_a_sentence(database_url: str, tmp_path: Path) -> None:
     migrated(database_url)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = program.run("serve", "--port", port)
+        done = refused(program, "--port", port)
         assert (
             done.returncode == 1
             and f"port {port}: Address already in use; --port chooses" in done.stderr
         )
-    done = program.run("serve", POS_GATEWAY_BROKER_URL="memory://")
+    done = refused(program, POS_GATEWAY_BROKER_URL="memory://")
     assert done.returncode == 1 and "no worker would get the orders" in done.stderr
     pem = tmp_path / "x.pem"
     pem.write_text("x")
-    done = program.run("serve", "--port", "0", "--certificate", str(pem), "--key", str(pem))
+    done = refused(program, "--port", "0", "--certificate", str(pem), "--key", str(pem))
     assert done.returncode == 1 and "--certificate and --key" in done.stderr
-    assert program.run("serve", "--certificate", str(pem)).returncode == 2
+    assert refused(program, "--certificate", str(pem)).returncode == 2
     for host in ("", " "):
-        done = program.run("serve", "--host", host, "--port", "0")
+        done = refused(program, "--host", host, "--port", "0")
         assert done.returncode == 2 and "should be an address" in done.stderr
-    done = program.run("serve", POS_GATEWAY_TRUSTED_PROXIES="10.0.0.1/8, proxy")
+    done = refused(program, POS_GATEWAY_TRUSTED_PROXIES="10.0.0.1/8, proxy")
     assert done.returncode == 78 and "POS_GATEWAY_TRUSTED_PROXIES" in done.stderr
 
 
