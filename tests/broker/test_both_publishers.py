@@ -66,14 +66,16 @@ def test_a_lost_connection_is_replaced(make: Make, broker_url: str, rabbitmq: Ra
     assert count(broker_url) == 2
 
 
-def test_it_publishes_again_when_the_broker_is_back(
-    make: Make, broker_url: str, rabbitmq: RabbitMQ
-) -> None:
-    publisher = make(broker_url)
-    publisher.publish(a_message(1))
+def test_they_publish_again_when_the_broker_is_back(broker_url: str, rabbitmq: RabbitMQ) -> None:
+    publishers: list[Either] = [Publisher(broker_url), PlainPublisher(broker_url)]
+    for each in publishers:
+        each.publish(a_message(1))
     rabbitmq.kill()
-    with pytest.raises(BrokerUnavailable):
-        publisher.publish(a_message(2))
+    for each in publishers:
+        with pytest.raises(BrokerUnavailable):
+            each.publish(a_message(2))
     rabbitmq.start()
-    publisher.publish(a_message(3))
-    assert count(broker_url) == 2
+    for each in publishers:
+        each.publish(a_message(3))
+        each.close()
+    assert count(broker_url) == 4

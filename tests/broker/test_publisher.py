@@ -127,22 +127,23 @@ def test_orders_do_not_wait_for_a_stream_without_a_leader(
     assert "down or inaccessible" in said[0]["error"]
 
 
-def test_a_patient_publish_outlasts_the_broker(
-    publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
-) -> None:
-    publisher.publish(a_message(1))
-    rabbitmq.kill()
-    trouble = threading.Event()
+def test_a_patient_publish_outlasts_the_brokers_absence(broker_url: str) -> None:
+    with Proxy(broker_url) as proxy:
+        publisher = Publisher(proxy.url)
+        publisher.publish(a_message(1))
+        proxy.down()
+        trouble = threading.Event()
 
-    def publish() -> None:
-        publisher.publish_persistently(a_message(2), on_trouble=lambda _error: trouble.set())
+        def publish() -> None:
+            publisher.publish_persistently(a_message(2), on_trouble=lambda _error: trouble.set())
 
-    thread = threading.Thread(target=publish)
-    thread.start()
-    assert trouble.wait(30)
-    rabbitmq.start()
-    thread.join(30)
-    assert not thread.is_alive()
+        thread = threading.Thread(target=publish)
+        thread.start()
+        assert trouble.wait(30)
+        proxy.heal()
+        thread.join(30)
+        assert not thread.is_alive()
+        publisher.close()
     assert count(broker_url) == 2
 
 
@@ -469,16 +470,17 @@ def test_a_batch_is_counted_up_to_the_first_that_no_queue_takes(
     assert publisher.publish_batch(a_batch(1), on_trouble=troubles.append) == 1
 
 
-def test_a_batch_whose_connection_is_lost_is_told(
-    publisher: Publisher, broker_url: str, rabbitmq: RabbitMQ
-) -> None:
-    publisher.publish_batch(a_batch(2), on_trouble=lambda _: None)
-    rabbitmq.kill()
-    with pytest.raises(BatchCutShort) as caught:
-        publisher.publish_batch(a_batch(5), on_trouble=lambda _: None)
-    assert caught.value.confirmed == 0
-    rabbitmq.start()
-    assert publisher.publish_batch(a_batch(5), on_trouble=lambda _: None) == 5
+def test_a_batch_whose_connection_is_lost_is_told(broker_url: str) -> None:
+    with Proxy(broker_url) as proxy:
+        publisher = Publisher(proxy.url)
+        publisher.publish_batch(a_batch(2), on_trouble=lambda _: None)
+        proxy.down()
+        with pytest.raises(BatchCutShort) as caught:
+            publisher.publish_batch(a_batch(5), on_trouble=lambda _: None)
+        assert caught.value.confirmed == 0
+        proxy.heal()
+        assert publisher.publish_batch(a_batch(5), on_trouble=lambda _: None) == 5
+        publisher.close()
 
 
 @pytest.mark.parametrize("lost", ["queue", "exchange"])

@@ -26,6 +26,10 @@ def test_every_order_is_created_once_and_has_an_event_whatever_happens_to_the_br
             fault()
         lab.settle()
     assert lab.verdict(healthy=lambda _: True).in_doubt == []
+    events = [event for told in lab.backend.told.values() for event in told]
+    positions = {event["id"]: event["position"] for event in events}
+    assert all(positions[event["id"]] == event["position"] for event in events)
+    assert sorted(positions.values()) == list(range(1, len(positions) + 1))
 
 
 def test_an_order_redelivered_while_it_is_being_sent_is_not_sent_again(

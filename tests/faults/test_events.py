@@ -27,10 +27,8 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.runtime.failpoints import OF_EVENTS
 from testkit.faults.backend import connection_errors
 from testkit.servers.proxy import Proxy
-from testkit.servers.rabbitmq import RabbitMQ
 from tests.cli import preloaded
 from tests.events.lab import Events, row
-from tests.faults.lab import FaultLab
 from tests.schema import make_tables
 from tests.worker.lab import PATIENCE, WorkerProcess
 
@@ -347,21 +345,3 @@ def test_a_leader_goes_on_when_a_vanished_broker_is_back(
         proxy.timeout()
         leader.send(signal.SIGTERM)
         assert leader.wait() == 0
-
-
-def test_a_broker_that_is_killed_under_load_costs_no_event(
-    lab: FaultLab, rabbitmq: RabbitMQ
-) -> None:
-    """With a worker, and orders."""
-    poses = lab.open_poses(3)
-    with lab.worker():
-        lab.place_some(poses, each=15)
-        lab.merchants.wait_until(creates=40, timeout=60)
-        rabbitmq.kill()
-        rabbitmq.start()
-        lab.settle()
-    lab.verdict(healthy=lambda _: True)
-    told = [event for all_told in lab.backend.told.values() for event in all_told]
-    positions = {event["id"]: event["position"] for event in told}
-    assert all(positions[event["id"]] == event["position"] for event in told)
-    assert sorted(positions.values()) == list(range(1, len(positions) + 1))
