@@ -66,7 +66,7 @@ def test_a_rolling_restart_under_load_leaves_no_order_in_doubt(
 ) -> None:
     poses = lab.open_poses(3, request_timeout=30)  # no reply is too late, however busy the machine
     lab.merchants.profile("blind-*", {"create": {"latency": 0.5}, "keyed": False})
-    for _ in range(4):
+    for _ in range(3):
         lab.place_some(poses, each=10)
         with lab.worker() as worker:
             lab.merchants.wait_until(in_flight=20, timeout=30)
