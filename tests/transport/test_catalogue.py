@@ -1,4 +1,4 @@
-"""Behaviours of merchants' servers, on green threads: one, twice in turn, and 200 at once."""
+"""Behaviours of merchants' servers, on green threads: one, twice in turn, and 50 at once."""
 
 import json
 import subprocess
@@ -14,11 +14,11 @@ from testkit.hostile.catalogue import CATALOGUE, DOUBT, Behaviour
 from testkit.hostile.certificates import Certificates
 from testkit.hostile.peer import Peer, a_reply, answers, peer
 
-#: Seconds that an exchange may take.
-DEADLINE = 0.4
-MANY = 200
+#: Seconds that an exchange may take, and one that ends by itself: a busy machine may take as long.
+DEADLINE, PATIENCE = 0.4, 20.0
+MANY = 50
 #: MiB by which the process may grow, whatever the peers do.
-GROWTH = 64
+GROWTH = 40
 
 
 class Green:
@@ -69,7 +69,9 @@ def server(behaviour: Behaviour, certificates: Certificates) -> Iterator[Peer]:
 
 def job(behaviour: Behaviour, seen: Peer, certificates: Certificates) -> dict[str, Any]:
     scheme = "https" if behaviour.tls else "http"
+    may_hang = behaviour.becomes in (DOUBT, "NotSent")
     return {
+        "seconds": DEADLINE if may_hang else PATIENCE,
         "url": seen.url(scheme=scheme),
         "ca_file": certificates.file,
         "bytes": behaviour.body,
@@ -93,15 +95,16 @@ def test_each_behaviour_has_its_result_and_spoils_no_connection(
 
 
 @pytest.mark.parametrize("behaviour", NAMED)
-def test_two_hundred_at_once_have_the_same_result(
+def test_many_at_once_have_the_same_result(
     behaviour: Behaviour, green: Green, certificates: Certificates
 ) -> None:
     small = {**job(behaviour, Peer(0), certificates), "bytes": min(behaviour.body, 400_000)}
     with server(behaviour, certificates) as seen:
         small["url"] = job(behaviour, seen, certificates)["url"]
-        result = green.play(times=MANY, seconds=2.5 * DEADLINE, **small)
+        small["seconds"] = max(small["seconds"], 2.5 * DEADLINE)
+        result = green.play(times=MANY, **small)
     classes = {what.split()[0] for what in result["came_of_them"]}
-    # Where hundreds wait for one listener, some connect too late, or not at all.
+    # Where many wait for one listener, some connect too late, or not at all.
     assert classes <= {behaviour.becomes, "NotSent"} | ({DOUBT} if behaviour.tls else set())
     assert behaviour.becomes in classes
     assert result["mib"] - green.idle <= GROWTH
