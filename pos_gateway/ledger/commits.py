@@ -23,6 +23,9 @@ MAX_OPERATIONS, MAX_BYTES = 256, 2**20
 #: Minimum seconds from the start of one transaction to the next. Most of its cost to this process is
 #: the round trip, whatever is in it. The first operation after a pause does not wait.
 GATHER = 0.0022
+#: Seconds that a patient operation waits at most for the next one that is not, and shares its
+#: transaction; and the seconds that the last two of those must be in for it to wait at all.
+LINGER, RECENT = 0.02, 0.04
 #: Seconds until the first retry while the database is away, doubling up to the second number.
 RETRY_AFTER = (0.05, 1.0)
 #: Seconds that ``close`` waits for the database.
@@ -45,6 +48,9 @@ class _Waiting:
         self.result, self.error = result, error
         self._settled.set()
 
+    def is_settled_within(self, seconds: float) -> bool:
+        return self._settled.wait(seconds)
+
     def wait(self) -> Any:
         self._settled.wait()
         if self.error is not None:
@@ -60,15 +66,23 @@ class GroupCommit:
             LedgerUnavailable (the database is away) it is called with the same ones again, and
             must detect those already written. After any other exception they are written singly.
         size: bytes that an operation adds to a transaction.
+        is_patient: whether nothing but an acknowledgement waits for an operation: where others are
+            about to come, it is written with the next of them.
     """
 
     def __init__(
         self,
         write: Callable[[Sequence[Any]], Sequence[Any]],
         size: Callable[[Any], int] = lambda _: 0,
+        is_patient: Callable[[Any], bool] = lambda _: False,
     ) -> None:
         self._write = write
         self._size = size
+        self._is_patient = is_patient
+        #: When the last two operations came that are not patient.
+        self._came = (-inf, -inf)
+        #: An operation is to be written now, and all others with it.
+        self._is_due = False
         self._waiting: deque[_Waiting] = deque()
         #: The present transaction's operations.
         self._writing: list[_Waiting] = []
@@ -85,7 +99,9 @@ class GroupCommit:
                 stopping; the write may or may not have succeeded.
             Exception: it cannot be written: a bug.
         """
-        waiting = _Waiting(operation, time.monotonic() + timeout)
+        now = time.monotonic()
+        waiting = _Waiting(operation, now + timeout)
+        is_patient = self._is_patient(operation)
         with self._lock:  # the thread sees what is appended here before it ends
             if self._closing.is_set():
                 raise LedgerUnavailable("this process is going down")
@@ -93,8 +109,22 @@ class GroupCommit:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
                 self._thread.start()
-        self._something.set()
+        if not is_patient:
+            self._came = self._came[1], now
+        elif now - self._came[0] < RECENT:
+            is_settled = False
+            try:
+                is_settled = waiting.is_settled_within(LINGER)
+            finally:
+                if not is_settled:  # also when the caller is killed
+                    self._write_now()
+            return waiting.wait()
+        self._write_now()
         return waiting.wait()
+
+    def _write_now(self) -> None:
+        self._is_due = True
+        self._something.set()
 
     @property
     def operations(self) -> list[Any]:
@@ -119,16 +149,19 @@ class GroupCommit:
         pause, longest = RETRY_AFTER
         while True:
             closing = self._closing.is_set()  # read first: nothing is appended after it
-            if not self._waiting:
-                if closing:
-                    return
+            if closing and not self._waiting:
+                return
+            if not (self._waiting and (closing or self._is_due)):
                 self._something.wait()
                 self._something.clear()
                 continue
             # Yield: the order that gets a finished one's slot claims in the same turn of the loop.
             time.sleep(0)
             began = time.monotonic()
+            self._is_due = False  # first: what comes from here on may not be in this batch
             batch = self._writing = self._batch()
+            if self._waiting:
+                self._is_due = True
             writes = len(batch)
             try:
                 self._commit(batch)
@@ -137,6 +170,7 @@ class GroupCommit:
                 if pause == RETRY_AFTER[0]:
                     log.warning("ledger.unavailable", error=str(error), operations=len(batch))
                 self._waiting.extendleft(reversed(batch))
+                self._is_due = True
                 self._end_waits(error)
                 self._closing.wait(pause)
                 pause = min(longest, pause * 2)

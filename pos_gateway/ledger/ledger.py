@@ -358,7 +358,7 @@ class Ledger:
         """Start the beat and group commit. Idempotent."""
         if self._beater is None:
             self.lease = Lease(LEASE, self._clock)
-            self._group = self._commit = GroupCommit(self._write, _size)
+            self._group = self._commit = GroupCommit(self._write, _size, _is_patient)
             self._beater = threading.Thread(target=self._beat, name="lease", daemon=True)
             self._beater.start()
 
@@ -507,6 +507,11 @@ def _size(operation: Operation) -> int:
     if type(operation) is Finishing:
         return len(operation.attempts or "")
     return len(getattr(operation, "payload", None) or "")
+
+
+def _is_patient(operation: Operation) -> bool:
+    """An outcome: its slot is released, and only its acknowledgement and its event wait for it."""
+    return type(operation) is Finishing
 
 
 def _ticket(operation: Operation) -> int | None:

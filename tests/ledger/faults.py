@@ -1070,6 +1070,34 @@ FAULTS = [
         "return bool(self._polls.rows(revision_and_tables()))",
         "polls::the_watch_sees_every_table",
     ),
+    Fault(
+        "an outcome is written with the next claim where claims come",
+        "ledger/commits",
+        "elif now - self._came[0] < RECENT:",
+        "elif False:",
+        "commits::a_patient_operation_shares_the_next",
+    ),
+    Fault(
+        "an outcome waits for no claim where few come",
+        "ledger/commits",
+        "elif now - self._came[0] < RECENT:",
+        "else:",
+        "commits::a_patient_operation_without_others_is_written",
+    ),
+    Fault(
+        "an outcome that no claim follows is written, whatever becomes of its caller",
+        "ledger/commits",
+        "                if not is_settled:  # also when the caller is killed\n                    self._write_now()",
+        "                pass",
+        "commits::although_its_caller_was_killed",
+    ),
+    Fault(
+        "an operation that comes while a batch is taken is not forgotten",
+        "ledger/commits",
+        "            if self._waiting:\n                self._is_due = True",
+        "            pass",
+        "commits::a_transaction_takes_a_bounded_number_of_operations",
+    ),
 ]
 
 

@@ -408,3 +408,91 @@ def test_large_operations_share_a_transaction_with_few_others(database: Database
     assert [each.came_to() for each in waiting] == [f"{each} is written" for each in operations]
     assert database.transactions == [[0], [half, half], [2 * half], [1, half, 0, half - 1]]
     assert commit.close()
+
+
+@pytest.fixture
+def patiently(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[GroupCommit]:
+    """Commits whose operations below 0 are patient, for as long as a test lasts."""
+    monkeypatch.setattr(commits, "LINGER", SOON)
+    monkeypatch.setattr(commits, "RECENT", SOON)
+    group = GroupCommit(database.write, is_patient=lambda operation: operation < 0)
+    yield group
+    database.gate.set()
+    assert group.close()
+
+
+def busy(commit: GroupCommit, database: Database) -> None:
+    """Two operations that are not patient have just come, each in its transaction."""
+    for number in (1, 2):
+        assert commit(number) == f"{number} is written"
+    database.is_tried(2)
+
+
+def test_a_patient_operation_shares_the_next_ones_transaction(
+    patiently: GroupCommit, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lingering, wait = threading.Semaphore(0), commits._Waiting.is_settled_within
+
+    def linger(waiting: Any, seconds: float) -> bool:
+        lingering.release()
+        return wait(waiting, seconds)
+
+    monkeypatch.setattr(commits._Waiting, "is_settled_within", linger)
+    busy(patiently, database)
+    patient = [Caller(patiently, each) for each in (-1, -2)]
+    for _ in patient:
+        assert lingering.acquire(timeout=SOON)
+    assert patiently(3) == "3 is written"
+    assert [each.came_to() for each in patient] == ["-1 is written", "-2 is written"]
+    assert [sorted(each) for each in database.transactions] == [[1], [2], [-2, -1, 3]]
+
+
+def test_a_patient_operation_without_others_is_written_at_once(
+    patiently: GroupCommit, database: Database
+) -> None:
+    assert patiently(-1) == "-1 is written"
+    assert patiently(1) == "1 is written"
+    assert patiently(-2) == "-2 is written"  # one has come, which promises no other
+    assert database.transactions == [[-1], [1], [-2]]
+
+
+def test_a_patient_operation_does_not_wait_for_others_that_do_not_come(
+    patiently: GroupCommit, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy(patiently, database)
+    monkeypatch.setattr(commits, "LINGER", 0.001)
+    assert patiently(-1) == "-1 is written"
+
+
+def test_a_patient_operation_is_written_although_its_caller_was_killed(
+    patiently: GroupCommit, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        """As a green thread is."""
+
+    def die(*_: object) -> bool:
+        raise Killed
+
+    busy(patiently, database)
+    monkeypatch.setattr(commits._Waiting, "is_settled_within", die)
+    with pytest.raises(Killed):
+        patiently(-1)
+    database.is_tried()
+    _wait_until(lambda: database.written == [1, 2, -1])
+
+
+def test_close_writes_a_patient_operation(patiently: GroupCommit, database: Database) -> None:
+    busy(patiently, database)
+    [patient] = callers(patiently, [-1])
+    assert patiently.close()
+    assert patient.came_to() == "-1 is written"
+
+
+def test_a_patient_operation_is_retried_when_the_database_is_back(
+    patiently: GroupCommit, database: Database
+) -> None:
+    busy(patiently, database)
+    [patient] = callers(patiently, [-1])
+    database.failures = 2
+    assert patiently(3) == "3 is written"
+    assert patient.came_to() == "-1 is written"
