@@ -117,7 +117,8 @@ def night(rabbitmq: RabbitMQ, tmp_path_factory: pytest.TempPathFactory) -> Itera
     publisher.close()
     # It stopped reporting a minute ago.
     night.reports("worker-9-1-0", WorkerReport(uptime=60.0), lasts=0.0)
-    with serving(broker_url, database_url, folder / "server.log") as server:
+    log, module = folder / "server.log", "tests.page.serve_patient"
+    with serving(broker_url, database_url, log, module=module) as server:
         yield night._replace(url=server.url)
     engine.dispose()
     rabbitmq.delete_vhost(broker_url)
