@@ -57,6 +57,7 @@ def wait_until(happened: Callable[[], bool]) -> None:
     until = time.monotonic() + READ_TIMEOUT
     while not happened():
         assert time.monotonic() < until
+        time.sleep(0.005)
 
 
 def test_until_something_was_said_it_is_the_environments(

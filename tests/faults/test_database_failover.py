@@ -5,6 +5,7 @@ asynchronous one lacks, the surviving workers rewrite.
 """
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -123,7 +124,7 @@ def test_a_primary_partitioned_from_its_standby_commits_nothing_for_its_workers(
             pair.promote()
             delivered(lab, 40)
             while not pair.primary.commits_waiting():
-                pass
+                time.sleep(0.01)
             other_way.down()  # fenced only now
             pair.primary.kill()
             delivered(lab, 40)

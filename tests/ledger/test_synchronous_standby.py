@@ -3,6 +3,7 @@
 Restarted, it shows rows that it never confirmed; the standby that is promoted elsewhere lacks them.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -176,7 +177,7 @@ def cancelled(primary: PostgreSQL) -> Callable[..., BaseException | None]:
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)
             while not (waiting := primary.commits_waiting()):
-                pass
+                time.sleep(0.005)
             primary.execute(sql.SQL("select pg_cancel_backend({})").format(waiting[0]))
             error = writing.exception()
         primary.commit_with("")

@@ -1,6 +1,7 @@
 """A broker that accepts connections and does not answer."""
 
 import signal
+import time
 
 from testkit.servers.proxy import Proxy
 from tests.worker.lab import Lab, by_type
@@ -30,7 +31,7 @@ def test_a_worker_reconnects_after_a_handshake_that_hangs(lab: Lab) -> None:
         proxy.timeout()  # accepts connections and forwards nothing
         proxy.cut()
         while proxy.connections() == 0:  # it has connected, and waits for the handshake
-            pass
+            time.sleep(0.01)
         proxy.half_open("server")
         proxy.heal()
         lab.submit("fast-1", "after")
