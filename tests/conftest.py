@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,6 +64,17 @@ if (
 # 20 ms of CPU for each TLS context, so for each gateway. Only pip needs them (deploy/dockerfile.py).
 os.environ.setdefault("SSL_CERT_FILE_OF_PIP", os.environ.get("SSL_CERT_FILE", ""))
 os.environ["SSL_CERT_FILE"] = os.devnull
+
+# Each gateway looks for adapters of others in all installed packages, which opens 150 files.
+_find_entry_points = metadata.entry_points
+
+
+@cache
+def _entry_points(path: tuple[str, ...], **which: str) -> metadata.EntryPoints:
+    return _find_entry_points(**which)
+
+
+metadata.entry_points = lambda **which: _entry_points(tuple(sys.path), **which)
 
 #: Seconds that each file takes, on two cores, three at once; ``make durations`` writes them.
 _RECORD = Path(__file__).parent / "durations.json"
