@@ -23,7 +23,7 @@ from pos_gateway.processing.delivery import Delivery
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.transport.deadline import CancelToken
-from pos_gateway.worker.dispatcher import Dispatcher
+from pos_gateway.worker.dispatcher import Dispatcher, _Job
 from pos_gateway.worker.request_state import RequestState, TrackedRequest
 from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.timing import Timing
@@ -245,11 +245,11 @@ class Worker:
         try:
             has_slot = request.action is Action.SUBMIT or self._scheduler.random.random() < 0.5
             request.enter(RequestState.IN_FLIGHT)
-            Dispatcher._deliver(self, request, request.expired, has_slot)  # type: ignore[arg-type]
+            Dispatcher._deliver(self, _Job(request, request.expired, has_slot, has_slot))  # type: ignore[arg-type]
             if request.state is RequestState.NEEDS_POS:
                 self._scheduler.sleep(self._scheduler.random.uniform(0, 2))
                 request.enter(RequestState.IN_FLIGHT)
-                Dispatcher._deliver(self, request, request.expired)  # type: ignore[arg-type]
+                Dispatcher._deliver(self, _Job(request, request.expired, True, True))  # type: ignore[arg-type]
         except GreenletExit:
             self._scheduler.say("KILLED green thread")
             # Also when it was settled: an unacknowledged message is redelivered some day.
