@@ -785,7 +785,7 @@ def test_the_letter_of_an_order_that_has_not_ended_is_kept(
         any_books.order(over, State.FAILED)
         letters.order(order(state))
         letters.order(order(over))
-        with subtests.test(state):
+        with subtests.test(state.value):
             done = connected.invoke("dead", "discard", "--all", "--yes")
             assert (done.exit_code, done.stdout) == (1, "1 discarded, 1 refused\n")
             remedy = "orders resolve" if state is State.IN_DOUBT else "dlq replay"

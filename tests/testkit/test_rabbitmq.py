@@ -14,10 +14,16 @@ from testkit.faults.backend import connection_errors
 from testkit.servers.rabbitmq import RabbitMQ, binary
 
 
-def test_a_durable_message_survives_a_crash_of_the_broker(
-    rabbitmq: RabbitMQ, broker_url: str
-) -> None:
-    """While a client declares queues: none is left without a leader, for which a start waits."""
+def test_a_durable_message_survives_a_crash_of_the_broker() -> None:
+    """While a client declares queues: none is left without a leader, for which a start waits.
+
+    A node of its own: hundreds of queues that end with their virtual host are no other test's.
+    """
+    with RabbitMQ() as node:
+        _crash_while_queues_are_declared(node, node.add_vhost())
+
+
+def _crash_while_queues_are_declared(rabbitmq: RabbitMQ, broker_url: str) -> None:
     publish(broker_url, "kept")
     declared = threading.Semaphore(0)
 
