@@ -6,6 +6,14 @@
 from tests.planting import Fault, try_all
 
 FAULTS = [
+    # The first is the one that `make test` plants: a machine with a few examples may miss the others.
+    Fault(
+        "a letter's digest is of its body",
+        "administration/bulk/letters",
+        "hashlib.blake2b(letter.body, digest_size=16)",
+        "hashlib.blake2b(b'', digest_size=16)",
+        "digest::other_letters_have_other_digests",
+    ),
     Fault(
         "a run acts on as many letters of a digest as its preview saw",
         "administration/bulk/letters",
@@ -28,13 +36,6 @@ FAULTS = [
         "                return True\n",
         "bulk_machine::no_letter_is_lost",
         examples=2_000,
-    ),
-    Fault(
-        "a letter's digest is of its body",
-        "administration/bulk/letters",
-        "hashlib.blake2b(letter.body, digest_size=16)",
-        "hashlib.blake2b(b'', digest_size=16)",
-        "digest::other_letters_have_other_digests",
     ),
     Fault(
         "a letter's digest does not change when it is delivered again",
