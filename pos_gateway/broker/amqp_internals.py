@@ -22,7 +22,7 @@
   the library would raise, and stop the next worker, too (promise 5).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any
@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 #: The type of a method frame.
 _METHOD = 1
-#: Characters of an id that is certainly no longer than its length's byte can say.
+#: Characters of an id or a name that is certainly no longer than its length's byte can say.
 _SHORT = 63
 #: The AMQP class id of message contents.
 _BASIC = 60
@@ -161,7 +161,7 @@ def write_message(connection: Any, channel: int, message: Message, time: int) ->
     Never reads from the socket, as ``Channel.basic_publish`` does.
     """
     headers, message_id = message.headers, message.message_id
-    if not all(type(value) is str for value in headers.values()) or len(message_id) > _SHORT:
+    if len(message_id) > _SHORT or not _are_plain(headers):
         _write_slowly(connection, channel, message, time)
         return
     transport = connection._transport
@@ -170,6 +170,14 @@ def write_message(connection: Any, channel: int, message: Message, time: int) ->
     frames = content(channel, message_id, headers, message.body, time, connection.frame_max)
     transport.write(_publish(channel, *message.route()) + frames)
     connection.bytes_sent += 1
+
+
+def _are_plain(headers: Mapping[str, Any]) -> bool:
+    """Whether all are short names with texts; a foreign message's name may be bytes that are no text."""
+    return all(
+        type(name) is str and len(name) <= _SHORT and type(value) is str
+        for name, value in headers.items()
+    )
 
 
 def _write_slowly(connection: Any, channel: int, message: Message, time: int) -> None:

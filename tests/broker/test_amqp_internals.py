@@ -218,6 +218,8 @@ def test_an_acknowledgement_is_written_as_by_the_library(
         {"headers": {}},
         {"headers": {"task": "ü", "id": "", "lang": "py", "x-reason": "r" * 300}},
         {"headers": {"task": "t", "x-attempts": 3, "x-resolve": True}},
+        {"headers": {b"\xff": "a foreign message's name"}},
+        {"headers": {"n" * 250: "", "ü" * 100: ""}},
         {"message_id": ""},
         {"message_id": "m" * 128},
         {"body": b""},
