@@ -23,27 +23,42 @@ READ_TIMEOUT = HEARTBEAT / 4
 
 
 class Confirm:
-    """One caller's wait for one message's confirm. A bare lock is the cheapest one-shot event."""
+    """The broker's reply to one message."""
 
-    __slots__ = ("_latch", "_settled", "error", "message")
+    __slots__ = ("_settled", "error", "message")
 
     def __init__(self, message: Message) -> None:
         self.message = message
         self.error: PublishError | None = None
         self._settled = False
-        self._latch = threading.Lock()
-        self._latch.acquire()
 
     def settle(self, error: PublishError | None = None) -> None:
         """The broker has replied, or never will. Only the first call counts."""
         if not self._settled:
             self._settled = True
             self.error = self.error or error
-            self._latch.release()
+            self._announce()
+
+    def _announce(self) -> None:
+        """It is settled."""
+
+
+class AwaitedConfirm(Confirm):
+    """One caller's wait. A bare lock is the cheapest one-shot event."""
+
+    __slots__ = ("_latch",)
+
+    def __init__(self, message: Message) -> None:
+        super().__init__(message)
+        self._latch = threading.Lock()
+        self._latch.acquire()
 
     def wait(self, seconds: float) -> bool:
         """Whether it was settled within ``seconds``."""
         return self._latch.acquire(timeout=max(0.0, seconds))
+
+    def _announce(self) -> None:
+        self._latch.release()
 
 
 class CallbackConfirm(Confirm):
@@ -54,17 +69,11 @@ class CallbackConfirm(Confirm):
     def __init__(
         self, message: Message, call: Callable[[Message, PublishError | None], None]
     ) -> None:
-        # No latch: nothing waits.
-        self.message = message
-        self.error: PublishError | None = None
-        self._settled = False
+        super().__init__(message)
         self._call = call
 
-    def settle(self, error: PublishError | None = None) -> None:
-        if not self._settled:
-            self._settled = True
-            self.error = self.error or error
-            self._call(self.message, self.error)
+    def _announce(self) -> None:
+        self._call(self.message, self.error)
 
 
 class Link(Protocol):

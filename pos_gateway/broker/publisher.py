@@ -10,14 +10,21 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import structlog
 from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.link import AmqpLink, CallbackConfirm, Confirm, Link, MemoryLink
+from pos_gateway.broker.link import (
+    AmqpLink,
+    AwaitedConfirm,
+    CallbackConfirm,
+    Confirm,
+    Link,
+    MemoryLink,
+)
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.broker.unreachable import unreachable
@@ -31,6 +38,8 @@ from pos_gateway.domain.errors import (
 from pos_gateway.runtime.green import cooperatively
 
 log = structlog.get_logger(__name__)
+
+AnyConfirm = TypeVar("AnyConfirm", bound=Confirm)
 
 #: Messages of a batch written before yielding to other green threads: two milliseconds' worth. With
 #: eight, a worker under full load fell thousands of events behind.
@@ -226,10 +235,10 @@ class Publisher:
             if link is not None:
                 link.close()
 
-    def _send_all(self, messages: Sequence[Message]) -> list[Confirm]:
+    def _send_all(self, messages: Sequence[Message]) -> list[AwaitedConfirm]:
         """Write as many as the connection takes, without other callers' in between."""
         self._mind_forks()
-        confirms: list[Confirm] = []
+        confirms: list[AwaitedConfirm] = []
         with self._lock:
             try:
                 link, _ = self._connected()
@@ -238,7 +247,7 @@ class Publisher:
             try:
                 with link.together():
                     for message in cooperatively(messages, YIELD_EVERY):  # keeps the lock
-                        confirms.append(self._write(link, Confirm(message)))
+                        confirms.append(self._write(link, AwaitedConfirm(message)))
                         if confirms[-1].error is not None:
                             break  # a later one could be stored before it
             except CONNECTION_ERRORS as error:
@@ -252,14 +261,14 @@ class Publisher:
         self._mind_forks()
         with self._lock:
             link, is_first = self._connected()
-            return _Sent(link, self._write(link, Confirm(message)), is_first)
+            return _Sent(link, self._write(link, AwaitedConfirm(message)), is_first)
 
     def _mind_forks(self) -> None:
         if self._pid != os.getpid():
             # Forked: the parent's socket and lock are not this process's to use.
             self._pid, self._lock, self._link = os.getpid(), threading.RLock(), None
 
-    def _write(self, link: Link, confirm: Confirm) -> Confirm:
+    def _write(self, link: Link, confirm: AnyConfirm) -> AnyConfirm:
         """Write under the lock; a message that cannot be written is settled with the error."""
         try:
             link.send(confirm)
@@ -288,7 +297,7 @@ class Publisher:
 
     def _await(
         self,
-        confirm: Confirm,
+        confirm: AwaitedConfirm,
         deadline: float,
         on_slow: Callable[[PublishError], None] = lambda _: None,
     ) -> None:
@@ -338,6 +347,6 @@ class _Sent(NamedTuple):
     """A message that was written, or settled with an error."""
 
     link: Link
-    confirm: Confirm
+    confirm: AwaitedConfirm
     #: Whether the connection was made for it.
     is_first: bool

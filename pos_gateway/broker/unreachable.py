@@ -21,6 +21,8 @@ def said_and_remedy(said: str) -> tuple[str, str]:
         )
     if "NOT_ALLOWED" in said:
         return said, f"rabbitmqctl add_vhost and set_permissions, or set the vhost in {_URL}"
+    if "INTERNAL_ERROR" in said or "RESOURCE_ERROR" in said:
+        return said, "it runs, and cannot do this now: its log says why"
     if "SSL" in said:
         return said, f"is that its port for TLS (5671)? Without TLS it is amqp://; {_URL}"
     return said, f"start RabbitMQ there, or set {_URL}"

@@ -52,7 +52,7 @@ def database(*, current: bool = True, answer: float | None = None) -> "Iterator[
         yield engine
     except SQLAlchemyError as error:
         remedy = (
-            "; this user must be able to write the file and its folder" if _is_barred(error) else ""
+            "; this user must be able to write the file and its folder" if is_barred(error) else ""
         )
         raise Failure(f"the database at {mask_url(url)} failed: {reason(error)}{remedy}") from error
     finally:
@@ -130,7 +130,7 @@ def require_exists(engine: "Engine") -> None:
         raise PendingMigration(f"there is no file {path} yet; run: pos-gateway db upgrade")
 
 
-def _is_barred(error: Exception) -> bool:
+def is_barred(error: Exception) -> bool:
     """Whether SQLite may not open or write its file: it says neither of which, nor to whom."""
     name = getattr(getattr(error, "orig", None), "sqlite_errorname", "")
     return str(name).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM"))

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.alerts.sender import sender_of
 from pos_gateway.cli import options
-from pos_gateway.cli.database import reason, require_exists
+from pos_gateway.cli.database import is_barred, reason, require_exists
 from pos_gateway.cli.doctor_broker import check_broker
 from pos_gateway.cli.doctor_server import check_server
 from pos_gateway.cli.findings import Check, Finding, Level, fail, ok, show, show_json, warn
@@ -204,7 +204,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
         yield fail(
             f"database: {shown} cannot be used: {reason(error)}",
             "this user must be able to write the file and its folder"
-            if shown.startswith("sqlite")
+            if is_barred(error)
             else "start it, or set POS_GATEWAY_DATABASE_URL",
         )
     else:

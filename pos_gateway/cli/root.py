@@ -66,7 +66,7 @@ class Root(Group):
 def root() -> None:
     """Send every order to its merchant's point-of-sale API; no slow merchant delays the others.
 
-    A first run, with RabbitMQ on this machine; README.md has the two files:
+    A first run, with RabbitMQ on this machine; docs/quick-start.md has the two files:
 
     \b
       export POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES=true                  # merchants on this machine

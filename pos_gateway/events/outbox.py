@@ -317,7 +317,7 @@ class _PostgreSQL(_Common):
     # ``assigned`` is compared as well as the epoch. A statement whose answer was lost may still run
     # when it is repeated: the second would wait for the first, count its rows once more, and leave
     # a gap.
-    _ASSIGN = f"""
+    _NUMBER = f"""
 with picked as materialized (
     select id, row_number() over (order by id) as number from ({_FRONT}) front),
 lead as (
@@ -330,16 +330,14 @@ given as (
     update events set position = {{assigned}} + picked.number
     from picked, lead where events.id = picked.id
     returning events.*)
-select epoch, assigned, (select assigned from lead) from pipeline where id = 1"""
+select pipeline.epoch, pipeline.assigned, (select assigned from lead)"""
 
-    # One round trip less. The rows' columns follow the three of ``_ASSIGN``.
-    _ASSIGN_AND_READ = _ASSIGN.replace(
-        "select epoch, assigned, (select assigned from lead) from pipeline where id = 1",
-        f"""
-select pipeline.epoch, pipeline.assigned, (select assigned from lead), events.*
+    _ASSIGN = f"{_NUMBER} from pipeline where id = 1"
+
+    # One round trip less.
+    _ASSIGN_AND_READ = f"""{_NUMBER}, events.*
 from pipeline left join ({ROWS}given events) events on true
-where pipeline.id = 1 order by events.position""",
-    )
+where pipeline.id = 1 order by events.position"""
 
     _CHUNK = f"""
 with back as materialized ({_BACK} for update skip locked),

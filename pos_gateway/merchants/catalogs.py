@@ -13,7 +13,6 @@ from pos_gateway.audit.note import By, Note, write
 from pos_gateway.database.schema import catalogs
 from pos_gateway.database.upsert import upsert
 from pos_gateway.merchants.stamps import next_stamp, seconds
-from pos_gateway.merchants.store import YIELD_EVERY
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import cooperatively
 
@@ -74,13 +73,6 @@ class CatalogStore:
         """The highest stamp there is; 0 without a catalog."""
         with self._engine.connect() as connection:
             return seconds(connection.scalar(select(func.max(catalogs.c.updated_at))))
-
-    def edited_since(self, stamp: float) -> list[tuple[str, float]]:
-        """The merchants whose catalog has a higher stamp, each with it."""
-        query = select(catalogs.c.merchant_id, catalogs.c.updated_at)
-        with self._engine.connect() as connection:
-            rows = connection.execute(query.where(catalogs.c.updated_at > stamp))
-            return [(row.merchant_id, row.updated_at) for row in cooperatively(rows, YIELD_EVERY)]
 
 
 def _different(connection: Connection, texts: Mapping[str, str]) -> list[str]:

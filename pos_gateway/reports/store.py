@@ -92,8 +92,8 @@ def prune_reports(engine: Engine) -> int:
         raise LedgerUnavailable(str(error)) from error
 
 
-#: What the worker ``of`` has counted, as of its report, and the present minute. The row is locked: an earlier call whose
-#: commit is unknown may not be done yet.
+#: What the worker ``of`` has counted, as of its report, and the present minute. The row is locked: an
+#: earlier call whose commit is unknown may not be done yet.
 _COUNTED = (
     select(ThisMinute().label("minute"), *(worker_reports.c[name] for name in COUNTED))
     .where(worker_reports.c.worker == bindparam("of"))

@@ -414,7 +414,7 @@ class Dispatcher:
             self._timing.started(request)
         self._crew.take(_Job(request, expired, may_call, request.call is not None))
 
-    def _deliver(self, job: "_Job") -> None:
+    def _deliver(self, job: _Job) -> None:
         """Attempt one order, on its green thread, until its outcome is committed."""
         request = job.request
         record, came = request.read()
@@ -470,7 +470,7 @@ class Dispatcher:
         request.acknowledge()
         failpoints.reach("acknowledged")
 
-    def _finished(self, job: "_Job") -> None:
+    def _finished(self, job: _Job) -> None:
         """Its attempt has ended, however it did: see to its message, and to those that joined.
 
         It must not block: it may be on the hub.

@@ -230,6 +230,15 @@ def test_the_alert_hooks_settings_are_checked_and_nothing_is_sent(
 
 
 @pytest.mark.usefixtures("unpatched")
+def test_a_file_that_is_no_database_is_not_said_to_be_unwritable(program: Program) -> None:
+    path = program.folder / "other.db"
+    path.write_text("not SQLite's" * 1000)
+    done = program.invoke("doctor", POS_GATEWAY_DATABASE_URL=f"sqlite:///{path}")
+    assert "file is not a database" in done.stdout
+    assert "be able to write" not in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
 def test_a_broker_that_refuses_is_not_said_to_be_down(connected: Program, broker_url: str) -> None:
     parts = urlsplit(broker_url)
     wrong = f"amqp://guest:hunter2@{parts.hostname}:{parts.port}{parts.path}"

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from pos_gateway.cache.refresh_ahead import CacheEntry
-from pos_gateway.domain.errors import NotLoaded
+from pos_gateway.domain.errors import LedgerUnavailable, NotLoaded
 from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants import directory as subject
 from pos_gateway.merchants.catalogs import BATCH_SIZE, CatalogStore, of_text
@@ -34,13 +34,17 @@ def directory(
 
 
 def go_away(store: MerchantStore, catalogs: CatalogStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the database unavailable."""
+    """Make the database unavailable, also for polls."""
 
     def away(_: object) -> None:
         raise OperationalError("select", {}, Exception("the database is away"))
 
-    for each, name in ((store, "stamped"), (store, "edited_since"), (catalogs, "stamped")):
-        monkeypatch.setattr(each, name, away)
+    def no_answer(*_: object) -> None:
+        raise LedgerUnavailable("the database is away")
+
+    for each in (store, catalogs):
+        monkeypatch.setattr(each, "stamped", away)
+    monkeypatch.setattr(Polls, "rows", no_answer)
 
 
 def test_a_catalog_is_written_and_read_whole(catalogs: CatalogStore) -> None:
@@ -67,9 +71,8 @@ def test_recently_edited_catalogs_are_known(catalogs: CatalogStore, clock: HandC
     clock.seconds = 1.0
     catalogs.put({"n": {"b": "2"}})
     first, last = 1_000_000_000.0, 1_000_000_001.0
-    assert sorted(catalogs.edited_since(0.0)) == [("m", first), ("n", last)]
-    assert catalogs.edited_since(first) == [("n", last)]
     assert catalogs.last_edit() == last
+    assert catalogs.stamped(["m"]) == {"m": ({"a": "1"}, first)}
     assert catalogs.stamped(["n", "no-such"]) == {"n": ({"b": "2"}, last)}
 
 

@@ -8,6 +8,7 @@ record    breaker    silent  calls   slow   limit  held up   says
 none      -          -       -       -      -      -         no merchant has this id
 paused    -          -       -       -      -      -         paused …
 unloaded  -          -       -       -      -      -         no worker has loaded its record
+there     -          -       -       -      -      -         not sent … (for want of a key, or of files)
 there     open       -       -       -      -      -         breaker open …
 there     half-open  -       -       -      -      -         breaker half-open …
 there     closed     yes     -       -      -      -         silent …
@@ -28,6 +29,8 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.domain.outcome import MENDED_HERE
+from pos_gateway.reports import words as subject
 from pos_gateway.reports.fleet_view import FleetTrouble
 from pos_gateway.reports.words import Record, calls, duration, in_words, orders, seconds
 
@@ -138,6 +141,10 @@ def test_every_state_has_its_words(
     fields: dict[str, Any], record: Record | None, said: str
 ) -> None:
     assert in_words(trouble(**fields), record, now=NOW) == said
+
+
+def test_each_reason_that_is_mended_at_the_gateway_has_its_words() -> None:
+    assert subject._LACKED.keys() == MENDED_HERE
 
 
 def test_how_many_workers_there_are_is_said_where_not_all_report_the_merchant() -> None:

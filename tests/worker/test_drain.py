@@ -1,4 +1,4 @@
-"""How long orders in flight may take when a worker is told to stop, and what interrupts its wait for them."""
+"""How long orders in flight may take when a worker stops, and what interrupts its wait for them."""
 
 import subprocess
 import sys
