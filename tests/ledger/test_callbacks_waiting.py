@@ -259,6 +259,7 @@ def test_a_server_that_looks_for_what_is_due_and_one_that_writes_do_not_wait_for
     clock.of_day += 1
     assert apply(ledger, of("7", number=0)) == [WAITING], "not due yet, and written first"
     with engine.connect() as other, ThreadPoolExecutor(1) as thread:
+        pid = other.scalar(text("select pg_backend_pid()"))
 
         def write(event_id: str) -> None:
             this = callbacks.c.event_id == event_id
@@ -266,7 +267,7 @@ def test_a_server_that_looks_for_what_is_due_and_one_that_writes_do_not_wait_for
 
         write(of("7", number=0).callback.event_id)
         looking = thread.submit(ledger.due, 10)
-        while not looking.done() and not is_waited_for(engine):
+        while not looking.done() and not is_waited_for(engine, pid):
             time.sleep(0.01)
         write(of("7", number=1).callback.event_id)
         other.commit()
@@ -277,11 +278,11 @@ def test_a_server_that_looks_for_what_is_due_and_one_that_writes_do_not_wait_for
     engine.dispose()
 
 
-def is_waited_for(engine: Engine) -> bool:
-    """Whether a transaction of this database waits for another one's row."""
-    waits = "datname = current_database() and wait_event_type = 'Lock'"
+def is_waited_for(engine: Engine, pid: int) -> bool:
+    """Whether a transaction waits for this server process's, and for nothing else."""
+    waits = text("select count(*) from pg_stat_activity where :pid = any(pg_blocking_pids(pid))")
     with engine.connect() as connection:
-        return bool(connection.scalar(text(f"select count(*) from pg_stat_activity where {waits}")))
+        return bool(connection.scalar(waits, {"pid": pid}))
 
 
 # Orders that an operator has reopened

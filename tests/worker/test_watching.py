@@ -80,10 +80,14 @@ def test_a_worker_whose_database_is_away_is_not_ready(
         wait_until(lambda: not reasons(port))
         proxy.down()
         wait_until(lambda: reasons(port) == {"database"})
-        failures = Samples(get(port, "/metrics")[1]).value("pos_gateway_ledger_failures_total")
-        assert failures > 0
+        wait_until(lambda: failures(port) > 0)  # the next lease, a moment after the schema's check
         proxy.heal()
         wait_until(lambda: not reasons(port))
+
+
+def failures(port: int) -> float:
+    """Transactions of the ledger's that the database did not take."""
+    return Samples(get(port, "/metrics")[1]).value("pos_gateway_ledger_failures_total")
 
 
 def test_a_worker_that_is_told_to_stop_is_not_ready_and_finishes(lab: Lab) -> None:
