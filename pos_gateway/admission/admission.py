@@ -210,6 +210,11 @@ class Admission(Generic[Ticket]):
         """Remove and return orders that expired while waiting, or will before they can start."""
         return self._backlog.expired()
 
+    @property
+    def has_expired(self) -> bool:
+        """Whether ``expired`` has an order to return."""
+        return self._backlog.has_expired
+
     def overdue(self, now: float, most: int = sys.maxsize) -> list[Ticket]:
         """Remove and return orders that waited too long for their merchant, to be parked.
 

@@ -41,6 +41,11 @@ class Backlog(Generic[Ticket]):
         """Expire the lane's orders with a deadline by ``time``, when it may next start one."""
         self._expired += [lane.take(each) for each in lane.expiring(time)]
 
+    @property
+    def has_expired(self) -> bool:
+        """Whether an order has expired and is not fetched yet."""
+        return bool(self._expired)
+
     def expired(self) -> list[Ticket]:
         """Remove and return orders that expired while waiting, or will before they can start."""
         expired, self._expired = self._expired, []

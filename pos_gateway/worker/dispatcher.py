@@ -294,7 +294,8 @@ class Dispatcher:
     @property
     def _has_waiting(self) -> bool:
         """Whether an order waits here, or is parked: all but those in flight."""
-        here = self.admission.waiting or self._retries or self._late or self._slotless
+        admitted = self.admission.waiting or self.admission.has_expired
+        here = admitted or self._retries or self._late or self._slotless
         return bool(here or self.admission.parked_count.total or self._parking.waiting_orders)
 
     def _wait(self) -> bool:
@@ -567,7 +568,8 @@ class Dispatcher:
             elif reason is not None and reason.code in MENDED_HERE:
                 self.admission.note_unsent(call, reason.code, now)
             self.admission.release(call, now, outcome.contact, outcome.retry_after)
-        if self.admission.waiting:  # usually no order waits for the slot
+        # Usually no order waits for the slot, or has expired because the merchant's breaker opened.
+        if self.admission.waiting or self.admission.has_expired:
             self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:

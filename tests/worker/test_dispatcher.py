@@ -538,6 +538,17 @@ def test_a_429_does_not_fail_the_merchants_other_orders(scene: Scene) -> None:
     )
 
 
+def test_the_only_order_that_waits_expires_at_once_when_the_breaker_opens_past_its_deadline(
+    scene: Scene,
+) -> None:
+    """It does not wait any more, and still has to be seen to."""
+    first, soon = Order("first", seconds=3600), Order("soon", seconds=20)
+    scene.offer(first, soon)
+    scene.reply("first", ASKED)
+    assert soon.said.wait(10)
+    assert ("expired", "soon") in scene.stored
+
+
 def test_the_last_attempt_starts_30_s_before_deliver_by_whatever_retry_after_says(
     scene: Scene,
 ) -> None:

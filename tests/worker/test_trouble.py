@@ -1,5 +1,6 @@
 """Merchants in trouble, from the merchants' side: what a real worker does about them."""
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import delete
@@ -58,6 +59,8 @@ def test_an_order_expires_at_once_if_the_breaker_stays_open_past_its_deadline(
         lab.submit("m-1", "late", seconds=20)
         [event] = lab.events(1)
     assert of(event) == ("order.expired", "late")
+    occurred_at, deliver_by = event["occurred_at"], event["order"]["deliver_by"]
+    assert datetime.fromisoformat(occurred_at) < datetime.fromisoformat(deliver_by)
     assert lab.merchants.merchant("m-1")["requests"] == 1
 
 
