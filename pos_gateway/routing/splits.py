@@ -40,7 +40,7 @@ _GRACE = 1.0
 #: Seconds that an operator waits for another operator's change, and between two tries.
 TURN, _NEXT_TRY = 5.0, 0.05
 #: Seconds until a retry: while the broker is away, and at most, after repeated refusals.
-_AGAIN, _REFUSED = 1.0, 60.0
+_RETRY_AFTER, _REFUSED = 1.0, 60.0
 
 
 def message_of(split: Split) -> Message:
@@ -190,7 +190,7 @@ class SplitWatch:
             self._looked.set()
 
     def _run(self) -> None:
-        pid, pause, later = os.getpid(), 0.0, _AGAIN
+        pid, pause, later = os.getpid(), 0.0, _RETRY_AFTER
         # A forked child follows by itself; gevent copies this green thread to it.
         while not self._stopping.wait(pause) and pid == os.getpid():
             try:
@@ -202,7 +202,7 @@ class SplitWatch:
                 pause, later = later, min(2 * later, _REFUSED)
                 logger.warning("canary.split_refused: %s", error)
             except CONNECTION_ERRORS:
-                pause = later = _AGAIN  # the broker is away, which publishers report
+                pause = later = _RETRY_AFTER  # the broker is away, which publishers report
             except Exception:
                 # Any bug: without this thread the process would never follow the split again.
                 pause, later = later, min(2 * later, _REFUSED)

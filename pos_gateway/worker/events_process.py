@@ -10,7 +10,7 @@ import structlog
 log = structlog.get_logger(__name__)
 
 #: Seconds until a process that has ended by itself is restarted.
-AGAIN_AFTER = 5.0
+RESTART_AFTER = 5.0
 #: Seconds to publish the remaining events when stopping.
 GRACE = 10.0
 
@@ -49,17 +49,19 @@ class EventsProcess:
             status = self._process.wait()
             if self._stopping.is_set():
                 return
-            log.warning("events.companion_ended", status=status, again_in=AGAIN_AFTER)
+            log.warning("events.companion_ended", status=status, again_in=RESTART_AFTER)
             _terminate(self._process)
             self._process = self._restarted()
 
     def _restarted(self) -> subprocess.Popen[bytes] | None:
         """A new child, as soon as one can be started; None: this process stops."""
-        while not self._stopping.wait(AGAIN_AFTER):
+        while not self._stopping.wait(RESTART_AFTER):
             try:
                 return _started()
             except (OSError, MemoryError) as error:  # no room for a fork, or too many processes
-                log.warning("events.companion_not_started", error=str(error), again_in=AGAIN_AFTER)
+                log.warning(
+                    "events.companion_not_started", error=str(error), again_in=RESTART_AFTER
+                )
         return None
 
 

@@ -254,7 +254,7 @@ def test_a_mistake_is_said_and_it_is_followed_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(splits, "_AGAIN", 0.0)
+    monkeypatch.setattr(splits, "_RETRY_AFTER", 0.0)
     mistakes = [ValueError("oh"), KeyError("my")]
 
     def once_right(url: str) -> sessions.Session:

@@ -343,7 +343,7 @@ def test_a_viewer_who_takes_nothing_gets_the_latest_state_later(
 
 
 def test_replies_that_are_not_read_are_bounded(page: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "AGAIN", 0.01)
+    monkeypatch.setattr(live, "RETRY_AFTER", 0.01)
     browser = page.operator()
 
     async def script() -> None:

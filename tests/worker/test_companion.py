@@ -25,7 +25,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list["subprocess.Popen[
         return processes[-1]
 
     monkeypatch.setattr(companion, "_started", start)
-    monkeypatch.setattr(companion, "AGAIN_AFTER", 0.01)
+    monkeypatch.setattr(companion, "RESTART_AFTER", 0.01)
     yield processes
     for each in processes:
         each.kill()

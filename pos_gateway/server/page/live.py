@@ -37,8 +37,8 @@ TOPICS = 500
 OWN = 200
 #: Seconds after which a viewer's session is looked at again, and hears that the server lives.
 BEAT = 2.0
-#: Seconds after which a part that could not be sent is tried again, and for one to be rendered.
-AGAIN, TIMEOUT = 1.0, 5.0
+#: Seconds until a part that could not be sent is sent again, and that rendering one may take.
+RETRY_AFTER, TIMEOUT = 1.0, 5.0
 #: Maximum characters of a value that a part depends on.
 _LONGEST = 128
 _STREAM = [
@@ -291,7 +291,7 @@ class LiveStream:
                         await _send(send, body)
                 except Problem:
                     seen = before
-                    await asyncio.sleep(AGAIN)
+                    await asyncio.sleep(RETRY_AFTER)
                 continue
             try:
                 async with asyncio.timeout(BEAT):

@@ -5,7 +5,7 @@
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
   const address = document.body.dataset.live;
   if (!address || !window.EventSource) return;
-  const SILENT = 12000, AGAIN = 3000; // milliseconds without a sign of life; until another try
+  const SILENT = 12000, RETRY_AFTER = 3000; // milliseconds without a sign of life; until a retry
   const line = document.getElementById("connection");
   const waiting = new Map(); // parts that came while their text was selected
   let source = null, heard = 0, lostAt = null, timer = null, isOver = false;
@@ -42,7 +42,7 @@
   function later() {
     close();
     clearTimeout(timer);
-    timer = setTimeout(open, AGAIN);
+    timer = setTimeout(open, RETRY_AFTER);
   }
   function login() {
     return "/login?after=" + encodeURIComponent(location.pathname + location.search);
