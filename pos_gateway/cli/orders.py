@@ -255,18 +255,8 @@ def resolve(
         actions = (BulkAction.ACCEPTED, BulkAction.NOT_SENT)
         bulk.resume(run_id, actions, operator=operator, as_json=as_json)
         return
-    if decision is None:
-        raise click.UsageError("say what the merchant said: --accepted or --not-sent")
-    there = decision == "accepted"
     until = deadline(moment, length)
-    if there and until is not None:
-        raise click.UsageError("--for and --deliver-by are for an order that is --not-sent")
-    if not there and external_id is not None:
-        raise click.UsageError("--external-id is for an order that is --accepted")
-    if external_id is not None and not _is_an_id(external_id):
-        raise click.UsageError(
-            "--external-id has 1 to 256 characters on one line that can be printed"
-        )
+    there = _is_there(decision, external_id, until)
     if order_id is not None:
         if narrows or dry_run or as_json or len(merchants) > 1:
             raise click.UsageError("with an ORDER_ID give no options for many orders")
@@ -298,6 +288,22 @@ def resolve(
     bulk.start(
         action, filter_, how, operator=operator, limit=limit, is_confirmed=yes, as_json=as_json
     )
+
+
+def _is_there(decision: str | None, external_id: str | None, until: datetime | None) -> bool:
+    """Whether the merchant said that the POS has the order; a usage error if the options differ."""
+    if decision is None:
+        raise click.UsageError("say what the merchant said: --accepted or --not-sent")
+    there = decision == "accepted"
+    if there and until is not None:
+        raise click.UsageError("--for and --deliver-by are for an order that is --not-sent")
+    if not there and external_id is not None:
+        raise click.UsageError("--external-id is for an order that is --accepted")
+    if external_id is not None and not _is_an_id(external_id):
+        raise click.UsageError(
+            "--external-id has 1 to 256 characters on one line that can be printed"
+        )
+    return there
 
 
 def _resolve_one(

@@ -90,6 +90,12 @@ def rotate() -> None:
             closed, left = _seal(what, once, count)
             unopened += [f"{closed} {what}"] if closed else []
             stale += [f"{left} {what}"] if left else []
+    if problems := _problems(unopened, stale):
+        raise Failure("\n".join(problems))
+
+
+def _problems(unopened: list[str], stale: list[str]) -> list[str]:
+    """What no key opens, and what is left under another key, each with its remedy."""
     problems = []
     if unopened:
         problems.append(
@@ -102,8 +108,7 @@ def rotate() -> None:
             "with; put the new key first in POS_GATEWAY_SECRET_KEY everywhere, and run this again. "
             "Do not drop the earlier one before"
         )
-    if problems:
-        raise Failure("\n".join(problems))
+    return problems
 
 
 def _seal(

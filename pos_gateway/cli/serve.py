@@ -80,14 +80,16 @@ def serve(host: str, port: int, certificate: Path | None, key: Path | None) -> N
     try:
         listener = listening(host, port)
     except OSError as error:
-        why = (
-            os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-        )
         raise Failure(
-            f"cannot listen at {host} port {port}: {why}; --port chooses another, 0 a free one"
+            f"cannot listen at {host} port {port}: {_why(error)}; --port chooses another, 0 a free one"
         ) from None
     with listener:
         run(Site(settings), listener, certificate=certificate, key=key, on_ready=ready)
+
+
+def _why(error: OSError) -> object:
+    """The system's words for it; a name that was not found has a negative number, and its own."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
 
 
 def _require_pair(certificate: Path, key: Path) -> None:

@@ -243,31 +243,11 @@ class OrderAdmin:
         Raises:
             OrderChanged: the order changed meanwhile; nothing is written.
         """
-        values: dict[str, Any] = {
-            "state": entry.state,
-            "owner": None,
-            "epoch": seen.epoch + 1,
-            "attempts": entry.attempts,
-            "deaths": 0,
-            "taken_from": None,
-            "doubt_since": entry.doubt_since,
-            "settling": None,
-            "pending": entry.pending,
-            "external_id": entry.external_id or seen.external_id,
-            "updated_at": entry.at,
-        }
-        if not entry.keeps_reason:
-            values["reason_code"] = entry.reason.code if entry.reason else None
-            values["reason_message"] = entry.reason.message if entry.reason else None
+        values = _values(seen, entry, reopen=reopen)
         if order_json is not None:
             values["payload"] = self._payloads.seal(_submission(seen.key), order_json)
         if deliver_by is not None:
             values["deliver_by"] = deliver_by
-        if reopen:
-            values |= {"reopened": seen.reopened + 1, "last_event": None, "external_id": None}
-            values["lifecycle"] = None
-        if entry.event is not None:
-            values["last_event"] = entry.event.kind
         with self._engine.begin() as connection:
             unchanged = and_(
                 _is(seen.key), orders.c.epoch == seen.epoch, orders.c.state == seen.state
@@ -365,6 +345,32 @@ def _are(keys: Sequence[Key]) -> ColumnElement[bool]:
 
 def _submission(key: Key) -> Key:
     return Key(key.merchant_id, key.order_id)
+
+
+def _values(seen: OrderStanding, entry: Entry, *, reopen: bool) -> dict[str, Any]:
+    """The order's columns after an entry, but for its content."""
+    values: dict[str, Any] = {
+        "state": entry.state,
+        "owner": None,
+        "epoch": seen.epoch + 1,
+        "attempts": entry.attempts,
+        "deaths": 0,
+        "taken_from": None,
+        "doubt_since": entry.doubt_since,
+        "settling": None,
+        "pending": entry.pending,
+        "external_id": entry.external_id or seen.external_id,
+        "updated_at": entry.at,
+    }
+    if not entry.keeps_reason:
+        values["reason_code"] = entry.reason.code if entry.reason else None
+        values["reason_message"] = entry.reason.message if entry.reason else None
+    if reopen:
+        values |= {"reopened": seen.reopened + 1, "last_event": None, "external_id": None}
+        values["lifecycle"] = None
+    if entry.event is not None:
+        values["last_event"] = entry.event.kind
+    return values
 
 
 def _record(connection: Connection, seen: OrderStanding, entry: Entry) -> None:

@@ -5,6 +5,7 @@ message finds later. After that the POS is asked to cancel it, and its reply is 
 request that arrives while the order is in flight is retried until that is over.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -150,28 +151,31 @@ class Cancellation:
                 # Even if expired: the leasing worker may be dead, and no other message left.
                 return CancelAttempt(leased_elsewhere(), claim)
             late = late or self._late_by(request) >= 0  # a claim may take seconds
+            over = self._expired(request, claim, expired=expired) if late else None
             if isinstance(submission, Ended):
-                if submission.state is State.CANCELLED:
-                    outcome = Outcome(Kind.CANCELLED)
-                elif self._ledger.is_cancelled_by_pos(key):  # published; no event follows it
-                    outcome = Outcome(Kind.CANCELLED)
-                    submission = replace(submission, state=State.CANCELLED)
-                elif submission.state is State.ACCEPTED:
-                    over = self._expired(request, claim, expired=expired) if late else None
-                    outcome = over or ask(submission)
-                else:
-                    reason = Reason.of("not_there", f"the order ended as {submission.state}")
-                    outcome = Outcome(Kind.REJECTED, reason)
-                return CancelAttempt(outcome, claim, ended=submission)
+                outcome, ended = self._of_ended(key, submission, lambda: over or ask(submission))
+                return CancelAttempt(outcome, claim, ended=ended)
             with self._ledger.attempting(submission):
                 outcome = Outcome(Kind.CANCELLED)
                 if submission.history.may_be_there:
-                    over = self._expired(request, claim, expired=expired) if late else None
                     outcome = over or ask(submission)
                 refused = outcome.kind in (Kind.REJECTED, Kind.FAILED)
                 if refused and not outcome.for_operator:  # it may cancel it once it has decided
                     outcome = replace(outcome, kind=Kind.RETRY)
                 return CancelAttempt(outcome, claim, submission)
+
+    def _of_ended(
+        self, key: Key, ended: Ended, ask: Callable[[], Outcome]
+    ) -> tuple[Outcome, Ended]:
+        """The outcome for an order that is terminal, and its state; the POS is asked if it took it."""
+        if ended.state is State.CANCELLED:
+            return Outcome(Kind.CANCELLED), ended
+        if self._ledger.is_cancelled_by_pos(key):  # published; no event follows it
+            return Outcome(Kind.CANCELLED), replace(ended, state=State.CANCELLED)
+        if ended.state is State.ACCEPTED:
+            return ask(), ended
+        reason = Reason.of("not_there", f"the order ended as {ended.state}")
+        return Outcome(Kind.REJECTED, reason), ended
 
     def crashed(self, request: CancelRequest, attempt: CancelAttempt) -> CancelAttempt:
         """The attempt, ended by a bug of ours: its message is for an operator.
