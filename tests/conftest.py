@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module, metadata
+from itertools import accumulate, groupby, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -81,6 +82,8 @@ metadata.entry_points = lambda **which: _entry_points(tuple(sys.path), **which)
 #: Seconds that each file takes, on two cores, four at once; ``make durations`` writes them.
 _RECORD = Path(__file__).parent / "durations.json"
 _DURATIONS: dict[str, float] = json.loads(_RECORD.read_text())
+#: Of a file that takes less than a second.
+_SHORT = 0.4
 #: A longer file is not in ``make test-fast``, nor is a test with a server.
 _QUICK = 4.0
 _SERVERS = {"rabbitmq", "postgresql", "mariadb", "redis", "simulated_merchants", "chromium"}
@@ -149,9 +152,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--fast"):
         items[:] = [item for item in items if _is_fast(item)]
     if config.getoption("dist", "no") == "loadgroup":
+        items[:] = _mixed(items)
         for item in items:
             if _name(item.path) not in _APART:
                 item.add_marker(pytest.mark.xdist_group(_name(item.path)))
+
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The same files, those with servers and those without in turn, each kind by its part of the time.
+
+    Tests with servers wait for most of their time: four of them at once leave a core idle.
+    """
+    files = [list(each) for _, each in groupby(items, lambda item: item.path)]
+    starts = []
+    for has_server in (True, False):
+        same = [each for each in files if any(map(_has_server, each)) is has_server]
+        seconds = [_DURATIONS.get(_name(each[0].path), _SHORT) for each in same]
+        starts += zip(accumulate(seconds, initial=0.0), repeat(sum(seconds)), same)
+    starts.sort(key=lambda start: start[0] / start[1])
+    return [item for _, _, file in starts for item in file]
 
 
 def pytest_collection_finish() -> None:
@@ -160,8 +179,11 @@ def pytest_collection_finish() -> None:
 
 
 def _is_fast(item: pytest.Item) -> bool:
-    fixtures = set(getattr(item, "fixturenames", ()))
-    return _DURATIONS.get(_name(item.path), 0.0) <= _QUICK and not fixtures & _SERVERS
+    return _DURATIONS.get(_name(item.path), 0.0) <= _QUICK and not _has_server(item)
+
+
+def _has_server(item: pytest.Item) -> bool:
+    return not _SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
 
 
 def pytest_configure(config: pytest.Config) -> None:
