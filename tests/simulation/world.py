@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import structlog
+from celery.worker.state import reset_state
 from greenlet import GreenletExit
 
 from pos_gateway.broker import wire
@@ -377,5 +378,6 @@ def _virtual(world: World, crashes: list[str]) -> Iterator[World]:
         stack.callback(failpoints.disarm)
         for name in failpoints.NAMES:
             failpoints.arm(name, lambda name=name: scheduler.point(name))
+        stack.callback(reset_state)  # requests of killed workers, and with them their world
         stack.enter_context(scheduler.cleaning_up())
         yield world
