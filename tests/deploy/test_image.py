@@ -233,6 +233,9 @@ def test_the_containers_process_is_the_worker_and_stops_on_sigterm() -> None:
     assert LAST.all("ENTRYPOINT") == []
     assert LAST.the("STOPSIGNAL") == "SIGTERM"
     assert LAST.environment["PYTHONUNBUFFERED"] == "1"
+    assert BUILD.environment["UV_COMPILE_BYTECODE"] == "1", (
+        "else each start compiles what it imports"
+    )
     assert LAST.environment["POS_GATEWAY_METRICS_HOST"] == "0.0.0.0", "else it is asked in vain"
 
 
