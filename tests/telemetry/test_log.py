@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.telemetry import preloaded
 from tests.telemetry.streams import PATIENCE, Pipe
 
 ROOT = Path(__file__).parents[2]
@@ -28,13 +29,8 @@ KINDS = pytest.mark.parametrize("begin", [CONFIGURED, PATCHED], ids=["plain", "g
 
 def run(program: str, *arguments: str, status: int = 0) -> list[dict[str, Any]]:
     """The lines of a program that ends with this status."""
-    done = subprocess.run(
-        [sys.executable, "-c", program, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
+    green = program.startswith(PATCHED)
+    done = preloaded.run(program, arguments, green=green, timeout=PATIENCE)
     assert done.returncode == status, done.stderr
     return [json.loads(line) for line in done.stderr.splitlines()]
 
