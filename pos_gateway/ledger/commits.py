@@ -147,6 +147,7 @@ class GroupCommit:
 
     def _run(self) -> None:
         pause, longest = RETRY_AFTER
+        not_before = -inf
         while True:
             closing = self._closing.is_set()  # read first: nothing is appended after it
             if closing and not self._waiting:
@@ -155,8 +156,10 @@ class GroupCommit:
                 self._something.wait()
                 self._something.clear()
                 continue
-            # Yield: the order that gets a finished one's slot claims in the same turn of the loop.
-            time.sleep(0)
+            # Yield, at least: the order that gets a finished one's slot claims in the same turn of the
+            # loop. Slept here, where something waits, and not after a commit: that would wake an idle
+            # process for nothing.
+            time.sleep(max(0.0, not_before - time.monotonic()))
             began = time.monotonic()
             self._is_due = False  # first: what comes from here on may not be in this batch
             batch = self._writing = self._batch()
@@ -177,8 +180,7 @@ class GroupCommit:
             else:
                 metrics.ledger_commit_seconds.observe(time.monotonic() - began)
                 metrics.ledger_commit_writes.observe(writes)
-                pause = RETRY_AFTER[0]
-                time.sleep(max(0.0, began + GATHER - time.monotonic()))
+                pause, not_before = RETRY_AFTER[0], began + GATHER
 
     def _batch(self) -> list[_Waiting]:
         """The next transaction's operations: at least one, and within the limits."""

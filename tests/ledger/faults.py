@@ -550,15 +550,15 @@ FAULTS = [
     Fault(
         "an operation soon after a transaction began waits for the next one",
         "ledger/commits",
-        "time.sleep(max(0.0, began + GATHER - time.monotonic()))",
+        "time.sleep(max(0.0, not_before - time.monotonic()))",
         "time.sleep(0.0)",
         "commits::an_operation_soon_after_a_transaction_waits_and_the_first_one_does_not",
     ),
     Fault(
         "a transaction's own time is part of the gap to the next",
         "ledger/commits",
-        "time.sleep(max(0.0, began + GATHER - time.monotonic()))",
-        "time.sleep(GATHER)",
+        "not_before = RETRY_AFTER[0], began + GATHER",
+        "not_before = RETRY_AFTER[0], time.monotonic() + GATHER",
         "commits::a_transactions_duration_counts_towards_the_gap_to_the_next",
     ),
     Fault(

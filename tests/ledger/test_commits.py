@@ -155,8 +155,8 @@ def test_an_operation_soon_after_a_transaction_waits_and_the_first_one_does_not(
 ) -> None:
     commit = GroupCommit(database.write)
     assert Caller(commit, 0).came_to() == "0 is written"
-    assert time.entered.acquire(timeout=SOON)
     others = callers(commit, [1, 2, 3])
+    assert time.entered.acquire(timeout=SOON)
     assert database.transactions == [[0]]
     time.gate.set()
     for each in others:
@@ -176,10 +176,21 @@ def test_a_transactions_duration_counts_towards_the_gap_to_the_next(
 
     commit = GroupCommit(write)
     Caller(commit, 0).came_to()
+    second = Caller(commit, 1)
     assert time.entered.acquire(timeout=SOON)
     assert time.slept == [0, pytest.approx(left)]
     time.gate.set()
+    second.came_to()
     assert commit.close()
+
+
+def test_a_transaction_that_nothing_follows_is_followed_by_no_wait(
+    database: Database, time: Time
+) -> None:
+    commit = GroupCommit(database.write)
+    Caller(commit, 0).came_to()
+    assert commit.close()
+    assert time.slept == [0]
 
 
 def test_a_transaction_takes_a_bounded_number_of_operations(
