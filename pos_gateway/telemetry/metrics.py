@@ -4,7 +4,7 @@ Labels never carry an order's id, and a merchant's only for those in most troubl
 reasons are named up to a limit (``labels.py``). A scrape of a worker that knows ten thousand
 merchants stays under three thousand series.
 
-Counting per order costs a dictionary look-up and a lock. What can be read on demand is set at a
+Counting per order costs a dictionary look-up. What can be read on demand is set at a
 scrape (``scrape.py``).
 """
 
@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client import REGISTRY, Gauge
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from pos_gateway.telemetry.labels import Names
+from pos_gateway.telemetry.prometheus_internals import Counter, Histogram
 
 Metric = TypeVar("Metric", bound=Counter | Gauge | Histogram)
 

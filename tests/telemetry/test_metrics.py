@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Gauge
 
 from pos_gateway.cli.schema import metrics_page
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.labels import OTHER
+from pos_gateway.telemetry.prometheus_internals import Counter, Histogram
 from tests.telemetry.lab import Samples
 
 ROOT = Path(__file__).parents[2]

@@ -2,11 +2,17 @@
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
+import prometheus_client
+from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from pos_gateway.telemetry.prometheus_internals import labels_of, with_samples
+from pos_gateway.telemetry.prometheus_internals import (
+    Counter,
+    Histogram,
+    labels_of,
+    with_samples,
+)
 
 NUMBER = 100
 
@@ -47,3 +53,25 @@ def test_a_metrics_labels() -> None:
     orders = Counter("orders", "Orders.", ("outcome", "provider"), registry=registry)
     assert labels_of(orders) == ("outcome", "provider")
     assert labels_of(Histogram("seconds", "Time.", registry=registry)) == ()
+
+
+def test_what_is_counted_without_locks_is_written_as_by_the_library() -> None:
+    """Below, on and between bounds, above all of them, and with labels."""
+    written = []
+    for counter, histogram in (
+        (prometheus_client.Counter, prometheus_client.Histogram),
+        (Counter, Histogram),
+    ):
+        registry = CollectorRegistry()
+        orders = counter("orders", "Orders.", ("outcome",), registry=registry)
+        orders.labels("accepted").inc()
+        orders.labels("accepted").inc(2)
+        counter("all", "All.", registry=registry).inc()
+        seconds = histogram("seconds", "Time.", registry=registry, buckets=(0.1, 1, 2.5))
+        replies = histogram("reply", "Time.", ("provider",), registry=registry, buckets=(0.1, 1))
+        for each in (0, 0.1, 0.100001, 1, 2, 2.5, 1000):
+            seconds.observe(each)
+            replies.labels("square").observe(each)
+        text = generate_latest(registry).decode()
+        written.append([line for line in text.splitlines() if "_created" not in line])
+    assert written[0] == written[1]
