@@ -32,14 +32,15 @@ def dehydrated(
             are two events, and the same message delivered twice is one.
         trace: the trace that the event continues.
     """
-    name = [key.merchant_id, key.order_id, f"order.{kind.value}"]
+    said = str(kind)  # once: an enumeration's ``value`` is two calls
+    name = [key.merchant_id, key.order_id, f"order.{said}"]
     if key.action is not Action.SUBMIT:
         name.append(key.action)
     if reopened:
         name.append(str(reopened))
     if content:
         name.append(sha256(content).hexdigest())
-    return EventRow(_uuid5("\n".join(name)), kind.value, trace)
+    return EventRow(_uuid5("\n".join(name)), said, trace)
 
 
 def _uuid5(name: str) -> str:

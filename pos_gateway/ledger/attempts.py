@@ -84,7 +84,7 @@ def with_outcome(claim: Claim, entry: Entry, message: str | None) -> str:
         )
     reason = entry.reason
     code = None if reason is None else reason.code
-    outcome = entry.outcome or entry.state
+    outcome = str(entry.outcome or entry.state)
     return _appended(
         claim.history.recorded, (at, did, took, came, outcome, code, message, claim.owner)
     )

@@ -71,6 +71,8 @@ class Looking:
 Operation = Claiming | Sending | Finishing | Recording | Looking
 
 
+#: Plain texts in rows: an enumeration's is two calls when it is written as JSON.
+_SENDING, _CLAIMED = str(State.SENDING), str(State.CLAIMED)
 _NO_HISTORY = AttemptHistory()
 #: Of an order that has no row yet, and whose cancel request is open: it is not sent.
 _TO_BE_CANCELLED = AttemptHistory(cancelling=True)
@@ -282,9 +284,9 @@ class Batch:
                 return {
                     "merchant_id": key.merchant_id,
                     "order_id": key.order_id,
-                    "action": key.action,
+                    "action": str(key.action),
                     "op": CLAIM,
-                    "state": State.SENDING if operation.send else State.CLAIMED,
+                    "state": _SENDING if operation.send else _CLAIMED,
                     "owner": self._lease_id,
                     "ticket": operation.ticket,
                     "deliver_by": operation.deliver_by,
@@ -534,7 +536,7 @@ def _under(claim: Claim) -> dict[str, Any]:
     return {
         "merchant_id": key.merchant_id,
         "order_id": key.order_id,
-        "action": key.action,
+        "action": str(key.action),
         "epoch": claim.epoch,
         "owner": claim.owner,
         "ticket": claim.ticket,
@@ -555,7 +557,7 @@ def _history(history: AttemptHistory) -> dict[str, Any]:
 
 def _entry(entry: Entry) -> dict[str, Any]:
     row: dict[str, Any] = {
-        "state": entry.state,
+        "state": str(entry.state),
         "now": entry.at,
         "attempts": entry.attempts,
         "doubt_since": entry.doubt_since,

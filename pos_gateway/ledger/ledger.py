@@ -215,10 +215,6 @@ class Ledger:
         """
         return _Attempting(self, claim)
 
-    def using(self, claim: Claim) -> AbstractContextManager[None]:
-        """Abandon the claim if the block raises."""
-        return _Using(self, claim)
-
     def finish(self, claim: Claim, entry: Entry, *, timeout: float = inf) -> bool:
         """Commit the outcome, its event and the attempt; False: the claim is lost.
 
@@ -528,7 +524,7 @@ def _tickets(operations: Sequence[Operation]) -> list[int]:
 
 
 class _Attempting:
-    """See ``Ledger.attempting``. Not a generator, as ``_Using``."""
+    """See ``Ledger.attempting``. Not a generator, for speed: every order makes one."""
 
     __slots__ = ("_claim", "_ledger")
 
@@ -546,20 +542,4 @@ class _Attempting:
         if isinstance(error, Exception):
             raise Unfinished([self._claim]) from error
         if error is not None:
-            self._ledger.abandon(self._claim, sent=self._claim.sending)
-
-
-class _Using:
-    """See ``Ledger.using``. Not a generator, for speed: every order makes two."""
-
-    __slots__ = ("_claim", "_ledger")
-
-    def __init__(self, ledger: Ledger, claim: Claim) -> None:
-        self._ledger, self._claim = ledger, claim
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
             self._ledger.abandon(self._claim, sent=self._claim.sending)

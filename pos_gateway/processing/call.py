@@ -237,23 +237,21 @@ def _failed(error: TransportError, sending: _Sending) -> Outcome:
 def log_attempt(
     merchant: Merchant, claim: Claim, outcome: Outcome, passed: Stages, seconds: float
 ) -> None:
-    """Log a call as one wide event, if its level is enabled."""
+    """Log a call as one wide event."""
     reason = outcome.reason
     is_ours = reason is not None and reason.code in MENDED_HERE
     level = logging.WARNING if is_ours else _LEVELS.get(outcome.kind, logging.INFO)
-    if not log.is_enabled_for(level):
-        return
     log.log(
         level,
         "delivery.attempted",
-        action=claim.key.action,
+        action=str(claim.key.action),
         order_id=claim.key.order_id,
         merchant_id=claim.key.merchant_id,
         provider=merchant.provider,
         adapter=merchant.adapter,
         attempt=claim.history.attempts + 1,
-        outcome=outcome.kind,
-        contact=outcome.contact,
+        outcome=str(outcome.kind),
+        contact=str(outcome.contact),
         # A rejection quotes the POS, which may repeat personal data.
         reason=reason.code if reason and outcome.kind is not Kind.REJECTED else None,
         waited_seconds=passed.waited,

@@ -266,7 +266,7 @@ class _Submission:
     def _entry(
         self, outcome: Outcome, after: AttemptHistory, *, attempts: int, event_kind: Kind | None
     ) -> Entry:
-        state = State(event_kind.value) if event_kind in _ENDS else open_state(after, event_kind)
+        state = _ENDS.get(event_kind) or open_state(after, event_kind)
         event = None
         if event_kind is not None:
             event = dehydrated(
@@ -326,7 +326,14 @@ def _delay(outcome: Outcome, tries: int) -> float:
     return BACKOFF.delay(tries + 1, at_least=outcome.retry_after)
 
 
-_ENDS = (Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED)
+#: The states of orders that have ended, by their last event.
+_ENDS: Mapping[Kind | None, State] = {
+    Kind.ACCEPTED: State.ACCEPTED,
+    Kind.REJECTED: State.REJECTED,
+    Kind.CANCELLED: State.CANCELLED,
+    Kind.EXPIRED: State.EXPIRED,
+    Kind.FAILED: State.FAILED,
+}
 
 
 def _unchanged(claim: Claim, at: float) -> Entry:

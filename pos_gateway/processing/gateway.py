@@ -3,7 +3,6 @@
 import os
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -197,14 +196,10 @@ class Gateway:
             LedgerUnavailable, BrokerUnavailable: this process is stopping, or ``timeout`` seconds
                 have passed; the message must be requeued.
         """
-        left = [*decision.entries, *([] if decision.closing is None else [decision.closing])]
-        with ExitStack() as claims:
-            for claim, _ in left:
-                claims.enter_context(self.ledger.using(claim))
-            for claim, entry in decision.entries:
-                del left[0]
+        try:
+            for done, (claim, entry) in enumerate(decision.entries, 1):
                 if not self.ledger.finish(claim, entry, timeout=timeout):
-                    for other, _ in left:
+                    for other in decision.claims[done:]:
                         self.ledger.abandon(other, sent=other.sending)
                     return False
                 self._event_recorded(claim.key, entry)
@@ -214,7 +209,11 @@ class Gateway:
             failpoints.reach("publish.before")
             self.store(decision.messages, timeout=timeout)
             failpoints.reach("publish.confirmed")
-            return all(self.ledger.finish(*last, timeout=timeout) for last in left)
+            closing = decision.closing
+            return closing is None or self.ledger.finish(*closing, timeout=timeout)
+        except BaseException:
+            self.abandon(decision)
+            raise
 
     def abandon(self, decision: Decision) -> None:
         """Abandon the claims of an uncommitted decision, for the next attempt to take."""

@@ -59,8 +59,11 @@ class Ring(Generic[Item]):
             self._coming.append((severity, item))
             if self._at_work:  # this thread, in an outer call
                 return
-        with self._working():
-            self._take_in()
+            self._at_work = True
+            try:
+                self._take_in()
+            finally:
+                self._at_work = False
 
     def take(self, most: int) -> Taken[Item]:
         """Remove the oldest items, ``most`` at most."""

@@ -1,6 +1,8 @@
 """Ledgers on one database, each with a clock that the test sets, and access to the rows."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -54,6 +56,15 @@ class Worker(Ledger):
     def together(self, *operations: Any) -> list[Any]:
         """Run operations in one transaction."""
         return self._write(operations)
+
+    @contextmanager
+    def using(self, claim: Claim) -> Iterator[None]:
+        """Abandon the claim if the block raises, as ``Gateway.commit_outcome`` does."""
+        try:
+            yield
+        except BaseException:
+            self.abandon(claim, sent=claim.sending)
+            raise
 
     def ticket(self) -> int:
         return next(self._tickets)
