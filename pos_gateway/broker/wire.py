@@ -140,10 +140,13 @@ _BEFORE = re.compile(rb"\s*\[\s*\[\s*")
 #: Everything after the order. In valid JSON it matches only at the end: if its beginning were in a
 #: string, the first quotation mark in it would end that string, with a name and no comma after it.
 _AFTER = re.compile(
-    rb"\s*\]\s*,\s*\{\s*\}\s*,\s*\{(?:\s*\"[a-z]+\"\s*:\s*null\s*,?)*\s*\}\s*\]\s*\Z"
+    rb"\s*\]\s*,\s*\{\s*\}\s*,"
+    rb"\s*\{\s*(?:\"[a-z]+\"\s*:\s*null\s*(?:,\s*\"[a-z]+\"\s*:\s*null\s*)*)?\}\s*\]\s*\Z"
 )
 #: Bytes at the end that are searched for it.
 _END = 256
+#: The same, as ``body_of`` writes it.
+_OURS = b"}],{}," + NO_EMBED + b"]"
 
 
 def read(body: bytes) -> tuple[Any, Came]:
@@ -153,11 +156,18 @@ def read(body: bytes) -> tuple[Any, Came]:
             record = order_in(arguments, named)
         case _:
             raise ValueError("not [[order], {}, {}]")
+    return record, Came(body) if named or len(arguments) != 1 else came(body)
+
+
+def came(body: bytes) -> Came:
+    """The body of a message with one argument, and that argument's text, which is not parsed."""
+    if body.startswith(b"[[{") and body.endswith(_OURS):
+        return Came(body, body[2 : 1 - len(_OURS)])
     after = _AFTER.search(body, max(0, len(body) - _END))
     before = _BEFORE.match(body)
-    if before is None or after is None or named or len(arguments) != 1:
-        return record, Came(body)
-    return record, Came(body, body[before.end() : after.start()])
+    if before is None or after is None:
+        return Came(body)
+    return Came(body, body[before.end() : after.start()])
 
 
 #: A member whose value is a string, a number or a literal.

@@ -159,20 +159,18 @@ class Order(Record):
     def parse_json(cls, text: bytes | str) -> Self:
         """An order from JSON text. Raises InvalidOrder."""
         source = text.encode() if isinstance(text, str) else text
-        order = cls._read(source)
-        if order is None:
-            return cls._checked(lambda: cls.model_validate_json(source), source)
-        vars(order)["source"] = source
-        return order
+        order = cls.read(source)
+        return order or cls._checked(lambda: cls.model_validate_json(source), source)
 
     @classmethod
-    def _read(cls, text: bytes) -> Self | None:
-        """A valid order, quickly; None: it may not be one."""
+    def read(cls, text: bytes) -> Self | None:
+        """An order from JSON text, at half of ``parse_json``'s cost; None: it may be invalid."""
         if len(text) > _FEW_MODIFIERS and text.count(b"{") > MODIFIERS:  # it may have more
             return None
         order: Self | None = _quick(cls)(text)
         if order is None or order.deliver_by <= order.placed_at or not is_finite(text):
             return None
+        vars(order)["source"] = text
         return order
 
     @classmethod

@@ -9,7 +9,7 @@ from pydantic_core import from_json
 from pos_gateway.admission.lane import Call
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
-from pos_gateway.domain.order import timestamp
+from pos_gateway.domain.order import Order, timestamp
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.states import RESOLVE_FOR, Action
 from pos_gateway.transport.deadline import CancelToken
@@ -28,7 +28,7 @@ class OrderRequest(TrackedRequest):
 
     Args:
         message: as delivered.
-        payload: its parsed body; not kept.
+        payload: its parsed body, not kept; or the ``Order`` in it, kept until it is read.
         ack, reject: acknowledge or reject the message.
         task: the Celery task that it names.
         consumer: the consumer that delivered it.
@@ -50,6 +50,7 @@ class OrderRequest(TrackedRequest):
         "key",
         "merchant_id",
         "message",
+        "order",
         "order_id",
         "placed_at",
         "received",
@@ -94,16 +95,24 @@ class OrderRequest(TrackedRequest):
 
     def _begin(self, payload: Any, received: float) -> None:
         self.received = received
-        record = wire.order_in(*payload[:2])
-        said = record if isinstance(record, dict) else {}
+        #: The order, where it was read on its arrival; for an attempt that begins at once.
+        self.order = payload if isinstance(payload, Order) else None
         #: Its merchant and order; empty or None if the message does not say.
-        self.merchant_id = identifier(said.get("merchant_id")) or ""
-        self.order_id = identifier(said.get("order_id"))
+        self.merchant_id: str = ""
+        self.order_id: str | None = None
         #: When it was placed and when it expires (Unix time, by the backend's clock); None if the
         #: message does not say, or if the order is looked up even after it has expired. For how long
         #: it is looked up whether a late request has cancelled it is bounded: no event is recorded yet.
-        self.placed_at = timestamp(said.get("placed_at"))
-        until = timestamp(said.get("deliver_by"))
+        self.placed_at: float | None = None
+        until: float | None = None
+        if (order := self.order) is not None:
+            self.merchant_id, self.order_id = order.merchant_id, order.order_id
+            self.placed_at, until = order.placed_at.timestamp(), order.deliver_by.timestamp()
+        elif isinstance(said := wire.order_in(*payload[:2]), dict):
+            self.merchant_id = identifier(said.get("merchant_id")) or ""
+            self.order_id = identifier(said.get("order_id"))
+            self.placed_at = timestamp(said.get("placed_at"))
+            until = timestamp(said.get("deliver_by"))
         if until is not None and self.headers.get(wire.RESOLVE) is True:
             until = until + RESOLVE_FOR if self.action is Action.CANCEL else None
         self.deliver_by = until
@@ -115,8 +124,10 @@ class OrderRequest(TrackedRequest):
         self.call: Call[OrderRequest] | None = None
 
     def read(self) -> tuple[Any, wire.Came]:
-        """Parse the order from the message again; also returns the raw body."""
-        return wire.read(body_of(self.message))
+        """The order in the message, parsed (again), or as an ``Order``; also returns the raw body."""
+        body = body_of(self.message)
+        order, self.order = self.order, None
+        return wire.read(body) if order is None else (order, wire.came(body))
 
     @property
     def headers(self) -> dict[str, Any]:

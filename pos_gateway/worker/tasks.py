@@ -117,7 +117,7 @@ def deliver(
 
     Args:
         gate: what to deliver through.
-        record: the order or cancel request in the message.
+        record: the order or cancel request in the message, parsed; or an ``Order``.
         action: the requested action.
         headers: the message's headers.
         routing_key: the message's routing key.
@@ -153,7 +153,8 @@ def _describe(
     span: "Span", gate: Gateway, record: Any, action: Action, decided: Decision, passed: Stages
 ) -> None:
     """Set an attempt's span attributes, as in its log line; also without a call."""
-    named, outcome = record if isinstance(record, dict) else {}, decided.outcome
+    named = vars(record) if isinstance(record, Order) else record
+    named, outcome = named if isinstance(named, dict) else {}, decided.outcome
     order_id, merchant_id = (identifier(named.get(each)) for each in ("order_id", "merchant_id"))
     claims = [claim for claim, _ in decided.entries if claim.key.action is action]
     reason = outcome.reason if outcome.kind is not Kind.REJECTED else None

@@ -16,7 +16,7 @@ from kombu import Message
 
 from pos_gateway.broker import wire
 from pos_gateway.domain.errors import InvalidOrder
-from pos_gateway.domain.order import CancelRequest
+from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import RESOLVE_FOR, Action
 from pos_gateway.processing.decision import Decision
@@ -125,6 +125,95 @@ def test_admission_reads_every_deliver_by_as_the_order_does(deliver_by: object) 
 @pytest.mark.parametrize("text", ["2100-01-01t00:00:00z", "2100-01-01T01:00:00+01:00"])
 def test_a_time_is_read_as_rfc_3339_says(text: str) -> None:
     assert read_by_admission(text) == datetime(2100, 1, 1, tzinfo=UTC).timestamp()
+
+
+TEXT = json.dumps(ORDER)
+#: Messages with this order, as a gateway writes them, as Celery does, and with other blanks.
+BODIES = [
+    wire.body_of(TEXT.encode()).decode(),
+    json.dumps([[ORDER], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]),
+    f"[[ {TEXT} ],{{}},{{}}]",
+    f'\n[ [{TEXT}] , {{ }} , {{ "chain" : null , "chord" : null }} ] ',
+    wire.body_of(f" {TEXT}\n".encode()).decode(),
+]
+NOT_ALONE = [
+    wire.body_of(f"{TEXT},{TEXT}".encode()).decode(),
+    f'[[],{{"order":{TEXT}}},{{}}]',
+    f'[[{TEXT}],{{"x":1}},{{}}]',
+    f'[[{TEXT}],{{}},{{"chain":[]}}]',
+]
+#: No JSON, though the order itself is.
+BROKEN = [
+    f'[[{TEXT}],{{}},{{"a":null "b":null}}]',
+    f'[[{TEXT}],{{}},{{"a":null,}}]',
+    f"[[{TEXT}],{{}},{{,}}]",
+    wire.body_of(f"{TEXT},".encode()).decode(),
+    wire.body_of(f"{TEXT}{TEXT}".encode()).decode(),
+]
+
+
+def as_taken(body: str, task: str = wire.SUBMIT_ORDER) -> Any:
+    headers = {"id": "o1", "task": task}
+    message = SimpleNamespace(body=body, headers=headers, content_type="application/json")
+    return strategy.read(message, 1_000_000)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_an_order_is_read_on_its_arrival_as_it_is_later(body: str) -> None:
+    order = as_taken(body)
+    record, came = wire.read(body.encode())
+    assert isinstance(order, Order)
+    assert order == Order.parse(record, came.source)
+    assert order.source == came.source == wire.came(body.encode()).source
+    assert came.source is not None
+    assert came.source.decode() == TEXT
+
+
+@pytest.mark.parametrize("body", NOT_ALONE)
+def test_what_has_more_than_an_order_is_parsed(body: str) -> None:
+    assert as_taken(body) == json.loads(body)
+
+
+@pytest.mark.parametrize("body", BROKEN)
+def test_what_is_no_json_around_an_order_is_refused(body: str) -> None:
+    with pytest.raises(wire.Malformed):
+        as_taken(body)
+
+
+def test_a_long_message_and_a_cancel_request_are_not_read_as_an_order_on_arrival() -> None:
+    long = wire.body_of(json.dumps({**ORDER, "notes": "x" * strategy.USUAL}).encode()).decode()
+    assert as_taken(long) == json.loads(long)
+    assert as_taken(BODIES[0], wire.CANCEL_ORDER) == json.loads(BODIES[0])
+
+
+@pytest.mark.parametrize("starts", [True, False])
+def test_only_an_order_that_starts_at_once_is_kept_read(starts: bool) -> None:
+    offered: list[OrderRequest] = []
+
+    def offer(request: OrderRequest) -> None:
+        offered.append(request)
+        if starts:
+            request.enter(RequestState.IN_FLIGHT)
+
+    consumer = SimpleNamespace(
+        dispatcher=SimpleNamespace(offer=offer),
+        event_dispatcher=None,
+        max_order_bytes=10_000,
+    )
+    app = Celery(set_as_current=False)
+    handle = strategy.admitted(app.register_task(OrderTask()), app, consumer)
+    message = a_message()
+    handle(message, None, _say("ack"), _say("reject"), ())
+    [request] = offered
+    assert (request.merchant_id, request.order_id) == ("m1", "o1")
+    assert (request.order is not None) is starts
+    record, came = request.read()
+    again, came_again = request.read()
+    assert isinstance(record, Order) is starts
+    assert Order.parse(record, came.source) == Order.parse(again, came_again.source)
+    assert came == came_again
+    if starts:
+        request.enter(RequestState.REQUEUED)
 
 
 def _say(word: str) -> Any:
