@@ -1,5 +1,6 @@
 """AMQP frames in fewer system calls: a message has three frames, an acknowledgement is one."""
 
+import struct
 import threading
 from collections.abc import Callable, Mapping
 from errno import EPIPE
@@ -14,6 +15,8 @@ _HEAD, _END = Struct(">BHI"), 0xCE
 _ENDS, _AROUND = bytes((_END,)), _HEAD.size + 1
 #: A whole acknowledgement frame: the head, the method (basic.ack), the tag, and "multiple".
 _ACK, _METHOD, _SIZE, _BASIC_ACK = Struct(">BHIHHQBB"), 1, 13, (60, 80)
+#: A method frame's head with the ids of the method, and basic.deliver's; a body's size in its header frame.
+_METHOD_HEAD, _DELIVER, _BODY_SIZE = Struct(">BHIHH"), (60, 60), Struct(">Q")
 #: The delivery tag, and the redelivered flag.
 _DELIVERED = Struct(">QB")
 #: The head of a frame with a message's properties: the frame's, the class (basic), no weight, the body's
@@ -25,6 +28,8 @@ _BODY, _CONTENT_SIZE = 3, 14
 _LONG, _IDS = Struct(">I"), Struct(">HH")
 _JSON, _PERSISTENT = b"\x10application/json\x05utf-8", b"\x02"
 _TIME = Struct(">Q")
+#: How properties begin that ``content`` has written; a field's type and size.
+_PLAIN, _FIELD, _TEXT = _GIVEN.to_bytes(2) + _JSON, Struct(">BI"), ord("S")
 #: Bytes that are buffered before they are written.
 MAX_BUFFERED = 128 * 1024
 
@@ -104,12 +109,68 @@ def delivery(method: bytes) -> tuple[str, int, bool, str, str]:
     return _text(consumer), tag, bool(redelivered), _text(exchange), _text(key)
 
 
+def properties(header: bytes, at: int) -> dict[str, Any] | None:
+    """Parse properties as ``content`` writes them, as the library does; None: they are others.
+
+    The library takes six times as long.
+    """
+    if not header.startswith(_PLAIN, at):
+        return None
+    at += len(_PLAIN) + _LONG.size
+    headers: dict[str, str] = {}
+    try:
+        (size,) = _LONG.unpack_from(header, at - _LONG.size)
+        end = at + size
+        while at < end:
+            name_ends = at + 1 + header[at]
+            kind, size = _FIELD.unpack_from(header, name_ends)
+            if kind != _TEXT:
+                return None
+            value = name_ends + _FIELD.size
+            headers[header[at + 1 : name_ends].decode()] = header[value : value + size].decode()
+            at = value + size
+        id_ends = at + 2 + header[at + 1]
+        (time,) = _TIME.unpack_from(header, id_ends)
+        message_id = header[at + 2 : id_ends].decode()
+    except (ValueError, LookupError, struct.error):
+        return None
+    if at != end or id_ends + _TIME.size != len(header):
+        return None
+    return {
+        "content_type": "application/json",
+        "content_encoding": "utf-8",
+        "application_headers": headers,
+        "delivery_mode": header[at],
+        "message_id": message_id,
+        "timestamp": time,
+    }
+
+
 def _text(short: bytes) -> str:
     return short.decode("utf-8", "surrogatepass")  # as the library does
 
 
 class Incoming(ReadAhead):
     """Reads ahead, and finds where a frame ends."""
+
+    def message(self) -> tuple[int, bytes, bytes, bytes] | None:
+        """The next delivery, if its three frames are complete: channel, method, header and body.
+
+        None: what comes next is to be read frame by frame.
+        """
+        start = self._at
+        if len(self._kept) < start + _METHOD_HEAD.size:
+            return None
+        kind, channel, _, *ids = _METHOD_HEAD.unpack_from(self._kept, start)
+        if kind != _METHOD or (*ids,) != _DELIVER:
+            return None
+        method, header, body = self.frame(), self.frame(), self.frame()
+        if method is not None and header is not None and body is not None:
+            are_of_one = header[:2] == (_HEADER, channel) and body[:2] == (_BODY, channel)
+            if are_of_one and _BODY_SIZE.unpack_from(header[2], 4) == (len(body[2]),):
+                return channel, method[2], header[2], body[2]
+        self._at = start
+        return None
 
     def frame(self) -> tuple[int, int, bytes] | None:
         """The next frame if it is complete; None too for an invalid one: the library raises."""

@@ -14,12 +14,12 @@ import structlog
 from amqp.exceptions import FrameSyntaxError
 
 from pos_gateway.broker.amqp_internals import read_properties_with
+from pos_gateway.broker.frames import properties as properties_of
 
 log = structlog.get_logger(__name__)
 
-#: The header ``compression`` is renamed to this: kombu would inflate a body before its size can be
-#: checked.
-COMPRESSION = "x-compression"
+#: A header, and what it is renamed to: kombu would inflate a body before its size can be checked.
+COMPRESSED, COMPRESSION = "compression", "x-compression"
 #: The content type given to such a message, and its reason; it has no headers.
 UNREADABLE = "application/x-unreadable"
 #: Bytes of properties, headers included, that a worker reads in full. The gateway's own have a
@@ -58,6 +58,10 @@ def tolerate_bad_properties(most: int | None = MAX_BYTES) -> None:
 def _tolerant(read: Callable[..., Any], most: int | None) -> Callable[..., Any]:
     def read_or_not(buffer: bytes, offset: int) -> Any:
         end = len(buffer)
+        if type(buffer) is bytes and end - offset <= (most or end):
+            plain = properties_of(buffer, offset)
+            if plain is not None and COMPRESSED not in plain["application_headers"]:
+                return plain, end
         try:
             if most is not None and end - offset > most:
                 buffer, offset = _without_nested(bytes(buffer[offset:])), 0
@@ -66,8 +70,8 @@ def _tolerant(read: Callable[..., Any], most: int | None) -> Callable[..., Any]:
             log.warning("message.unreadable_properties", error=type(error).__name__)
             return {"application_headers": {}, "content_type": UNREADABLE}, end
         headers = properties.get("application_headers") or {}
-        if "compression" in headers:
-            headers[COMPRESSION] = headers.pop("compression")
+        if COMPRESSED in headers:
+            headers[COMPRESSION] = headers.pop(COMPRESSED)
         return properties, end
 
     read_or_not.strict = read  # type: ignore[attr-defined]

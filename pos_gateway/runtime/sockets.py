@@ -30,9 +30,18 @@ class ReadAhead:
         self._recv = recv
         self._kept, self._at = b"", 0
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is buffered."""
+        return self._at >= len(self._kept)
+
+    def fill(self) -> None:
+        """Wait for bytes, and buffer them; for an empty one."""
+        self._kept, self._at = self._recv(AHEAD), 0
+
     def __call__(self, most: int) -> bytes:
         """Up to ``most`` bytes; none at the end."""
-        if self._at >= len(self._kept):
+        if self.is_empty:
             self._kept, self._at = self._recv(max(most, AHEAD)), 0
         start = self._at
         self._at = start + most

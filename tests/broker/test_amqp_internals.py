@@ -3,6 +3,7 @@
 import inspect
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from struct import pack
 from typing import Any
@@ -11,19 +12,18 @@ import amqp
 import pytest
 from amqp import serialization, spec
 from amqp.exceptions import RecoverableConnectionError
-from amqp.method_framing import frame_writer
+from amqp.method_framing import frame_handler, frame_writer
 from amqp.serialization import dumps
 from amqp.transport import SSLTransport, TCPTransport
 
 from pos_gateway.broker import amqp_internals as subject
 from pos_gateway.broker.amqp_internals import BufferedChannel, BufferedConnection
-from pos_gateway.broker.frames import Incoming, Outgoing
+from pos_gateway.broker.frames import Incoming, Outgoing, content
 from pos_gateway.broker.message import Message
 
 #: What is overridden, with the parameters that the library calls it with.
 OVERRIDDEN: dict[type, dict[str, list[str]]] = {
     amqp.Channel: {
-        "dispatch_method": ["method_sig", "payload", "content"],
         "basic_ack": ["delivery_tag", "multiple", "argsig"],
     },
     amqp.Connection: {
@@ -94,8 +94,8 @@ def peer() -> Iterator[Peer]:
     peer.theirs.close()
 
 
-def frame(payload: bytes) -> bytes:
-    return pack(">BHI", 1, 7, len(payload)) + payload + b"\xce"
+def frame(payload: bytes, kind: int = 1) -> bytes:
+    return pack(">BHI", kind, 7, len(payload)) + payload + b"\xce"
 
 
 def connected(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> BufferedConnection:
@@ -164,19 +164,103 @@ def a_channel(connection: Any) -> BufferedChannel:
     return channel
 
 
-def test_a_delivery_reaches_its_consumer_as_from_the_library() -> None:
-    """And its body stays as it is, whatever encoding it claims."""
-    payload = dumps("sLbss", ("me", 5, True, "orders", "orders.canary"))
-    reached = []
-    for kind in (amqp.Channel, BufferedChannel):
-        channel = kind(_Connecting(), channel_id=7)
-        channel.callbacks["me"] = reached.append
-        message = amqp.Message(b"\xff", content_encoding="utf-8")
-        channel.dispatch_method(spec.Basic.Deliver, pack(">HH", 60, 60) + payload, message)
-    theirs, ours = (each.delivery_info for each in reached)
+#: Properties of a message, and its body, which stays as it is, whatever encoding it claims.
+MESSAGES: list[tuple[dict[str, Any], bytes]] = [
+    ({"content_type": "application/json", "content_encoding": "utf-8"}, b"\xff"),
+    ({}, b""),
+    ({"application_headers": {"task": "t", "x-attempts": 2, "x-resolve": False}}, b"12"),
+    ({"application_headers": {"x-death": [{"count": 1}]}, "priority": 3, "type": "t"}, b"1"),
+]
+
+
+def deliveries() -> bytes:
+    """Messages of MESSAGES, one as ``frames.content`` writes it, and between two of them another method."""
+    stream = b""
+    for tag, (properties, body) in enumerate(MESSAGES):
+        said = amqp.Message(body, **properties)._serialize_properties()
+        head = pack(">HHQ", 60, 0, len(body)) + said
+        stream += delivered(tag) + frame(head, 2) + (frame(body, 3) if body else b"")
+        stream += frame(pack(">HH", 60, 80) + dumps("Lb", (tag, False)))
+    headers = {"task": "t", "id": "\N{SLICE OF PIZZA}"}
+    stream += delivered(9) + content(7, "o1", headers, b"{}", 5, 131_072)
+    return stream + delivered(10) + content(7, "o2", headers, b"in more frames", 5, 16)
+
+
+def delivered(tag: int) -> bytes:
+    said = ("me", tag, tag % 2 == 1, "orders", "orders.canary")
+    return frame(pack(">HH", 60, 60) + dumps("sLbss", said))
+
+
+def reached(kinds: tuple[Any, Any], pieces: list[bytes]) -> list[Any]:
+    """What reaches a consumer and the channel's other listener, by these classes."""
+    connection = kinds[0]()
+    ours, theirs = socket.socketpair()
+    transport = TCPTransport("there")
+    transport.sock, transport.connected, transport._read_buffer = ours, True, b""
+    transport._setup_transport()
+    connection._transport, connection.channels = transport, {}
+    channel = kinds[1](connection, channel_id=7)
+    connection.on_inbound_frame = frame_handler(connection, connection.on_inbound_method)
+    if kinds[0] is BufferedConnection:
+        connection._incoming = transport._quick_recv = Incoming(transport._quick_recv)
+        connection._is_plain = True
+    came: list[Any] = []
+    channel.callbacks["me"] = lambda message: came.append(
+        (message.delivery_info, message.properties, message.body)
+    )
+    channel._callbacks = {**channel._callbacks, spec.Basic.Ack: lambda *said: came.append(said)}
+    with ours, theirs:
+        for piece in pieces:
+            theirs.sendall(piece)
+            with suppress(TimeoutError):
+                while True:
+                    connection.drain_events(timeout=0.001)
+    return came
+
+
+@pytest.mark.parametrize("size", [None, 1, 7, 8, 60, 100, 150, 333])
+def test_a_delivery_reaches_its_consumer_as_from_the_library(size: int | None) -> None:
+    """However the network cuts it up."""
+    stream = deliveries()
+    step = size or len(stream)
+    pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
+    if size == 1:  # not all of it, one by one
+        pieces = [*pieces[:200], b"".join(pieces[200:])]
+    theirs = reached((amqp.Connection, _Undecoded), [stream])
+    ours = reached((BufferedConnection, BufferedChannel), pieces)
     assert ours == theirs
-    assert ours["delivery_tag"] == 5
-    assert reached[1].body == b"\xff"
+    assert len(ours) == 2 * len(MESSAGES) + 2
+    assert ours[0][2] == b"\xff"
+
+
+class _Undecoded(amqp.Channel):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, auto_decode=False, **options)
+
+
+@pytest.mark.parametrize("timeout", [0, 0.001])
+def test_what_does_not_come_in_time_ends_no_connection(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch, timeout: float
+) -> None:
+    """Celery's own loop waits elsewhere, and reads with no time at all."""
+    connection = connected(peer, monkeypatch)
+    with pytest.raises(TimeoutError):
+        connection.drain_events(timeout)
+    assert connection.transport.connected
+    assert connection.transport.sock.gettimeout() is None
+    peer.theirs.sendall(frame(b"a"))
+    connection.drain_events(timeout)
+    peer.theirs.close()
+    with pytest.raises(OSError, match="closed"):
+        connection.drain_events(timeout)
+    assert not connection.transport.connected
+
+
+def test_a_delivery_on_a_closing_channel_is_ignored_as_by_the_library() -> None:
+    channel = BufferedChannel(_Connecting(), channel_id=7)
+    channel.callbacks["me"] = lambda _message: pytest.fail("it came")
+    channel.is_closing = True
+    channel.take(delivered(1)[7:-1], pack(">HHQH", 60, 0, 1, 0), b"1")
 
 
 class _Connecting:

@@ -54,6 +54,7 @@ def reading(socket: Socket) -> tuple[_Answered, list[Any]]:
     transport.sock, transport.connected, transport._read_buffer = socket, True, b""
     connection._transport = transport
     connection._incoming = transport._quick_recv = Incoming(socket.recv)
+    connection._is_plain = True
     connection.on_inbound_frame = lambda frame: came.append(frame) or True
     return connection, came
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from amqp import Message as AmqpMessage
 from amqp import serialization
+from hypothesis import example, given
+from hypothesis import strategies as st
 from kombu.transport.native_delayed_delivery import (
     MAX_NUMBER_OF_BITS_TO_USE,
     calculate_routing_key,
@@ -117,6 +119,33 @@ def test_the_other_properties_are_read_unchanged() -> None:
     found, after = serialization.PROPERTY_CLASSES[60](memoryview(b"--" + frame), 2)
     del headers["many"]
     assert (found, after) == ({**said, "application_headers": headers}, 2 + len(frame))
+
+
+#: Names and texts, also those that are no text, and a value of another type.
+SHORT = st.one_of(
+    st.binary(max_size=5), st.sampled_from([b"compression", b"task", b"\xf0\x9f\x8d\x95"])
+)
+FIELDS = st.lists(st.tuples(SHORT, st.sampled_from([b"S", b"S", b"x", b"I"]), SHORT), max_size=4)
+
+
+@given(FIELDS, SHORT, st.integers(0, 2**64 - 1), st.integers(-40, 3), st.binary(max_size=2))
+@example([(b"task", b"S", b"t"), (b"task", b"S", b"u")], b"o1", 5, 0, b"")
+def test_properties_as_a_gateway_writes_them_are_read_as_by_the_library(
+    fields: list[tuple[bytes, bytes, bytes]], number: bytes, time: int, cut: int, more: bytes
+) -> None:
+    table = b"".join(
+        bytes([len(name)]) + name + kind + struct.pack(">I", len(value)) + value
+        for name, kind, value in fields
+    )
+    frame = b"\xf0\xc0\x10application/json\x05utf-8" + struct.pack(">I", len(table)) + table
+    frame += b"\2" + bytes([len(number)]) + number + struct.pack(">Q", time)
+    frame = frame[:cut] if cut < 0 else frame + more * (cut > 1)
+    read_or_not = serialization.PROPERTY_CLASSES[60]
+    assert read_or_not(frame, 0) == read_or_not(_Other(frame), 0)
+
+
+class _Other(bytes):
+    """Read by the library, as every buffer but bytes."""
 
 
 def test_a_table_of_too_many_headers_is_not_read() -> None:
