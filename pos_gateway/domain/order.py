@@ -236,6 +236,10 @@ class Order(Record):
     @cached_property
     def encoded(self) -> bytes:
         """``to_json``'s bytes, cached."""
+        return self.written()
+
+    def written(self) -> bytes:
+        """``to_json``'s bytes, for a caller who needs them once."""
         return _written(self)
 
 
@@ -286,7 +290,14 @@ def _checked(cls: type[R], parse: Callable[[], R], source: bytes | None) -> tupl
 
 
 def _written(record: Record, *, exclude_unset: bool = False) -> bytes:
-    return record.model_dump_json(exclude_none=True, exclude_unset=exclude_unset).encode()
+    # Not ``model_dump_json``, which decodes the bytes that it is given.
+    adapter = _adapter(type(record))
+    return adapter.dump_json(record, exclude_none=True, exclude_unset=exclude_unset)
+
+
+@cache
+def _adapter(model: type[R]) -> TypeAdapter[R]:
+    return TypeAdapter(model)
 
 
 def _named(error: FieldError) -> FieldError:

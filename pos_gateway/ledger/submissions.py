@@ -5,7 +5,7 @@ loses is a comparison, and no order. The order itself is in the broker, and then
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from hashlib import sha256
@@ -23,13 +23,16 @@ from pos_gateway.ledger.states import Key, State
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.runtime.vault import CannotOpen
 
+#: Seconds for PostgreSQL's answer: a backend waits for it.
+ANSWER = 0.5
+
 
 def digest(order: Order) -> str:
     """What two orders have in common if they are the same, however their JSON is written.
 
     Neither blanks nor the order of fields count, at any depth, nor a moment's time zone.
     """
-    text = (order if _is_utc(order) else _in_utc(order)).encoded
+    text = (order if _is_utc(order) else _in_utc(order)).written()
     if _has_unknown(order):  # an order's own fields are always in one order
         text = json.dumps(from_json(text), sort_keys=True).encode()
     return sha256(text).hexdigest()
@@ -41,23 +44,21 @@ def _is_utc(order: Order) -> bool:
 
 def _in_utc(order: Order) -> Order:
     times = {"placed_at": order.placed_at, "deliver_by": order.deliver_by}
-    moved = order.model_copy(update={name: at.astimezone(UTC) for name, at in times.items()})
-    vars(moved).pop("encoded", None)  # it has the other zone's
-    return moved
+    return order.model_copy(update={name: at.astimezone(UTC) for name, at in times.items()})
 
 
 def _has_unknown(order: Order) -> bool:
     """Whether it has values whose fields may be in any order."""
-    if type(order.fulfillment) is dict or _is_given(order.model_extra):
+    if type(order.fulfillment) is dict or _is_given(order.__pydantic_extra__):
         return True
-    if order.customer is not None and _is_given(order.customer.model_extra):
+    if order.customer is not None and _is_given(order.customer.__pydantic_extra__):
         return True
     for item in order.items:
         # Most have none: then nothing is called.
-        if (unknown := item.model_extra) and _is_given(unknown):
+        if (unknown := item.__pydantic_extra__) and _is_given(unknown):
             return True
         for modifier in item.modifiers:
-            if (unknown := modifier.model_extra) and _is_given(unknown):
+            if (unknown := modifier.__pydantic_extra__) and _is_given(unknown):
                 return True
     return False
 
@@ -100,11 +101,22 @@ class Submissions:
     """
 
     def __init__(self, engine: Engine, payloads: Payloads) -> None:
-        self._writer = Writer(engine, session=_SESSION, durable=False)
+        self._writer = Writer(engine, session=_SESSION, durable=False, answer=ANSWER)
         self._payloads = payloads
-        is_sqlite = engine.dialect.name == "sqlite"
+        self._is_sqlite = is_sqlite = engine.dialect.name == "sqlite"
         self._find = _by_row if is_sqlite else _at_once
         self._forget = _FORGET.format("?" if is_sqlite else "%s")
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether the next call ends within ``ANSWER`` seconds: it has not to connect, nor to wait for
+        SQLite's other writers.
+        """
+        return self._writer.is_connected and not self._is_sqlite
+
+    def connect(self) -> None:
+        """Connect now rather than in the next call."""
+        self._writer.read(lambda cursor: cursor.execute("select 1").fetchone())
 
     def write(self, orders: Sequence[Submitting], now: float) -> list[Known]:
         """Write those that are new; what was known of each, in order.
@@ -131,7 +143,17 @@ class Submissions:
             for number, each in enumerate(firsts.values())
         ]
         found: list[Found] = self._writer.write(lambda cursor: self._find(cursor, rows))
-        by_key = dict(zip(firsts, sorted(found), strict=True))
+        if not found and len(rows) == len(orders):
+            return [_NEW] * len(orders)
+        return self._compared(orders, firsts, {each[0]: each for each in found})
+
+    def _compared(
+        self,
+        orders: Sequence[Submitting],
+        firsts: Mapping[tuple[str, str], Submitting],
+        found: Mapping[int, "Found"],
+    ) -> list[Known]:
+        by_key = {key: found.get(number) for number, key in enumerate(firsts)}
         seen: set[tuple[str, str]] = set()
         answers = []
         for order in orders:
@@ -156,11 +178,11 @@ class Submissions:
         """Close the connection. Idempotent."""
         self._writer.close()
 
-    def _before(self, key: Key, found: "Found") -> tuple[str | None, str | None] | None:
+    def _before(self, key: Key, found: "Found | None") -> tuple[str | None, str | None] | None:
         """The digest, if it is known, and the state of what was there; None: nothing was."""
-        _, stored, state, payload = found
-        if stored is None and state is None:
+        if found is None:
             return None
+        _, stored, state, payload = found
         if stored is None and payload is not None:
             stored = self._digest_of(key, payload)
         return stored, state
@@ -201,7 +223,8 @@ def prune_submissions(engine: Engine, before: float, batch: int) -> Iterator[int
     return remove_old(engine, submissions, key, at < before, at, batch)
 
 
-#: Its number, its digest if it came by HTTP, its state, and its payload if it came by AMQP.
+#: Of an order that is known: its number, its digest if it came by HTTP, its state, and its payload if it
+#: came by AMQP.
 Found = tuple[int, str | None, str | None, str | None]
 
 # A backend waits for the answer: a database that takes a second counts as away. A group's rows are joined
@@ -250,10 +273,10 @@ was as materialized (
                  and submissions.order_id = r.order_id) end as digest
     from r
     left join put on put.merchant_id = r.merchant_id and put.order_id = r.order_id)
-select was.n, was.digest,
-       (select orders.state from orders where {_OF_WAS}),
-       case when was.digest is null then (select orders.payload from orders where {_OF_WAS}) end
-from was"""
+select n, digest, state, case when digest is null then (
+           select orders.payload from orders where {_OF_WAS}) end
+from (select was.*, (select orders.state from orders where {_OF_WAS}) as state from was) was
+where digest is not null or state is not null"""
 
 
 def _at_once(cursor: Any, rows: Sequence[dict[str, Any]]) -> list[Found]:
@@ -272,11 +295,12 @@ select :n, submissions.digest, orders.state,
 from (select 1) one
 left join submissions
   on submissions.merchant_id = :merchant_id and submissions.order_id = :order_id
-left join orders on {_OF_LEDGER.format(merchant_id=":merchant_id", order_id=":order_id")}"""
+left join orders on {_OF_LEDGER.format(merchant_id=":merchant_id", order_id=":order_id")}
+where submissions.digest is not null or orders.state is not null"""
 
 
 def _by_row(cursor: Any, rows: Sequence[dict[str, Any]]) -> list[Found]:
     """In one transaction. What was there is read before anything is written."""
-    found = [cursor.execute(_FIND_ONE, row).fetchone() for row in rows]
+    found = [each for row in rows for each in cursor.execute(_FIND_ONE, row)]
     cursor.executemany(_PUT_ONE, rows)
     return found

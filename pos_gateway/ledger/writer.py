@@ -36,12 +36,16 @@ class Writer:
         engine: the database.
         session: further PostgreSQL session settings.
         durable: a commit waits for the disk. Without, a crash may lose the last ones.
+        answer: seconds for PostgreSQL's answer, after which the connection is dropped.
     """
 
-    def __init__(self, engine: Engine, *, session: str = "", durable: bool = True) -> None:
+    def __init__(
+        self, engine: Engine, *, session: str = "", durable: bool = True, answer: float = _ANSWER
+    ) -> None:
         self._engine = engine
         self._session = session
         self._durable = durable
+        self._answer = answer
         self._is_sqlite = engine.dialect.name == "sqlite"
         self.say: Statements = SQLite() if self._is_sqlite else PostgreSQL()
         self._connection: Any = None
@@ -49,6 +53,11 @@ class Writer:
         self._pid = os.getpid()
         #: How often it has connected.
         self.connects = 0
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has a connection, which may be lost without its knowledge."""
+        return self._connection is not None and self._pid == os.getpid()
 
     def write(self, do: Callable[[Any], Any]) -> Any:
         """Call with a cursor, and commit; returns the call's result.
@@ -131,7 +140,7 @@ class Writer:
                 driver.isolation_level = None
                 driver.execute(f"pragma synchronous = {'full' if self._durable else 'normal'}")
             else:
-                _bound_waits(driver)
+                _bound_waits(driver, self._answer)
                 driver.autocommit = True
                 settings = f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; {_SESSION}"
                 if not self._durable:
@@ -141,13 +150,13 @@ class Writer:
         return self._cursor_of_it
 
 
-def _bound_waits(driver: Any) -> None:
-    """Have the connection count as lost once PostgreSQL has not answered for ``_ANSWER`` seconds."""
+def _bound_waits(driver: Any, seconds: float) -> None:
+    """Have the connection count as lost once PostgreSQL has not answered for this long."""
     from pos_gateway.database import psycopg_internals  # noqa: PLC0415  (it needs psycopg)
 
     if not green():
-        psycopg_internals.wait_at_most(driver, _ANSWER)
+        psycopg_internals.wait_at_most(driver, seconds)
         return
     from pos_gateway.ledger.waiting import GreenWait  # noqa: PLC0415  (it needs gevent, too)
 
-    psycopg_internals.wait_with(driver, GreenWait(driver.fileno(), _ANSWER).until_ready)
+    psycopg_internals.wait_with(driver, GreenWait(driver.fileno(), seconds).until_ready)

@@ -10,16 +10,16 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 
 import structlog
 
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.domain.errors import BrokerUnavailable, LedgerUnavailable, PublishError
+from pos_gateway.domain.errors import BrokerUnavailable, PublishError
 from pos_gateway.ledger.submissions import Known, Submissions, Submitting
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.server.comparing import Comparing
 from pos_gateway.server.posted import Posted, PostResult, Request
 from pos_gateway.telemetry import metrics
 
@@ -27,8 +27,6 @@ log = structlog.get_logger(__name__)
 
 #: Seconds that a request waits for the broker's confirm.
 TIMEOUT = 1.5
-#: Seconds that a group waits for the database. Orders are taken without it, uncompared.
-LOOK_UP_TIMEOUT = 0.5
 #: Maximum messages of a group: the thread lets others run between two.
 GROUP = 500
 #: Seconds between two attempts to connect to a broker that is away.
@@ -52,14 +50,10 @@ class Intake:
         self, publisher: Publisher, submissions: Submissions, clock: Clock = SYSTEM_CLOCK
     ) -> None:
         self._publisher = publisher
-        self._submissions = submissions
-        self._clock = clock
+        self._comparing = Comparing(submissions, clock)
         self._queue: SimpleQueue[Sequence[Posted] | None] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._database = ThreadPoolExecutor(1, "submissions")
-        #: The look-up that the database has not answered in time.
-        self._late: Future[list[Known]] | None = None
         #: Results on their way to the event loop, which alone sets them.
         self._settled: deque[tuple[Posted, PostResult]] = deque()
         self._is_woken = False
@@ -91,8 +85,7 @@ class Intake:
         if self._thread is not None:
             self._thread.join(TIMEOUT)
         self._publisher.close()
-        self._database.shutdown(wait=False, cancel_futures=True)
-        self._submissions.close()
+        self._comparing.close()
 
     async def post(self, posted: Sequence[Posted]) -> None:
         """Return once each has its result, ``TIMEOUT`` seconds later at the latest."""
@@ -146,7 +139,7 @@ class Intake:
     def _to_publish(self, group: Sequence[Posted]) -> list[Posted]:
         """Those of a group that are to be published; the others are settled."""
         comparable = [each for each in group if each.order is not None and not each.is_compared]
-        known = self._look_up([each.order for each in comparable if each.order is not None])
+        known = self._comparing.known([each.order for each in comparable if each.order is not None])
         if known is None:
             metrics.http_uncompared.inc(len(comparable))
             return list(group)
@@ -159,25 +152,6 @@ class Intake:
                 unpublished.add(each)
                 self._settle(each, result)
         return [each for each in group if each not in unpublished]
-
-    def _look_up(self, orders: list[Submitting]) -> list[Known] | None:
-        """What is known of these; None: the database does not say in time."""
-        if not orders:
-            return []
-        late = self._late
-        if late is not None and not late.done():
-            return None
-        self._late = None
-        now = self._clock.now().timestamp()
-        looking = self._database.submit(self._submissions.write, orders, now)
-        try:
-            return looking.result(LOOK_UP_TIMEOUT)
-        except TimeoutError:
-            self._late = looking
-            log.warning("submissions.unavailable", error=f"no answer in {LOOK_UP_TIMEOUT:g} s")
-        except LedgerUnavailable as error:
-            log.warning("submissions.unavailable", error=str(error))
-        return None
 
     def _publish(self, posted: Sequence[Posted]) -> None:
         if not posted:
@@ -218,20 +192,18 @@ class Intake:
 
     def _give_back(self, posted: Sequence[Posted]) -> None:
         """Settle what was not written."""
-        if any(each.is_new for each in posted):
-            self._database.submit(self._forget, posted)
-        else:
+        if not any(each.is_new for each in posted):
             self._settle_all(posted)
+            return
 
-    def _forget(self, posted: Sequence[Posted]) -> None:
-        """Free the ids, and only then reply: a retry at another server needs its row."""
-        orders = [each.order for each in posted if each.is_new and not each.is_given_up]
-        try:
-            self._submissions.forget([order for order in orders if order is not None])
-        except LedgerUnavailable as error:
-            log.warning("submissions.unavailable", error=str(error))
-        finally:
-            self._settle_all(posted)
+        def unpublished() -> list[Submitting]:
+            return [
+                each.order
+                for each in posted
+                if each.order is not None and each.is_new and not each.is_given_up
+            ]
+
+        self._comparing.forget(unpublished, lambda: self._settle_all(posted))
 
     def _settle_all(self, posted: Sequence[Posted]) -> None:
         for each in posted:

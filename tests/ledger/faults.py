@@ -1098,6 +1098,13 @@ FAULTS = [
         "            pass",
         "commits::a_transaction_takes_a_bounded_number_of_operations",
     ),
+    Fault(
+        "a call that waits for SQLite's other writers does not count as prompt",
+        "ledger/submissions",
+        "return self._writer.is_connected and not self._is_sqlite",
+        "return self._writer.is_connected",
+        "submissions::a_call_is_prompt_once_its_connection_is_made",
+    ),
 ]
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from sqlalchemy import Engine, insert, select, text
 
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import orders, submissions
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.order import Order
 from pos_gateway.ledger import submissions as module
 from pos_gateway.ledger.payloads import Payloads
@@ -185,6 +187,7 @@ def test_the_id_of_an_order_that_came_twice_stays_taken(known: Submissions) -> N
 @pytest.fixture
 def another(postgresql_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator["AnotherServer"]:
     monkeypatch.setattr(module, "_SESSION", "set statement_timeout = '60s'")
+    monkeypatch.setattr(module, "ANSWER", 60.0)
     engine = open_database(postgresql_url)
     another = AnotherServer(engine)
     yield another
@@ -221,6 +224,29 @@ class AnotherServer:
         self._connection.close()
         self._pool.shutdown()
         self.known.close()
+
+
+def test_a_call_is_prompt_once_its_connection_is_made(known: Submissions, engine: Engine) -> None:
+    """SQLite's waits for other writers."""
+    assert not known.is_prompt, "connecting may take long"
+    known.connect()
+    assert known.is_prompt == (engine.dialect.name == "postgresql")
+    known.close()
+    assert not known.is_prompt
+
+
+def test_a_prompt_call_ends_although_postgresql_does_not(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_database(postgresql_url)
+    with closing(Submissions(engine, Payloads(Vault(new_key())))) as known, engine.begin() as other:
+        monkeypatch.setattr(known._writer, "_answer", 0.05)
+        known.connect()
+        other.execute(text("lock table submissions in access exclusive mode"))
+        with pytest.raises(LedgerUnavailable, match=r"has not answered for 0\.05 s"):
+            known.write([ONE], 1.0)
+        assert not known.is_prompt
+    engine.dispose()
 
 
 def test_what_another_server_writes_at_the_same_moment_is_compared(another: AnotherServer) -> None:

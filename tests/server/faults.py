@@ -10,6 +10,7 @@ INTERNALS = "transport/urllib3_internals"
 ORDER_CLIENT = "http_client/orders"
 CLIENT_REPLIES, CLIENT_SESSIONS = "http_client/replies", "http_client/sessions"
 API = "server/api"
+COMPARING = "server/comparing"
 FOLLOWING = "server/following"
 ORDERS = "server/orders"
 MASKED = "server/masked_events"
@@ -860,6 +861,27 @@ FAULTS = [
         "        span.says(order_id=order_id, merchant_id=merchant_id)\n",
         "",
         "http_client::the_programs_spans_have_the_orders_ids",
+    ),
+    Fault(
+        "submissions are for one thread at a time",
+        COMPARING,
+        "if self._forgetting is not None and not self._forgetting.done():",
+        "if False:",
+        "groups::submissions_are_not_asked_while_ids_are_being_freed",
+    ),
+    Fault(
+        "a silent database holds up one group",
+        COMPARING,
+        "if time.monotonic() - began >= LOOK_UP_TIMEOUT:",
+        "if False:",
+        "groups::while_a_silent_database_is_connected_again_no_group_waits_for_it",
+    ),
+    Fault(
+        "after an error that came at once the next group is compared",
+        COMPARING,
+        "if time.monotonic() - began >= LOOK_UP_TIMEOUT:",
+        "if True:",
+        "groups::after_an_error_that_came_at_once_the_next_group_is_compared",
     ),
 ]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -9,10 +10,15 @@ import pytest
 
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
-from pos_gateway.domain.errors import BrokerUnavailable, PublishError, Unroutable
+from pos_gateway.domain.errors import (
+    BrokerUnavailable,
+    LedgerUnavailable,
+    PublishError,
+    Unroutable,
+)
 from pos_gateway.ledger.states import State
 from pos_gateway.ledger.submissions import Known, Submitting
-from pos_gateway.server import intake
+from pos_gateway.server import comparing, intake
 from pos_gateway.server.intake import Intake
 from pos_gateway.server.posted import Posted, PostResult
 from pos_gateway.telemetry import metrics
@@ -106,16 +112,29 @@ class Table:
 
     def __init__(self, **known: Known) -> None:
         self._known = known
-        self.writes = 0
+        self.writes = self.connects = 0
         self.forgotten: list[str] = []
         self.may_write, self.may_forget = threading.Event(), threading.Event()
+        self.may_connect = threading.Event()
         self.may_write.set()
         self.may_forget.set()
         self.is_forgetting = threading.Event()
+        #: Whether a call ends soon, and the threads that have called.
+        self.is_prompt = False
+        self.threads: list[str] = []
+        self.errors: list[Exception] = []
+
+    def connect(self) -> None:
+        self.connects += 1
+        assert self.may_connect.wait(SOON)
+        self.is_prompt = True
 
     def write(self, orders: Sequence[Submitting], _: float) -> list[Known]:
         self.writes += 1
+        self.threads.append(threading.current_thread().name)
         assert self.may_write.wait(SOON)
+        if self.errors:
+            raise self.errors.pop(0)
         return [self._known.get(each.order_id, NEW) for each in orders]
 
     def forget(self, orders: Sequence[Submitting]) -> None:
@@ -143,6 +162,7 @@ def play(
         finally:
             table.may_write.set()
             table.may_forget.set()
+            table.may_connect.set()
             await asyncio.to_thread(taking.stop)
 
     asyncio.run(run())
@@ -152,7 +172,7 @@ def play(
 def _no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow machine changes no result."""
     monkeypatch.setattr(intake, "TIMEOUT", SOON)
-    monkeypatch.setattr(intake, "LOOK_UP_TIMEOUT", SOON)
+    monkeypatch.setattr(comparing, "LOOK_UP_TIMEOUT", SOON)
 
 
 def test_a_message_whose_connection_was_lost_is_written_once_more() -> None:
@@ -230,7 +250,7 @@ def test_an_error_of_the_thread_settles_each_message_once() -> None:
 def test_a_database_that_does_not_answer_holds_up_one_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(intake, "LOOK_UP_TIMEOUT", 0.01)
+    monkeypatch.setattr(comparing, "LOOK_UP_TIMEOUT", 0.01)
     broker, table = Broker(), Table()
     before = metrics.http_uncompared._value.get()
 
@@ -244,6 +264,84 @@ def test_a_database_that_does_not_answer_holds_up_one_group(
     assert [each.result for each in orders] == [PostResult.STORED] * 2
     assert table.writes == 1, "the second does not queue behind the first"
     assert metrics.http_uncompared._value.get() == before + 2
+
+
+@pytest.mark.parametrize("is_prompt", [True, False])
+def test_a_database_that_answers_promptly_is_asked_without_another_thread(is_prompt: bool) -> None:
+    broker, table = Broker(), Table(ended=ENDED)
+    table.is_prompt = is_prompt
+    ended = posted("ended")
+    play(broker, table, lambda taking: taking.post([ended]))
+    assert (ended.result, table.threads) == (
+        PostResult.ENDED,
+        ["intake" if is_prompt else "submissions_0"],
+    )
+
+
+def test_while_a_silent_database_is_connected_again_no_group_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(comparing, "LOOK_UP_TIMEOUT", 0.0)  # the error came late
+    broker, table = Broker(), Table(ended=ENDED)
+    table.is_prompt, table.errors = True, [LedgerUnavailable("no answer")]
+    orders = [posted("o1"), posted("ended"), posted("ended")]
+
+    async def script(taking: Intake) -> None:
+        await taking.post([orders[0]])
+        await taking.post([orders[1]])
+        assert (table.writes, table.connects) == (1, 1)
+        table.may_connect.set()
+        late = taking._comparing._late
+        assert late is not None
+        late.result(SOON)
+        await taking.post([orders[2]])
+
+    play(broker, table, script)
+    stored = PostResult.STORED
+    assert [each.result for each in orders] == [stored, stored, PostResult.ENDED]
+
+
+def test_after_an_error_that_came_at_once_the_next_group_is_compared() -> None:
+    """The database was restarted: only the connection was lost."""
+    broker, table = Broker(), Table(ended=ENDED)
+    table.errors = [LedgerUnavailable("the connection is lost")]
+    orders = [posted("ended"), posted("ended")]
+
+    async def script(taking: Intake) -> None:
+        for order in orders:
+            await taking.post([order])
+
+    play(broker, table, script)
+    assert [each.result for each in orders] == [PostResult.STORED, PostResult.ENDED]
+    assert table.connects == 0
+
+
+def test_submissions_are_not_asked_while_ids_are_being_freed() -> None:
+    """They are for one caller at a time."""
+    broker, table = Broker(AWAY), Table()
+    table.is_prompt = True
+    freed, order = posted("o1"), posted("o2")
+
+    async def script(taking: Intake) -> None:
+        table.may_forget.clear()
+        first = asyncio.create_task(taking.post([freed]))
+        assert await asyncio.to_thread(table.is_forgetting.wait, SOON)
+        second = asyncio.create_task(taking.post([order]))
+        await asyncio.to_thread(until_taken, taking)
+        assert table.writes == 1
+        table.may_forget.set()
+        await asyncio.gather(first, second)
+
+    play(broker, table, script)
+    assert table.threads == ["intake", "submissions_0"]
+
+
+def until_taken(taking: Intake) -> None:
+    """Return once the intake waits for the database with what was posted last."""
+    until = time.monotonic() + SOON
+    while taking._comparing._thread._work_queue.empty():
+        assert time.monotonic() < until
+        time.sleep(0.001)
 
 
 def test_after_a_refusal_the_topology_is_declared_again() -> None:

@@ -25,6 +25,7 @@ def server(broker_url: str, proxy: Proxy, tmp_path: Path) -> Iterator[Server]:
     with serving(broker_url, proxy.url, tmp_path / "log") as server:
         with ThreadPoolExecutor(8) as reads:
             list(reads.map(lambda _: server.get("/v1/events"), range(16)))
+        assert server.post("/v1/orders", order()).status_code == 202
         yield server
 
 
