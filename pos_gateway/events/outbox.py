@@ -124,6 +124,14 @@ class Outbox:
                 return None
         return replace(term, assigned=before if after is None else after)
 
+    def show(self, term: Term) -> None:
+        """Store what is published, for readers of the table, where the next assignment is a while off.
+
+        A crash of the database may lose it. SQLite stores it with the next assignment alone: each
+        commit is a write to the disk.
+        """
+        self._do(lambda cursor: self._say.show(cursor, term))
+
     def skip(self, term: Term, position: int) -> Term | None:
         """Continue after this position, which the database has assigned and then lost.
 
@@ -203,6 +211,12 @@ returning leader, epoch, assigned, published"""
 
 _RESIGN = """
 update pipeline set leader = null, published = {published} where id = 1 and epoch = {epoch}"""
+
+# Not durable: readers wait for it, and the next assignment stores it again.
+_SHOW = """
+with lazily as materialized (select set_config('synchronous_commit', 'off', true))
+update pipeline set published = $1::bigint from lazily
+where id = 1 and epoch = $2::bigint and published < $1::bigint"""
 
 _CONFIRM = "update pipeline set epoch = epoch where id = 1 and epoch = {epoch}"
 
@@ -352,6 +366,15 @@ free as materialized (
         for update skip locked) found)
 update events set body = free.body from free where events.id = free.id"""
 
+    def __init__(self) -> None:
+        from pos_gateway.database.psycopg_internals import Prepared  # noqa: PLC0415  (needs psycopg)
+
+        self._show = Prepared("events_show", _SHOW)
+
+    def show(self, cursor: Any, term: Term) -> None:
+        parameters = (b"%d" % each for each in (term.published, term.epoch))
+        self._show.execute(cursor.connection, *parameters)
+
     def assign(self, cursor: Any, term: Term, most: int) -> Assigned:
         found = self._all(cursor, self._ASSIGN, _of(term, most))
         return (found[0] if found else None), []
@@ -374,6 +397,9 @@ class _SQLite(_Common):
     """Each call is one transaction, which keeps every other writer out."""
 
     _place = ":{}"
+
+    def show(self, cursor: Any, term: Term) -> None:
+        pass
 
     def assign(self, cursor: Any, term: Term, most: int) -> Assigned:
         found = cursor.execute(_TERM).fetchone()

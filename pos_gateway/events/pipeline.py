@@ -1,6 +1,6 @@
 """The leader's loop: assigns positions in row order, publishes batches in position order.
 
-A batch is published when all of the one before it is confirmed. Progress is stored with the next
+A batch is published when all of the one before it is confirmed. Progress is durable with the next
 positions, so a leader that dies is followed by one that publishes its last batch again: at least
 once.
 
@@ -11,6 +11,7 @@ by one, for a refusal is seldom alone.
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -97,6 +98,7 @@ class Pipeline:
             self._something.clear()  # a later event is seen by this step, or the next
             stored = self._stepped()
             if 0 < stored < self._batch and not self.in_trouble:
+                self._show_progress()
                 self._stopping.wait(GATHER)
             elif stored == 0 and self._leadership.leads and not self.in_trouble:
                 self._something.wait(self.rest)
@@ -186,6 +188,13 @@ class Pipeline:
         if self._away_since is not None and now - self._away_since >= CUT_OFF:
             self._away_since = None
             self._leadership.step_down()
+
+    def _show_progress(self) -> None:
+        """Let readers of the table, a server's streams say, have this batch before the next one."""
+        with suppress(LedgerUnavailable):  # the next step notices, too
+            term = self._leadership.term()
+            if term is not None:
+                self._outbox.show(term)
 
     def _write_down(self) -> None:
         """Store the progress, so that the next leader does not publish the last batch again."""

@@ -218,6 +218,13 @@ FAULTS = [
         "self.read(cursor, term.published, most) if has_assigned else []",
         "outbox::not_published_yet_come_before",
     ),
+    Fault(
+        "readers of the table have a batch before the next one",
+        "events/pipeline",
+        "                self._show_progress()\n",
+        "",
+        "pipeline::a_leader_shows_each_batch_before_it_waits_for_the_next_one",
+    ),
 ]
 
 

@@ -107,6 +107,10 @@ class WatchedOutbox(Outbox):
         self._at("assigned")
         return after
 
+    def show(self, term: Term) -> None:
+        super().show(term)
+        self._at("shown")
+
     def read(self, after: int, most: int) -> list[Row]:
         self._at("read")
         found = super().read(after, most)

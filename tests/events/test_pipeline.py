@@ -2,12 +2,15 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
+from pos_gateway.database.engine import open_database
 from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.events import pipeline
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.events.pipeline import POLL, RETRY_AFTER
@@ -330,8 +333,6 @@ def test_a_helper_with_another_key_removes_nothing_from_an_event(
 def test_the_thread_is_woken_by_new_events_and_runs_until_stopped(
     sqlite_url: str, clock: Clock
 ) -> None:
-    from pos_gateway.database.engine import open_database
-
     engine, broker = open_database(sqlite_url), Broker()
     recorded, stored = Events(engine), threading.Event()
     one = Pod(engine, clock, broker, at=lambda name: stored.set() if name == "published" else None)
@@ -348,6 +349,42 @@ def test_the_thread_is_woken_by_new_events_and_runs_until_stopped(
     assert not thread.is_alive()
     assert broker.consumer.ids == recorded.ids
     engine.dispose()
+
+
+def test_a_leader_shows_each_batch_before_it_waits_for_the_next_one(
+    pod: Pods, recorded: Events, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "GATHER", SOON)
+    shown = threading.Event()
+    recorded.write(2)
+    one = pod(at=lambda name: shown.set() if name == "shown" else None)
+    one.beat()
+    thread = threading.Thread(target=one.pipeline.run)
+    thread.start()
+    try:
+        assert shown.wait(SOON)
+        published = one.helpers_outbox.look()[0].published
+        assert published == (2 if engine.dialect.name == "postgresql" else 0), "SQLite's come later"
+    finally:
+        one.pipeline.stop()
+        thread.join(SOON)
+    assert not thread.is_alive()
+
+
+def test_a_leader_that_was_replaced_shows_no_progress(
+    pod: Pods, recorded: Events, clock: Clock
+) -> None:
+    recorded.write(2)
+    one, two = pod(), pod()
+    one.step()
+    term = one.leadership.term()
+    assert term is not None
+    clock.advance(LEASE)
+    two.beat()
+    taken = two.outbox.take("two", term.epoch)
+    assert taken is not None
+    one.outbox.show(replace(term, published=9))
+    assert two.outbox.look()[0] == taken
 
 
 def test_too_large_events_are_truncated(pod: Pods, broker: Broker, recorded: Events) -> None:
