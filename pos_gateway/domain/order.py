@@ -165,7 +165,7 @@ class Order(Record):
     @classmethod
     def read(cls, text: bytes) -> Self | None:
         """An order from JSON text, at half of ``parse_json``'s cost; None: it may be invalid."""
-        if len(text) > _FEW_MODIFIERS and text.count(b"{") > MODIFIERS:  # it may have more
+        if may_have_too_many(text):
             return None
         order: Self | None = _quick(cls)(text)
         if order is None or order.deliver_by <= order.placed_at or not is_finite(text):
@@ -241,6 +241,11 @@ class Order(Record):
     def written(self) -> bytes:
         """``to_json``'s bytes, for a caller who needs them once."""
         return _written(self)
+
+
+def may_have_too_many(text: bytes) -> bool:
+    """Whether an order's JSON may have more modifiers than are allowed, which are not to be read."""
+    return len(text) > _FEW_MODIFIERS and text.count(b"{") > MODIFIERS
 
 
 @cache

@@ -35,7 +35,12 @@ def digest(order: Order) -> str:
     text = (order if _is_utc(order) else _in_utc(order)).written()
     if _has_unknown(order):  # an order's own fields are always in one order
         text = json.dumps(from_json(text), sort_keys=True).encode()
-    return sha256(text).hexdigest()
+    return digest_of(text)
+
+
+def digest_of(written: bytes) -> str:
+    """The same for an order in UTC without unknown fields, as it is written."""
+    return sha256(written).hexdigest()
 
 
 def _is_utc(order: Order) -> bool:
@@ -49,16 +54,16 @@ def _in_utc(order: Order) -> Order:
 
 def _has_unknown(order: Order) -> bool:
     """Whether it has values whose fields may be in any order."""
-    if type(order.fulfillment) is dict or _is_given(order.__pydantic_extra__):
+    if type(order.fulfillment) is dict or _is_given(order.model_extra):
         return True
-    if order.customer is not None and _is_given(order.customer.__pydantic_extra__):
+    if order.customer is not None and _is_given(order.customer.model_extra):
         return True
     for item in order.items:
         # Most have none: then nothing is called.
-        if (unknown := item.__pydantic_extra__) and _is_given(unknown):
+        if (unknown := item.model_extra) and _is_given(unknown):
             return True
         for modifier in item.modifiers:
-            if (unknown := modifier.__pydantic_extra__) and _is_given(unknown):
+            if (unknown := modifier.model_extra) and _is_given(unknown):
                 return True
     return False
 

@@ -15,10 +15,11 @@ from pos_gateway.client import CANCEL_FOR, home_of, require_readable
 from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.http_limits import BATCH_BYTES
 from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.plain_order import PlainOrder, PlainReader
 from pos_gateway.domain.split import Split
 from pos_gateway.domain.submit_result import SUBMITTED
 from pos_gateway.domain.trace_context import TraceContext
-from pos_gateway.ledger.submissions import Submitting, digest
+from pos_gateway.ledger.submissions import Submitting, digest, digest_of
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.access import Access
 from pos_gateway.server.batches import json_of, orders_in
@@ -76,6 +77,7 @@ class SubmitRoutes:
         self._split = split
         self._largest = largest - _AROUND
         self._clock = clock
+        self._read_plain = PlainReader()
 
     async def submit(self, scope: Scope, receive: Receive) -> JsonReply:
         """``POST /v1/orders``: 202 once the broker has stored it; 200 if it has ended."""
@@ -91,7 +93,7 @@ class SubmitRoutes:
             )
             with self._in_flight.taking():
                 post = self._poster(_trace(scope))
-                posted = post(self._parsed(body))
+                posted = post(body)
                 await self._intake.post((posted,))
         return _reply(posted)
 
@@ -154,7 +156,7 @@ class SubmitRoutes:
         began = time.perf_counter()
         for order in orders:
             try:
-                results.append(post(self._parsed(order)))
+                results.append(post(order))
             except Problem as problem:
                 results.append(JsonReply(problem.status, problem.body()))
             if time.perf_counter() - began > _YIELD_AFTER:
@@ -191,18 +193,28 @@ class SubmitRoutes:
         except wire.Malformed as problem:
             raise Problem(413, "too_large", problem.reason) from None
 
-    def _poster(self, trace: TraceContext | None) -> Callable[[Order], Posted]:
-        """Makes the messages of a request's orders."""
+    def _poster(self, trace: TraceContext | None) -> Callable[[Any], Posted]:
+        """Makes the messages of a request's orders, each as for ``_parsed``. They raise Problem."""
         split, now = self._split(), self._clock.now()
 
-        def posted(order: Order) -> Posted:
-            merchant_id, order_id = order.merchant_id, order.order_id
-            key = home_of(merchant_id, split)
-            message = wire.submit_message(order_id, order.source, routing_key=key)
-            known_as = Submitting(merchant_id, order_id, digest(order), order.expired(now))
+        def posted(order: Any) -> Posted:
+            plain = self._plain(order) if isinstance(order, bytes) else None
+            if plain is not None:
+                is_late, source = plain.deliver_by <= now, order
+                known_as = Submitting(*plain[:2], digest_of(plain.written), is_late)
+            else:
+                parsed = self._parsed(order)
+                is_late, source = parsed.expired(now), parsed.source
+                known_as = Submitting(parsed.merchant_id, parsed.order_id, digest(parsed), is_late)
+            key = home_of(known_as.merchant_id, split)
+            message = wire.submit_message(known_as.order_id, source, routing_key=key)
             return Posted(message.following(trace), known_as)
 
         return posted
+
+    def _plain(self, order: bytes) -> PlainOrder | None:
+        """The order, if it is a plain one that a worker can read. Raises Problem."""
+        return self._read_plain(order) if self._require_small(order) <= _FLAT else None
 
 
 def _reply(posted: Posted) -> JsonReply:
