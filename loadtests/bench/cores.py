@@ -6,7 +6,8 @@ one, whichever worker it is, and the rest of the world keeps off it.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 #: Those that we may use, a container's say, before any was kept off.
 _CORES = frozenset(os.sched_getaffinity(0))
@@ -21,6 +22,17 @@ def left_cores() -> frozenset[int]:
 def keep_off_the_workers_core() -> None:
     """Leave the worker's core to it, from here on, for this process and all it starts."""
     os.sched_setaffinity(0, left_cores())
+
+
+@contextmanager
+def nothing_pinned() -> Iterator[None]:
+    """In the block, what this thread starts may use all cores, and so does this thread."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, _CORES)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def on_any_core(command: Sequence[str]) -> list[str]:

@@ -77,6 +77,19 @@ def test_a_worker_is_given_a_core_of_those_that_we_may_use() -> None:
     assert done.stdout == f"{core} it\n"
 
 
+def test_where_nothing_is_pinned_all_cores_are_used_in_the_block_alone() -> None:
+    program = (
+        "from loadtests.bench.cores import *; keep_off_the_workers_core(); import os\n"
+        "before = os.sched_getaffinity(0)\n"
+        "with nothing_pinned(): print(*sorted(os.sched_getaffinity(0)))\n"
+        "assert os.sched_getaffinity(0) == before == left_cores()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(core) for core in sorted(os.sched_getaffinity(0))]
+
+
 class TestTheWindow:
     def test_start_up_and_stragglers_are_left_out(self) -> None:
         slow_start = [0.0] * 9
