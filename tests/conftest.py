@@ -266,15 +266,28 @@ def postgres_url(postgresql: PostgreSQL) -> Iterator[str]:
     postgresql.drop_database(url)
 
 
+@pytest.fixture
+def postgres_url_with_tables(postgresql: PostgreSQL) -> Iterator[str]:
+    """A PostgreSQL database for this test, with the tables."""
+    from tests.schema import database_with_tables
+
+    postgresql.start()
+    url = database_with_tables(postgresql)
+    yield url
+    postgresql.start()
+    postgresql.drop_database(url)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def engine(request: pytest.FixtureRequest) -> Iterator["Engine"]:
     """A fresh database of each kind, with the tables."""
     from pos_gateway.database.engine import open_database  # after a fault is planted in it
     from tests.schema import make_tables
 
-    wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
+    wanted = {"sqlite": "database_url", "postgresql": "postgres_url_with_tables"}[request.param]
     engine = open_database(request.getfixturevalue(wanted))
-    make_tables(engine)
+    if request.param == "sqlite":
+        make_tables(engine)
     yield engine
     engine.dispose()
 

@@ -13,7 +13,7 @@ import psycopg
 from sqlalchemy import URL, Engine
 
 from pos_gateway.database.engine import open_database, upgrade
-from testkit.servers.postgresql import installed
+from testkit.servers.postgresql import PostgreSQL, installed
 
 
 def make_tables(engine: Engine) -> None:
@@ -21,6 +21,20 @@ def make_tables(engine: Engine) -> None:
     copied = {"sqlite": _copied_to_sqlite, "postgresql": _copied_to_postgresql}
     if not copied[engine.dialect.name](engine):
         upgrade(engine)
+
+
+def database_with_tables(server: PostgreSQL) -> str:
+    """The URL of a new database with this version's tables: a copy of one, which takes no statement."""
+    if server not in _templates:
+        _templates[server] = server.database(f"with_tables_{os.getpid()}")
+        engine = open_database(_templates[server])
+        make_tables(engine)
+        engine.dispose()
+    return server.database(template=_templates[server])
+
+
+#: A server's database that has the tables, and no connection.
+_templates: dict[PostgreSQL, str] = {}
 
 
 def _copied_to_sqlite(engine: Engine) -> bool:

@@ -42,10 +42,20 @@ class PostgreSQL(Server):
         """The maintenance database, as SQLAlchemy writes it."""
         return self._url_of("postgres")
 
-    def database(self, name: str | None = None) -> str:
-        """Create an empty database, and return its URL."""
+    def database(self, name: str | None = None, *, template: str | None = None) -> str:
+        """Create a database, and return its URL: empty, or as the one behind the template's URL is.
+
+        The template has no connection.
+        """
         name = name or f"d{next(self._numbers)}"
-        self.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        statement = sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name))
+        if template is not None:
+            copied = sql.Identifier(template.rpartition("/")[2])
+            statement += sql.SQL(" TEMPLATE {}").format(copied)
+            if _version(installed("postgres").parents[1]) >= 15:
+                # As earlier versions do: the files, and no page of them in the log.
+                statement += sql.SQL(" STRATEGY file_copy")
+        self.execute(statement)
         return self._url_of(name)
 
     def drop_database(self, url: str) -> None:
