@@ -134,7 +134,7 @@ def properties(header: bytes, at: int) -> dict[str, Any] | None:
         message_id = header[at + 2 : id_ends].decode()
     except (ValueError, LookupError, struct.error):
         return None
-    if at != end or id_ends + _TIME.size != len(header):
+    if id_ends + _TIME.size != len(header):
         return None
     return {
         "content_type": "application/json",
