@@ -4,6 +4,7 @@
 sends events at ten orders a second. Here a green thread reads that connection.
 """
 
+from collections.abc import Callable
 from time import thread_time
 from typing import Any
 
@@ -11,6 +12,7 @@ import gevent
 
 from pos_gateway.runtime.green import yield_control
 from pos_gateway.worker.celery_internals import RUN, maybe_shutdown
+from pos_gateway.worker.crew import Crew
 
 #: Messages, and seconds of this thread's CPU time, after which the loop yields: while the next
 #: message is buffered, reading it never blocks, and no other green thread would run. The largest
@@ -44,7 +46,9 @@ def green_loop(
         monitoring = consumer.event_dispatcher.connection
         missed.append(_watch_heartbeats(consumer.timer, monitoring, hbrate))
         monitor = gevent.spawn(_drain, monitoring)
-    connection.acknowledge_together(gevent.spawn)
+    # Acknowledgements are written in their own turn, on a green thread that stays.
+    writers = Crew[Callable[[], None]](lambda: gevent, lambda write: write(), lambda _: None)
+    connection.acknowledge_together(writers.take)
     task_consumer.on_message = consumer.create_task_handler()
     task_consumer.consume()
     consumer.on_ready()
@@ -70,6 +74,7 @@ def green_loop(
                 if blueprint.state == RUN:
                     raise
     finally:
+        writers.dismiss()
         if monitor is not None:
             monitor.kill()
 
