@@ -141,14 +141,19 @@ class World:
     def _is_over(self) -> bool:
         is_quiet = not (self._unsent or self.operators.busy or self.callbacks.open)
         is_quiet = is_quiet and self.broker.is_empty
-        is_done = is_quiet and not self.is_storm and not self._abandoned
+        is_done = is_quiet and not self.is_storm and not self._is_claimed
         return is_done or bool(self.violations)
 
     @property
-    def _abandoned(self) -> bool:
-        """Whether a worker has claims to release for which no message arrives."""
-        ledgers = [each.ledger for each in self.workers if each.process.is_alive]
-        return any(each is not None and each._abandoned for each in ledgers)
+    def _is_claimed(self) -> bool:
+        """Whether a worker has claims for which no message arrives: to release, or of an attempt whose
+        message another worker has acknowledged meanwhile.
+        """
+        alive = [each for each in self.workers if each.process.is_alive]
+        return any(
+            each.delivering or (each.ledger is not None and each.ledger._abandoned)
+            for each in alive
+        )
 
     def records(self, order_id: str) -> list[Record]:
         """The POSes' records of an order, at all of its merchant's endpoints."""
