@@ -36,11 +36,16 @@ class Writer:
         engine: the database.
         session: further PostgreSQL session settings.
         durable: a commit waits for the disk. Without, a crash may lose the last ones.
-        answer: seconds for PostgreSQL's answer, after which the connection is dropped.
+        answer: seconds for PostgreSQL's answer, after which the connection is dropped; None: the usual.
     """
 
     def __init__(
-        self, engine: Engine, *, session: str = "", durable: bool = True, answer: float = _ANSWER
+        self,
+        engine: Engine,
+        *,
+        session: str = "",
+        durable: bool = True,
+        answer: float | None = None,
     ) -> None:
         self._engine = engine
         self._session = session
@@ -140,7 +145,7 @@ class Writer:
                 driver.isolation_level = None
                 driver.execute(f"pragma synchronous = {'full' if self._durable else 'normal'}")
             else:
-                _bound_waits(driver, self._answer)
+                _bound_waits(driver, _ANSWER if self._answer is None else self._answer)
                 driver.autocommit = True
                 settings = f"set statement_timeout = '{_STATEMENT_TIMEOUT}s'; {_SESSION}"
                 if not self._durable:

@@ -98,10 +98,10 @@ FAULTS = [
     ),
     Fault(
         "a killed green thread's claim is abandoned",
-        "ledger.ledger",
-        "        if kind is not None:\n            self._ledger.abandon",
-        "        if False:\n            self._ledger.abandon",
-        seed=150,
+        "processing.gateway",
+        "        except BaseException:\n            self.abandon(decision)\n            raise",
+        "        except BaseException:\n            raise",
+        seed=48,
     ),
     Fault(
         "a claim stays abandoned until its takeover is committed",
@@ -275,9 +275,9 @@ FAULTS = [
     Fault(
         "an outcome is committed before its messages are published",
         "processing.gateway",
-        "        with ExitStack() as claims:\n",
-        "        self.store(decision.messages)\n        with ExitStack() as claims:\n",
-        seed=3,
+        "        try:\n            for done, (claim, entry)",
+        "        self.store(decision.messages)\n        try:\n            for done, (claim, entry)",
+        seed=1,
     ),
     Fault(
         "a message whose order is leased elsewhere is retried",
