@@ -79,7 +79,7 @@ def _entry_points(path: tuple[str, ...], **which: str) -> metadata.EntryPoints:
 
 metadata.entry_points = lambda **which: _entry_points(tuple(sys.path), **which)
 
-#: Seconds that each file takes, on two cores, some at once; ``make durations`` writes them.
+#: Seconds that each file takes, on two cores, four at once; ``make durations`` writes them.
 _RECORD = Path(__file__).parent / "durations.json"
 _DURATIONS: dict[str, float] = json.loads(_RECORD.read_text())
 #: Of a file that takes less than a second.
