@@ -36,7 +36,7 @@ app = FastAPI(lifespan=_connected)
 async def submit(order: Order) -> dict[str, str]:
     """Publish it."""
     message = aio_pika.Message(
-        order.encoded,
+        order.to_json(),
         message_id=order.order_id,
         delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
         content_type="application/json",

@@ -231,15 +231,6 @@ class Order(Record):
 
     def to_json(self) -> bytes:
         """The order as JSON with defaults filled in, for a POS; always the same bytes."""
-        return self.encoded
-
-    @cached_property
-    def encoded(self) -> bytes:
-        """``to_json``'s bytes, cached."""
-        return self.written()
-
-    def written(self) -> bytes:
-        """``to_json``'s bytes, for a caller who needs them once."""
         return _written(self)
 
 

@@ -19,7 +19,7 @@ class PlainOrder(NamedTuple):
     merchant_id: str
     order_id: str
     deliver_by: datetime
-    #: As ``Order.written`` has it.
+    #: As ``Order.to_json`` has it.
     written: bytes
 
 

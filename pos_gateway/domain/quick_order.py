@@ -34,7 +34,7 @@ class QuickReader:
     """
 
     def __init__(self, model: type[Any]) -> None:
-        schema = _native(TypeAdapter(model).core_schema)
+        schema = self._schema(model)
         #: None: the model has another validator, or pydantic writes schemas otherwise.
         self._validator = None if schema is None else SchemaValidator(schema)
 
@@ -52,36 +52,30 @@ class QuickReader:
         except ValidationError:
             return None
 
+    @staticmethod
+    def _schema(model: type[Any]) -> Any:
+        return _native(TypeAdapter(model).core_schema)
 
-class QuickFields:
+
+class QuickFields(QuickReader):
     """Reads the JSON of a model into dicts, and writes them as the model would: no part is an object.
 
     It takes what ``QuickReader`` takes, without unknown fields.
-
-    Args:
-        model: the model.
     """
 
     def __init__(self, model: type[Any]) -> None:
-        schema = _in_dicts(_native(TypeAdapter(model).core_schema))
-        #: None: as for ``QuickReader``.
-        self._validator = None if schema is None else SchemaValidator(schema)
+        super().__init__(model)
+        schema = self._schema(model)
         self._serializer = None if schema is None else SchemaSerializer(schema)
-
-    def __call__(self, text: bytes) -> dict[str, Any] | None:
-        """The model's fields; None: ask the model."""
-        if self._validator is None:
-            return None
-        try:
-            fields: dict[str, Any] = self._validator.validate_json(text)
-        except ValidationError:
-            return None
-        return fields
 
     def written(self, fields: dict[str, Any]) -> bytes:
         """The model's JSON without nulls, of fields that were read here."""
         assert self._serializer is not None  # noqa: S101
         return self._serializer.to_json(fields, exclude_none=True)
+
+    @staticmethod
+    def _schema(model: type[Any]) -> Any:
+        return _in_dicts(QuickReader._schema(model))
 
 
 def _in_dicts(schema: Any) -> Any:

@@ -32,7 +32,7 @@ def digest(order: Order) -> str:
 
     Neither blanks nor the order of fields count, at any depth, nor a moment's time zone.
     """
-    text = (order if _is_utc(order) else _in_utc(order)).written()
+    text = (order if _is_utc(order) else _in_utc(order)).to_json()
     if _has_unknown(order):  # an order's own fields are always in one order
         text = json.dumps(from_json(text), sort_keys=True).encode()
     return digest_of(text)

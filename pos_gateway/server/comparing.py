@@ -12,13 +12,13 @@ from typing import Any
 import structlog
 
 from pos_gateway.domain.errors import LedgerUnavailable
-from pos_gateway.ledger.submissions import Known, Submissions, Submitting
+from pos_gateway.ledger.submissions import ANSWER, Known, Submissions, Submitting
 from pos_gateway.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
 #: Seconds that a group waits for the database. Orders are taken without it, uncompared.
-LOOK_UP_TIMEOUT = 0.5
+LOOK_UP_TIMEOUT = ANSWER
 
 
 class Comparing:

@@ -127,7 +127,7 @@ class OrderRequest(TrackedRequest):
         """The order in the message, parsed (again), or as an ``Order``; also returns the raw body."""
         body = body_of(self.message)
         order, self.order = self.order, None
-        return wire.read(body) if order is None else (order, wire.came(body))
+        return wire.read(body) if order is None else (order, wire.Came(body, order.source))
 
     @property
     def headers(self) -> dict[str, Any]:
