@@ -568,8 +568,7 @@ class Dispatcher:
             elif reason is not None and reason.code in MENDED_HERE:
                 self.admission.note_unsent(call, reason.code, now)
             self.admission.release(call, now, outcome.contact, outcome.retry_after)
-        # Usually no order waits for the slot, or has expired because the merchant's breaker opened.
-        if self.admission.waiting or self.admission.has_expired:
+        if self.admission.waiting:  # usually no order waits for the slot
             self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:

@@ -384,3 +384,16 @@ def test_properties_are_read_with_what_is_registered(monkeypatch: pytest.MonkeyP
     assert arrived.properties == {"message_id": "other"}
     [(properties, _)] = seen
     assert properties == {"message_id": "m", "application_headers": {"a": 1}}
+
+
+def test_frames_of_another_channel_are_no_part_of_a_delivery() -> None:
+    other = [each.replace(b"\0\7", b"\0\x08", 1) for each in (b"\2\0\7", b"\3\0\7")]
+    header, body = (
+        kind + pack(">I", len(payload)) + payload + b"\xce"
+        for kind, payload in zip(other, (pack(">HHQH", 60, 0, 2, 0), b"{}"), strict=True)
+    )
+    method = delivered(1)
+    incoming = Incoming(lambda _: method + header + body)
+    incoming.fill()
+    assert incoming.message() is None
+    assert [incoming.frame()[:2] for _ in range(3)] == [(1, 7), (2, 8), (3, 8)]  # type: ignore[index]

@@ -366,3 +366,23 @@ def test_a_leader_and_a_helper_do_not_deadlock(postgresql_url: str) -> None:
     outbox.close()
     helpers.close()
     engine.dispose()
+
+
+def test_progress_that_is_shown_only_grows_and_only_in_its_term(postgresql_url: str) -> None:
+    """Servers read what is published: a leader that was replaced has nothing to say."""
+    engine = open_database(postgresql_url)
+    outbox = Outbox(engine)
+    Events(engine).write(3)
+    term = outbox.assign(led(outbox), 3)
+    assert term is not None
+    outbox.show(replace(term, published=2))
+    outbox.show(replace(term, published=1))
+    with engine.connect() as connection:
+        assert connection.scalar(select(pipeline.c.published)) == 2
+        later = outbox.take("me-2", outbox.look()[0].epoch)
+        assert later is not None
+        outbox.show(replace(term, published=3))
+        connection.rollback()
+        assert connection.scalar(select(pipeline.c.published)) == 2
+    outbox.close()
+    engine.dispose()

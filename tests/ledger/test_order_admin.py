@@ -59,3 +59,15 @@ def test_long_audit_details_are_truncated(engine: Engine) -> None:
     order_admin.note(KEY, operator="kim", what="dead.discard", details="x" * 2000)
     [line] = order_admin.audit(KEY)
     assert line["details"] == "x" * 512
+
+
+def test_an_order_that_was_claimed_since_it_was_shown_is_not_changed(engine: Engine) -> None:
+    """Its state is the one shown again, and the epoch is not."""
+    one, order_admin = Worker(engine), OrderAdmin(engine, Payloads(Vault()))
+    pending = without_event(State.PENDING, pending=True)
+    assert one.finish(claimed(one.claim(KEY, send=True)), pending)
+    seen = order_admin.one(KEY)
+    assert seen is not None
+    assert one.finish(claimed(one.claim(KEY, send=False)), pending)
+    with pytest.raises(OrderChanged):
+        order_admin.change(seen, pending, operator="kim", what="x", details="")

@@ -309,3 +309,35 @@ def test_an_order_is_not_sent_before_its_request_in_doubt_is_decided(
     gate.take(request, Action.CANCEL)
     until_terminal(gate, order)
     assert pos.creates == 1
+
+
+def test_an_order_that_its_pos_may_be_about_to_make_is_not_cancelled_because_it_is_unknown(
+    gate: Gate, pos: KeyedPos
+) -> None:
+    order = gate.an_order(seconds=7200)
+    pos.is_away = True
+    gate.take(order)
+    pos.is_away = False
+    decided = gate.take_cancel(seconds=600)
+    assert (decided.outcome.kind, gate.recorded()) == (Kind.RETRY, [])
+    assert decided.outcome.look_again is not None
+    gate.wait(decided.outcome.look_again)
+    gate.take_cancel(seconds=600)
+    assert gate.recorded() == [("cancelled", None)]
+
+
+def test_a_cancellation_that_was_only_looked_up_is_not_in_doubt(
+    gate: Gate, pos: KeyedPos, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its adapter asks for the order's version first, say."""
+    gate.take(gate.an_order(seconds=7200))
+    adapter = gate.adapters["rest"]
+    cancel = adapter.cancel
+
+    def cancel_after_a_look(order: Any, merchant: Any, send: Any) -> Outcome:
+        adapter.look_up(order, merchant, send)
+        return cancel(order, merchant, send)
+
+    monkeypatch.setattr(adapter, "cancel", cancel_after_a_look)
+    pos.is_away = True
+    assert gate.take_cancel(seconds=600).outcome.kind is Kind.RETRY

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trustme
+from greenlet import GreenletExit
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
@@ -61,7 +62,7 @@ class StandingClock:
 class Transport:
     """Has one answer, and records the timeout it was given."""
 
-    def __init__(self, answer: Reply | Exception) -> None:
+    def __init__(self, answer: Reply | BaseException) -> None:
         self._answer = answer
         self.seconds = 0.0
         self.key = ""
@@ -78,7 +79,7 @@ class Transport:
     ) -> Reply:
         fence()
         self.seconds, self.key, self.identity = seconds, key, identity
-        if isinstance(self._answer, Exception):
+        if isinstance(self._answer, BaseException):
             raise self._answer
         return self._answer
 
@@ -398,3 +399,17 @@ def test_a_merchant_with_a_short_time_limit_has_at_least_half_of_it() -> None:
     transport = Transport(reply(500))
     attempt(transport, directory=Directory(merchant))
     assert transport.seconds == 0.2
+
+
+@pytest.mark.parametrize("has_left", [False, True], ids=["before the first byte", "after it"])
+def test_an_order_whose_attempt_is_killed_is_in_doubt_once_a_byte_may_have_left(
+    has_left: bool,
+) -> None:
+    class Killed(Transport):
+        def send(self, *arguments: Any, fence: Callable[[], None], **others: Any) -> Reply:
+            return super().send(*arguments, fence=fence if has_left else lambda: None, **others)
+
+    ledger = Ledger()
+    with pytest.raises(GreenletExit):
+        attempt(Killed(GreenletExit()), ledger=ledger)
+    assert ledger.abandoned[0] is has_left  # the first word counts

@@ -209,6 +209,7 @@ def test_only_an_order_that_starts_at_once_is_kept_read(starts: bool) -> None:
     assert (request.merchant_id, request.order_id) == ("m1", "o1")
     assert (request.order is not None) is starts
     record, came = request.read()
+    assert request.order is None
     again, came_again = request.read()
     assert isinstance(record, Order) is starts
     assert Order.parse(record, came.source) == Order.parse(again, came_again.source)
