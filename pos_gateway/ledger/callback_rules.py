@@ -160,10 +160,10 @@ class CallbackGroup:
         """Store it to be retried after as long as it has waited; drop it if that, or their number, is too large."""
         since, shop = received.waiting_since, received.shop
         waited = 0.0 if since is None else max(0.0, self.now - since)
-        if since is None:
-            self.waiting[shop] = self.waiting.get(shop) or self.count_waiting(shop)
-            self.waiting[shop] += 1
-        if waited > WAIT or self.waiting.get(shop, 0) > MAX_WAITING:
+        if since is None:  # one that waits keeps its place
+            self.waiting[shop] = 1 + (self.waiting.get(shop) or self.count_waiting(shop))
+        is_one_too_many = since is None and self.waiting[shop] > MAX_WAITING
+        if waited > WAIT or is_one_too_many:
             return self.drop(received)
         text = self.payloads.seal(_place(received.identity), _CALLBACK.dump_json(received.callback))
         again_at = self.now + max(FIRST_WAIT, waited)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import InvalidOrder
+from pos_gateway.domain.json_text import members
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
@@ -17,6 +18,9 @@ from pos_gateway.processing import decision
 from pos_gateway.processing.decision import Decision, MessageContext
 from pos_gateway.processing.delivery import LOOK_AGAIN_AFTER, leased_elsewhere
 from pos_gateway.runtime.vault import CannotOpen
+
+#: Bytes of a time in JSON at most: an order's are shorter.
+LONGEST_TIME = 64
 
 
 class UnreadableMessages:
@@ -38,7 +42,7 @@ class UnreadableMessages:
             context: what it says besides its body.
 
         Raises:
-            LedgerUnavailable: the database is away; nothing was claimed.
+            LedgerUnavailable: the database is away; nothing is claimed any more.
         """
         if not self._ledger.knows(key):
             return None
@@ -48,8 +52,11 @@ class UnreadableMessages:
                 return Decision(claim.outcome, messages=[dead])
             case LeasedElsewhere():
                 return Decision(leased_elsewhere(), messages=[came.delayed(LOOK_AGAIN_AFTER)])
-        with self._ledger.attempting(claim):
+        try:
             return self._decided(claim, reason, came, dead, context)
+        except BaseException:  # the database is away for its content, say: the claim serves nothing
+            self._ledger.abandon(claim, sent=claim.sending)
+            raise
 
     def _decided(
         self, claim: Claim, reason: Reason, came: Message, dead: Message, context: MessageContext
@@ -57,7 +64,7 @@ class UnreadableMessages:
         order = self._order(claim.key)
         if order is None:
             return replace(decision.on_unreadable(claim, reason, context), messages=[dead])
-        if order.source not in came.body:  # it goes on by its own message
+        if not _is_its_own(order, came.body):  # it goes on by its own message
             return decision.on_released(claim, Outcome(Kind.FAILED, reason), [dead], context)
         again = wire.submit_message(
             order.order_id,
@@ -76,3 +83,13 @@ class UnreadableMessages:
             return None if text is None else Order.parse_json(text)
         except (CannotOpen, InvalidOrder):
             return None
+
+
+def _is_its_own(order: Order, body: bytes) -> bool:
+    """Whether a message is the order's own: an operator may have extended its deadline since."""
+    text = order.source.decode()
+    begin, end = next((begin, end) for name, begin, end in members(text) if name == "deliver_by")
+    before, after = text[:begin].encode(), text[end:].encode()
+    at = body.find(before)
+    until = at + len(before) + LONGEST_TIME
+    return at >= 0 and 0 <= body.find(after, at + len(before)) <= until

@@ -917,7 +917,7 @@ FAULTS = [
     Fault(
         "few callbacks of a shop wait",
         "ledger/callback_rules",
-        "self.waiting.get(shop, 0) > MAX_WAITING",
+        "self.waiting[shop] > MAX_WAITING",
         "False",
         "callbacks_waiting::a_hundred",
     ),

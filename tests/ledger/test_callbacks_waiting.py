@@ -61,13 +61,13 @@ def apply(ledger: CallbackLedger, *received: Received) -> list[CallbackResult]:
     return [each.result for each in ledger.apply(received)]
 
 
-def again(ledger: CallbackLedger) -> list[CallbackResult]:
-    """Apply what is due, as a server does."""
+def again(ledger: CallbackLedger, *new: Received) -> list[CallbackResult]:
+    """Apply what is due, as a server does, after new ones."""
     due = ledger.due(1000)
     received = [
         Received(each.adapter, each.merchant_id, each.callback, OWNERS, each.since) for each in due
     ]
-    return apply(ledger, *received)
+    return apply(ledger, *new, *received)
 
 
 def waiting(engine: Engine) -> list[Any]:
@@ -181,7 +181,10 @@ def test_a_hundred_of_a_shop_wait(
     assert len(waiting(engine)) == MAX_WAITING
     assert apply(ledger, of("7", number=999, account=("shop", "2"))) == [WAITING]
     clock.of_day += 1
-    assert again(ledger) == [WAITING] * (MAX_WAITING + 1), "they keep their places"
+    late = of("7", number=1000, account=("shop", "1"))
+    assert again(ledger, late) == [UNKNOWN] + [WAITING] * (MAX_WAITING + 1), (
+        "they keep their places"
+    )
 
 
 def test_of_two_servers_one_tries_it(

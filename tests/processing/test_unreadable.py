@@ -1,14 +1,17 @@
 """A message that cannot be read, of an order that the ledger knows: one end, by the ledger's order."""
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pos_gateway.administration.extend import Extension
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain import order as orders
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
@@ -103,6 +106,47 @@ def test_an_order_whose_message_has_become_too_large_goes_on_from_the_ledger(
     record, _ = wire.read(again.body)
     gate.take(record, **again.headers)
     assert ended(gate) == ["accepted"]
+
+
+def test_an_order_with_more_time_knows_its_message_again(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, pos := Pos("new"))
+    order = gate.an_order()
+    gate.take(order)
+    admin = OrderAdmin(gate.database, Payloads(Vault()))
+    seen = admin.one(Key(order["merchant_id"], "o1"))
+    assert seen is not None
+    Extension(admin, "kim", gate.clock).extend(seen, gate.clock.now() + timedelta(hours=9))
+    again = too_large(gate, order).again
+    assert again is not None
+    assert gate.dead() == []
+    pos.recover()
+    gate.wait(60)
+    record, _ = wire.read(again.body)
+    gate.take(record, **again.headers)
+    assert ended(gate) == ["accepted"]
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_database_that_fails_while_an_unreadable_message_has_its_order_leaves_no_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    """The claim is durable then, and nothing else would ever release it while this worker lives."""
+    gate = Gate(tmp_path, pos := Pos("new"))
+    order = gate.an_order()
+    gate.take(order)
+    invalid = {**order, "items": []}
+    with monkeypatch.context() as away:
+        away.setattr(gate.ledger, "order", _away)
+        again = (too_large(gate, order) if is_large else gate.take(invalid)).again
+    assert again is not None
+    pos.recover()
+    gate.wait(60)
+    gate.take(order)
+    assert ended(gate) == ["accepted"]
+
+
+def _away(_: Key) -> bytes:
+    raise LedgerUnavailable("the database is away")
 
 
 def test_another_message_that_is_too_large_does_not_multiply_the_order(tmp_path: Path) -> None:
