@@ -29,6 +29,8 @@ BODY = "x-body"
 
 #: Maximum lists and objects in a message: three times those of the largest meaningful order.
 PARTS = 20_000
+#: The same, up to which none is nested too deeply to be read.
+FLAT = 100
 
 #: The third element of a Celery body: no callbacks, no chain. Bytes, since it is constant.
 NO_EMBED = b'{"callbacks":null,"errbacks":null,"chain":null,"chord":null}'

@@ -247,8 +247,8 @@ class Delivery:
         ``doubt_since`` is the last attempt's; the first was not before the order's row. A row from
         the future has another clock's time.
         """
-        known_for = abs(self._clock.now().timestamp() - (history.known_since or 0.0))
-        return max(known_for, history.settled) > KEY_KEPT_FOR
+        known_for = self._clock.now().timestamp() - (history.known_since or 0.0)
+        return known_for < 0 or max(known_for, history.settled) > KEY_KEPT_FOR
 
     def _newer(self, claim: Claim, order: Order) -> Order | None:
         """The order with a deadline that an operator extended after its message; else None.

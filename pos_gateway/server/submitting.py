@@ -32,8 +32,6 @@ from pos_gateway.tokens.token import Capability, Token
 
 #: Seconds for which a batch's orders are parsed before other requests get their turn.
 _YIELD_AFTER = 0.002
-#: Lists and objects of an order up to which it cannot be nested too deeply for a worker.
-_FLAT = 100
 #: Maximum bytes of a cancel request.
 _CANCEL_BYTES = 4096
 #: Bytes that a message has beside its order.
@@ -180,7 +178,7 @@ class SubmitRoutes:
             else:
                 parsed = Order.parse(order)
                 parts = self._require_small(parsed.source)
-            if parts > _FLAT:
+            if parts > wire.FLAT:
                 require_readable(parsed.source, self._largest + _AROUND)
         except InvalidOrder as error:
             raise invalid(error, "order") from None
@@ -214,7 +212,7 @@ class SubmitRoutes:
 
     def _plain(self, order: bytes) -> PlainOrder | None:
         """The order, if it is a plain one that a worker can read. Raises Problem."""
-        return self._read_plain(order) if self._require_small(order) <= _FLAT else None
+        return self._read_plain(order) if self._require_small(order) <= wire.FLAT else None
 
 
 def _reply(posted: Posted) -> JsonReply:

@@ -113,7 +113,8 @@ class OrderRequest(TrackedRequest):
             self.order_id = identifier(said.get("order_id"))
             self.placed_at = timestamp(said.get("placed_at"))
             until = timestamp(said.get("deliver_by"))
-        if until is not None and self.headers.get(wire.RESOLVE) is True:
+        # A backend's header is not the gateway's: without an attempt there is nothing to resolve.
+        if until is not None and self.attempts and self.headers.get(wire.RESOLVE) is True:
             until = until + RESOLVE_FOR if self.action is Action.CANCEL else None
         self.deliver_by = until
         #: Identifies duplicates; None if the message lacks an id.

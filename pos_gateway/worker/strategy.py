@@ -61,12 +61,14 @@ def read(message: Any, limit: int) -> Any:
     """
     body = body_of(message)
     # A republished order may exceed the limit: it was within it on its arrival.
-    wire.require_small(body, inf if wire.ATTEMPTS in message.headers else limit)
+    parts = wire.require_small(body, inf if wire.ATTEMPTS in message.headers else limit)
     if not isinstance(message.headers.get("id"), str):
         raise Malformed("invalid_message", "the header id is missing or not a string")
     if message.content_type != JSON:
         raise Malformed("undecodable", f"content_type is not {JSON}")
-    if len(body) <= USUAL and message.headers.get("task") == wire.SUBMIT_ORDER:
+    # An order alone may be nested more deeply than its message can be parsed again, for its retry.
+    is_usual = parts <= wire.FLAT and len(body) <= USUAL
+    if is_usual and message.headers.get("task") == wire.SUBMIT_ORDER:
         source = wire.came(body).source
         order = None if source is None else Order.read(source)
         if order is not None:

@@ -97,7 +97,7 @@ def test_an_order_briefly_in_doubt_is_sent_again_without_a_look_up(pos: Forgetfu
     assert pos.methods == ["POST", "POST"]
 
 
-@pytest.mark.parametrize("hours", [-30, 30])
+@pytest.mark.parametrize("hours", [-30, 0.1, 30])
 def test_an_order_is_looked_up_whatever_the_wall_clock_says(pos: Forgetful, hours: float) -> None:
     gate, order = pos.gate, pos.gate.an_order(seconds=86400 * 3)
     gate.take(order)

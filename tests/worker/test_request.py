@@ -70,10 +70,11 @@ def commit(request: OrderRequest) -> None:
 
 
 def read_by_admission(
-    deliver_by: object, action: Action = Action.SUBMIT, *, resolve: bool = False
+    deliver_by: object, action: Action = Action.SUBMIT, *, resolve: bool = False, attempts: int = 1
 ) -> float | None:
     """The deadline that admission reads of an order."""
-    message = SimpleNamespace(headers={"id": "o1", wire.RESOLVE: resolve}, body=b"")
+    headers = {"id": "o1", wire.RESOLVE: resolve, wire.ATTEMPTS: attempts}
+    message = SimpleNamespace(headers=headers, body=b"")
     task, consumer = SimpleNamespace(action=action), SimpleNamespace(event_dispatcher=None)
     payload = [[{**ORDER, "deliver_by": deliver_by}], {}, {}]
     request = OrderRequest(
@@ -187,6 +188,22 @@ def test_a_long_message_and_a_cancel_request_are_not_read_as_an_order_on_arrival
     assert as_taken(BODIES[0], wire.CANCEL_ORDER) == json.loads(BODIES[0])
 
 
+@pytest.mark.parametrize("depth", [30, 150, *range(190, 205)])
+@pytest.mark.parametrize("field", ["unknown", "fulfillment"])
+def test_what_is_taken_can_be_read_again_however_deeply_it_is_nested(
+    field: str, depth: int
+) -> None:
+    """For its retry: an order alone may be nested more deeply than its message."""
+    nested = '{"x":' * (depth - 1) + "{}" + "}" * (depth - 1)
+    text = json.dumps({**ORDER, field: "here"}).replace('"here"', nested)
+    body = wire.body_of(text.encode())
+    try:
+        as_taken(body.decode())
+    except wire.Malformed:
+        return
+    assert wire.read(body)
+
+
 @pytest.mark.parametrize("starts", [True, False])
 def test_only_an_order_that_starts_at_once_is_kept_read(starts: bool) -> None:
     offered: list[OrderRequest] = []
@@ -284,6 +301,7 @@ def test_an_expired_cancel_request_with_a_look_up_has_an_outcome_and_an_order_ha
     assert read_by_admission(ORDER["deliver_by"], Action.CANCEL, resolve=True) == at + RESOLVE_FOR
     assert read_by_admission("never", Action.CANCEL, resolve=True) is None
     assert read_by_admission(ORDER["deliver_by"], resolve=True) is None
+    assert read_by_admission(ORDER["deliver_by"], resolve=True, attempts=0) == at, "a backend's"
 
 
 def test_a_message_is_acknowledged_once(request_: OrderRequest) -> None:
