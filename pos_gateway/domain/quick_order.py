@@ -34,7 +34,7 @@ class QuickReader:
     """
 
     def __init__(self, model: type[Any]) -> None:
-        schema = self._schema(model)
+        schema = self.schema(model)
         #: None: the model has another validator, or pydantic writes schemas otherwise.
         self._validator = None if schema is None else SchemaValidator(schema)
 
@@ -53,7 +53,8 @@ class QuickReader:
             return None
 
     @staticmethod
-    def _schema(model: type[Any]) -> Any:
+    def schema(model: type[Any]) -> Any:
+        """What it reads by; None: nothing."""
         return _native(TypeAdapter(model).core_schema)
 
 
@@ -65,7 +66,7 @@ class QuickFields(QuickReader):
 
     def __init__(self, model: type[Any]) -> None:
         super().__init__(model)
-        schema = self._schema(model)
+        schema = self.schema(model)
         self._serializer = None if schema is None else SchemaSerializer(schema)
 
     def written(self, fields: dict[str, Any]) -> bytes:
@@ -74,8 +75,9 @@ class QuickFields(QuickReader):
         return self._serializer.to_json(fields, exclude_none=True)
 
     @staticmethod
-    def _schema(model: type[Any]) -> Any:
-        return _in_dicts(QuickReader._schema(model))
+    def schema(model: type[Any]) -> Any:
+        """The same, with a dict for each model."""
+        return _in_dicts(QuickReader.schema(model))
 
 
 def _in_dicts(schema: Any) -> Any:
