@@ -11,7 +11,6 @@ still while the machine did.
 import os
 import socket
 from collections.abc import Iterable
-from math import inf
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -54,9 +53,11 @@ class Lease:
         self._clock = clock
         self._worker = _new_id()
         self._number = 1
-        #: ``-inf`` until a beat for the present id is durable: no claim holds under it before.
-        self._until = -inf
-        self._beaten = Beat(self.id, -inf, 0.0)
+        #: The beat that the present id's lease counts from: its last durable one, or before there
+        #: is any the first that was to be written, since it may be durable without the answer.
+        self._beat: Beat | None = None
+        #: Whether a beat for the present id is durable: no claim holds under it before.
+        self._is_durable = False
 
     @property
     def id(self) -> str:
@@ -68,11 +69,6 @@ class Lease:
         """The worker's id, which all its lease ids begin with. No two processes share one."""
         return self._worker
 
-    @property
-    def ids(self) -> list[str]:
-        """All ids so far, the present one last."""
-        return [f"{self._worker}-{number}" for number in range(1, self._number + 1)]
-
     def clock(self) -> float:
         """This worker's clock."""
         return self._clock.monotonic()
@@ -82,11 +78,16 @@ class Lease:
         return _worker_of(owner) == self._worker
 
     def beating(self) -> Beat:
-        """The beat to write: for the present id, or for a new one if that has expired."""
-        if self._until > -inf and self._is_over():
+        """The beat to write: for the present id, or for a new one if that has expired.
+
+        Write it in any case: other workers count from when they first see it.
+        """
+        if self._beat is not None and self._is_over(self._beat):
             self.end()
         now = self._clock.monotonic()
-        return Beat(self.id, now, self._clock.now().timestamp() - now)
+        beat = Beat(self.id, now, self._clock.now().timestamp() - now)
+        self._beat = self._beat or beat
+        return beat
 
     def beaten(self, beat: Beat) -> None:
         """Renew the lease: the beat is durable.
@@ -94,34 +95,40 @@ class Lease:
         A beat that became durable after the lease's end renews nothing: other workers may have
         seen that end.
         """
-        is_first = self._until == -inf
-        if beat.lease_id == self.id and (is_first or not self._is_over()):
-            self._beaten, self._until = beat, beat.at + self.seconds - MARGIN
+        before = self._beat
+        if before is not None and beat.lease_id == self.id and not self._is_over(before):
+            self._beat, self._is_durable = beat, True
 
     def end(self) -> None:
         """Give up the present id, with all claims under it."""
-        self._number, self._until = self._number + 1, -inf
+        self._number, self._beat, self._is_durable = self._number + 1, None, False
 
     def holds(self, owner: str) -> bool:
         """Whether claims under this id still hold."""
-        return owner == self.id and not self._is_over()
+        beat = self._beat
+        return (
+            beat is not None and self._is_durable and owner == self.id and not self._is_over(beat)
+        )
 
     @property
     def is_pending(self) -> bool:
         """Whether no beat for the present id is durable yet."""
-        return self._until == -inf
+        return not self._is_durable
 
     @property
     def is_due(self) -> bool:
         """Whether a beat is due."""
-        return self._clock.monotonic() >= self._beaten.at + BEAT or self._is_over()
-
-    def _is_over(self) -> bool:
-        """Whether it has expired, or may have while this worker's clock stood still."""
-        now = self._clock.monotonic()
-        if now >= self._until:
+        beat = self._beat
+        if beat is None or not self._is_durable:
             return True
-        return abs(self._clock.now().timestamp() - now - self._beaten.zero) >= STEP
+        return self._clock.monotonic() >= beat.at + BEAT or self._is_over(beat)
+
+    def _is_over(self, beat: Beat) -> bool:
+        """Whether it has expired since, or may have while this worker's clock stood still."""
+        now = self._clock.monotonic()
+        if now >= beat.at + self.seconds - MARGIN:
+            return True
+        return abs(self._clock.now().timestamp() - now - beat.zero) >= STEP
 
 
 class _Seen(NamedTuple):
@@ -143,7 +150,7 @@ class PeerLeases:
         self._seen: dict[str, _Seen] = {}
         #: Each worker's leases, oldest first.
         self._of: dict[str, list[str]] = {}
-        self._asked = -inf
+        self._asked = float("-inf")
 
     def look(self, rows: Iterable[LeaseRow], asked: float) -> None:
         """Take in all leases of the database.

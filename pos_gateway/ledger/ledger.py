@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -371,9 +370,7 @@ class Ledger:
         if self._group is not None and not self._group.close():
             log.warning("lease.not_released", error="the database does not answer")
             return  # the lease expires by itself
-        releasing = threading.Thread(
-            target=partial(self._release_lease, self.lease.ids), name="lease", daemon=True
-        )
+        releasing = threading.Thread(target=self._release_lease, name="lease", daemon=True)
         self.lease.end()  # first: an unfinished attempt may not send any more
         releasing.start()
         releasing.join(_RELEASE_TIMEOUT)  # it may have to connect to a database that is away
@@ -476,12 +473,12 @@ class Ledger:
             self._writer.say.forget(cursor, self._peers.long_over(FORGOTTEN))
         return self._peers
 
-    def _release_lease(self, lease_ids: list[str]) -> None:
+    def _release_lease(self) -> None:
         def write(cursor: Any) -> None:
             if self._abandoned:
                 batch = self._batch(cursor, self._clock.now().timestamp())
                 batch.release(tuple(self._abandoned)[:RELEASED])
-            self._writer.say.forget(cursor, lease_ids)
+            self._writer.say.release(cursor, self.lease.worker)
 
         def release() -> None:
             self._writer.write(write)

@@ -166,6 +166,7 @@ set beat = workers.beat + 1, beat_at = excluded.beat_at, clock = excluded.clock"
 
 _LEASES = "select id, beat, lease, clock from workers"
 _FORGET = "delete from workers where id = {id}"
+_RELEASE = "delete from workers where substr(id, 1, length({prefix})) = {prefix}"
 
 
 class Statements(Protocol):
@@ -200,6 +201,10 @@ class Statements(Protocol):
         """Remove leases."""
         ...
 
+    def release(self, cursor: Any, worker: str) -> None:
+        """Remove all leases of a worker."""
+        ...
+
 
 class _Common:
     """The statements on leases, which are few."""
@@ -217,6 +222,10 @@ class _Common:
     def forget(self, cursor: Any, lease_ids: Iterable[str]) -> None:
         for lease_id in lease_ids:
             cursor.execute(_filled(_FORGET, ("id",), self._place), {"id": lease_id})
+
+    def release(self, cursor: Any, worker: str) -> None:
+        prefix = {"prefix": f"{worker}-"}
+        cursor.execute(_filled(_RELEASE, prefix, self._place), prefix)
 
 
 class PostgreSQL(_Common):

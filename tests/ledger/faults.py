@@ -149,9 +149,30 @@ FAULTS = [
     Fault(
         "a late renewal revives no lease",
         "ledger/lease",
-        "if beat.lease_id == self.id and (is_first or not self._is_over()):",
-        "if beat.lease_id == self.id:",
+        "beat.lease_id == self.id and not self._is_over(before)",
+        "beat.lease_id == self.id",
         "claims::a_renewal_that_commits_after_expiry_does_not_revive_the_lease",
+    ),
+    Fault(
+        "a first renewal without an answer counts from when it was written",
+        "ledger/lease",
+        "if self._beat is not None and self._is_over(self._beat):",
+        "if self._is_durable and self._beat is not None and self._is_over(self._beat):",
+        "unknown_commits::a_second_renewal_confirms_a_lease_that_has_not_expired",
+    ),
+    Fault(
+        "no claim holds under a renewal without an answer",
+        "ledger/lease",
+        "return beat is not None and self._is_durable and owner",
+        "return beat is not None and owner",
+        "unknown_commits::a_second_renewal_confirms_a_lease_that_has_not_expired",
+    ),
+    Fault(
+        "a worker that stops releases all its leases",
+        "ledger/ledger",
+        "self._writer.say.release(cursor, self.lease.worker)",
+        "self._writer.say.forget(cursor, [self.lease.id])",
+        "unknown_commits::a_worker_releases_the_leases_of_a_long_outage",
     ),
     Fault(
         "a doubt is in the new owner's row",

@@ -15,7 +15,7 @@ from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger import commits, writer
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import Claiming, Finishing
-from pos_gateway.ledger.lease import LEASE
+from pos_gateway.ledger.lease import LEASE, MARGIN
 from pos_gateway.ledger.states import AttemptHistory, Key, LeasedElsewhere, State
 from testkit.servers.proxy import Proxy
 from tests.ledger.breaking import BreakingCommit, BreakingStatements, backend
@@ -137,6 +137,56 @@ def test_the_reply_to_a_workers_first_renewal_may_be_lost(worker: Workers, rows:
     assert breaking.broke
     assert (claim.history, claim.sending) == (AttemptHistory(), True)
     assert rows.leases() == {claim.owner}
+
+
+def test_a_first_renewal_whose_reply_was_lost_counts_from_when_it_was_written(
+    worker: Workers, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "CLAIM_TIMEOUT", 0)
+    one, two = worker(), worker()
+    lost_answer(one, "claim")
+    with pytest.raises(LedgerUnavailable):
+        one.claim(KEY, send=True)
+    (first,) = rows.leases()
+    two.beat()
+    for each in (one, two):  # the database is unavailable to one alone
+        each.clock.advance(LEASE)
+    two.beat()
+    claim = claimed(one.claim(KEY, send=True))
+    # Two knows that the first lease has expired, and has not seen the renewal yet.
+    taken_over = two.claim(KEY, send=True)
+    assert one.holds(claim)
+    assert taken_over == LeasedElsewhere(claim.owner)
+    assert claim.owner != first
+
+
+@pytest.mark.parametrize("seconds", [LEASE - MARGIN - 0.5, LEASE - MARGIN])
+def test_a_second_renewal_confirms_a_lease_that_has_not_expired(
+    worker: Workers, rows: Rows, seconds: float
+) -> None:
+    one = worker()
+    breaking = lost_answer(one, "beat")
+    with pytest.raises(LedgerUnavailable):
+        one.beat()
+    assert breaking.broke
+    (first,) = rows.leases()
+    assert not one.lease.holds(first)
+    one.clock.advance(seconds)
+    one.beat()
+    assert one.lease.holds(first) == (seconds < LEASE - MARGIN)
+
+
+def test_a_worker_releases_the_leases_of_a_long_outage(worker: Workers, rows: Rows) -> None:
+    one, two = worker(), worker()
+    two.beat()
+    for _ in range(3):
+        lost_answer(one, "beat")
+        with pytest.raises(LedgerUnavailable):
+            one.beat()
+        one.clock.advance(LEASE)
+    assert len(rows.leases()) == 4
+    one.close()
+    assert rows.leases() == {two.lease.id}
 
 
 def test_a_claim_whose_reply_was_lost_for_good_is_resumed_by_the_same_worker(
