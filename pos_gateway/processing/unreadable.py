@@ -61,7 +61,14 @@ class UnreadableMessages:
     def _decided(
         self, claim: Claim, reason: Reason, came: Message, dead: Message, context: MessageContext
     ) -> Decision:
-        order = self._order(claim.key)
+        try:
+            order = self._order(claim.key)
+        except CannotOpen as error:
+            if (claim.history.deliver_by or 0.0) > context.now.timestamp():
+                why = Reason.of("secret_key", f"the order is {error}")  # another worker may have it
+                later = [came.delayed(LOOK_AGAIN_AFTER)]
+                return decision.on_released(claim, Outcome(Kind.RETRY, why), later, context)
+            order = None
         if order is None:
             return replace(decision.on_unreadable(claim, reason, context), messages=[dead])
         if not _is_its_own(order, came.body):  # it goes on by its own message
@@ -77,11 +84,11 @@ class UnreadableMessages:
         return decision.on_released(claim, outcome, [again.following(context.trace)], context)
 
     def _order(self, key: Key) -> Order | None:
-        """The ledger's order; None: this worker cannot read that either."""
+        """The ledger's order; None: it is not kept, or cannot be read either. Raises CannotOpen."""
         try:
             text = self._ledger.order(key)
             return None if text is None else Order.parse_json(text)
-        except (CannotOpen, InvalidOrder):
+        except InvalidOrder:
             return None
 
 

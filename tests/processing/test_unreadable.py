@@ -12,12 +12,12 @@ from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain import order as orders
 from pos_gateway.domain.errors import LedgerUnavailable
-from pos_gateway.domain.outcome import Reason
+from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.processing.decision import Decision, MessageContext
-from pos_gateway.runtime.vault import Vault
+from pos_gateway.runtime.vault import CannotOpen, Vault
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.worker.tasks import unread
 from tests.gate import Gate
@@ -147,6 +147,41 @@ def test_a_database_that_fails_while_an_unreadable_message_has_its_order_leaves_
 
 def _away(_: Key) -> bytes:
     raise LedgerUnavailable("the database is away")
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_an_order_that_only_another_worker_has_the_key_of_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    gate = Gate(tmp_path, pos := Pos("new"))
+    order = gate.an_order()
+    gate.take(order)
+    invalid = {**order, "items": []}
+    with monkeypatch.context() as without_key:
+        without_key.setattr(gate.ledger, "order", _no_key)
+        decided = too_large(gate, order) if is_large else gate.take(invalid)
+    assert (decided.outcome.kind, gate.row_state(), ended(gate)) == (Kind.RETRY, "new", [])
+    assert decided.again is not None
+    pos.recover()
+    gate.wait(60)
+    gate.take(order)
+    assert ended(gate) == ["accepted"]
+
+
+def test_an_order_that_no_worker_has_the_key_of_ends_at_its_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(tmp_path, Pos("new"))
+    order = gate.an_order()
+    gate.take(order)
+    monkeypatch.setattr(gate.ledger, "order", _no_key)
+    gate.wait(3 * 3600)
+    assert too_large(gate, order).again is None
+    assert len(ended(gate)) == 1
+
+
+def _no_key(_: Key) -> bytes:
+    raise CannotOpen("sealed with a key that is not in POS_GATEWAY_SECRET_KEY")
 
 
 def test_another_message_that_is_too_large_does_not_multiply_the_order(tmp_path: Path) -> None:
