@@ -163,8 +163,8 @@ FAULTS = [
     Fault(
         "no claim holds under a renewal without an answer",
         "ledger/lease",
-        "return beat is not None and self._is_durable and owner",
-        "return beat is not None and owner",
+        "beat is not None and self._is_durable and owner == self.id",
+        "beat is not None and owner == self.id",
         "unknown_commits::a_second_renewal_confirms_a_lease_that_has_not_expired",
     ),
     Fault(
@@ -440,13 +440,6 @@ FAULTS = [
         "return self.may_have_died(lease_id) and self._silent_for(lease_id, DEAD)",
         "return self.may_have_died(lease_id)",
         "claims::a_death_is_counted_once_a_pause_is_ruled_out",
-    ),
-    Fault(
-        "a worker that stops releases all its leases",
-        "ledger/ledger",
-        "target=partial(self._release_lease, self.lease.ids)",
-        "target=partial(self._release_lease, [self.lease.id])",
-        "claims::a_worker_that_was_paused_and_then_stopped_has_not_died",
     ),
     Fault(
         "the time that a POS has had is on a worker's clock",
