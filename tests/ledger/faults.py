@@ -158,7 +158,7 @@ FAULTS = [
         "ledger/lease",
         "if self._beat is not None and self._is_over(self._beat):",
         "if self._is_durable and self._beat is not None and self._is_over(self._beat):",
-        "unknown_commits::a_second_renewal_confirms_a_lease_that_has_not_expired",
+        "unknown_commits::a_first_renewal_whose_reply_was_lost",
     ),
     Fault(
         "no claim holds under a renewal without an answer",
@@ -430,7 +430,7 @@ FAULTS = [
     Fault(
         "a worker whose lease ran out goes on under a new id",
         "ledger/lease",
-        "        if self._until > -inf and self._is_over():\n            self.end()\n",
+        "        if self._beat is not None and self._is_over(self._beat):\n            self.end()\n",
         "",
         "claims::goes_on_under_a_new_id",
     ),
@@ -493,23 +493,22 @@ FAULTS = [
     Fault(
         "a worker whose clock may have stood still holds no order",
         "ledger/lease",
-        "return abs(self._clock.now().timestamp() - now - self._beaten.zero) >= STEP",
+        "return abs(self._clock.now().timestamp() - now - beat.zero) >= STEP",
         "return False",
         "claims::a_suspended_worker_holds_no_order_that_was_taken_over",
     ),
     Fault(
         "a clock that was behind is as suspicious as one that is ahead",
         "ledger/lease",
-        "return abs(self._clock.now().timestamp() - now - self._beaten.zero) >= STEP",
-        "return self._clock.now().timestamp() - now - self._beaten.zero >= STEP",
+        "return abs(self._clock.now().timestamp() - now - beat.zero) >= STEP",
+        "return self._clock.now().timestamp() - now - beat.zero >= STEP",
         "claims::a_worker_whose_clocks_disagree_claims_again_before_it_sends",
     ),
     Fault(
         "a slewed time of day is measured anew with each beat",
         "ledger/lease",
-        "self._beaten, self._until = beat, beat.at + self.seconds - MARGIN",
-        "self._beaten = beat if is_first else beat._replace(zero=self._beaten.zero)\n"
-        "            self._until = beat.at + self.seconds - MARGIN",
+        "self._beat, self._is_durable = beat, True",
+        "self._beat, self._is_durable = beat._replace(zero=before.zero), True",
         "claims::a_slewed_wall_clock_costs_no_claim",
     ),
     Fault(

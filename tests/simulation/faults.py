@@ -43,8 +43,8 @@ FAULTS = [
     Fault(
         "a lease expires for its holder before it does for others",
         "ledger.lease",
-        "beat, beat.at + self.seconds - MARGIN",
-        "beat, beat.at + 4 * self.seconds",
+        "if now >= beat.at + self.seconds - MARGIN:",
+        "if now >= beat.at + 4 * self.seconds:",
         seed=94,
     ),
     Fault(
@@ -180,7 +180,7 @@ FAULTS = [
     Fault(
         "a worker whose clock stood still holds no claim",
         "ledger.lease",
-        "return abs(self._clock.now().timestamp() - now - self._beaten.zero) >= STEP",
+        "return abs(self._clock.now().timestamp() - now - beat.zero) >= STEP",
         "return False",
         seed=45,
     ),
