@@ -87,6 +87,8 @@ class BufferedConnection(amqp.Connection):
     _outgoing: Outgoing | None = None
     #: Without TLS.
     _is_plain = False
+    #: Whether the reader waits for bytes, without a part of a frame; never known with TLS.
+    waits = False
     #: Calls its argument after other green threads have run; None: nothing is written later.
     later: Callable[[Callable[[], None]], object] | None = None
 
@@ -155,7 +157,7 @@ class BufferedConnection(amqp.Connection):
         if incoming is not None:
             # The library keeps a part of a frame, which it has when its time is up.
             if self._is_plain and incoming.is_empty and not transport._read_buffer:
-                _read_ahead(transport, incoming, timeout)
+                self._read_ahead(transport, incoming, timeout)
             message = incoming.message()
             if message is not None:
                 self.bytes_recv += 1  # as the library, for its heartbeats
@@ -167,23 +169,24 @@ class BufferedConnection(amqp.Connection):
                 return self.on_inbound_frame(frame)
         return super().blocking_read(timeout)
 
-
-def _read_ahead(transport: Any, incoming: Incoming, timeout: float | None) -> None:
-    """Wait for bytes, as the library does for each part of a frame."""
-    sock = transport.sock
-    before = sock.gettimeout()
-    sock.settimeout(timeout)
-    try:
-        incoming.fill()
-    except TimeoutError:
-        raise
-    except BlockingIOError:  # a synchronous worker's loop does not wait here
-        raise TimeoutError from None
-    except OSError:
-        transport.connected = False
-        raise
-    finally:
-        sock.settimeout(before)
+    def _read_ahead(self, transport: Any, incoming: Incoming, timeout: float | None) -> None:
+        """Wait for bytes, as the library does for each part of a frame."""
+        sock = transport.sock
+        before = sock.gettimeout()
+        sock.settimeout(timeout)
+        self.waits = True
+        try:
+            incoming.fill()
+        except TimeoutError:
+            raise
+        except BlockingIOError:  # a synchronous worker's loop does not wait here
+            raise TimeoutError from None
+        except OSError:
+            transport.connected = False
+            raise
+        finally:
+            self.waits = False
+            sock.settimeout(before)
 
 
 def write_message(connection: Any, channel: int, message: Message, time: int) -> None:

@@ -41,6 +41,15 @@ class AnsweredConnection(Connection):
             urls = shuffled(urls)
         super().__init__(urls, *arguments, **options)
 
+    @property
+    def waits(self) -> bool:
+        """Whether its reader waits for a message, and a TimeoutError thrown there loses nothing.
+
+        Not known with TLS: False.
+        """
+        connection = self._connection
+        return isinstance(connection, _Answered) and connection.waits
+
     def acknowledge_together(self, later: Callable[[Callable[[], None]], object]) -> None:
         """Batch acknowledgements from now on: they are written when ``later`` calls its argument.
 

@@ -218,7 +218,9 @@ class OrderConsumer(Consumer):
         super().shutdown()
 
     def _begin_to_stop(self) -> None:
-        if not self._reads:  # connecting: Celery checks for a stop only afterwards
+        if self._reads:  # the loop checks for a stop after each wait for a message
+            self._drain.end_wait(lambda: self.connection is not None and self.connection.waits)
+        else:  # connecting: Celery checks for a stop only afterwards
             self._drain.interrupt()
 
     def _stop_consuming(self) -> bool:

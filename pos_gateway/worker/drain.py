@@ -64,6 +64,15 @@ class Drain:
         if not self._stops:
             gevent.kill(self._main, WorkerShutdown(os.EX_OK))
 
+    def end_wait(self, waits: Callable[[], bool]) -> None:
+        """End the main thread's wait with TimeoutError, if it is then one that ``waits`` knows."""
+
+        def end() -> None:
+            if waits():
+                self._main.throw(TimeoutError())
+
+        gevent.get_hub().loop.run_callback(end)
+
     def _on_signal(self, number: int, _frame: Any) -> None:
         # Runs in the event loop, or in the middle of anything: nothing here may block.
         if self._begun_at is not None or number == signal.SIGQUIT or _is_remapped(number):

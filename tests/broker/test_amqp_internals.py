@@ -256,6 +256,24 @@ def test_what_does_not_come_in_time_ends_no_connection(
     assert not connection.transport.connected
 
 
+def test_a_connection_waits_only_between_frames(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception thrown into the wait then loses nothing."""
+    connection = connected(peer, monkeypatch)
+    assert connection._incoming is not None
+    pieces, waited = [frame(b"a")[:5], frame(b"a")[5:]], list[bool]()
+
+    def recv(_most: int) -> bytes:
+        waited.append(connection.waits)
+        return pieces.pop(0)
+
+    connection._incoming._recv = recv  # type: ignore[method-assign]
+    connection.on_inbound_frame = lambda _frame: waited.append(connection.waits) or True
+    connection.drain_events()
+    assert waited == [True, False, False]
+
+
 def test_a_delivery_on_a_closing_channel_is_ignored_as_by_the_library() -> None:
     channel = BufferedChannel(_Connecting(), channel_id=7)
     channel.callbacks["me"] = lambda _message: pytest.fail("it came")

@@ -36,10 +36,38 @@ for _ in range(9):
 print("waits")
 """
 
+IDLE = """
+from gevent import monkey; monkey.patch_all()
+import os, signal, socket
+from amqp.transport import TCPTransport
+from pos_gateway.broker.amqp_internals import BufferedConnection
+from pos_gateway.broker.frames import Incoming
+from pos_gateway.worker.drain import Drain
+
+here, there = socket.socketpair()
+connection = BufferedConnection()
+connection._transport = transport = TCPTransport("there")
+transport.sock, transport.connected = here, True
+transport._quick_recv = connection._incoming = Incoming(here.recv)
+connection._is_plain = True
+drain = Drain(lambda: drain.end_wait(lambda: connection.waits))
+drain.listen()
+os.kill(os.getpid(), signal.SIGTERM)
+try:
+    connection.drain_events(timeout=3600)
+except TimeoutError:
+    print("ended", connection.waits, transport.connected)
+here.settimeout(3600)
+drain.end_wait(lambda: connection.waits)
+there.sendall(b"later")
+print(here.recv(9))
+"""
+
 
 def run(script: str, *arguments: str) -> str:
     command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
 
 
 def test_the_drain_timeout_counts_from_the_signal() -> None:
@@ -52,3 +80,7 @@ def test_a_signal_interrupts_a_worker_that_connects_and_none_that_waits_for_orde
     """It may find the main thread at work, which then stops before the interruption is due."""
     assert run(INTERRUPTED, "connects") == ""
     assert run(INTERRUPTED, "stops") == "waits\n"
+
+
+def test_a_signal_ends_the_wait_for_a_message_and_no_other_wait() -> None:
+    assert run(IDLE) == "ended False True\nb'later'\n"

@@ -115,8 +115,8 @@ def test_a_missed_heartbeat_ends_the_loop_with_its_error(monitored: bool) -> Non
     assert [seconds for seconds, _ in ticks] == [7.5, 7.5]
 
 
-def test_a_stop_is_noticed_at_once_while_no_message_arrives() -> None:
-    """The waits of the idle loop together, up to the one during which the signal comes."""
+def test_a_stop_by_remote_control_is_noticed_within_a_second_while_no_message_arrives() -> None:
+    """The waits of the idle loop together, up to the one during which the stop comes."""
     blueprint, waits = SimpleNamespace(state=RUN), list[float]()
 
     def wait(timeout: float) -> None:
@@ -139,7 +139,7 @@ def test_a_stop_is_noticed_at_once_while_no_message_arrives() -> None:
     )
     qos = SimpleNamespace(prev=1, value=1)
     green_loop(consumer, connection, Mock(), blueprint, None, qos, None, None)
-    assert sum(waits) <= 0.25
+    assert sum(waits) <= 1.0
 
 
 def test_an_idle_synchronous_worker_looks_for_a_stop_twice_a_second() -> None:
