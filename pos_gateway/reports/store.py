@@ -3,12 +3,15 @@
 A worker has one row, which is replaced. It reports its counters since it started; the difference to
 those in its row is added to its minute in the same transaction. So a report that is lost, or whose
 commit is unknown, counts once, with the next one, whatever worker dies. Every time is the database's.
+
+A worker that has counted nothing since its last report renews its row by one statement instead of
+a transaction of several: reports took a quarter of an idle worker's CPU.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Engine, Table, bindparam, delete, or_, select
+from sqlalchemy import Engine, Table, bindparam, delete, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -34,6 +37,9 @@ class ReportStore:
         is_sqlite = engine.dialect.name == "sqlite"
         insert: Any = sqlite.insert if is_sqlite else postgresql.insert
         self._add, self._replace = _adding(insert), _replacing(insert)
+        #: The worker whose row is known to have counted this; None: not known.
+        self._written: tuple[str, Counters] | None = None
+        self._at_once = engine.execution_options(isolation_level="AUTOCOMMIT")
 
     def write(
         self,
@@ -56,15 +62,30 @@ class ReportStore:
                 has counted before is unknown, and the next difference is taken from now.
             minutes: what it has seen of merchants in trouble.
         """
+        written, self._written = self._written, None
+        is_idle = written == (worker, counters) and not (minutes and minutes.has_any)
+        if not (is_idle and self._renew(worker, lasts, report)):
+            values = {"worker": worker, "lasts": lasts, "report": report, **counters}
+            self._count(values, is_first=is_first, minutes=minutes)
+        self._written = worker, dict(counters)
+
+    def _renew(self, worker: str, lasts: float, report: str) -> bool:
+        """Replace the report in the worker's row; whether there is one."""
+        with self._at_once.connect() as connection:
+            values = {"of": worker, "new_lasts": lasts, "new_report": report}
+            return connection.execute(_RENEW, values).rowcount == 1
+
+    def _count(self, values: Mapping[str, Any], *, is_first: bool, minutes: Minutes | None) -> None:
+        """Replace the worker's row, and add to its minute what was counted since."""
         with self._engine.begin() as connection:
-            found = connection.execute(_COUNTED, {"of": worker}).mappings().one_or_none()
-            unknown = dict.fromkeys(COUNTED, 0) if is_first else counters
+            found = connection.execute(_COUNTED, {"of": values["worker"]}).mappings().one_or_none()
+            unknown = dict.fromkeys(COUNTED, 0) if is_first else values
             before: Mapping[Any, int] = found or unknown
-            new = {name: counters[name] - before[name] for name in COUNTED}
+            new = {name: values[name] - before[name] for name in COUNTED}
             troubles = minutes.of(found["minute"]) if minutes is not None and found else None
             if troubles or any(new.values()):
-                connection.execute(self._add, {"worker": worker, "troubles": troubles, **new})
-            values = {"worker": worker, "lasts": lasts, "report": report, **counters}
+                added = {"worker": values["worker"], "troubles": troubles, **new}
+                connection.execute(self._add, added)
             connection.execute(self._replace, values)
 
     def remove(self, worker: str) -> None:
@@ -98,6 +119,13 @@ _COUNTED = (
     select(ThisMinute().label("minute"), *(worker_reports.c[name] for name in COUNTED))
     .where(worker_reports.c.worker == bindparam("of"))
     .with_for_update()
+)
+
+#: Replaces the report of the worker ``of``, which has counted nothing since.
+_RENEW = (
+    update(worker_reports)
+    .where(worker_reports.c.worker == bindparam("of"))
+    .values(at=Now(), lasts=bindparam("new_lasts"), report=bindparam("new_report"))
 )
 
 

@@ -42,6 +42,11 @@ class Minutes:
         self._last = troubles, min(seconds, LONGEST)
         self._add()
 
+    @property
+    def has_any(self) -> bool:
+        """Whether it has seen a merchant in trouble since the last minute without one."""
+        return bool(self._seen)
+
     def of(self, minute: int) -> str | None:
         """All that was seen in this minute, as JSON; None: no merchant was in trouble."""
         if minute != self._minute:

@@ -16,9 +16,30 @@ FAULTS = [
     Fault(
         "what a worker counts is added as a difference",
         "reports/store",
-        "new = {name: counters[name] - before[name] for name in COUNTED}",
-        "new = dict(counters)",
+        "new = {name: values[name] - before[name] for name in COUNTED}",
+        "new = {name: values[name] for name in COUNTED}",
         "store::a_worker_that_dies",
+    ),
+    Fault(
+        "an idle worker's report is renewed",
+        "reports/store",
+        ".values(at=Now(), lasts",
+        ".values(lasts",
+        "store::an_idle_worker_renews_its_report",
+    ),
+    Fault(
+        "an idle worker whose row is gone reports again",
+        "reports/store",
+        "return connection.execute(_RENEW, values).rowcount == 1",
+        "return connection.execute(_RENEW, values).rowcount <= 1",
+        "store::an_idle_worker_renews_its_report",
+    ),
+    Fault(
+        "a worker that ends no order sees merchants in trouble",
+        "reports/store",
+        " and not (minutes and minutes.has_any)",
+        "",
+        "trouble_minutes::seconds_and_the_lowest_limit_are_added_up",
     ),
     Fault(
         "a minute is added to, not replaced",
@@ -30,15 +51,15 @@ FAULTS = [
     Fault(
         "nothing counts twice once a row is pruned",
         "reports/store",
-        "unknown = dict.fromkeys(COUNTED, 0) if is_first else counters",
+        "unknown = dict.fromkeys(COUNTED, 0) if is_first else values",
         "unknown = dict.fromkeys(COUNTED, 0)",
         "store::after_its_row_is_pruned",
     ),
     Fault(
         "the first report counts from the start",
         "reports/store",
-        "unknown = dict.fromkeys(COUNTED, 0) if is_first else counters",
-        "unknown = counters",
+        "unknown = dict.fromkeys(COUNTED, 0) if is_first else values",
+        "unknown = values",
         "store::a_restarted_worker",
     ),
     Fault(

@@ -21,7 +21,7 @@ import threading
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
 from pos_gateway.database.schema import worker_minutes, worker_reports
@@ -168,6 +168,27 @@ def test_what_is_old_is_pruned(reports: Reports) -> None:
     assert prune_reports(reports.engine) == 2
     assert reports.rows(worker_minutes) == 1
     assert reports.rows(worker_reports) == 1
+
+
+def test_an_idle_worker_renews_its_report_by_one_statement(reports: Reports) -> None:
+    worker = reports.worker("w")
+    statements = list[str]()
+    event.listen(reports.engine, "before_cursor_execute", lambda *said: statements.append(said[2]))
+    worker.ends(1)
+    worker.report(parked=1)
+    reports.pass_time(6)
+    statements.clear()
+    worker.report(parked=2)
+    assert len(statements) == 1
+    [shown] = reports.view.now().workers
+    assert (shown.report.parked, shown.age < 6) == (2, True)
+    reports.pass_time(GONE + 1)
+    prune_reports(reports.engine)
+    worker.report()
+    assert reports.names() == ["w"]
+    worker.ends(1)
+    worker.report()
+    assert reports.total() == 1  # the hour before is not shown any more
 
 
 def test_a_minute_without_an_order_takes_no_row(reports: Reports) -> None:
