@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from loadtests.bench import admission, bursts, cache, holding, one_hangs, overhead, viewers
+from loadtests.bench import admission, bursts, cache, holding, one_hangs, overhead, steady, viewers
 from loadtests.bench.attacks import backlog, bout
 from loadtests.bench.attacks.attack import ATTACKS
 from loadtests.bench.attacks.plays import Observation
@@ -51,6 +51,7 @@ _WHOLE: Sequence[Measure] = (
     SLOW_MERCHANTS,
     bursts,
     holding,
+    steady,
 )
 _ATTACKED: Sequence[Measure] = (backlog, HOSTILE)
 _COSTS: Sequence[Measure] = (admission, cache, *MICROS, events, http, viewers)
@@ -90,6 +91,8 @@ class Bench:
         candidates = [entry.candidate for case in self._cases for entry in case.entries]
         if one_hangs.ONE_HANGS in self._measures and not self._quick:
             candidates += one_hangs.RIVALS
+        if steady in self._measures and not self._quick:
+            candidates += steady.RIVALS
         for candidate in candidates:
             candidate.check()
 

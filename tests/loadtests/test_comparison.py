@@ -24,6 +24,7 @@ from loadtests.bench import (
     orders,
     overhead,
     slow_merchants,
+    steady,
 )
 from loadtests.bench.__main__ import main
 from loadtests.bench.attacks.comparison import UNDISTURBED
@@ -280,6 +281,30 @@ class TestWhatAWorkerHolds:
         assert 9 * holding.SLOTS >= holding.WAITING
 
 
+class TestTheSteadyRate:
+    @staticmethod
+    def a_round(worker: float, plain: float, idle: float) -> steady.Round:
+        ours = steady.Seen("gateway, PostgreSQL", 100.0, worker, 0.5, 0.4, "nothing")
+        theirs = steady.Seen("plain Celery", 100.0, plain, 0.5, 0.0, "nothing")
+        return steady.Round([ours, theirs], {"gateway, PostgreSQL": idle})
+
+    def test_the_worker_alone_its_stores_and_the_rival_are_judged(self) -> None:
+        shown = steady.report([self.a_round(1.1, 1.2, 0.9)])
+        assert (
+            "| 100      | gateway, PostgreSQL |   1.10 |     0.50 |       0.40 |   2.00 |" in shown
+        )
+        assert (shown.count(" met "), "MISSED" in shown) == (4, False)
+        missed = steady.report([self.a_round(1.4, 1.2, 1.1)])
+        assert (missed.count(" met "), missed.count("MISSED")) == (0, 4)
+
+    def test_a_round_whose_orders_came_late_says_so(self) -> None:
+        late = self.a_round(1.0, 1.2, 0.9)
+        faulty = replace(late.seen[0], fault="the producer fell behind its schedule")
+        rounds = [replace(late, seen=[faulty])]
+        assert steady.faults(rounds) == ["the producer fell behind its schedule"]
+        assert "Invalid: the producer fell behind its schedule." in steady.report(rounds)
+
+
 class TestTheCharts:
     @staticmethod
     def figures() -> dict[str, Any]:
@@ -327,6 +352,7 @@ def test_the_comparison_is_what_is_played_unless_told_otherwise() -> None:
     assert [
         *(case.name for case in CASES),
         *(ONE_HANGS.NAME, overhead.NAME, SLOW_MERCHANTS.NAME, bursts.NAME, holding.NAME),
+        steady.NAME,
     ] == COMPARISON
 
 
