@@ -6,6 +6,7 @@ from typing import Any
 
 from pos_gateway.domain.outcome import Reason, one_line
 from pos_gateway.ledger import attempts
+from pos_gateway.ledger.event_ids import renamed
 from pos_gateway.ledger.lease import Lease, PeerLeases
 from pos_gateway.ledger.settling import Settling
 from pos_gateway.ledger.statements import CLAIM, FINISH, RECORD, SEND, Row, Statements
@@ -237,6 +238,17 @@ class Batch:
         if lost:
             results |= self._written_before(lost)
         return [results.get(id(each)) for each in operations]
+
+    def replay(self, operations: Sequence[Finishing | Recording]) -> None:
+        """Run outcomes again that were written: those that the database has lost are restored.
+
+        Another worker may have had the order since, and have recorded the same event. The restored
+        one gets another id: a replay that fails would fail each time.
+        """
+        outcomes = [each for each in operations if isinstance(each, Finishing)]
+        ids = [each.entry.event.id for each in outcomes if each.entry.event is not None]
+        taken = self._say.taken(self._cursor, ids) if ids else set()
+        self.run([_with_a_free_id(each, taken) for each in operations])
 
     def release(self, tickets: Iterable[int]) -> None:
         """Reopen the orders of abandoned claims: no message may come to take them over."""
@@ -507,6 +519,17 @@ class Batch:
     def _find(self, rows: Iterable[Row]) -> dict[Key, Found]:
         found = (Found(*row) for row in self._say.find(self._cursor, list(rows)))
         return {row.key: row for row in found}
+
+
+def _with_a_free_id(operation: Operation, taken: set[str]) -> Operation:
+    """The operation; an outcome whose event's id is taken, with another one."""
+    if not isinstance(operation, Finishing):
+        return operation
+    event = operation.entry.event
+    if event is None or event.id not in taken:
+        return operation
+    entry = replace(operation.entry, event=renamed(event, operation.claim.epoch))
+    return replace(operation, entry=entry)
 
 
 def _is_asked_anew(row: Found, claiming: Claiming) -> bool:

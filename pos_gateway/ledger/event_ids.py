@@ -21,4 +21,9 @@ def with_another_id(key: Key, event: EventRow, epoch: int) -> EventRow:
         type=event.kind,
         event_id=event.id,
     )
+    return renamed(event, epoch)
+
+
+def renamed(event: EventRow, epoch: int) -> EventRow:
+    """The same, where it can happen."""
     return replace(event, id=str(uuid5(UUID(event.id), str(epoch))))

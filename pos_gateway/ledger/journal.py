@@ -33,9 +33,9 @@ class Journal:
         while self._written and now - self._written[0][0] > REMEMBERED:
             self._written.popleft()
 
-    def batches(self) -> Iterator[list[Operation]]:
+    def batches(self) -> Iterator[list[Finishing | Recording]]:
         """All outcomes, in order. A batch has an order once at most: its outcomes stay apart."""
-        batch: list[Operation] = []
+        batch: list[Finishing | Recording] = []
         keys: set[Key] = set()
         for _, each in self._written:
             key = each.claim.key if isinstance(each, Finishing) else each.key

@@ -460,7 +460,7 @@ class Ledger:
         restored = 0
         for operations in self._journal.batches():
             batch = self._batch(cursor, now)
-            batch.run(operations)
+            batch.replay(operations)
             restored += len(batch.written)
         _say_restored(restored)
         self._caught_up = self._writer.connects

@@ -159,6 +159,8 @@ select {event_id}, {type}, {merchant_id}, {order_id}, {now}, {external_id}, {rea
 # written or fails: skipped, it would be lost silently.
 _ONCE = " and not exists (select 1 from events known where known.event_id = {event_id})"
 
+_TAKEN = "select events.event_id from events{and_rows} where events.event_id = {event_id}"
+
 _BEAT = """
 insert into workers (id, beat, lease, beat_at, clock) values ({id}, 1, {lease}, {now}, {clock})
 on conflict (id) do update
@@ -187,6 +189,10 @@ class Statements(Protocol):
 
     def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         """Take over the rows that are unchanged since they were found; returns their tickets."""
+        ...
+
+    def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
+        """Which of these ids events have."""
         ...
 
     def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> None:
@@ -255,6 +261,7 @@ fresh as ({fresh}), sent as ({sent}), finished as ({finished}), recorded as ({re
 select case state when 'claimed' then -ticket else ticket end from fresh union all select ticket from sent union all select ticket from finished"""
         self._write = Prepared("ledger_write", write.replace("%(rows)s", "$1::json"))
         self._find, self._take = self._of(self._rows, _FIND), self._of(self._rows, _TAKE + done)
+        self._taken = self._of(self._rows, _TAKEN)
 
     def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         return set(self._write.execute(cursor.connection, to_json(rows)))
@@ -264,6 +271,10 @@ select case state when 'claimed' then -ticket else ticket end from fresh union a
 
     def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         return {ticket for (ticket,) in self._run(cursor, self._take, rows)}
+
+    def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
+        rows = [{"event_id": each} for each in event_ids]
+        return {event_id for (event_id,) in self._run(cursor, self._taken, rows)}
 
     @staticmethod
     def _of(rows: str, text: str) -> str:
@@ -288,6 +299,7 @@ class SQLite(_Common):
         )
         self._insert = insert + " returning state"
         self._texts = {SEND: sending, FINISH: finish}
+        self._taken = _filled(_TAKEN, ("event_id",), ":{}", and_rows="")
 
     def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         written = set()
@@ -310,6 +322,10 @@ class SQLite(_Common):
 
     def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         return {row["ticket"] for row in rows if cursor.execute(self._take, _all(row)).rowcount}
+
+    def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
+        wanted = ({"event_id": each} for each in event_ids)
+        return {each["event_id"] for each in wanted if cursor.execute(self._taken, each).fetchone()}
 
 
 _NOTHING = dict.fromkeys(_VALUES)

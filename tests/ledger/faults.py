@@ -800,6 +800,13 @@ FAULTS = [
         "failover::several_lost_outcomes_of_an_order_are_rewritten_in_order",
     ),
     Fault(
+        "an outcome is written again although its event is another worker's by now",
+        "ledger/ledger",
+        "batch.replay(operations)",
+        "batch.run(operations)",
+        "failover::a_lost_outcome_is_rewritten_although_another_worker_has_recorded_its_event",
+    ),
+    Fault(
         "no more outcomes are remembered than a standby may lack",
         "ledger/journal",
         "while self._written and now",

@@ -4,6 +4,7 @@ The test restores the database to its state some commits ago.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 from sqlalchemy import Engine, insert, select
 
 from pos_gateway.database.schema import events, orders, workers
-from pos_gateway.domain.errors import EventIdTaken
+from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.journal import REMEMBERED
 from pos_gateway.ledger.states import Action, Ended, Key, LeasedElsewhere, State
 from pos_gateway.telemetry import metrics
+from tests.ledger.breaking import BreakingStatements
 from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
@@ -246,6 +248,34 @@ def test_a_dead_workers_order_is_taken_over_again_after_a_failover(
     row = rows.order()
     assert (row.state, row.epoch, row.doubt_since) == ("in_doubt", 2, 5.0)
     assert row.taken_from == dead.lease.id  # counts as a death unless that worker is heard of
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+def test_a_lost_outcome_is_rewritten_although_another_worker_has_recorded_its_event(
+    worker: Workers, rows: Rows, standby: Standbys, breaks: bool
+) -> None:
+    """A replay that failed would fail each time: the worker would write nothing any more."""
+    one, two = worker(), worker()
+
+    def finds_it_pending(at: Worker) -> None:
+        assert at.finish(claimed(at.claim(KEY, send=True)), an_entry(Kind.PENDING, pending=True))
+
+    before = standby()
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
+    finds_it_pending(one)
+    before.promote(one)
+    finds_it_pending(two)  # the look-up's message comes to it first
+    if breaks:
+        BreakingStatements(one, "take", "after")
+    for _ in range(2):
+        with suppress(LedgerUnavailable):
+            one.beat()
+    assert (rows.order().state, rows.order().epoch) == ("pending", 2)
+    first, second = rows.events()
+    assert (first.type, second.type) == ("pending", "pending")
+    one._writer.close()  # what it replays once more is there
+    assert one.finish(claimed(one.claim(KEY, send=True)), an_entry())
+    assert len(rows.events()) == 3
 
 
 def test_a_lost_claim_sends_nothing(worker: Workers, standby: Standbys) -> None:
