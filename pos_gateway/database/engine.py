@@ -52,6 +52,8 @@ ANSWER, COMMAND_ANSWER, _MIGRATION_ANSWER = 15.0, 600.0, 3600.0
 _PING_ANSWER = 5.0
 #: How much earlier the server ends a statement: it can say so, and nothing goes on without a client.
 _EARLIER = 5.0
+#: How long a transaction may have others' rows locked while its process does nothing.
+_IDLE = "5s"
 #: How long a migration waits for a table's lock: workers queue behind it.
 _LOCK_TIMEOUT = "5s"
 #: The PostgreSQL advisory lock that a migration holds: any unused number.
@@ -101,6 +103,15 @@ def open_database(url: str, *, answer: float = ANSWER) -> Engine:
     elif scheme == "postgresql+psycopg":
         _bound_answers(engine, answer)
     return engine
+
+
+def bound_idle(connection: Connection) -> None:
+    """Have PostgreSQL end this transaction if its process is paused in it, or gone without a word.
+
+    It has rows of orders locked, and a worker that waits for one of them writes no other.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"set local idle_in_transaction_session_timeout = '{_IDLE}'")
 
 
 def upgrade(engine: Engine) -> None:

@@ -18,6 +18,7 @@ from sqlalchemy import (
     update,
 )
 
+from pos_gateway.database.engine import bound_idle
 from pos_gateway.database.schema import callbacks, events, orders, pipeline
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger import attempts
@@ -69,6 +70,7 @@ def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[R
         anew, unopened = _anew(rows, payloads)
         sealed = 0
         with engine.begin() as connection:
+            bound_idle(connection)
             for row, parts in anew:
                 same_row = (column == getattr(row, column.name) for column in key)
                 sealed += _write(connection, orders, and_(*same_row), row, parts)
@@ -100,11 +102,13 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
         # One per transaction: the leader, which locks many rows, hardly waits.
         for row, parts in anew:
             with engine.begin() as connection:
+                bound_idle(connection)
                 sealed += _write(connection, events, events.c.id == row.id, row, parts)
         hydrated = [row.id for row in rows if row.body is not None and payloads.is_stale(row.body)]
         if hydrated:
             these = and_(events.c.id.in_(hydrated), events.c.position <= _PUBLISHED)
             with engine.begin() as connection:
+                bound_idle(connection)
                 sealed += connection.execute(update(events).where(these).values(body=None)).rowcount
         yield Resealed(len(rows), sealed, unopened)
 

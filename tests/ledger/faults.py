@@ -800,6 +800,13 @@ FAULTS = [
         "failover::several_lost_outcomes_of_an_order_are_rewritten_in_order",
     ),
     Fault(
+        "an operator's process that is paused keeps no worker waiting",
+        "database/engine",
+        "set local idle_in_transaction_session_timeout = '{_IDLE}'",
+        "set local idle_in_transaction_session_timeout = 0",
+        "paused_operators::a_worker_goes_on_while_an_operators_process_is_paused",
+    ),
+    Fault(
         "an outcome is written again although its event is another worker's by now",
         "ledger/ledger",
         "batch.replay(operations)",
