@@ -362,9 +362,26 @@ class Batch:
             )
         taken = self._say.take(self._cursor, takeovers) if takeovers else set()
         # An abandoned claim that was itself written again stays abandoned.
-        self.resumed = [self._resuming[ticket] for ticket in taken if ticket in self._resuming]
-        lost = {row["ticket"] for row in takeovers} - taken  # another worker was faster
-        return results | {ticket: LeasedElsewhere("") for ticket in lost}
+        self.resumed += [self._resuming[ticket] for ticket in taken if ticket in self._resuming]
+        lost = {each["ticket"] for each in takeovers} - taken
+        return results | (self._claim_lost({t: claimings[t] for t in lost}, rows) if lost else {})
+
+    def _claim_lost(
+        self, claimings: dict[int, Claiming], rows: dict[int, Row]
+    ) -> dict[int, Claim | Ended | LeasedElsewhere]:
+        """The results of claims whose rows have changed since they were found.
+
+        Another worker was faster; or this very claim, by a statement whose connection was lost, and
+        which PostgreSQL went on with. No attempt would serve it.
+        """
+        found = self._find(rows[ticket] for ticket in claimings)
+        own = {
+            ticket: each
+            for ticket, each in claimings.items()
+            if (row := found.get(each.key)) is not None and self._is_under(row, ticket)
+        }
+        results = self._claim_known(own, rows) if own else {}
+        return {ticket: LeasedElsewhere("") for ticket in claimings} | results
 
     def _others_of(self, rows: Iterable[Found]) -> PeerLeases | None:
         """The other workers' leases that these rows name; None if they name none."""

@@ -807,6 +807,13 @@ FAULTS = [
         "paused_operators::a_worker_goes_on_while_an_operators_process_is_paused",
     ),
     Fault(
+        "a claim that was written late has its attempt",
+        "ledger/batch",
+        "self._claim_known(own, rows) if own else {}",
+        "{}",
+        "unknown_commits::a_claim_that_overtakes_its_own_retry_is_the_attempts",
+    ),
+    Fault(
         "an outcome is written again although its event is another worker's by now",
         "ledger/ledger",
         "batch.replay(operations)",

@@ -16,9 +16,10 @@ from pos_gateway.ledger import commits, writer
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import Claiming, Finishing
 from pos_gateway.ledger.lease import LEASE, MARGIN
+from pos_gateway.ledger.statements import PostgreSQL
 from pos_gateway.ledger.states import AttemptHistory, Key, LeasedElsewhere, State
 from testkit.servers.proxy import Proxy
-from tests.ledger.breaking import BreakingCommit, BreakingStatements, backend
+from tests.ledger.breaking import BreakingCommit, BreakingStatements, backend, terminate
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
 
 Workers = Callable[..., Worker]
@@ -255,6 +256,37 @@ def test_an_outcome_with_a_lost_reply_does_not_overwrite_later_ones(
     assert one.finish(claim, without_event()) is False
     assert rows.order().state == State.ACCEPTED
     assert len(rows.events()) == 1
+
+
+@pytest.mark.parametrize("seconds", [0.0, LEASE])
+def test_a_claim_that_overtakes_its_own_retry_is_the_attempts(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """PostgreSQL goes on with the statement of a lost connection. No attempt would serve the claim, and
+    this worker would have the order leased for as long as it lives."""
+    engine, other = open_database(postgresql_url), open_database(postgresql_url)
+    one, say = Worker(engine), PostgreSQL()
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
+    tries: list[Any] = []
+
+    def take(cursor: Any, taken: Any) -> set[int]:
+        tries.append(list(taken))
+        if len(tries) == 1:
+            terminate(engine, backend(one))
+            one.clock.advance(seconds)
+        elif len(tries) == 2:
+            with other.connect() as connection:
+                late: Any = connection.connection.driver_connection
+                assert say.take(late.cursor(), tries[0])
+                connection.connection.commit()
+        return say.take(cursor, taken)
+
+    monkeypatch.setattr(one._writer.say, "take", take)
+    claim = claimed(one.claim(KEY, send=True))
+    assert (claim.history.in_doubt, one.holds(claim), one.sending(claim)) == (False, True, True)
+    assert one.finish(claim, an_entry())
+    for each in (engine, other):
+        each.dispose()
 
 
 # On a wire
