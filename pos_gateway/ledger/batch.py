@@ -125,6 +125,7 @@ class Found:
         taken_from: str | None,
         endpoint: str | None,
         attempt_history: str | None,
+        known_for: float | None,
         cancelling: bool,
         is_overtaken: bool,
     ) -> None:
@@ -145,6 +146,7 @@ class Found:
             Settling.parse(settling, doubt_since),
             endpoint=endpoint,
             recorded=attempt_history,
+            known_for=known_for,
         )
         self.external_id, self.at = external_id, updated_at
         #: A cancel request whose order was reopened since.

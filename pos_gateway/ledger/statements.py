@@ -8,7 +8,7 @@ gets a row at a time.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from pydantic_core import to_json
 
@@ -88,7 +88,7 @@ select {{merchant_id}}, {{order_id}}, {{action}},
        {{owner}}, {{ticket}},
        coalesce({{next_epoch}}, 1), 0, 0, false, 0,
        {_GENERATION}, {{deliver_by}}, {{payload}}, {{endpoint}},
-       {{attempt_history}}, {{now}}, {{now}}
+       {{attempt_history}}, {{created}}, {{now}}
 {{from_rows}} where true
 on conflict (merchant_id, order_id, action) do nothing"""
 
@@ -98,7 +98,7 @@ select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.
        orders.ticket, orders.epoch, orders.attempts, orders.deaths, orders.doubt_since,
        orders.pending, orders.{LAST_EVENT}, orders.reopened, orders.external_id, orders.reason_code,
        orders.reason_message, orders.created_at, orders.updated_at, orders.deliver_by,
-       orders.settling, orders.taken_from, orders.endpoint, orders.attempt_history,
+       orders.settling, orders.taken_from, orders.endpoint, orders.attempt_history, {{known_for}},
        orders.action = 'submit' and {_CANCELLING},
        orders.action = 'cancel' and exists (
            select 1 from orders submission
@@ -241,6 +241,12 @@ class PostgreSQL(_Common):
     """
 
     _place = "%({})s"
+    #: No row is younger than it is, by more than a minute, whatever workers' times of day are.
+    _now = "extract(epoch from clock_timestamp())::double precision"
+    _times: ClassVar = {
+        "created": f"least(r.now, {_now} + 60)",
+        "known_for": f"greatest(r.now, {_now}) - orders.created_at",
+    }
     _rows = f"json_to_recordset(%(rows)s) as r({', '.join(f'{n} {t}' for n, t in _VALUES.items())})"
 
     def __init__(self) -> None:
@@ -276,9 +282,10 @@ select case state when 'claimed' then -ticket else ticket end from fresh union a
         rows = [{"event_id": each} for each in event_ids]
         return {event_id for (event_id,) in self._run(cursor, self._taken, rows)}
 
-    @staticmethod
-    def _of(rows: str, text: str) -> str:
-        return _filled(text, _VALUES, "r.{}", from_rows=f"from {rows}", and_rows=f", {rows}")
+    @classmethod
+    def _of(cls, rows: str, text: str) -> str:
+        parts = {"from_rows": f"from {rows}", "and_rows": f", {rows}", **cls._times}
+        return _filled(text, _VALUES, "r.{}", **parts)
 
     @staticmethod
     def _run(cursor: Any, text: str, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
@@ -291,10 +298,11 @@ class SQLite(_Common):
     """All statements of a batch share the caller's transaction."""
 
     _place = ":{}"
+    _times: ClassVar = {"created": ":now", "known_for": ":now - orders.created_at"}
 
     def __init__(self) -> None:
         insert, sending, finish, self._find, self._take, self._record, self._record_once = (
-            _filled(text, _VALUES, ":{}", from_rows="", and_rows="")
+            _filled(text, _VALUES, ":{}", from_rows="", and_rows="", **self._times)
             for text in (_INSERT, _SENDING, _FINISH, _FIND, _TAKE, _RECORD, _RECORD + _ONCE)
         )
         self._insert = insert + " returning state"

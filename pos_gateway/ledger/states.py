@@ -98,6 +98,9 @@ class AttemptHistory:
     endpoint: str | None = None
     #: Its last attempts as its row has them; only ``attempts.py`` knows the format.
     recorded: str | None = field(default=None, compare=False, repr=False)
+    #: For how many seconds it had a row at the claim, by the database's clock, or by this worker's
+    #: if that says more; None: there was no row.
+    known_for: float | None = field(default=None, compare=False)
 
     @property
     def in_doubt(self) -> bool:

@@ -241,13 +241,14 @@ class Delivery:
             return Outcome(Kind.EXPIRED, Reason.of("expired", "the POS does not have it"))
         return None
 
-    def _may_forget(self, history: AttemptHistory) -> bool:
+    @staticmethod
+    def _may_forget(history: AttemptHistory) -> bool:
         """Whether the POS may have forgotten the key since the first attempt.
 
         ``doubt_since`` is the last attempt's; the first was not before the order's row. A row from
         the future has another clock's time.
         """
-        known_for = self._clock.now().timestamp() - (history.known_since or 0.0)
+        known_for = inf if history.known_for is None else history.known_for
         return known_for < 0 or max(known_for, history.settled) > KEY_KEPT_FOR
 
     def _newer(self, claim: Claim, order: Order) -> Order | None:

@@ -15,11 +15,12 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.runtime.vault import Vault
-from tests.ledger.lab import DAY, Clock, an_entry, claimed, without_event
+from tests.ledger.lab import Clock, an_entry, claimed, without_event
 from tests.orders import an_order
 
-#: When the canary got its share, and when it is judged; earlier orders are the baseline.
-SINCE, UNTIL = DAY, DAY + 600
+#: When the canary got its share, and when it is judged; earlier orders are the baseline. In the past:
+#: no order has a row that is newer than the database's time of day.
+SINCE, UNTIL = 1_600_000_000.0, 1_600_000_600.0
 SPLIT = Split(percent=10, pins=frozenset({"pilot"}))
 #: In at 10 %, and not: see docs/wire-format.md.
 CANARY, OTHER = "m-8", "m-1"

@@ -814,6 +814,20 @@ FAULTS = [
         "unknown_commits::a_claim_that_overtakes_its_own_retry_is_the_attempts",
     ),
     Fault(
+        "an order is not younger than it is where a worker's clock is behind",
+        "ledger/statements",
+        'f"greatest(r.now, {_now}) - orders.created_at"',
+        '"r.now - orders.created_at"',
+        "claims::a_row_is_as_old_as_the_databases_clock_says_whatever_the_workers",
+    ),
+    Fault(
+        "an order is not younger than it is where a worker's clock is ahead",
+        "ledger/statements",
+        'f"least(r.now, {_now} + 60)"',
+        '"r.now"',
+        "claims::a_row_is_as_old_as_the_databases_clock_says_whatever_the_workers",
+    ),
+    Fault(
         "an outcome is written again although its event is another worker's by now",
         "ledger/ledger",
         "batch.replay(operations)",
