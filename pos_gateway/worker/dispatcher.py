@@ -225,8 +225,9 @@ class Dispatcher:
         self._lost += 1
         for request in self._in_flight.values():
             request.is_stale = True
-        for request in self._drop_waiting():
-            request.enter(RequestState.REQUEUED)
+        joined = [request for requests in self._joined.values() for request in requests]
+        for request in self._drop_waiting() + joined:
+            request.enter(RequestState.REQUEUED)  # Celery keeps what has not ended
         self._joined.clear()
         self._late.clear()
         self._late_bundles.clear()
@@ -550,7 +551,9 @@ class Dispatcher:
         for request in requests:
             if self._closed:
                 request.reject(requeue=True)
-            elif lost == self._lost:  # else the broker redelivers it
+            elif lost != self._lost:  # the broker redelivers it
+                request.enter(RequestState.REQUEUED)
+            else:
                 if request.state is not RequestState.NEEDS_POS:
                     request.enter(RequestState.ARRIVED)
                 self.offer(request)

@@ -771,6 +771,23 @@ def test_waiting_retries_are_dropped_with_their_connection(scene: Scene) -> None
     assert not scene.is_sent("o1")
 
 
+def test_orders_that_joined_are_dropped_with_their_connection(scene: Scene) -> None:
+    """Celery would keep them, and their messages, for as long as the worker lives."""
+    order, copies = Order("o"), [Order("o"), Order("o")]
+    for number, copy in enumerate(copies):
+        copy.id = f"copy {number}"
+    scene.offer(order, copies[0])
+    assert copies[0].id in celery_state.requests
+    scene.dispatcher.connection_lost()
+    scene.offer(copies[1])  # one more, after the reconnect
+    order.reject = lambda requeue: scene.dispatcher.connection_lost()  # type: ignore[method-assign]
+    scene.taken_over = True
+    scene.reply("o")
+    gevent.sleep(0.01)
+    assert [copy.state for copy in copies] == [RequestState.REQUEUED] * 2
+    assert not {copy.id for copy in copies} & celery_state.requests.keys()
+
+
 def test_a_copy_is_not_attempted_when_its_connection_is_lost_in_that_moment(scene: Scene) -> None:
     order, copy = Order("twice"), Order("twice")
     scene.taken_over = True
