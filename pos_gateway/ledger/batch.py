@@ -490,15 +490,21 @@ class Batch:
         lost = [
             each
             for each in operations
-            if isinstance(each, Finishing) and self._has_lost(each.claim, found.get(each.claim.key))
+            if isinstance(each, Finishing) and self._is_lost(each, found.get(each.claim.key))
         ]
         return results | (self._restored(lost, found) if lost else {})
 
-    def _has_lost(self, claim: Claim, row: Found | None) -> bool:
-        """Whether a failover lost the claim, and no other worker has the order since."""
+    def _is_lost(self, finishing: Finishing, row: Found | None) -> bool:
+        """Whether a failover lost the claim, and no other worker has the order since.
+
+        One that had it may have sent it: then an outcome that says nothing of that is not written.
+        """
         if row is None:
             return True
-        if row.epoch >= claim.epoch or row.state.is_final:
+        if row.epoch >= finishing.claim.epoch or row.state.is_final:
+            return False
+        may_be_there = row.state is State.SENDING or row.history.may_be_there
+        if may_be_there and not finishing.entry.keeps_doubt:
             return False
         if not row.state.is_leased or row.owner is None or self._lease.is_ours(row.owner):
             return True

@@ -227,3 +227,8 @@ class Entry:
     keeps_reason: bool = False
     #: The attempt's outcome, for the attempt history; None: as the state says.
     outcome: Kind | None = None
+
+    @property
+    def keeps_doubt(self) -> bool:
+        """Whether it leaves the order as one that the POS may have, or ends it."""
+        return self.state.is_final or self.pending or self.doubt_since is not None

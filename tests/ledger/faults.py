@@ -828,6 +828,13 @@ FAULTS = [
         "claims::a_row_is_as_old_as_the_databases_clock_says_whatever_the_workers",
     ),
     Fault(
+        "a lost outcome that is written again undoes no doubt",
+        "ledger/batch",
+        "if may_be_there and not finishing.entry.keeps_doubt:",
+        "if False:",
+        "failover::a_lost_outcome_undoes_no_doubt_of_another_worker",
+    ),
+    Fault(
         "an outcome is written again although its event is another worker's by now",
         "ledger/ledger",
         "batch.replay(operations)",

@@ -16,6 +16,7 @@ from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.journal import REMEMBERED
+from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.states import Action, Ended, Key, LeasedElsewhere, State
 from pos_gateway.telemetry import metrics
 from tests.ledger.breaking import BreakingStatements
@@ -248,6 +249,33 @@ def test_a_dead_workers_order_is_taken_over_again_after_a_failover(
     row = rows.order()
     assert (row.state, row.epoch, row.doubt_since) == ("in_doubt", 2, 5.0)
     assert row.taken_from == dead.lease.id  # counts as a death unless that worker is heard of
+
+
+@pytest.mark.parametrize("is_replayed", [False, True])
+@pytest.mark.parametrize("state", [State.IN_DOUBT, State.PENDING, State.SENDING])
+def test_a_lost_outcome_undoes_no_doubt_of_another_worker(
+    worker: Workers, rows: Rows, standby: Standbys, state: State, is_replayed: bool
+) -> None:
+    """It is the older one, though its epoch is higher: the order would be sent again."""
+    one, two = worker(), worker()
+    before = standby()
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
+    claim = claimed(one.claim(KEY, send=True))
+    if is_replayed:
+        assert one.finish(claim, without_event())
+    before.promote(one)
+    theirs = claimed(two.claim(KEY, send=True))
+    if state is State.IN_DOUBT:
+        assert two.finish(theirs, without_event(state, doubt_since=DAY))
+    elif state is State.PENDING:
+        assert two.finish(theirs, an_entry(Kind.PENDING, pending=True))
+    for _ in range(2):
+        one.beat()
+        one.clock.advance(LEASE)
+    if not is_replayed:
+        assert one.finish(claim, without_event()) is False
+    again = claimed(one.claim(KEY, send=True))
+    assert again.history.may_be_there
 
 
 @pytest.mark.parametrize("breaks", [False, True])
