@@ -234,7 +234,10 @@ class OrderConsumer(Consumer):
         return False
 
     def quarantine(self, message: Any, code: str, reason: str) -> None:
-        """Dead-letter an invalid message, then acknowledge it."""
+        """Dead-letter an invalid message, then acknowledge it.
+
+        It is requeued if another worker has taken over the order that it names.
+        """
         if self.dispatcher is None:
             self._quarantine(message, code, reason)
         else:
@@ -295,9 +298,13 @@ class OrderConsumer(Consumer):
         home = wire.home_key((message.delivery_info or {}).get("routing_key"))
         context = MessageContext(home, 0, self._gateway.clock.now(), trace, trace)
         try:
-            self._gateway.commit_outcome(unread(self._gateway, original, dead, named, why, context))
+            decided = unread(self._gateway, original, dead, named, why, context)
+            is_ours = self._gateway.commit_outcome(decided)
         except (PublishError, LedgerUnavailable):
             return  # this process is stopping; the unacknowledged message is redelivered
+        if not is_ours:  # nothing was published; it may be the order's only message
+            message.reject_log_error(log, self.connection_errors, requeue=True)
+            return
         metrics.dead_lettered(code)
         message.ack_log_error(log, self.connection_errors)
 

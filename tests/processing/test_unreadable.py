@@ -4,8 +4,10 @@ import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY, Mock
 
 import pytest
+from sqlalchemy import text
 
 from pos_gateway.administration.extend import Extension
 from pos_gateway.broker import wire
@@ -19,6 +21,7 @@ from pos_gateway.ledger.states import Key
 from pos_gateway.processing.decision import Decision, MessageContext
 from pos_gateway.runtime.vault import CannotOpen, Vault
 from pos_gateway.transport.errors import NotSent, NoValidReply
+from pos_gateway.worker.consumer import OrderConsumer
 from pos_gateway.worker.tasks import unread
 from tests.gate import Gate
 
@@ -59,8 +62,8 @@ class Pos:
 
 def too_large(gate: Gate, order: Any) -> Decision:
     """A worker takes the message, and finds it too long to parse."""
-    text = json.dumps(order).encode()
-    came = wire.submit_message("o1", text, routing_key="orders")
+    source = json.dumps(order).encode()
+    came = wire.submit_message("o1", source, routing_key="orders")
     why = Reason.of("too_large", "the message has 1 byte too many")
     dead = wire.dead_letter(came, code="too_large", reason=why.message)
     context = MessageContext("orders", 0, gate.clock.now())
@@ -247,3 +250,32 @@ def test_an_order_that_is_leased_elsewhere_is_looked_at_again(tmp_path: Path) ->
     assert isinstance(again, Message)
     assert gate.dead() == []
     gate.ledger.abandon(claim, sent=False)  # type: ignore[arg-type]
+
+
+def test_a_message_whose_order_another_worker_takes_meanwhile_comes_again(tmp_path: Path) -> None:
+    """It was not dead-lettered, and the order's next message was not published."""
+    gate = Gate(tmp_path, Pos("new"))
+    order = gate.an_order()
+    gate.take(order)
+    consumer = OrderConsumer.__new__(OrderConsumer)
+    consumer._gateway, consumer.dispatcher, consumer.connection_errors = gate, None, ()
+    message = Mock(
+        body=wire.body_of(json.dumps(order).encode()),
+        headers={"task": wire.SUBMIT_ORDER, "id": "o1"},
+        delivery_info={"routing_key": "orders"},
+        properties={},
+        content_type="application/json",
+    )
+    read = gate.ledger.order
+
+    def taken(key: Key) -> bytes | None:
+        with gate.database.begin() as connection:
+            connection.execute(text("update orders set epoch = epoch + 1"))
+        return read(key)
+
+    gate.ledger.order = taken  # type: ignore[method-assign]
+    stored = list(gate.stored)
+    consumer.quarantine(message, "too_large", "it has 1 byte too many")
+    assert gate.stored == stored
+    message.ack_log_error.assert_not_called()
+    message.reject_log_error.assert_called_once_with(ANY, (), requeue=True)
