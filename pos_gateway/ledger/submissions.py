@@ -7,7 +7,7 @@ loses is a comparison, and no order. The order itself is in the broker, and then
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
 from typing import Any
 
@@ -25,6 +25,8 @@ from pos_gateway.runtime.vault import CannotOpen
 
 #: Seconds for PostgreSQL's answer: a backend waits for it.
 ANSWER = 0.5
+#: The zones whose calendars begin first, and end last.
+_FIRST, _LAST = (timezone(sign * timedelta(hours=23, minutes=59)) for sign in (1, -1))
 
 
 def digest(order: Order) -> str:
@@ -49,7 +51,21 @@ def _is_utc(order: Order) -> bool:
 
 def _in_utc(order: Order) -> Order:
     times = {"placed_at": order.placed_at, "deliver_by": order.deliver_by}
-    return order.model_copy(update={name: at.astimezone(UTC) for name, at in times.items()})
+    return order.model_copy(update={name: _as_utc(at) for name, at in times.items()})
+
+
+def _as_utc(at: datetime) -> datetime:
+    """The moment in UTC; if its calendar lacks it, in the zone whose calendar ends last, or begins first.
+
+    Some backends use the end of the year 9999 in their own zone for "no deadline".
+    """
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        zone = _LAST if at.year > 1 else _FIRST
+        # Not ``astimezone``, which goes by UTC.
+        passed = zone.utcoffset(None) - (at.utcoffset() or timedelta())
+        return (at.replace(tzinfo=None) + passed).replace(tzinfo=zone)
 
 
 def _has_unknown(order: Order) -> bool:

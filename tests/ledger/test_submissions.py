@@ -137,6 +137,33 @@ def test_layout_and_defaults_are_no_content() -> None:
 
 
 @pytest.mark.parametrize(
+    "others",
+    [
+        {"deliver_by": "9999-12-31T23:59:59-05:00"},
+        {"placed_at": "0001-01-01T00:00:00+05:00"},
+    ],
+    ids=["after", "before"],
+)
+def test_a_time_that_utc_s_calendar_lacks_is_compared_all_the_same(
+    engine: Engine, known: Submissions, payloads: Payloads, others: dict[str, str]
+) -> None:
+    """Some backends use the end of the calendar, in their own zone, for "no deadline"."""
+    order = an_order(**others)
+    [(name, at)] = others.items()
+    elsewhere = at.replace("23:59:59-05:00", "22:59:59-06:00").replace("00:00:00+05", "01:00:00+06")
+    assert elsewhere != at
+    assert digest(an_order(**{name: elsewhere})) == digest(order)
+    assert digest(an_order(**{name: at.replace("-05:", "-06:").replace("+05:", "+06:")})) != digest(
+        order
+    )
+    with engine.begin() as connection:
+        connection.execute(insert(orders).values(row_of(payloads, order)))
+    neighbour = Submitting("m1", "o2", "c" * 64)
+    ended = Known(is_known=True, is_different=True, state=State.ACCEPTED)
+    assert known.write([replace(neighbour, order_id="o1"), neighbour], 2.0) == [ended, NEW]
+
+
+@pytest.mark.parametrize(
     "inside",
     [
         lambda unknown: unknown,

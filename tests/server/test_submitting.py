@@ -58,6 +58,18 @@ def test_an_order_of_a_batch_may_be_as_large_as_any_other(
     assert [each.message.message_id for each in server.published] == ["o1", "o3"]
 
 
+@pytest.mark.parametrize("headers", [JSON, LINES])
+def test_an_order_without_a_deadline_in_its_own_zone_keeps_no_other_from_being_taken(
+    server: Inside, headers: Mapping[str, str]
+) -> None:
+    """Its ``deliver_by`` is after UTC's calendar."""
+    token = server.token()
+    orders = [order("o1"), order("o2", deliver_by="9999-12-31T23:59:59-05:00"), order("o3")]
+    body = batch(*orders) if headers is JSON else "\n".join(map(json.dumps, orders)).encode()
+    reply = asyncio.run(server.ask("POST", BATCH, token, body, headers))
+    assert [each["status"] for each in reply.says] == [202, 202, 202]
+
+
 def test_other_requests_have_their_turn_while_a_batch_is_parsed(
     server: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
