@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pos_gateway.administration.refusal import Refusal
-from pos_gateway.broker.bundle import Bundle
+from pos_gateway.broker.bundle import PARKED_ORDERS, Bundle
 from pos_gateway.broker.dead_letter import DeadLetter, NotReplayable
 from pos_gateway.domain.order import CancelRequest
 from pos_gateway.domain.outcome import Kind
@@ -15,6 +15,10 @@ from pos_gateway.ledger.states import Action, Key, State
 _OPEN = "have letters of orders that have not ended discarded, too (--open)"
 _RESOLVE = f"ask the merchant, then resolve it (pos-gateway orders resolve); or {_OPEN}"
 _REPLAY = f"a replay has it end (pos-gateway dlq replay); or {_OPEN}"
+_UNREAD_BUNDLE = (
+    "the parked orders in it have not ended, and cannot be read here; the release that parked them can "
+    f"(its pos-gateway dlq replay); or {_OPEN}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,9 @@ def _why_needed(letter: DeadLetter, key: Key, ledger: OrderAdmin) -> str | None:
     """Why the letter may still be needed: its order has not ended."""
     try:
         content = letter.content()
-    except NotReplayable:  # it can never end an order, and the ledger's order goes on without it
-        return None
+    except NotReplayable:
+        # Any other one can never end an order, and the ledger's order goes on without it.
+        return _UNREAD_BUNDLE if letter.headers.get("task") == PARKED_ORDERS else None
     if isinstance(content, Bundle):
         return f"{content.orders} parked orders in it have not ended; {_REPLAY}"
     if not isinstance(content, CancelRequest):

@@ -75,14 +75,15 @@ class DeadLetter:
 
     def content(self) -> Order | CancelRequest | Bundle:
         """The order, the cancel request, or the parked orders. Raises NotReplayable."""
-        # A message that was too long for a worker with a lower limit may be an order.
-        if _UNREAD in self.headers and self.code != TOO_LARGE:
+        task = self.headers.get("task")
+        # A message that was too long for a worker with a lower limit may be an order, and parked orders
+        # that another release could not read may be readable here.
+        if _UNREAD in self.headers and self.code != TOO_LARGE and task != PARKED_ORDERS:
             raise NotReplayable(
                 f"it is no order ({self.code}: {self.reason})", kind=f"it is no order ({self.code})"
             )
         if COMPRESSION in self.headers:
             raise NotReplayable("it is compressed, and not looked into")
-        task = self.headers.get("task")
         try:
             if task == PARKED_ORDERS:
                 bundle = Bundle.read(self.headers, self.body, topology.ORDERS_KEY)

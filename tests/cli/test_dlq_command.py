@@ -571,6 +571,8 @@ def test_parked_orders_and_wishes_to_cancel_are_put_back_as_they_are(
     """RabbitMQ moves them when they have come back too often."""
     publisher = Publisher(broker_url)
     bundle = a_bundle("m-1", [order("a"), order("b")])
+    # An earlier release could not read it.
+    bundle = replace(bundle, headers={**bundle.headers, **UNREAD})
     request = {"order_id": "o-1", "merchant_id": "m-1", "deliver_by": order()["deliver_by"]}
     cancel = wire.cancel_message("o-1", json.dumps(request).encode(), routing_key="orders")
     stale = {**request, **late()}
@@ -819,16 +821,20 @@ def test_what_the_broker_set_aside_and_the_ledger_does_not_know_is_kept(
     a_wish(letters, "o-2", datetime.now(UTC) + timedelta(hours=1))
     bundle = a_bundle("m-1", [order("o-3")])
     letters.raw(bundle.body, dict(bundle.headers), "parked")
+    # Of a later release, say: its orders may be nowhere else.
+    several = a_bundle("m-1", [order("o-6"), order("o-7")])
+    quarantined = {**several.headers, **UNREAD, "x-reason-code": "invalid_bundle"}
+    letters.raw(b"?", quarantined, "unread")
     letters.raw(b"?", TASK, "junk")
     a_wish(letters, "o-4", datetime.now(UTC) - timedelta(hours=1))
     ahead = time.time() + 3600
     books.cancellation(books.order("o-5", State.NEW), State.NEW, deliver_by=ahead)
     letters.order(order("o-5"))
     done = connected.invoke("dead", "discard", "--all", "--yes")
-    assert (done.exit_code, done.stdout) == (1, "3 discarded, 3 refused\n")
-    assert letters.numbers() == ["o-1", "o-2", "parked"]
+    assert (done.exit_code, done.stdout) == (1, "3 discarded, 4 refused\n")
+    assert letters.numbers() == ["o-1", "o-2", "parked", "unread"]
     done = connected.invoke("dead", "discard", "--all", "--yes", "--open")
-    assert (done.exit_code, done.stdout) == (0, "3 discarded\n")
+    assert (done.exit_code, done.stdout) == (0, "4 discarded\n")
 
 
 def test_the_letters_of_an_order_and_of_its_open_cancel_request_are_not_both_discarded(

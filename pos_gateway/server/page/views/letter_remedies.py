@@ -23,6 +23,8 @@ _REMEDIES = {
     "internal_error": "A bug in the gateway, which the workers' log has: replay with the release that mends it.",
     "invalid_order": "The backend sent an invalid order: it sends it again, corrected; discard these.",
     "too_large": "Longer than POS_GATEWAY_MAX_ORDER_BYTES: raise that for all workers, then replay; else discard.",
+    "invalid_bundle": "Another release has parked these orders, which have had no event: replay them with that one, or with "
+    "a later one.",
     **dict.fromkeys(
         ("undecodable", "unknown_task", "unknown_message", "invalid_message", "compressed"),
         _FOREIGN,
