@@ -70,8 +70,13 @@ class DeadLetter:
 
     @property
     def has_event(self) -> bool:
-        """Whether a worker dead-lettered it, with its reason and an event: the broker has neither."""
-        return "x-reason-code" in self.headers
+        """Whether a worker dead-lettered it, with its reason and an event: the broker has neither.
+
+        There is none of an order that was too large, unless it began with its ids.
+        """
+        if "x-reason-code" not in self.headers:
+            return False
+        return _UNREAD not in self.headers or len(wire.named_in(self.body)) == len(wire.NAMES)
 
     def content(self) -> Order | CancelRequest | Bundle:
         """The order, the cancel request, or the parked orders. Raises NotReplayable."""

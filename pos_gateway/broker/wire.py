@@ -188,16 +188,17 @@ def named_in(body: bytes) -> dict[str, str]:
     named: dict[str, str] = {}
     before = re.match(rb"\s*\[\s*\[\s*\{", body)
     at = before.end() if before else len(body)
-    while len(named) < len(_NAMES) and (member := _MEMBER.match(body, at, at + _MEMBER_SIZE)):
+    while len(named) < len(NAMES) and (member := _MEMBER.match(body, at, at + _MEMBER_SIZE)):
         name, value = member[1][1:-1].decode(errors="replace"), member[2]
-        if name in _NAMES and value is not None:
+        if name in NAMES and value is not None:
             with suppress(ValueError):  # an invalid escape: the body is no order's
                 named[name] = from_json(value)
         at = member.end()
     return named
 
 
-_NAMES = ("order_id", "merchant_id")
+#: What ``named_in`` finds.
+NAMES = ("order_id", "merchant_id")
 
 
 def home_key(routing_key: str | None) -> str:

@@ -825,16 +825,21 @@ def test_what_the_broker_set_aside_and_the_ledger_does_not_know_is_kept(
     several = a_bundle("m-1", [order("o-6"), order("o-7")])
     quarantined = {**several.headers, **UNREAD, "x-reason-code": "invalid_bundle"}
     letters.raw(b"?", quarantined, "unread")
+    # Only of one that begins with its ids the backend got an event.
+    too_large, unread = order("o-8"), {**TASK, **UNREAD, "x-reason-code": "too_large"}
+    letters.raw(wire.body_of(json.dumps(too_large).encode()), unread, "o-8")
+    last_first = json.dumps(dict(reversed(order("o-9").items()))).encode()
+    letters.raw(wire.body_of(last_first), unread, "o-9")
     letters.raw(b"?", TASK, "junk")
     a_wish(letters, "o-4", datetime.now(UTC) - timedelta(hours=1))
     ahead = time.time() + 3600
     books.cancellation(books.order("o-5", State.NEW), State.NEW, deliver_by=ahead)
     letters.order(order("o-5"))
     done = connected.invoke("dead", "discard", "--all", "--yes")
-    assert (done.exit_code, done.stdout) == (1, "3 discarded, 4 refused\n")
-    assert letters.numbers() == ["o-1", "o-2", "parked", "unread"]
+    assert (done.exit_code, done.stdout) == (1, "4 discarded, 5 refused\n")
+    assert letters.numbers() == ["o-1", "o-2", "parked", "unread", "o-9"]
     done = connected.invoke("dead", "discard", "--all", "--yes", "--open")
-    assert (done.exit_code, done.stdout) == (0, "4 discarded\n")
+    assert (done.exit_code, done.stdout) == (0, "5 discarded\n")
 
 
 def test_the_letters_of_an_order_and_of_its_open_cancel_request_are_not_both_discarded(
