@@ -781,6 +781,13 @@ FAULTS = [
         "        if True:\n",
         "bursts::checking_parked_bundles_costs_little_however_slow_their_merchants_are",
     ),
+    _fault(
+        "a call is cut short once",
+        "outliers",
+        "call.done or call.cut_short or not",
+        "call.done or not",
+        "cutting_short::not_cut_short_again",
+    ),
 ]
 
 if __name__ == "__main__":

@@ -217,6 +217,26 @@ def test_a_returned_outlier_is_freed() -> None:
     assert len(outliers._known) + len(outliers._silent) == 0
 
 
+def test_a_call_that_was_cut_short_is_not_cut_short_again_once_its_merchant_is_silent() -> None:
+    """Its slot would count as about to be free twice, and from then on one call less is ended."""
+    stage = a_stage()
+    hang(stage, 39)
+    assert stage.offer("healthy") == START
+    assert stage.offer("other") is AdmissionVerdict.WAIT
+    assert stage.cut_short() == ["h0"]
+    stage.pass_time(0.5)
+    stage.pass_time(GRACE)
+    assert stage.standing("h0").silent
+    for name in NAMES[34:39]:  # many answers are late: only silent merchants' calls are ended
+        stage.reply(name)
+    assert stage.starts() == ["o"]
+    for name in NAMES[34:38]:
+        assert stage.offer(name) == START
+    for name in (NAMES[38], "third"):
+        assert stage.offer(name) is AdmissionVerdict.WAIT
+    assert stage.cut_short() == ["h1"]
+
+
 def test_a_merchant_with_varying_reply_times_is_an_outlier_later() -> None:
     stage = Stage(limit=1, slots=8)
     for seconds in (0.1, 0.9) * 10:

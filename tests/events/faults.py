@@ -225,6 +225,13 @@ FAULTS = [
         "",
         "pipeline::a_leader_shows_each_batch_before_it_waits_for_the_next_one",
     ),
+    Fault(
+        "no event is repeated before its turn",
+        "events/archive",
+        "row.position is not None and row.position <= published]",
+        "row.position is not None]",
+        "archive::found_by_its_id_once_it_is_published",
+    ),
 ]
 
 

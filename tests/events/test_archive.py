@@ -9,6 +9,7 @@ from pos_gateway.events.archive import Archive
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.vault import Vault
+from tests.events.lab import Events
 
 COUNT, LONG = 12, 100_000
 
@@ -63,3 +64,16 @@ def test_events_are_cut_by_number_and_by_bytes(
 ) -> None:
     found = archive.after(after, most, size)
     assert [position for position, _ in found] == list(range(after + 1, last + 1))
+
+
+def test_an_event_with_a_position_is_found_by_its_id_once_it_is_published(engine: Engine) -> None:
+    """Repeated before its turn, it would be published before those with lower positions."""
+    written = Events(engine)
+    for position in (1, 2, None):
+        written.write(position=position)
+    with engine.begin() as connection:
+        connection.execute(insert(pipeline).values(id=1, epoch=1, assigned=2, published=1))
+    archive = Archive(engine, Hydration(Payloads(Vault())))
+    kept, messages = archive.by_ids([*written.ids, "pruned"])
+    assert kept == {"e0", "e1", "e2"}
+    assert [message.message_id for message in messages] == ["e0"]

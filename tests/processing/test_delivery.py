@@ -333,6 +333,20 @@ def test_no_attempt_starts_after_deliver_by_however_long_its_claim_takes(
     assert (len(gate.said), [kind for kind, _ in gate.recorded()]) == (said, ["expired"])
 
 
+def test_an_order_in_doubt_that_expires_while_it_is_claimed_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sending it once more would have no time left, and leave it in doubt."""
+    gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply"))
+    order = gate.an_order(seconds=10)
+    gate.take(order)
+    gate.pos = lambda _: (200, {"status": "accepted", "id": "pos-1"})
+    slow(gate, monkeypatch, "claim", 11)
+    gate.take(order)
+    assert gate.said == [("POST", "/orders"), ("GET", "/orders/o1")]
+    assert gate.recorded() == [("accepted", None)]
+
+
 def test_an_order_is_not_sent_if_the_ledger_left_no_time_for_the_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pos_gateway.audit.note import By
+from pos_gateway.auth.redaction import HIDDEN
 from pos_gateway.auth.tokens import APART, REFUSED
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
@@ -82,3 +83,22 @@ def test_orders_of_a_removed_merchant_fail_or_stay_in_doubt(tmp_path: Path) -> N
     assert (new.state, new.reason_code) == (State.FAILED, "unknown_merchant")
     assert gate.dead() == ["unknown_merchant"]
     assert orders.find("o1", "m").state is State.IN_DOUBT
+
+
+def test_an_outcome_repeats_no_secret_that_a_pos_has_quoted(tmp_path: Path) -> None:
+    """Of its outcome the ledger's row is made, and the event that the backend gets."""
+    keys = new_key()
+    gate = Gate(tmp_path, quoting, settings={"secret_key": keys})
+    auth = {"type": "api_key", "header": "X-Key", "key": "s3cret-of-m"}
+    record = {"id": "m", "base_url": "https://pos.example.com", "auth": auth}
+    MerchantStore(gate.database, vault=Vault(keys)).put([Merchant.parse(record)])
+    outcome = gate.take(gate.an_order()).outcome
+    assert outcome.kind is Kind.REJECTED
+    assert outcome.reason is not None
+    assert outcome.reason.message == f"the key {HIDDEN} may not order"
+
+
+def quoting(request: Any) -> Any:
+    """A POS that quotes the key that it was sent."""
+    words = f"the key {request.headers['X-Key']} may not order"
+    return 422, {"error": {"code": "rejected", "message": words}}

@@ -883,6 +883,13 @@ FAULTS = [
         "if True:",
         "groups::after_an_error_that_came_at_once_the_next_group_is_compared",
     ),
+    Fault(
+        "no header is read twice",
+        "server/body",
+        "            if found is not None:\n",
+        "            if False:\n",
+        "access::a_header_twice_is_refused",
+    ),
 ]
 
 if __name__ == "__main__":

@@ -60,8 +60,9 @@ class Inside:
         client: str = "192.0.2.7",
         scheme: str = "http",
         peer: str | None = None,
+        also: Sequence[tuple[str, str]] = (),
     ) -> Reply:
-        """The reply to a request."""
+        """The reply to a request. ``also``: headers after the others, of the same names or not."""
         sent: list[Any] = []
         reads = 0
         given = {**(headers or {})}
@@ -88,7 +89,7 @@ class Inside:
             "path": path,
             "raw_path": path.encode(),
             "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+            "headers": [(n.encode(), value.encode()) for n, value in (*given.items(), *also)],
             "client": (client, 5000),
             "peer": (peer or client, 5000),
             "scheme": scheme,

@@ -77,6 +77,20 @@ def test_a_refused_batch_costs_a_request(server: Inside) -> None:
     asyncio.run(script())
 
 
+@pytest.mark.parametrize("name", ["authorization", "content-type", "content-length"])
+def test_a_request_with_a_header_twice_is_refused(server: Inside, name: str) -> None:
+    """A proxy may have checked the one that this server would not read."""
+    token, body = server.token(), json.dumps(order()).encode()
+    twice = {"authorization": f"Bearer {token}", "content-length": str(len(body)), **JSON}[name]
+
+    async def script() -> None:
+        reply = await server.ask("POST", "/v1/orders", token, body, JSON, also=[(name, twice)])
+        assert (reply.status, reply.says["code"]) == (400, "repeated_header")
+
+    asyncio.run(script())
+    assert server.published == []
+
+
 def test_while_the_tokens_are_unknown_none_is_refused_for_good(server: Inside) -> None:
     token = server.store.create("shop", Role.BACKEND, operator="test")
     for given in (token, new_token(), "nonsense"):

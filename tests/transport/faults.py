@@ -241,6 +241,13 @@ FAULTS = [
         "        if False:",
         "session::whatever_an_sdk",
     ),
+    Fault(
+        "an exchange that has ended is not interrupted",
+        "transport/deadline",
+        "            if self._thread is thread:",
+        "            if True:",
+        "deadline::interrupts_nothing_after_it",
+    ),
 ]
 
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 from gevent import monkey; monkey.patch_all()
 import os, signal
@@ -63,6 +65,25 @@ there.sendall(b"later")
 print(here.recv(9))
 """
 
+HURRIED = """
+from gevent import monkey; monkey.patch_all()
+import os, signal, sys
+from gevent import sleep
+from gevent.event import Event
+from pos_gateway.worker.drain import Drain
+
+first, second = (signal.Signals[name] for name in sys.argv[1:])
+drain, let_go = Drain(lambda: None), Event()
+drain.listen()
+os.kill(os.getpid(), first)
+drain.bound(60.0, let_go.set)
+for _ in range(9):
+    sleep(0)
+print(let_go.is_set())
+os.kill(os.getpid(), second)
+print(let_go.wait(30))
+"""
+
 
 def run(script: str, *arguments: str) -> str:
     command = [sys.executable, "-c", script, *arguments]
@@ -84,3 +105,13 @@ def test_a_signal_interrupts_a_worker_that_connects_and_none_that_waits_for_orde
 
 def test_a_signal_ends_the_wait_for_a_message_and_no_other_wait() -> None:
     assert run(IDLE) == "ended False True\nb'later'\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "at_once"),
+    [("SIGTERM", "SIGTERM", False), ("SIGINT", "SIGQUIT", False), ("SIGQUIT", "SIGTERM", True)],
+)
+def test_a_second_signal_or_sigquit_waits_for_no_order_in_flight(
+    first: str, second: str, at_once: bool
+) -> None:
+    assert run(HURRIED, first, second) == f"{at_once}\nTrue\n"
