@@ -57,6 +57,13 @@ FAULTS = [
         "False",
         "callbacks::several_things",
     ),
+    Fault(
+        "an order of another location is not ours",
+        "adapters/square",
+        ' or found.get("location_id") != merchant.pos["location_id"]:',
+        ":",
+        "square::another_location",
+    ),
 ]
 
 

@@ -55,6 +55,14 @@ def test_an_order_goes_to_the_merchants_location_as_ad_hoc_items() -> None:
     }
 
 
+def test_an_order_of_another_location_is_not_ours() -> None:
+    """The merchant has moved: its order is at the location that it had."""
+    elsewhere = SQUARE.accepted(ORDER.order_id)
+    elsewhere["order"]["location_id"] = "L2"
+    outcome = submitted(reply(200, elsewhere))
+    assert (outcome.kind, outcome.external_id) == (Kind.IN_DOUBT, None)
+
+
 def test_a_long_order_id_is_in_the_metadata_alone() -> None:
     order = order_of("x" * 128)
     send = Scripted(reply(200, SQUARE.accepted(order.order_id)))

@@ -788,6 +788,34 @@ FAULTS = [
         "call.done or not",
         "cutting_short::not_cut_short_again",
     ),
+    _fault(
+        "a merchant that says that it is overloaded is not silent",
+        "merchant_latency",
+        "contact in (CallResult.ANSWERED, CallResult.OVERLOADED)",
+        "contact is CallResult.ANSWERED",
+        "admission::answers_that_it_is_overloaded",
+    ),
+    _fault(
+        "a probe that is answered late counts as in time",
+        "health",
+        "if not call.late or call.probe is not None:",
+        "if not call.late:",
+        "admission::probe_that_is_answered_late",
+    ),
+    _fault(
+        "another worker prolongs no open breaker",
+        "admission",
+        "        if not lane.breaker.is_open:\n",
+        "        if True:\n",
+        "admission::not_prolonged_by_another_workers",
+    ),
+    _fault(
+        "timers of what has ended are dropped",
+        "agenda",
+        "if len(self._entries) >= self._look_at:",
+        "if False:",
+        "admission::timers_of_what_has_ended",
+    ),
 ]
 
 if __name__ == "__main__":

@@ -3,11 +3,13 @@
 import itertools
 import weakref
 from math import ceil, inf
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
+from pos_gateway.admission.agenda import STALE, Agenda
 from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, BreakerState
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.latency import FIRST_DEVIATION
@@ -696,3 +698,47 @@ def test_orders_of_silent_merchants_together_have_a_quarter_of_the_window() -> N
         stage.offers(f"unknown{number}", 20)
     # Half of it, with the orders that wait for their merchant's record.
     assert stage.admission.waiting == 50
+
+
+def test_a_silent_merchant_that_answers_that_it_is_overloaded_is_silent_no_more() -> None:
+    stage = Stage(limit=2, slots=8)
+    stage.know("m")
+    stage.hang("m")
+    stage.offer("m")
+    assert stage.standing("m").silent
+    stage.reply("m", contact=CallResult.OVERLOADED)
+    assert not stage.standing("m").silent
+
+
+def test_a_probe_that_is_answered_late_raises_the_limit() -> None:
+    """A merchant that has become slow for good would keep a limit of one for ever."""
+    stage = Stage(limit=8, slots=50)
+    stage.answer("m", after=0.1)
+    while not stage.announced:
+        assert stage.offer("m") == START
+        stage.reply("m", after=0.1, contact=CallResult.OVERLOADED)
+    limit = stage.standing("m").limit
+    assert (stage.announced[-1].state, limit) == (BreakerState.OPEN, 1)
+    stage.pass_time(stage.announced[-1].seconds)
+    assert stage.offer("m") == START
+    stage.pass_time(4.0)
+    stage.reply("m")
+    assert stage.standing("m").limit == limit + 1
+
+
+def test_a_breaker_that_is_open_is_not_prolonged_by_another_workers() -> None:
+    """Each prolonging the other's, no worker would ever probe."""
+    stage = Stage()
+    stage.open_circuit("m")
+    seconds = stage.announced[-1].seconds
+    stage.admission.open_breaker("m", 30.0)
+    stage.pass_time(seconds)
+    assert stage.announced[-1].state is BreakerState.HALF_OPEN
+
+
+def test_timers_of_what_has_ended_are_dropped() -> None:
+    """A deadline may be hours away, and a worker takes thousands of orders in that time."""
+    agenda, ended = Agenda(), SimpleNamespace(done=True)
+    for number in range(10 * STALE):
+        agenda.add(1e6 + number, lambda _item, _now: None, ended)
+    assert len(agenda._entries) <= STALE

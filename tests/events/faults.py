@@ -232,6 +232,13 @@ FAULTS = [
         "row.position is not None]",
         "archive::found_by_its_id_once_it_is_published",
     ),
+    Fault(
+        "the events of an order's present generation are found",
+        "events/archive",
+        "range(max(0, last - _REOPENED), last + 1)",
+        "range(max(0, last - _REOPENED), max(1, last))",
+        "archive::each_generation_of_an_order",
+    ),
 ]
 
 

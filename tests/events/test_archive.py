@@ -4,10 +4,13 @@ import pytest
 from sqlalchemy import Engine, insert
 
 from pos_gateway.database.schema import events, orders, pipeline
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.events import archive as subject
 from pos_gateway.events.archive import Archive
+from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import Vault
 from tests.events.lab import Events
 
@@ -77,3 +80,15 @@ def test_an_event_with_a_position_is_found_by_its_id_once_it_is_published(engine
     kept, messages = archive.by_ids([*written.ids, "pruned"])
     assert kept == {"e0", "e1", "e2"}
     assert [message.message_id for message in messages] == ["e0"]
+
+
+def test_the_events_of_each_generation_of_an_order_are_found(engine: Engine) -> None:
+    written, key = Events(engine), Key("m", "o1")
+    kinds = (Kind.FAILED, Kind.EXPIRED, Kind.ACCEPTED)
+    for reopened, kind in enumerate(kinds):
+        event_id = dehydrated(key, kind, reopened=reopened).id
+        written.write_one("o1", event_id=event_id, type=str(kind), position=reopened + 1)
+    with engine.begin() as connection:
+        connection.execute(insert(pipeline).values(id=1, epoch=1, assigned=3, published=3))
+    found = Archive(engine, Hydration(Payloads(Vault()))).of_order(key, 2, 0)
+    assert [message.routing_key for message in found] == [f"order.{kind}" for kind in kinds]

@@ -1160,6 +1160,20 @@ FAULTS = [
         "return self._writer.is_connected",
         "submissions::a_call_is_prompt_once_its_connection_is_made",
     ),
+    Fault(
+        "an order that goes on has no end to repeat",
+        "ledger/ledger",
+        ".where(orders.c.last_event.is_not(None), orders.c.state.in_(FINAL))",
+        ".where(orders.c.last_event.is_not(None))",
+        "events::has_no_end_to_repeat",
+    ),
+    Fault(
+        "an order in flight is not in doubt",
+        "ledger/order_admin",
+        "return sent and not self.is_leased",
+        "return sent",
+        "order_admin::in_doubt_once_its_workers_lease_is_gone",
+    ),
 ]
 
 

@@ -174,3 +174,13 @@ def test_events_are_numbered_in_the_order_of_their_transactions(
         one.finish(claimed(one.claim(key, send=True)), an_entry(key=key))
     by_number = sorted(rows.events(), key=lambda row: row.id)
     assert [row.order_id for row in by_number] == ["o4", "o3", "o2", "o1", "o0"]
+
+
+def test_an_order_that_goes_on_has_no_end_to_repeat(worker: Workers) -> None:
+    """Its order.in_doubt is published, and the terminal event follows it."""
+    one = worker()
+    doubt = an_entry(Kind.IN_DOUBT, doubt_since=DAY)
+    one.finish(claimed(one.claim(KEY, send=True)), doubt)
+    assert one.ends(KEY) == []
+    one.finish(claimed(one.claim(KEY, send=True)), an_entry())
+    assert [(key, ended.state) for key, ended in one.ends(KEY)] == [(KEY, State.ACCEPTED)]

@@ -1,9 +1,9 @@
 """Order administration: an operator changes an order as it was when shown, or not at all."""
 
 import pytest
-from sqlalchemy import Engine, update
+from sqlalchemy import Engine, delete, update
 
-from pos_gateway.database.schema import orders
+from pos_gateway.database.schema import orders, workers
 from pos_gateway.domain.errors import OrderChanged
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.order_admin import OrderAdmin
@@ -38,6 +38,19 @@ def test_an_order_with_an_extended_deadline_keeps_its_external_id(
         seen, without_event(State.PENDING, pending=True), operator="kim", what="x", details=""
     )
     assert rows.order().external_id == "K-77"
+
+
+def test_an_order_in_flight_is_in_doubt_once_its_workers_lease_is_gone(engine: Engine) -> None:
+    """Resolved before, its worker's outcome would be lost."""
+    one, order_admin = Worker(engine), OrderAdmin(engine, Payloads(Vault()))
+    claimed(one.claim(KEY, send=True))
+    for lease, is_in_doubt in ((one.lease.id, False), (None, True)):
+        if lease is None:
+            with engine.begin() as connection:
+                connection.execute(delete(workers))
+        seen = order_admin.one(KEY)
+        assert seen is not None
+        assert (seen.state, seen.lease, seen.is_in_doubt) == (State.SENDING, lease, is_in_doubt)
 
 
 def test_a_reopened_order_has_no_deaths(engine: Engine, rows: Rows) -> None:

@@ -17,7 +17,7 @@ from pos_gateway.ledger.states import RESOLVE_FOR, Action, Key, State
 from pos_gateway.merchants.directory import LOOK
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.processing.decision import LAST_ATTEMPT
-from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply
 from tests.gate import Gate
 from tests.ledger.lab import claimed, without_event
@@ -38,6 +38,18 @@ def accepted(folder: Path) -> Gate:
 def reasons(gate: Gate) -> list[str]:
     query = "select reason_message from events where reason_code = 'not_cancelled' order by id"
     return [message.split(":")[0] for (message,) in gate.rows(query)]
+
+
+def test_a_late_request_ends_at_once_if_the_later_deadline_has_passed_too(tmp_path: Path) -> None:
+    """No message with that deadline would do more."""
+    gate = accepted(tmp_path)
+    gate.pos = lambda _: NotSent("connect", "refused")
+    first = gate.a_request(seconds=60)
+    gate.take(first, Action.CANCEL)
+    gate.take_cancel(seconds=120)
+    gate.wait(121)
+    assert gate.take(first, Action.CANCEL).again is None
+    assert gate.row_state(action="cancel") == "expired"
 
 
 def test_a_second_request_with_a_later_deadline_is_attempted(tmp_path: Path) -> None:

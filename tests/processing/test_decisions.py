@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.order import CancelRequest, Order
@@ -456,3 +457,22 @@ def test_the_reason_names_invalid_fields_without_their_values(tmp_path: Path) ->
     assert telling.body is not None
     kept = json.loads(telling.body, parse_constant=pytest.fail)  # NaN is not JSON
     assert kept["total"] == "NaN"
+
+
+def test_a_late_cancel_request_that_is_leased_elsewhere_comes_again_soon() -> None:
+    """Only one in doubt has the time after its deadline."""
+    order, now = order_at(-1)
+    request = CancelRequest.parse(
+        {"order_id": "o1", "merchant_id": "m", "deliver_by": order.deliver_by}
+    )
+    again = on_cancellation(
+        request, CancelAttempt(leased_elsewhere()), MessageContext("orders", 20, now)
+    ).again
+    assert again is not None and again.delay == 1
+
+
+def test_a_number_of_attempts_that_amqp_could_not_carry_is_not_counted_on(tmp_path: Path) -> None:
+    """A producer's header: the retry could never be published, and the order would not end."""
+    gate = Gate(tmp_path, lambda _: (503, {}))
+    again = gate.take(gate.an_order(), **{wire.ATTEMPTS: 2**63 - 1}).again
+    assert again is not None and again.headers[wire.ATTEMPTS] <= 2**31 + 1

@@ -890,6 +890,34 @@ FAULTS = [
         "            if False:\n",
         "access::a_header_twice_is_refused",
     ),
+    Fault(
+        "after a restore accounts are read anew",
+        "server/pos_accounts",
+        "and last > self._stamp:",
+        ":",
+        "callback_merchants::after_a_restore",
+    ),
+    Fault(
+        "a cancel request is for the order of its path",
+        "server/submitting",
+        '{**record, "merchant_id": merchant_id, "order_id": order_id}',
+        '{"merchant_id": merchant_id, "order_id": order_id, **record}',
+        "submitting::for_the_order_of_its_path",
+    ),
+    Fault(
+        "no more requests are taken than the limit",
+        "server/in_flight",
+        "if self._count >= self._requests:",
+        "if self._count > self._requests:",
+        "submitting::taken_at_once_than_the_limit",
+    ),
+    Fault(
+        "a position that no database holds is refused",
+        "server/streaming",
+        "    if number > LAST_POSITION:\n",
+        "    if False:\n",
+        "streaming::no_database_holds",
+    ),
 ]
 
 if __name__ == "__main__":

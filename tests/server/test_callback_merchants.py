@@ -4,11 +4,12 @@ import asyncio
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, delete, event, select, update
 from structlog.testing import capture_logs
 
 from pos_gateway.adapters.clover import CloverAdapter
@@ -17,6 +18,7 @@ from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
 from pos_gateway.database.engine import open_database
+from pos_gateway.database.schema import merchants as table
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
@@ -284,6 +286,25 @@ def test_secrets_that_cannot_be_read_have_the_pos_call_again(
         assert problem.value.retry_after
         store.put([at_square("s2", "L2")])
         assert set(await merchants.owners(ADAPTERS["square"], one, a_callback("L2"))) == {"s2"}
+
+    played(engine, play)
+
+
+def test_after_a_restore_the_accounts_are_as_the_database_has_them(
+    engine: Engine, store: MerchantStore
+) -> None:
+    """Its last edit is an earlier one than the last that was read."""
+    square, said = ADAPTERS["square"], a_callback("L1")
+    one = at_square("m1", "L1")
+    store.put([one, at_square("m2", "L1")])
+
+    async def play(merchants: CallbackMerchants) -> None:
+        assert set(await merchants.owners(square, one, said)) == {"m1", "m2"}
+        with engine.begin() as connection:
+            connection.execute(delete(table).where(table.c.id == "m2"))
+            before = connection.scalar(select(table.c.updated_at)) - timedelta(hours=1)
+            connection.execute(update(table).values(pos={"location_id": "L2"}, updated_at=before))
+        assert await merchants.owners(square, one, said) == {}
 
     played(engine, play)
 

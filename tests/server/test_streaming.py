@@ -175,6 +175,18 @@ async def test_the_last_event_id_counts_before_the_parameter(lab: Lab) -> None:
 
 
 @lab_test
+async def test_a_position_that_no_database_holds_is_refused(lab: Lab) -> None:
+    await lab.close()  # a stream that begins ends at once
+    number = b"9223372036854775808"
+    for query, headers in ((b"after=" + number, []), (b"", [(b"last-event-id", number)])):
+        headers.append((b"authorization", b"Bearer " + TEXT.encode()))
+        scope = {"headers": headers, "query_string": query}
+        with pytest.raises(Problem) as refused:
+            await Streaming(lab.access, lab.feeds, lab.unread)(scope, lab._receive, lab._send)
+        assert refused.value.status == 422
+
+
+@lab_test
 async def test_a_read_that_fails_does_not_end_a_stream(lab: Lab) -> None:
     lab.publish(1, 1)
     lab.failing = 3

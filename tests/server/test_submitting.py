@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.broker import wire
 from pos_gateway.server import batches, submitting
+from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.posted import Posted, PostResult
+from pos_gateway.server.problems import Problem
 from tests.server.inside import JSON, LINES, Inside, inside
 from tests.server.lab import order
 
@@ -134,3 +137,22 @@ def test_a_cancel_requests_body_is_read_or_refused(
     reply = asyncio.run(server.ask("POST", CANCEL, server.token(), body, headers))
     assert reply.status == status
     assert len(server.published) == (status == 202)
+
+
+def test_a_cancel_request_is_for_the_order_of_its_path(server: Inside) -> None:
+    """The audit has that one, whatever the body says."""
+    body = b'{"order_id":"o2","merchant_id":"m2"}'
+    reply = asyncio.run(server.ask("POST", CANCEL, server.token(), body, JSON))
+    assert reply.status == 202
+    [posted] = server.published
+    record, _ = wire.read(posted.message.body)
+    assert (record["merchant_id"], record["order_id"]) == ("m1", "o1")
+
+
+def test_no_more_requests_are_taken_at_once_than_the_limit() -> None:
+    in_flight = InFlight(1)
+    with in_flight.taking(), pytest.raises(Problem) as refused, in_flight.taking():
+        pass
+    assert (refused.value.status, refused.value.retry_after) == (429, 1)
+    with in_flight.taking():
+        pass

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from time import monotonic, time
+from types import SimpleNamespace
 from typing import Any
 
 import gevent
@@ -16,7 +17,7 @@ from pos_gateway.broker.bundle import MAX_BYTES, MAX_ORDERS, PARKED_ORDERS, Bund
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.worker import parking as subject
-from pos_gateway.worker.bundles import ReturnedBundle
+from pos_gateway.worker.bundles import ReturnedBundle, returned
 from pos_gateway.worker.parking import Parking
 
 
@@ -379,3 +380,31 @@ class TestAtHand:
         scene.unpark()
         assert (original.said, again.said) == ([], ["ack"])
         assert len(scene.gate.stored) == 40
+
+
+@pytest.mark.parametrize("is_down", [False, True])
+def test_a_synchronous_worker_acknowledges_a_bundle_once_its_orders_are_stored(
+    is_down: bool,
+) -> None:
+    said: list[str] = []
+    scene = Scene()
+
+    def store(messages: Iterable[Message], timeout: float) -> None:
+        if is_down:
+            raise BrokerUnavailable("away")
+        scene.gate.stored.extend(messages)
+
+    consumer = SimpleNamespace(connection_errors=(), dispatcher=None)
+    take = returned(consumer, SimpleNamespace(store=store))  # type: ignore[arg-type]
+    orders = [scene.order(number) for number in range(2)]
+    bundle = Bundle.of("m", "orders", orders).message()
+    info = {"routing_key": "orders"}
+    message = SimpleNamespace(headers=bundle.headers, body=bundle.body, delivery_info=info)
+    take(
+        message,
+        None,
+        lambda *_: said.append("ack"),
+        lambda _log, _errors, requeue: said.append("requeue" if requeue else "reject"),
+        (),
+    )
+    assert (said, len(scene.gate.stored)) == ((["requeue"], 0) if is_down else (["ack"], 2))
