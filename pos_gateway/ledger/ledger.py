@@ -245,7 +245,7 @@ class Ledger:
             key: the ids that the message gives.
             entry: its outcome.
             body: the message's body; None: the order in its row is used, if there is one.
-            patience: seconds to wait for the database.
+            timeout: seconds to wait for the database.
 
         Raises:
             LedgerUnavailable: as ``finish``.
