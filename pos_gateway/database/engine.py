@@ -52,8 +52,9 @@ ANSWER, COMMAND_ANSWER, _MIGRATION_ANSWER = 15.0, 600.0, 3600.0
 _PING_ANSWER = 5.0
 #: How much earlier the server ends a statement: it can say so, and nothing goes on without a client.
 _EARLIER = 5.0
-#: How long a transaction may have others' rows locked while its process does nothing.
-_IDLE = "5s"
+#: How long a transaction may have others' rows locked while its process does nothing; and a migration
+#: a table, which between two statements loads its scripts.
+_IDLE, _IDLE_MIGRATION = "5s", "60s"
 #: How long a migration waits for a table's lock: workers queue behind it.
 _LOCK_TIMEOUT = "5s"
 #: The PostgreSQL advisory lock that a migration holds: any unused number.
@@ -105,13 +106,14 @@ def open_database(url: str, *, answer: float = ANSWER) -> Engine:
     return engine
 
 
-def bound_idle(connection: Connection) -> None:
+def bound_idle(connection: Connection, longest: str | None = None) -> None:
     """Have PostgreSQL end this transaction if its process is paused in it, or gone without a word.
 
     It has rows of orders locked, and a worker that waits for one of them writes no other.
     """
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"set local idle_in_transaction_session_timeout = '{_IDLE}'")
+        limit = longest or _IDLE
+        connection.exec_driver_sql(f"set local idle_in_transaction_session_timeout = '{limit}'")
 
 
 def upgrade(engine: Engine) -> None:
@@ -126,6 +128,7 @@ def upgrade(engine: Engine) -> None:
             connection.exec_driver_sql("begin immediate")
         else:
             _allow_a_migration(connection)
+            bound_idle(connection, _IDLE_MIGRATION)
             # Two first migrations at once would both create the tables: the second waits for the
             # first, and finds nothing to do.
             connection.exec_driver_sql(f"select pg_advisory_xact_lock({_UPGRADING})")

@@ -802,8 +802,15 @@ FAULTS = [
     Fault(
         "an operator's process that is paused keeps no worker waiting",
         "database/engine",
-        "set local idle_in_transaction_session_timeout = '{_IDLE}'",
+        "set local idle_in_transaction_session_timeout = '{limit}'",
         "set local idle_in_transaction_session_timeout = 0",
+        "paused_operators::a_worker_goes_on_while_an_operators_process_is_paused",
+    ),
+    Fault(
+        "a migration that is paused keeps no worker waiting",
+        "database/engine",
+        "            bound_idle(connection, _IDLE_MIGRATION)\n",
+        "",
         "paused_operators::a_worker_goes_on_while_an_operators_process_is_paused",
     ),
     Fault(

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import DBAPIError
 
 from pos_gateway.database import engine as database
-from pos_gateway.database.engine import open_database
+from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger import writer
@@ -42,6 +43,16 @@ def prunes_all(engine: Engine) -> None:
     list(prune(engine, DAY + 100))
 
 
+def migrates(engine: Engine) -> None:
+    def lock(config: Any, _revision: str) -> None:
+        connection = config.attributes["connection"]
+        for _ in range(2):  # a statement after the pause, too
+            connection.exec_driver_sql("lock table orders in access exclusive mode")
+
+    with patch("alembic.command.upgrade", lock):
+        upgrade(engine)
+
+
 @pytest.fixture
 def engine(postgresql_url: str) -> Iterator[Engine]:
     """SQLite has no such limit: a paused writer has all of the file."""
@@ -51,7 +62,7 @@ def engine(postgresql_url: str) -> Iterator[Engine]:
 
 
 @pytest.mark.parametrize(
-    "operator", [changes_an_order, seals_orders_anew, prunes_orders, prunes_all]
+    "operator", [changes_an_order, seals_orders_anew, prunes_orders, prunes_all, migrates]
 )
 def test_a_worker_goes_on_while_an_operators_process_is_paused(
     engine: Engine,
@@ -59,7 +70,8 @@ def test_a_worker_goes_on_while_an_operators_process_is_paused(
     monkeypatch: pytest.MonkeyPatch,
     operator: Callable[[Engine], None],
 ) -> None:
-    monkeypatch.setattr(database, "_IDLE", "50ms")
+    for limit in ("_IDLE", "_IDLE_MIGRATION"):
+        monkeypatch.setattr(database, limit, "50ms")
     monkeypatch.setattr(writer, "_STATEMENT_TIMEOUT", 5)
     monkeypatch.setattr(module, "CLAIM_TIMEOUT", 0)
     one, rows = Worker(engine), Rows(engine)
@@ -70,7 +82,7 @@ def test_a_worker_goes_on_while_an_operators_process_is_paused(
 
     @event.listens_for(theirs, "after_cursor_execute")
     def paused(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if statement.startswith("UPDATE orders") and not written:
+        if statement.startswith(("UPDATE orders", "lock table")) and not written:
             again = one.claim(KEY, send=True)
             written.append(again if isinstance(again, Ended) else one.finish(claim, an_entry()))
             written.append(one.claim(OTHER, send=True))
