@@ -18,6 +18,8 @@ class Lanes(Generic[Ticket]):
     def __init__(self, *, in_fleet: bool) -> None:
         self._in_fleet = in_fleet
         self._lanes: dict[str, Lane[Ticket]] = {}
+        #: Lanes at which idle ones are looked for.
+        self._full = LANES
         self._providers: dict[str, Provider] = {}
 
     def __iter__(self) -> Iterator[Lane[Ticket]]:
@@ -29,7 +31,7 @@ class Lanes(Generic[Ticket]):
 
     def add(self, merchant_id: str, now: float) -> Lane[Ticket]:
         """A new merchant's lane."""
-        if len(self._lanes) >= LANES:
+        if len(self._lanes) >= self._full:
             self._forget_idle(now)
         lane = self._lanes[merchant_id] = Lane(merchant_id)
         if self._in_fleet:
@@ -51,7 +53,9 @@ class Lanes(Generic[Ticket]):
             yield lanes[start : start + few]
 
     def _forget_idle(self, now: float) -> None:
-        """Drop the idle lanes: a constant cost per newcomer, unless nearly all lanes are in use."""
+        """Drop the idle lanes: a constant cost per newcomer, however many lanes are in use."""
         lanes = self._lanes.items()
         # An open breaker is kept, however many merchants come.
         self._lanes = {key: lane for key, lane in lanes if not lane.is_forgettable(now)}
+        # Where few are idle, the next look waits for as many newcomers as there are lanes.
+        self._full = max(LANES, 2 * len(self._lanes))

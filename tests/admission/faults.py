@@ -30,6 +30,13 @@ FAULTS = [
         "self.is_troubled",
         "admission::an_order_knows_for_how_long",
     ),
+    _fault(
+        "a newcomer costs the same however many breakers are open",
+        "lanes",
+        "self._full = max(LANES, 2 * len(self._lanes))",
+        "self._full = LANES",
+        "admission::a_newcomer_costs",
+    ),
     _fault("a limit never falls below one", "bulkhead", "max(1, self.here // 2)", "self.here // 2"),
     _fault(
         "a limit rises only after a full window of answers",

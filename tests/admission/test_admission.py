@@ -11,7 +11,8 @@ import pytest
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.agenda import STALE, Agenda
 from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, BreakerState
-from pos_gateway.admission.lane import Call
+from pos_gateway.admission.lane import Call, Lane
+from pos_gateway.admission.lanes import Lanes
 from pos_gateway.admission.latency import FIRST_DEVIATION
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.merchant_latency import LEAST
@@ -547,6 +548,28 @@ def test_a_merchant_with_a_retry_after_is_not_forgotten(
         assert stage.offer(f"other{n}") == START
         stage.reply(f"other{n}")
     assert stage.offer("m") is AdmissionVerdict.PARK
+
+
+def test_a_newcomer_costs_the_same_however_many_breakers_are_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each would look through all merchants for idle ones where there are none."""
+    monkeypatch.setattr("pos_gateway.admission.lanes.LANES", 10)
+    looks: list[Lane[str]] = []
+    is_forgettable = Lane.is_forgettable
+
+    def looked_at(lane: Lane[str], now: float) -> bool:
+        looks.append(lane)
+        return is_forgettable(lane, now)
+
+    monkeypatch.setattr(Lane, "is_forgettable", looked_at)
+    lanes: Lanes[str] = Lanes(in_fleet=False)
+    for n in range(1000):
+        lanes.add(f"m{n}", 0.0).breaker.open(0.0)
+    assert len(looks) <= 2 * 1000
+    for n in range(3000):
+        lanes.add(f"idle{n}", 0.0)
+    assert len([*lanes]) <= 2 * 1000, "idle ones are dropped"
 
 
 def test_a_completed_order_is_freed() -> None:
