@@ -47,7 +47,7 @@ class AnsweredConnection(Connection):
 
         Not known with TLS: False.
         """
-        connection = self._connection
+        connection = self.connection if self.connected else None  # kombu would connect
         return isinstance(connection, _Answered) and connection.waits
 
     def acknowledge_together(self, later: Callable[[Callable[[], None]], object]) -> None:
