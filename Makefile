@@ -29,15 +29,15 @@ canary-demo: $(INSTALLED) servers ## Rehearse the move to green workers under lo
 	$(BIN)/python -m loadtests.canary $(ARGS)
 
 # Many tests wait for a server or a merchant, so four go at once on two cores, each with servers of its
-# own. They go in the order that tests/conftest.py gives them, the longest first by tests/durations.json;
+# own. They go in the order that tests/distribution.py gives them, the longest first by tests/durations.json;
 # it says whose tests need not stay together.
-AT_ONCE := --numprocesses 4 --dist loadgroup --no-loadscope-reorder
+AT_ONCE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED) servers ## Run the tests; ARGS="-k admission" runs some
 	$(BIN)/pytest $(AT_ONCE) $(ARGS)
 
 test-fast: $(INSTALLED) ## The tests that need no server and end within a minute and a half
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup --no-loadscope-reorder --fast $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder --fast $(ARGS)
 
 durations: $(INSTALLED) servers ## Record how long each file of the tests takes, which their order is made of
 	$(BIN)/pytest $(AT_ONCE) --record-durations

@@ -2,18 +2,15 @@
 
 import gc
 import inspect
-import json
 import os
 import signal
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module, metadata
-from itertools import accumulate, groupby, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -30,7 +27,7 @@ from testkit.servers.redis import Redis
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-pytest_plugins = ["tests.browser_fixtures"]
+pytest_plugins = ["tests.browser_fixtures", "tests.distribution"]
 
 # A shell's background job ignores SIGINT, and so would every program that a test starts and
 # interrupts.
@@ -79,51 +76,6 @@ def _entry_points(path: tuple[str, ...], **which: str) -> metadata.EntryPoints:
 
 metadata.entry_points = lambda **which: _entry_points(tuple(sys.path), **which)
 
-#: Seconds that each file takes, on two cores, four at once; ``make durations`` writes them.
-_RECORD = Path(__file__).parent / "durations.json"
-_DURATIONS: dict[str, float] = json.loads(_RECORD.read_text())
-#: Of a file that takes less than a second.
-_SHORT = 0.4
-#: A longer file is not in ``make test-fast``, nor is a test with a server.
-_QUICK = 4.0
-_SERVERS = {"rabbitmq", "postgresql", "mariadb", "redis", "simulated_merchants", "chromium"}
-
-
-#: Files with long and independent tests: each test runs wherever there is time for it.
-_APART = (
-    "admission/test_admission_machine.py",
-    "broker/test_publisher.py",
-    "compatibility/test_wire.py",
-    "faults/test_database_failover.py",
-    "faults/test_events.py",
-    "faults/test_half_open.py",
-    "faults/test_long_outages.py",
-    "faults/test_orders_in_doubt.py",
-    "faults/test_stopping.py",
-    "loadtests/test_load_run.py",
-    "simulation/test_simulation.py",
-    "worker/test_broker_away.py",
-    "worker/test_fleet_limits.py",
-    "worker/test_green_worker.py",
-    "worker/test_logs.py",
-    "worker/test_nothing_lost.py",
-    "worker/test_parking.py",
-    "worker/test_reporting.py",
-    "worker/test_tracing.py",
-    "worker/test_trouble.py",
-    "worker/test_watching.py",
-)
-
-
-@cache
-def _name(path: Path) -> str:
-    return path.relative_to(Path(__file__).parent).as_posix()
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record-durations", action="store_true", help="write durations.json")
-    parser.addoption("--fast", action="store_true", help="no servers, and no file that takes long")
-
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Each of the processes of a whole run imports other test files first.
@@ -145,65 +97,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             import_module(".".join(file.relative_to(folder.parent).with_suffix("").parts))
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files first, so that none starts last; a file's tests stay together."""
-    items.sort(key=lambda item: -_DURATIONS.get(_name(item.path), 0.0))
-    if config.getoption("--fast"):
-        items[:] = [item for item in items if _is_fast(item)]
-    if config.getoption("dist", "no") == "loadgroup":
-        items[:] = _mixed(items)
-        for item in items:
-            if _name(item.path) not in _APART:
-                item.add_marker(pytest.mark.xdist_group(_name(item.path)))
-
-
-def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The same files, those with servers and those without in turn, each kind by its part of the time.
-
-    Tests with servers wait for most of their time: four of them at once leave a core idle.
-    """
-    files = [list(each) for _, each in groupby(items, lambda item: item.path)]
-    starts = []
-    for has_server in (True, False):
-        same = [each for each in files if any(map(_has_server, each)) is has_server]
-        seconds = [_DURATIONS.get(_name(each[0].path), _SHORT) for each in same]
-        starts += zip(accumulate(seconds, initial=0.0), repeat(sum(seconds)), same)
-    starts.sort(key=lambda start: start[0] / start[1])
-    return [item for _, _, file in starts for item in file]
-
-
 def pytest_collection_finish() -> None:
     """What was imported stays: the garbage collector need not walk it again and again."""
     gc.freeze()
-
-
-def _is_fast(item: pytest.Item) -> bool:
-    return _DURATIONS.get(_name(item.path), 0.0) <= _QUICK and not _has_server(item)
-
-
-def _has_server(item: pytest.Item) -> bool:
-    return not _SERVERS.isdisjoint(getattr(item, "fixturenames", ()))
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Recorder())
-
-
-class _Recorder:
-    """Adds up each file's seconds, setup and teardown included."""
-
-    def __init__(self) -> None:
-        self._seconds: Counter[str] = Counter()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        file = report.nodeid.partition("::")[0].removeprefix("tests/")
-        self._seconds[file] += report.duration  # type: ignore[assignment]
-
-    def pytest_sessionfinish(self) -> None:
-        long = {file: round(each, 1) for file, each in self._seconds.items() if each >= 1}
-        _RECORD.write_text(json.dumps(dict(sorted(long.items())), indent=1) + "\n")
 
 
 @pytest.fixture(scope="session")
