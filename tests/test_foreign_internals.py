@@ -6,7 +6,7 @@ worker does: ``docs/architecture.md`` lists them.
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -50,8 +50,8 @@ ALLOWED = {
 }
 
 
-@cache
 def tree_of(name: str) -> ast.Module:
+    """Parsed anew each time: 500 trees that stay would be walked by the garbage collector for seconds."""
     return ast.parse(FILES[name].read_text())
 
 
@@ -88,11 +88,9 @@ def own_names_of(name: str) -> set[str]:
     return own_names(tree_of(name))
 
 
-def inherited_names(tree: ast.Module) -> set[str]:
-    """The same of the gateway's modules that it imports from: its base classes are there."""
-    found = {
-        name.removeprefix("pos_gateway.").replace(".", "/") for name in imported(tree).values()
-    }
+def inherited_names(names: Iterable[str]) -> set[str]:
+    """The same of the gateway's modules that these names are imported from: base classes are there."""
+    found = {name.removeprefix("pos_gateway.").replace(".", "/") for name in names}
     modules = {f"{name.rpartition('/')[0]}.py" for name in found} & FILES.keys()
     return set().union(*(own_names_of(each) for each in modules))
 
@@ -116,7 +114,7 @@ def used(tree: ast.Module) -> Iterator[str]:
     """What the module uses that its library does not document."""
     names = imported(tree)
     foreign = {local: name for local, name in names.items() if is_foreign(name)}
-    own = own_names(tree) | inherited_names(tree)
+    own = own_names(tree) | inherited_names(names.values())
     for name in foreign.values():
         if any(map(is_private, name.split("."))) or f"{name}.".startswith(
             tuple(f"{each}." for each in PRIVATE)
