@@ -39,6 +39,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("TZ", "<+0530>-05:30")
 time.tzset()
 
+# Until all is collected: see pytest_collection_finish.
+gc.disable()
+
 # A thread that outlives its test must not log into the output of a later test's command.
 structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.__stderr__))
 
@@ -98,7 +101,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the garbage collector need not walk it again and again."""
+    """What was imported and collected stays: the garbage collector need not walk it."""
+    gc.enable()
     gc.freeze()
 
 
