@@ -175,7 +175,7 @@ class Backend:
         with consumer:
             while not self._stopping.is_set():
                 try:
-                    connection.drain_events(timeout=0.5)
+                    connection.drain_events(timeout=0.1)  # it is stopped within that
                 except TimeoutError:
                     continue
 

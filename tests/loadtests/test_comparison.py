@@ -154,7 +154,7 @@ class TestTheScraping:
                 pass
 
         with HTTPServer(("127.0.0.1", 0), Handler) as server:
-            thread = threading.Thread(target=server.serve_forever)
+            thread = threading.Thread(target=server.serve_forever, args=(0.02,))
             thread.start()
             yield server.server_port, paths
             server.shutdown()

@@ -253,7 +253,6 @@ def test_it_stops_in_time(scripted: Callable[..., Scripted]) -> None:
     ("reply", "words"),
     [
         (silence, "does not reply in time"),
-        (nothing, "closed the connection"),
         (drip(b"HTTP/1.1 202 OK\r\nContent-Length: 9000\r\n\r\n"), "does not reply in time"),
         (
             drip(b"HTTP/1.1 202 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
@@ -262,7 +261,7 @@ def test_it_stops_in_time(scripted: Callable[..., Scripted]) -> None:
         (drip(b"HTTP/1.1 202 OK\r\nX: "), "does not reply in time"),
         (drip(b"", b"HTTP/1.1 100 Continue\r\n\r\n"), "does not reply in time"),
     ],
-    ids=["silent", "gone", "body", "chunks", "header", "interim"],
+    ids=["silent", "body", "chunks", "header", "interim"],
 )
 def test_a_server_that_does_not_reply_is_left_in_time(
     scripted: Callable[..., Scripted], reply: Any, words: str
@@ -271,6 +270,17 @@ def test_a_server_that_does_not_reply_is_left_in_time(
     with pytest.raises(BrokerUnavailable, match=words):
         HttpOrderClient(scripted(reply).url, TOKEN, timeout=0.4).submit(order())
     assert time.monotonic() - began < SOON
+
+
+def test_a_server_that_closes_the_connection_is_left_in_time(
+    scripted: Callable[..., Scripted],
+) -> None:
+    server, time = scripted(nothing), Time()
+    client = HttpOrderClient(server.url, TOKEN, timeout=4, clock=time, sleep=time.sleep)
+    with pytest.raises(BrokerUnavailable, match="closed the connection"):
+        client.submit(order())
+    assert len(server.asked) > 1
+    assert time.at <= 4
 
 
 @pytest.mark.parametrize(
