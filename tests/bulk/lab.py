@@ -75,6 +75,7 @@ def publish(broker_url: str, letters: Iterable[dict[str, Any]], *, is_idle: bool
         until = time.monotonic() + PATIENCE
         while is_idle and depth(connection) < before + count:
             assert time.monotonic() < until, "published without confirms, and not there"
+            time.sleep(0.01)
 
 
 def depth(connection: Connection, queue: str = topology.DEAD_KEY) -> int:
@@ -103,6 +104,7 @@ def ids(broker_url: str, queue: str) -> Counter[str]:
         until = time.monotonic() + PATIENCE
         while depth(connection, queue) < count:
             assert time.monotonic() < until, f"{queue} has not got its messages back"
+            time.sleep(0.01)
     return found
 
 

@@ -85,6 +85,7 @@ def test_a_run_that_is_killed_is_resumed_where_it_was(
     with Connection(broker_url) as connection:
         while depth(connection, "orders") < 150:
             assert time.monotonic() < until and process.poll() is None
+            time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     [run] = kim.store.runs(10)

@@ -159,6 +159,7 @@ class Letters:
             asking, until = connection.channel(), time.monotonic() + PATIENCE
             while asking.queue_declare(queue, passive=True).message_count < len(found):
                 assert time.monotonic() < until, f"{queue} has not got its messages back"
+                time.sleep(0.005)
             return found
 
     def bodies(self, queue: str) -> list[Any]:

@@ -330,6 +330,7 @@ def test_a_hundred_viewers_read_the_letters_once(
     end = time.monotonic() + PATIENCE
     while count.last is None:
         assert time.monotonic() < end
+        time.sleep(0.01)
     for _ in range(10):
         count.look(again=True)
     assert len(reads) == 1

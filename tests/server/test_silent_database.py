@@ -41,12 +41,14 @@ def test_a_server_recovers_and_refuses_what_was_revoked(
     until = time.monotonic() + SOON
     while not server.get("/v1/events").ok:
         assert time.monotonic() < until, "a new token stays unknown, or events unread"
+        time.sleep(0.02)
     assert server.post("/v1/orders", order()).status_code == 202
     store.revoke(name, operator="test")
     engine.dispose()
     server.session.headers["Authorization"] = f"Bearer {server.token}"
     while server.get("/v1/events").status_code != 401:
         assert time.monotonic() < until, "a revoked token stays valid"
+        time.sleep(0.02)
 
 
 def test_a_server_ends_although_its_database_is_silent(server: Server, proxy: Proxy) -> None:
