@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
 
-#: Seconds that each file takes, on two cores, four at once; ``make durations`` writes them.
+#: Seconds that each file takes in a whole run on two cores; ``make durations`` writes them.
 _RECORD = Path(__file__).parent / "durations.json"
 _DURATIONS: dict[str, float] = json.loads(_RECORD.read_text())
 #: Of a file that takes less than a second.
