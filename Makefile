@@ -28,10 +28,11 @@ demo: $(DEMO) ## See the gateway at work; needs Python and nothing else
 canary-demo: $(INSTALLED) servers ## Rehearse the move to green workers under load, and back; ARGS=--short in a minute
 	$(BIN)/python -m loadtests.canary $(ARGS)
 
-# Many tests wait for a server or a merchant, so four go at once on two cores, each with servers of its
+# Many tests wait for a server or a merchant, so five go at once on two cores, each with servers of its
 # own. They go in the order that tests/distribution.py gives them, the longest first by tests/durations.json;
 # it says whose tests need not stay together.
-AT_ONCE := --numprocesses 4 --dist loadfile --no-loadscope-reorder
+PROCESSES ?= 5
+AT_ONCE := --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED) servers ## Run the tests; ARGS="-k admission" runs some
 	$(BIN)/pytest $(AT_ONCE) $(ARGS)
