@@ -6,7 +6,7 @@ what is in it, so bundles are built, joined and parked again without parsing an 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any, Self
@@ -52,7 +52,7 @@ class ParkedOrder:
     #: When it expires (Unix time); None if it does not say.
     deliver_by: float | None
 
-    def lines(self) -> bytes:
+    def lines(self) -> list[bytes]:
         """Its two lines in a bundle."""
         said: dict[str, Any] = {
             "message_id": self.message.message_id,
@@ -60,7 +60,8 @@ class ParkedOrder:
         }
         if self.deliver_by is not None:
             said["deliver_by"] = self.deliver_by
-        return json.dumps(said).encode() + _NEXT + self.message.body.replace(b"\n", b" ")
+        # A body without newlines, as usual, is not copied.
+        return [json.dumps(said).encode(), self.message.body.replace(b"\n", b" ")]
 
 
 @dataclass(slots=True)
@@ -76,8 +77,9 @@ class Bundle:
     size: int = 0
     #: The whole second (Unix time) by which the first order has expired; None: none expires.
     deliver_by: int | None = None
-    #: Its orders, as in the message.
-    lines: bytes = b""
+    #: Its orders as in the message, in pieces of one line or more. Hundreds of bundles may be here, and
+    #: their messages until they are acknowledged: nothing is copied that a message has.
+    pieces: Sequence[bytes | memoryview] = ()
 
     @classmethod
     def of(cls, merchant_id: str, routing_key: str, parked: Iterable[ParkedOrder]) -> "Bundle":
@@ -87,9 +89,9 @@ class Bundle:
     @classmethod
     def of_one(cls, merchant_id: str, routing_key: str, parked: ParkedOrder) -> Self:
         """A bundle of one order, to be joined with others."""
-        lines, by = parked.lines(), parked.deliver_by
+        pieces, by = parked.lines(), parked.deliver_by
         due = None if by is None else ceil(by)
-        return cls(merchant_id, routing_key, 1, len(lines), due, lines)
+        return cls(merchant_id, routing_key, 1, _size(pieces), due, pieces)
 
     @classmethod
     def read(cls, headers: Mapping[str, Any], body: bytes, routing_key: str) -> Self:
@@ -108,8 +110,13 @@ class Bundle:
             raise InvalidBundle(f"the header {_DELIVER_BY} is no whole number of seconds")
         if not (body.startswith(_HEAD) and body.endswith(_TAIL)):
             raise InvalidBundle("the body does not begin or end as a bundle's")
-        lines = body[len(_HEAD) : -len(_TAIL)]
-        return cls(merchant_id, routing_key, orders, len(lines), deliver_by, lines)
+        lines = memoryview(body)[len(_HEAD) : -len(_TAIL)]
+        return cls(merchant_id, routing_key, orders, len(lines), deliver_by, [lines])
+
+    @property
+    def lines(self) -> bytes:
+        """Its orders as in the message."""
+        return _NEXT.join(self.pieces)
 
     def is_small(self) -> bool:
         """Whether it is at most half full, so that two such can be joined."""
@@ -136,7 +143,7 @@ class Bundle:
         return Message(
             exchange=topology.orders_exchange.name,
             routing_key=self.routing_key,
-            body=_HEAD + self.lines + _TAIL,
+            body=b"".join((_HEAD, self.lines, _TAIL)),
             message_id=number,
             headers=headers,
         )
@@ -147,10 +154,11 @@ class Bundle:
         Raises:
             InvalidBundle: they do not match the headers; nothing in the bundle can be relied on.
         """
-        number = self.lines.count(_NEXT) + 1
+        whole = self.lines
+        number = whole.count(_NEXT) + 1
         if number != 2 * self.orders:
             raise InvalidBundle(f"{number} lines are not those of {self.orders} orders")
-        lines = self.lines.split(_NEXT)
+        lines = whole.split(_NEXT)
         return [self._order(said, body) for said, body in zip(lines[::2], lines[1::2], strict=True)]
 
     def _order(self, said: bytes, body: bytes) -> ParkedOrder:
@@ -177,16 +185,20 @@ class Bundle:
 def joined(bundles: Iterable[Bundle]) -> Bundle:
     """One bundle of all the orders in these, which share a merchant and a routing key."""
     parts = list(bundles)
-    lines = _NEXT.join([part.lines for part in parts])
+    pieces = [piece for part in parts for piece in part.pieces]
     dues = [part.deliver_by for part in parts if part.deliver_by is not None]
     return Bundle(
         parts[0].merchant_id,
         parts[0].routing_key,
         sum([part.orders for part in parts]),
-        len(lines),
+        _size(pieces),
         min(dues, default=None),
-        lines,
+        pieces,
     )
+
+
+def _size(pieces: Sequence[bytes | memoryview]) -> int:
+    return sum(map(len, pieces)) + len(_NEXT) * (len(pieces) - 1)
 
 
 def is_plain(value: object) -> bool:

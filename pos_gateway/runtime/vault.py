@@ -10,10 +10,10 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 #: Bytes of a key, and of the nonce before each sealed text.
 KEY, NONCE = 32, 12
@@ -35,10 +35,7 @@ class Vault:
 
     def __init__(self, keys: str | None = None) -> None:
         parts = [part.strip() for part in (keys or "").split(",") if part.strip()]
-        self._keys = {}
-        for part in parts:
-            key = _key(part)
-            self._keys[hashlib.sha256(key).hexdigest()[:8]] = AESGCM(key)
+        self._keys = dict(map(_named, parts))
         #: The id of the sealing key; None if there is none.
         self.current: str | None = next(iter(self._keys), None)
 
@@ -77,6 +74,8 @@ class Vault:
             raise CannotOpen(
                 f"sealed with the key {key_id!r}, which POS_GATEWAY_SECRET_KEY has not"
             )
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415  (only where there is a key)
+
         try:
             data = base64.b64decode(text, validate=True)
             return key.decrypt(data[:NONCE], data[NONCE:], whose.encode())
@@ -100,6 +99,15 @@ def _is_random(text: str) -> bool:
         return len(base64.b64decode(text, validate=True)) == KEY
     except binascii.Error:
         return False
+
+
+def _named(part: str) -> tuple[str, "AESGCM"]:
+    """A key's id, and the key."""
+    # 7 MiB of a process that has no key.
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+    key = _key(part)
+    return hashlib.sha256(key).hexdigest()[:8], AESGCM(key)
 
 
 def _key(text: str) -> bytes:

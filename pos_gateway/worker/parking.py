@@ -5,16 +5,13 @@ dead merchant cost the broker a minute, and another one every time that they ret
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from time import time
 from typing import Any, Protocol
 
 import gevent
 import structlog
-from gevent import GreenletExit
-from gevent.event import Event
-from gevent.lock import Semaphore
-from gevent.pool import Group
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.broker.bundle import MAX_BYTES, MAX_ORDERS, Bundle, ParkedOrder, joined
@@ -24,6 +21,7 @@ from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.green import yield_control
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker.bundles import ReturnedBundle, is_late
+from pos_gateway.worker.job_queue import JobQueue
 from pos_gateway.worker.waiting_bundles import WaitingBundles
 
 log = structlog.get_logger(__name__)
@@ -75,9 +73,9 @@ class Parking:
         #: Messages in open bundles, and how many there may be: they occupy the prefetch window that
         #: all merchants share, and hundreds of merchants may have one order each in it.
         self._gathered, self._most_gathered = 0, admission.limits.max_blocked // 2
-        #: Green threads that publish, or wait for a bundle to fill.
-        self._publishing = Group()
-        self._few_at_a_time = Semaphore(CONCURRENCY)
+        #: An open bundle has a timer, and a closed one waits here: neither has a stack.
+        self._publishing = JobQueue(CONCURRENCY)
+        self._loop = gevent.get_hub().loop
 
     def park(self, merchant_id: str, order: ParkedOrder, original: Original) -> None:
         """Park an order; its message is acknowledged once the broker has stored it."""
@@ -95,12 +93,12 @@ class Parking:
         """Unpark ``number`` of a bundle's orders, and the expired ones; park the rest again."""
         bundle = back.bundle
         if number or back.is_late:
-            self._publishing.spawn(self._unpark, back, number)
+            self._publishing.add(partial(self._unpark, back, number))
         elif bundle.is_small() or bundle.orders == 1:
             if self._opened(back) is not None:  # a malformed bundle must not spoil another
                 self._gather(bundle, back)
         else:
-            self._publishing.spawn(self._park, bundle, [back])
+            self._publishing.add(partial(self._park, bundle, [back]))
 
     @property
     def waiting_orders(self) -> int:
@@ -112,17 +110,15 @@ class Parking:
 
         Publishing them from now on would duplicate them, so publishing stops.
         """
-        self._open.clear()
-        self._gathered = 0
+        for key in list(self._open):
+            self._take(key)
         self._waiting.drop()
-        self._publishing.kill(block=False)
+        self._publishing.drop()
 
     def requeue_waiting(self, timeout: float) -> None:
         """Requeue what is not being published yet; wait ``timeout`` seconds for the rest."""
-        for key, gathering in list(self._open.items()):
-            gathering.requeued = True
-            self._close(key)
-            _reject(gathering.originals)
+        for key in list(self._open):
+            _reject(self._take(key).originals)
         _reject(self._waiting.drop())
         self._publishing.join(timeout)
 
@@ -132,10 +128,10 @@ class Parking:
             self._close(key)
         gathering = self._open.get(key)
         if gathering is None:
-            gathering = self._open[key] = _Gathering()
             answers = self._admission.answers(bundle.merchant_id, self._now())
-            open_for = OPEN_FOR if answers else OPEN_FOR_SILENT
-            self._publishing.spawn(self._park_gathered, key, gathering, open_for)
+            timer = self._loop.timer(OPEN_FOR if answers else OPEN_FOR_SILENT)
+            gathering = self._open[key] = _Gathering(timer)
+            timer.start(self._close, key)
         gathering.add(bundle, original)
         self._gathered += 1
         if gathering.is_full or is_late(bundle.deliver_by, within=2 * OPEN_FOR_SILENT):
@@ -145,18 +141,15 @@ class Parking:
 
     def _close(self, key: tuple[str, str]) -> None:
         """Close a bundle to further orders: it is published as it is."""
-        gathering = self._open.pop(key)
-        gathering.closed.set()
-        self._gathered -= len(gathering.originals)
+        gathering = self._take(key)
+        self._publishing.add(lambda: self._park(joined(gathering.parts), gathering.originals))
 
-    def _park_gathered(
-        self, key: tuple[str, str], gathering: "_Gathering", open_for: float
-    ) -> None:
-        gathering.closed.wait(open_for)
-        if self._open.get(key) is gathering:
-            self._close(key)
-        if not gathering.requeued:
-            self._park(joined(gathering.parts), gathering.originals)
+    def _take(self, key: tuple[str, str]) -> "_Gathering":
+        """Take an open bundle out: it gets no more orders."""
+        gathering = self._open.pop(key)
+        gathering.timer.close()
+        self._gathered -= len(gathering.originals)
+        return gathering
 
     def _park(self, bundle: Bundle, originals: list[Original]) -> None:
         message = self._delayed(bundle)
@@ -180,16 +173,30 @@ class Parking:
         if rest[number:]:
             staying = Bundle.of(bundle.merchant_id, bundle.routing_key, rest[number:])
             messages.append(self._delayed(staying))
-        threads = [self._publishing.spawn(self._store, message) for message in messages]
-        gevent.joinall(threads)
-        if any(isinstance(thread.value, GreenletExit) for thread in threads):
-            return  # lost connection: a killed thread that had not begun ends before this one
-        if not all(thread.value is True for thread in threads):
+        stored: list[bool] = []
+
+        def store(message: Message) -> None:
+            try:
+                stored.append(self._store(message))
+            except Exception:
+                stored.append(False)
+                raise
+            finally:  # a lost connection kills one of them at least: then not all come here
+                if len(stored) == len(messages):
+                    self._unparked(back, staying, messages[-1], is_stored=all(stored))
+
+        # Before the jobs that wait, so that few bundles are open at a time.
+        self._publishing.add_first([partial(store, message) for message in messages])
+
+    def _unparked(
+        self, back: ReturnedBundle, staying: Bundle | None, last: Message, *, is_stored: bool
+    ) -> None:
+        if not is_stored:
             _reject([back])
             return
         back.acknowledge()
         if staying is not None:
-            self._count(staying, messages[-1])
+            self._count(staying, last)
 
     def _opened(self, back: ReturnedBundle) -> list[ParkedOrder] | None:
         """The orders in a bundle; None if it is malformed, and dead-lettered as a whole."""
@@ -209,8 +216,7 @@ class Parking:
     def _store(self, message: Message) -> bool:
         """Publish a message; False if this process stops before it is stored."""
         try:
-            with self._few_at_a_time:
-                self._gate.store([message])
+            self._gate.store([message])
         except PublishError as error:
             log.warning("orders.not_parked", error=str(error))
             return False
@@ -225,14 +231,13 @@ class Parking:
 class _Gathering:
     """A bundle that is open to more orders."""
 
-    __slots__ = ("_orders", "_size", "closed", "originals", "parts", "requeued")
+    __slots__ = ("_orders", "_size", "originals", "parts", "timer")
 
-    def __init__(self) -> None:
+    def __init__(self, timer: Any) -> None:
         self.parts: list[Bundle] = []
         self.originals: list[Original] = []
-        #: Set once it takes no more orders.
-        self.closed = Event()
-        self.requeued = False
+        #: Closes it.
+        self.timer = timer
         self._orders = self._size = 0
 
     @property

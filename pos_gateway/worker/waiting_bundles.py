@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gevent
-from gevent.pool import Group
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.worker.bundles import ReturnedBundle
@@ -33,15 +32,14 @@ class WaitingBundles:
         self._admission = admission
         self._settle = settle
         self._now = now
-        self._of: dict[str, deque[ReturnedBundle]] = {}
+        self._of: dict[str, _Kept] = {}
         self._number, self._most = 0, admission.limits.max_blocked // 4
-        #: Green threads that check the bundles, one per merchant.
-        self._looking = Group()
+        self._loop = gevent.get_hub().loop
 
     @property
     def orders(self) -> int:
         """Orders in the waiting bundles."""
-        return sum(back.bundle.orders for kept in self._of.values() for back in kept)
+        return sum(back.bundle.orders for kept in self._of.values() for back in kept.bundles)
 
     def has(self, merchant_id: str) -> bool:
         """Whether bundles of the merchant wait; a returning one queues behind them."""
@@ -50,38 +48,54 @@ class WaitingBundles:
     def keep(self, back: ReturnedBundle) -> bool:
         """Let a bundle wait; False: park it instead."""
         merchant_id = back.bundle.merchant_id
-        kept = self._of.get(merchant_id, deque())
-        orders = sum(each.bundle.orders for each in kept)
+        kept = self._of.get(merchant_id)
+        orders = sum(each.bundle.orders for each in kept.bundles) if kept else 0
         wait = self._admission.look_again(merchant_id, orders, self._now())
         if wait is None or self._number >= self._most:
             return False
-        kept.append(back)
         self._number += 1
-        if merchant_id not in self._of:
-            self._of[merchant_id] = kept
-            self._looking.spawn(self._look, merchant_id, kept, wait)
+        if kept is not None:
+            kept.bundles.append(back)
+        else:
+            # A timer, and no green thread: hundreds of merchants' bundles may wait.
+            kept = self._of[merchant_id] = _Kept(deque([back]))
+            self._look_in(wait, merchant_id, kept)
         return True
 
     def drop(self) -> list[ReturnedBundle]:
         """Remove and return all bundles."""
-        dropped = [back for kept in self._of.values() for back in kept]
+        dropped = [back for kept in self._of.values() for back in kept.bundles]
         for kept in self._of.values():
-            kept.clear()  # ends its green thread
+            kept.timer.close()
         self._of.clear()
         self._number = 0
         return dropped
 
-    def _look(self, merchant_id: str, kept: deque[ReturnedBundle], wait: float) -> None:
-        gevent.sleep(wait)
-        while kept:
-            back, now = kept[0], self._now()
-            number = self._admission.unpark(merchant_id, back.bundle.orders, now)
-            again = self._admission.look_again(merchant_id, 0, now)
-            if number or again is None or back.is_late:
-                kept.popleft()
-                self._number -= 1
-                self._settle(back, number)
-            if kept:
-                gevent.sleep(again or 0.0)
-        if self._of.get(merchant_id) is kept:
+    def _look_in(self, seconds: float, merchant_id: str, kept: "_Kept") -> None:
+        kept.timer = self._loop.timer(seconds)
+        kept.timer.start(self._look, merchant_id, kept)
+
+    def _look(self, merchant_id: str, kept: "_Kept") -> None:
+        """Unpark as many of the first bundle's orders as may return, or let it wait."""
+        kept.timer.close()
+        back, now = kept.bundles[0], self._now()
+        number = self._admission.unpark(merchant_id, back.bundle.orders, now)
+        again = self._admission.look_again(merchant_id, 0, now)
+        if number or again is None or back.is_late:
+            kept.bundles.popleft()
+            self._number -= 1
+            self._settle(back, number)
+        if kept.bundles:
+            self._look_in(again or 0.0, merchant_id, kept)
+        else:
             del self._of[merchant_id]
+
+
+class _Kept:
+    """One merchant's waiting bundles, and the timer until the first is checked."""
+
+    __slots__ = ("bundles", "timer")
+
+    def __init__(self, bundles: deque[ReturnedBundle]) -> None:
+        self.bundles = bundles
+        self.timer: Any = None

@@ -35,6 +35,11 @@ def arrived(message: Message) -> Bundle:
     return Bundle.read(message.headers, message.body, message.routing_key)
 
 
+def in_one_piece(bundle: Bundle) -> Bundle:
+    """The same bundle, to be compared."""
+    return replace(bundle, pieces=[bundle.lines])
+
+
 def test_orders_come_out_as_they_went_in() -> None:
     orders = [parked(n, **{"x-attempts": n, "x-resolve": True}) for n in range(64)]
     orders.append(parked(64, deliver_by=None))
@@ -54,7 +59,7 @@ def test_the_headers_say_what_is_in_it() -> None:
     orders = [parked(deliver_by=None), parked(deliver_by=99.2), parked(deliver_by=200.0)]
     bundle = Bundle.of("m", "orders.canary", orders)
     read = arrived(bundle.message())
-    assert read == bundle
+    assert in_one_piece(read) == in_one_piece(bundle)
     assert (read.merchant_id, read.orders) == ("m", 3)
     assert read.deliver_by == 100  # the next whole second: then the first one is worthless
     assert read.routing_key == "orders.canary"
@@ -86,7 +91,8 @@ def test_bundles_are_joined_without_being_opened() -> None:
     whole = joined([whole, Bundle.of("m", "orders", parts[1])])
     assert whole.open() == [*parts[0], *parts[2], *parts[1]]
     assert (whole.orders, whole.deliver_by) == (5, 50)
-    assert whole == Bundle.of("m", "orders", whole.open())
+    again = Bundle.of("m", "orders", whole.open())
+    assert in_one_piece(whole) == in_one_piece(again)
     assert arrived(whole.message()).size == whole.size
 
 

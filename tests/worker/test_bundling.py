@@ -1,5 +1,6 @@
 """What parking puts into one message, and how it settles the originals, with a stub of a broker."""
 
+import gc
 from collections.abc import Iterable
 from time import monotonic, time
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.worker import parking as subject
 from pos_gateway.worker.bundles import ReturnedBundle, returned
-from pos_gateway.worker.parking import Parking
+from pos_gateway.worker.parking import CONCURRENCY, Parking
 
 
 class Gate:
@@ -33,6 +34,8 @@ class Gate:
     def store(self, messages: Iterable[Message]) -> None:
         for message in messages:
             self.answers.wait()
+            if "broken" in self.refuses:
+                raise ValueError("no message")
             if self.refuses & {"all", message.message_id}:
                 raise BrokerUnavailable("this publisher is closed")
             self.stored.append(message)
@@ -95,15 +98,23 @@ class Scene:
 
     def settle(self) -> None:
         """Run everything in flight to its end."""
-        self.parking._publishing.join(10)
+        with gevent.Timeout(10):
+            while self.parking._open or not self.parking._publishing.join(10):
+                gevent.sleep(0.001)
 
     def unpark(self) -> None:
         """Unpark the bundles at hand until none is left."""
-        self.parking._waiting._looking.join(10)
+        with gevent.Timeout(10):
+            while self.parking._waiting._of:
+                gevent.sleep(0.001)
         self.settle()
 
     def sizes(self) -> list[int]:
         return sorted(m.headers.get("x-orders", 1) for m in self.gate.stored)
+
+
+def green_threads() -> int:
+    return sum(isinstance(each, gevent.Greenlet) and not each.dead for each in gc.get_objects())
 
 
 @pytest.fixture(autouse=True)
@@ -272,7 +283,34 @@ def test_open_bundles_are_bounded_and_the_oldest_is_published_first() -> None:
     assert scene.parking._gathered == 0
 
 
-@pytest.mark.parametrize("missing", ["o0", "o3"])
+def test_a_parked_order_holds_no_green_thread_until_it_is_published() -> None:
+    """Each is a stack: those of hundreds of merchants' bundles were 30 MiB of a worker."""
+    scene, before = Scene(limit=10), green_threads()
+    scene.gate.answers.clear()
+    originals = [scene.park(1, merchant=f"m{n}")[0] for n in range(100)]
+    assert green_threads() == before
+    originals += [scene.bring_back(MAX_ORDERS, merchant=f"back{n}") for n in range(10)]
+    with gevent.Timeout(10):
+        while scene.parking._open:
+            gevent.sleep(0.001)
+    assert green_threads() - before == CONCURRENCY
+    scene.gate.answers.set()
+    scene.settle()
+    assert [each.said for each in originals] == [["ack"]] * 110
+
+
+def test_a_bundle_that_was_closed_as_full_is_not_closed_again_by_its_timer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    scene = Scene()
+    scene.park(MAX_ORDERS + 1)
+    scene.settle()
+    gevent.sleep(2 * subject.OPEN_FOR)
+    assert scene.sizes() == [1, MAX_ORDERS]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("missing", ["o0", "o3", "broken"])
 def test_a_bundle_is_not_acknowledged_unless_every_order_is_stored(
     missing: str,
 ) -> None:
@@ -358,8 +396,10 @@ class TestAtHand:
 
     def test_the_number_of_held_bundles_is_bounded(self) -> None:
         scene, _ = self.full()
+        before = green_threads()
         originals = [scene.bring_back(1) for _ in range(128 // 4 + 3)]
         assert scene.parking.waiting_orders == 128 // 4
+        assert green_threads() == before
         scene.settle()
         assert [each.said for each in originals[-3:]] == [["ack"]] * 3
 

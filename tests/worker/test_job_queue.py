@@ -1,0 +1,72 @@
+"""Jobs on few green threads: each is done once, in its turn, whatever becomes of the others."""
+
+from functools import partial
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from pos_gateway.worker.job_queue import JobQueue
+
+
+class Work:
+    """Jobs that wait until they may go on."""
+
+    def __init__(self) -> None:
+        self.may_go_on = Event()
+        self.begun: list[int] = []
+        self.done: list[int] = []
+
+    def do(self, number: int) -> None:
+        self.begun.append(number)
+        self.may_go_on.wait()
+        self.done.append(number)
+
+    def jobs(self, *numbers: int) -> list[partial[None]]:
+        return [partial(self.do, number) for number in numbers]
+
+
+def raises() -> None:
+    raise ValueError("a job failed")
+
+
+def test_jobs_begin_in_turn_and_few_at_a_time() -> None:
+    work, queue = Work(), JobQueue(2)
+    for job in work.jobs(*range(5)):
+        queue.add(job)
+    gevent.sleep(0)
+    assert work.begun == [0, 1]
+    queue.add_first(work.jobs(7, 8))
+    assert not queue.join(0.001)
+    work.may_go_on.set()
+    assert queue.join(10)
+    assert work.begun == [0, 1, 7, 8, 2, 3, 4]
+    queue.add(work.jobs(9)[0])  # after its green threads have ended
+    assert queue.join(10)
+    assert sorted(work.done) == [0, 1, 2, 3, 4, 7, 8, 9]
+
+
+def test_a_job_that_fails_stops_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    work, queue = Work(), JobQueue(2)
+    work.may_go_on.set()
+    for job in (raises, raises, raises, *work.jobs(1, 2)):
+        queue.add(job)
+    with gevent.Timeout(10):
+        while len(work.done) < 2:
+            gevent.sleep(0)
+    assert capsys.readouterr().err.count("ValueError: a job failed") == 3
+
+
+def test_dropped_jobs_are_not_done_and_those_added_afterwards_are() -> None:
+    work, queue = Work(), JobQueue(2)
+    for job in work.jobs(*range(5)):
+        queue.add(job)
+    gevent.sleep(0)
+    work.may_go_on.set()  # the two that are killed are about to go on, and to take the next ones
+    queue.drop()
+    for job in work.jobs(5, 6, 7):
+        queue.add(job)
+    assert queue.join(10)
+    gevent.sleep(0)
+    assert sorted(set(work.begun)) == [0, 1, 5, 6, 7]
+    assert {5, 6, 7} <= set(work.done)
