@@ -21,25 +21,25 @@ class JobQueue:
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
-        self._jobs: deque[Job] = deque()
+        self._jobs = _Jobs()
         self._threads = Group()
 
     def add(self, job: Job) -> None:
         """Do a job after all others. Never blocks."""
-        self._jobs.append(job)
-        self._begin()
+        self._jobs.waiting.append(job)
+        self._begin(self._jobs)
 
     def add_first(self, jobs: Sequence[Job]) -> None:
         """Do these in this order, before those that wait. Never blocks."""
-        self._jobs.extendleft(reversed(jobs))
+        self._jobs.waiting.extendleft(reversed(jobs))
         for _ in jobs:
-            self._begin()
+            self._begin(self._jobs)
 
     def drop(self) -> None:
         """Forget the jobs that wait, and kill the green threads of the others. Does not block."""
-        self._jobs.clear()
+        self._jobs.waiting.clear()
         # A green thread that is being killed must take no job that is added from now on.
-        self._jobs = deque()
+        self._jobs = _Jobs()
         threads, self._threads = self._threads, Group()
         threads.kill(block=False)
 
@@ -47,15 +47,26 @@ class JobQueue:
         """Wait until all jobs are done, those that are added meanwhile too; whether they are."""
         return bool(self._threads.join(timeout))
 
-    def _begin(self) -> None:
-        if len(self._threads) < self._at_once:
-            self._threads.spawn(self._serve, self._jobs)
+    def _begin(self, jobs: "_Jobs") -> None:
+        # Not the group's number: it counts green threads that have ended, until the loop's next turn.
+        if jobs.served_by < self._at_once:
+            jobs.served_by += 1
+            self._threads.spawn(self._serve, jobs)
 
-    def _serve(self, jobs: deque[Job]) -> None:
+    def _serve(self, jobs: "_Jobs") -> None:
         try:
-            while jobs:
-                jobs.popleft()()
-        except Exception:
-            if jobs:  # another one in its place: what one job raises stops no other
-                self._threads.spawn(self._serve, jobs)
-            raise
+            while jobs.waiting:
+                jobs.waiting.popleft()()
+        finally:
+            jobs.served_by -= 1
+            if jobs.waiting:  # what one job raises stops no other
+                self._begin(jobs)
+
+
+class _Jobs:
+    """Those that wait, until they are dropped."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Job] = deque()
+        #: Green threads that take them.
+        self.served_by = 0

@@ -46,6 +46,16 @@ def test_jobs_begin_in_turn_and_few_at_a_time() -> None:
     assert sorted(work.done) == [0, 1, 2, 3, 4, 7, 8, 9]
 
 
+def test_a_job_that_is_added_as_the_last_green_thread_ends_is_done() -> None:
+    """It ends some turns of the loop before its group forgets it, and others run in between."""
+    queue, done = JobQueue(1), list[str]()
+    queue.add(lambda: done.append("first"))
+    gevent.spawn(queue.add, lambda: done.append("second"))
+    for _ in range(9):
+        gevent.sleep(0)
+    assert done == ["first", "second"]
+
+
 def test_a_job_that_fails_stops_no_other(capsys: pytest.CaptureFixture[str]) -> None:
     work, queue = Work(), JobQueue(2)
     work.may_go_on.set()
