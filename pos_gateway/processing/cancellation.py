@@ -8,16 +8,19 @@ request that arrives while the order is in flight is retried until that is over.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.domain.errors import InvalidOrder, UnknownMerchant
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import (
     RESOLVE_FOR,
     Action,
+    AttemptHistory,
     Claim,
     Ended,
     Key,
@@ -214,7 +217,7 @@ class Cancellation:
             return Outcome(Kind.IN_DOUBT, Reason.of("expired_in_doubt", "it is looked up next"))
         return None
 
-    def _ask(  # noqa: PLR0911  (each names what is missing)
+    def _ask(
         self,
         key: Key,
         claim: Claim,
@@ -228,6 +231,36 @@ class Cancellation:
         if deaths >= POISONOUS:
             reason = poison(claim.history)
             return Outcome(Kind.FAILED, reason, for_operator=True) if reason else suspect()
+        subject = self._subject(key, submission)
+        if isinstance(subject, Outcome):
+            return subject
+        merchant = subject.merchant
+        with self._isolation.if_suspect(deaths) as may_start:
+            if not may_start:
+                return suspect()
+            if deaths >= SUSPECT:  # first make durable that other suspects are released
+                self._ledger.catch_up()
+            converse = partial(self._converse, claim, subject, late)
+            token = cancel_token or CancelToken()
+            outcome = self._caller.call(merchant, claim, converse, cancel_token=token)
+        return self._read(outcome, claim, submission, subject)
+
+    def _read(
+        self, outcome: Outcome, claim: Claim, submission: Claim | Ended, subject: "_Subject"
+    ) -> Outcome:
+        """The request's outcome, by the POS's."""
+        if outcome.kind is Kind.IN_DOUBT and not claim.sending:
+            return replace(outcome, kind=Kind.RETRY)  # it was only looked up
+        is_open = isinstance(submission, Claim)
+        if not _never_there(outcome) or not (is_open or claim.history.in_doubt):
+            return outcome
+        wait = self._unsettled_for(submission.history, subject) if is_open else 0.0
+        if wait > 0:
+            return replace(outcome, kind=Kind.RETRY, look_again=wait, not_found=True)
+        return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
+
+    def _subject(self, key: Key, submission: Claim | Ended) -> "_Subject | Outcome":
+        """What is to be cancelled and where; or, if that is not known, the request's outcome."""
         try:
             merchant = self._directory.get(key.merchant_id)
         except UnknownMerchant as error:
@@ -245,39 +278,28 @@ class Cancellation:
             return kept
         known_as = submission.external_id if isinstance(submission, Ended) else None
         order = kept.in_ledger(history.known_since, history.deliver_by, known_as)
+        return _Subject(order, merchant, adapter)
 
-        def converse(send: Send) -> Outcome:
-            outcome, can_look_up = _too_late(), adapter.guarantee is not Guarantee.BLIND
-            wait = unsettled_for(claim.history, self._caller.time_limit(merchant), adapter)
-            # While an earlier request may be at work, another one would only renew the doubt.
-            if not late and not (wait > 0 and can_look_up):
-                outcome = adapter.cancel(order, merchant, Send(partial(self._sending, claim, send)))
-                is_refused = outcome.kind is Kind.REJECTED and not _never_there(outcome)
-                if not is_refused or not claim.history.in_doubt:
-                    return outcome
-            # It may have cancelled the order before, and refuse to do so a second time.
-            if not can_look_up:
-                return _unknown()
-            return _standing(adapter.look_up(order, merchant, send), wait, outcome)
+    def _converse(self, claim: Claim, subject: "_Subject", late: bool, send: Send) -> Outcome:
+        """Have the POS cancel the order, and look it up where that leaves a doubt."""
+        order, merchant, adapter = subject
+        outcome, can_look_up = _too_late(), adapter.guarantee is not Guarantee.BLIND
+        wait = self._unsettled_for(claim.history, subject)
+        # While an earlier request may be at work, another one would only renew the doubt.
+        if not late and not (wait > 0 and can_look_up):
+            outcome = adapter.cancel(order, merchant, Send(partial(self._sending, claim, send)))
+            is_refused = outcome.kind is Kind.REJECTED and not _never_there(outcome)
+            if not is_refused or not claim.history.in_doubt:
+                return outcome
+        # It may have cancelled the order before, and refuse to do so a second time.
+        if not can_look_up:
+            return _unknown()
+        return _standing(adapter.look_up(order, merchant, send), wait, outcome)
 
-        with self._isolation.if_suspect(deaths) as may_start:
-            if not may_start:
-                return suspect()
-            if deaths >= SUSPECT:  # first make durable that other suspects are released
-                self._ledger.catch_up()
-            outcome = self._caller.call(
-                merchant, claim, converse, cancel_token=cancel_token or CancelToken()
-            )
-        if outcome.kind is Kind.IN_DOUBT and not claim.sending:
-            return replace(outcome, kind=Kind.RETRY)  # it was only looked up
-        if not _never_there(outcome) or not (is_open or claim.history.in_doubt):
-            return outcome
-        wait = (
-            unsettled_for(history, self._caller.time_limit(merchant), adapter) if is_open else 0.0
-        )
-        if wait > 0:
-            return replace(outcome, kind=Kind.RETRY, look_again=wait, not_found=True)
-        return Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
+    def _unsettled_for(self, history: AttemptHistory, subject: "_Subject") -> float:
+        """Seconds for which an earlier request may still be at work."""
+        limit = self._caller.time_limit(subject.merchant)
+        return unsettled_for(history, limit, subject.adapter)
 
     def _sending(self, claim: Claim, send: Send, request: Request) -> Reply:
         """Send the request; if it changes something, only once SENDING is durable.
@@ -301,6 +323,14 @@ class Cancellation:
             return Outcome(Kind.FAILED, Reason.of("invalid_order", why))
         why = "the order is not kept here any more"
         return Outcome(Kind.FAILED, Reason.of("unknown_order", why))
+
+
+class _Subject(NamedTuple):
+    """What is to be cancelled, and where."""
+
+    order: Order
+    merchant: Merchant
+    adapter: Adapter
 
 
 def _standing(known: Outcome | None, wait: float, otherwise: Outcome) -> Outcome:
