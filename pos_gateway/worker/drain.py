@@ -65,10 +65,13 @@ class Drain:
             gevent.kill(self._main, WorkerShutdown(os.EX_OK))
 
     def end_wait(self, waits: Callable[[], bool]) -> None:
-        """End the main thread's wait with TimeoutError, if it is then one that ``waits`` knows."""
+        """End the main thread's wait with TimeoutError, if it is then one that ``waits`` knows.
+
+        Not once it stops: then it waits for the broker's reply.
+        """
 
         def end() -> None:
-            if waits():
+            if not self._stops and waits():
                 self._main.throw(TimeoutError())
 
         gevent.get_hub().loop.run_callback(end)
