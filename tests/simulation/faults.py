@@ -161,7 +161,7 @@ FAULTS = [
         "ledger.batch",
         "settling, now = history.settling, self._lease.clock()",
         "return replace(history, settled=self._now - history.doubt_since)",
-        seed=256,
+        seed=947,
     ),
     Fault(
         "another worker's clock is not compared with the own one",
