@@ -168,7 +168,7 @@ FAULTS = [
         "ledger.batch",
         "settled = 0.0 if clock is None else max(0.0, clock - settling.since)",
         "settled = max(0.0, now - settling.since)",
-        seed=136,
+        seed=943,
     ),
     Fault(
         "the settling time restarts when the order is sent again",
