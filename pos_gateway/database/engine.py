@@ -106,14 +106,21 @@ def open_database(url: str, *, answer: float = ANSWER) -> Engine:
     return engine
 
 
-def bound_idle(connection: Connection, longest: str | None = None) -> None:
-    """Have PostgreSQL end this transaction if its process is paused in it, or gone without a word.
+@contextmanager
+def changing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that locks rows that workers write, as ``engine.begin()``.
 
-    It has rows of orders locked, and a worker that waits for one of them writes no other.
+    PostgreSQL ends it if its process is paused in it, or gone without a word: a worker that waits
+    for one of these rows writes no other.
     """
-    if connection.dialect.name == "postgresql":
-        limit = longest or _IDLE
-        connection.exec_driver_sql(f"set local idle_in_transaction_session_timeout = '{limit}'")
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            _bound_idle(connection, _IDLE)
+        yield connection
+
+
+def _bound_idle(connection: Connection, longest: str) -> None:
+    connection.exec_driver_sql(f"set local idle_in_transaction_session_timeout = '{longest}'")
 
 
 def upgrade(engine: Engine) -> None:
@@ -128,7 +135,7 @@ def upgrade(engine: Engine) -> None:
             connection.exec_driver_sql("begin immediate")
         else:
             _allow_a_migration(connection)
-            bound_idle(connection, _IDLE_MIGRATION)
+            _bound_idle(connection, _IDLE_MIGRATION)
             # Two first migrations at once would both create the tables: the second waits for the
             # first, and finds nothing to do.
             connection.exec_driver_sql(f"select pg_advisory_xact_lock({_UPGRADING})")

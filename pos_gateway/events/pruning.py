@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Engine, and_, delete, func, select
 
-from pos_gateway.database.engine import bound_idle
+from pos_gateway.database.engine import changing
 from pos_gateway.database.schema import events, pipeline
 
 #: Events per transaction: workers wait for no more than that.
@@ -35,8 +35,7 @@ def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[int]:
             events.c.occurred_at < before,
         )
         query = select(events.c.id, events.c.position).where(old).order_by(events.c.position)
-        with engine.begin() as connection:
-            bound_idle(connection)
+        with changing(engine) as connection:
             rows = connection.execute(query.limit(batch)).all()
             if rows:
                 ids = [row.id for row in rows]

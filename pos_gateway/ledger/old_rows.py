@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Engine, Table, delete, select, tuple_
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.database.engine import bound_idle
+from pos_gateway.database.engine import changing
 from pos_gateway.domain.errors import LedgerUnavailable
 
 
@@ -25,8 +25,7 @@ def remove_old(
     """
     try:
         while True:
-            with engine.begin() as connection:
-                bound_idle(connection)
+            with changing(engine) as connection:
                 query = select(*key).where(old).order_by(oldest_first).limit(batch)
                 rows = [tuple(row) for row in connection.execute(query)]
                 if rows:

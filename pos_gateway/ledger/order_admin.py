@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from pos_gateway.audit.note import By, Note, write
-from pos_gateway.database.engine import bound_idle
+from pos_gateway.database.engine import changing
 from pos_gateway.database.schema import audit, events, orders, workers
 from pos_gateway.domain.errors import AdminError, OrderChanged
 from pos_gateway.domain.outcome import Reason
@@ -249,8 +249,7 @@ class OrderAdmin:
             values["payload"] = self._payloads.seal(_submission(seen.key), order_json)
         if deliver_by is not None:
             values["deliver_by"] = deliver_by
-        with self._engine.begin() as connection:
-            bound_idle(connection)
+        with changing(self._engine) as connection:
             unchanged = and_(
                 _is(seen.key), orders.c.epoch == seen.epoch, orders.c.state == seen.state
             )

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.database.engine import bound_idle
+from pos_gateway.database.engine import changing
 from pos_gateway.database.schema import audit, bulk_items, bulk_runs, events, orders, pipeline
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.callbacks import prune_callbacks
@@ -96,8 +96,7 @@ def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[i
         # An open order keeps its events.
         old = and_(events.c.id > last, _is_old(before))
         query = select(events.c.id).where(old, ~_of_open(before))
-        with engine.begin() as connection:
-            bound_idle(connection)
+        with changing(engine) as connection:
             ids = connection.scalars(query.order_by(events.c.id).limit(batch)).all()
             if ids:
                 connection.execute(delete(events).where(events.c.id.in_(ids)))
@@ -123,8 +122,7 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
             # Checked in the same statement: an operator may have reopened one meanwhile.
             these = tuple_(*_KEY).in_(keys)
             empty = update(orders).where(these, _over(before), _has_content()).values(_CONTENT)
-            with engine.begin() as connection:
-                bound_idle(connection)
+            with changing(engine) as connection:
                 removed = connection.execute(delete(orders).where(these, _is_forgotten(before)))
                 emptied = connection.execute(empty)
             yield emptied.rowcount, removed.rowcount

@@ -18,7 +18,7 @@ from sqlalchemy import (
     update,
 )
 
-from pos_gateway.database.engine import bound_idle
+from pos_gateway.database.engine import changing
 from pos_gateway.database.schema import callbacks, events, orders, pipeline
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger import attempts
@@ -69,8 +69,7 @@ def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[R
         # Sealed before the transaction begins, to keep it short.
         anew, unopened = _anew(rows, payloads)
         sealed = 0
-        with engine.begin() as connection:
-            bound_idle(connection)
+        with changing(engine) as connection:
             for row, parts in anew:
                 same_row = (column == getattr(row, column.name) for column in key)
                 sealed += _write(connection, orders, and_(*same_row), row, parts)
@@ -101,14 +100,12 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
         sealed = 0
         # One per transaction: the leader, which locks many rows, hardly waits.
         for row, parts in anew:
-            with engine.begin() as connection:
-                bound_idle(connection)
+            with changing(engine) as connection:
                 sealed += _write(connection, events, events.c.id == row.id, row, parts)
         hydrated = [row.id for row in rows if row.body is not None and payloads.is_stale(row.body)]
         if hydrated:
             these = and_(events.c.id.in_(hydrated), events.c.position <= _PUBLISHED)
-            with engine.begin() as connection:
-                bound_idle(connection)
+            with changing(engine) as connection:
                 sealed += connection.execute(update(events).where(these).values(body=None)).rowcount
         yield Resealed(len(rows), sealed, unopened)
 
@@ -136,7 +133,7 @@ def reseal_callbacks(engine: Engine, payloads: Payloads, batch: int = BATCH) -> 
                 continue
             if text != row.waiting:  # one per transaction: it waits for no row while it has one
                 same_row = (column == getattr(row, column.name) for column in key)
-                with engine.begin() as connection:
+                with changing(engine) as connection:
                     part = {"waiting": text}
                     sealed += _write(connection, callbacks, and_(*same_row), row, [part])
         yield Resealed(len(rows), sealed, tuple(unopened))
