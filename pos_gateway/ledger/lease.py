@@ -11,6 +11,7 @@ still while the machine did.
 import os
 import socket
 from collections.abc import Iterable
+from math import inf
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -82,7 +83,7 @@ class Lease:
 
         Write it in any case: other workers count from when they first see it.
         """
-        if self._beat is not None and self._is_over(self._beat):
+        if self._beat is not None and self._is_over():
             self.end()
         now = self._clock.monotonic()
         beat = Beat(self.id, now, self._clock.now().timestamp() - now)
@@ -95,8 +96,7 @@ class Lease:
         A beat that became durable after the lease's end renews nothing: other workers may have
         seen that end.
         """
-        before = self._beat
-        if before is not None and beat.lease_id == self.id and not self._is_over(before):
+        if beat.lease_id == self.id and not self._is_over():
             self._beat, self._is_durable = beat, True
 
     def end(self) -> None:
@@ -105,10 +105,7 @@ class Lease:
 
     def holds(self, owner: str) -> bool:
         """Whether claims under this id still hold."""
-        beat = self._beat
-        return (
-            beat is not None and self._is_durable and owner == self.id and not self._is_over(beat)
-        )
+        return self._is_durable and owner == self.id and not self._is_over()
 
     @property
     def is_pending(self) -> bool:
@@ -119,14 +116,14 @@ class Lease:
     def is_due(self) -> bool:
         """Whether a beat is due."""
         beat = self._beat
-        if beat is None or not self._is_durable:
+        if beat is None or self.is_pending:
             return True
-        return self._clock.monotonic() >= beat.at + BEAT or self._is_over(beat)
+        return self._clock.monotonic() >= beat.at + BEAT or self._is_over()
 
-    def _is_over(self, beat: Beat) -> bool:
-        """Whether it has expired since, or may have while this worker's clock stood still."""
-        now = self._clock.monotonic()
-        if now >= beat.at + self.seconds - MARGIN:
+    def _is_over(self) -> bool:
+        """Whether it has expired, or may have while this worker's clock stood still; none has."""
+        beat, now = self._beat, self._clock.monotonic()
+        if beat is None or now >= beat.at + self.seconds - MARGIN:
             return True
         return abs(self._clock.now().timestamp() - now - beat.zero) >= STEP
 
@@ -150,7 +147,7 @@ class PeerLeases:
         self._seen: dict[str, _Seen] = {}
         #: Each worker's leases, oldest first.
         self._of: dict[str, list[str]] = {}
-        self._asked = float("-inf")
+        self._asked = -inf
 
     def look(self, rows: Iterable[LeaseRow], asked: float) -> None:
         """Take in all leases of the database.

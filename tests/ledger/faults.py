@@ -149,22 +149,22 @@ FAULTS = [
     Fault(
         "a late renewal revives no lease",
         "ledger/lease",
-        "beat.lease_id == self.id and not self._is_over(before)",
+        "beat.lease_id == self.id and not self._is_over()",
         "beat.lease_id == self.id",
         "claims::a_renewal_that_commits_after_expiry_does_not_revive_the_lease",
     ),
     Fault(
         "a first renewal without an answer counts from when it was written",
         "ledger/lease",
-        "if self._beat is not None and self._is_over(self._beat):",
-        "if self._is_durable and self._beat is not None and self._is_over(self._beat):",
+        "if self._beat is not None and self._is_over():",
+        "if self._is_durable and self._is_over():",
         "unknown_commits::a_first_renewal_whose_reply_was_lost",
     ),
     Fault(
         "no claim holds under a renewal without an answer",
         "ledger/lease",
-        "beat is not None and self._is_durable and owner == self.id",
-        "beat is not None and owner == self.id",
+        "return self._is_durable and owner == self.id",
+        "return owner == self.id",
         "unknown_commits::a_second_renewal_confirms_a_lease_that_has_not_expired",
     ),
     Fault(
@@ -430,7 +430,7 @@ FAULTS = [
     Fault(
         "a worker whose lease ran out goes on under a new id",
         "ledger/lease",
-        "        if self._beat is not None and self._is_over(self._beat):\n            self.end()\n",
+        "        if self._beat is not None and self._is_over():\n            self.end()\n",
         "",
         "claims::goes_on_under_a_new_id",
     ),
@@ -508,7 +508,7 @@ FAULTS = [
         "a slewed time of day is measured anew with each beat",
         "ledger/lease",
         "self._beat, self._is_durable = beat, True",
-        "self._beat, self._is_durable = beat._replace(zero=before.zero), True",
+        "self._beat, self._is_durable = beat._replace(zero=(self._beat or beat).zero), True",
         "claims::a_slewed_wall_clock_costs_no_claim",
     ),
     Fault(
@@ -802,14 +802,14 @@ FAULTS = [
     Fault(
         "an operator's process that is paused keeps no worker waiting",
         "database/engine",
-        "set local idle_in_transaction_session_timeout = '{limit}'",
+        "set local idle_in_transaction_session_timeout = '{longest}'",
         "set local idle_in_transaction_session_timeout = 0",
         "paused_operators::a_worker_goes_on_while_an_operators_process_is_paused",
     ),
     Fault(
         "a migration that is paused keeps no worker waiting",
         "database/engine",
-        "            bound_idle(connection, _IDLE_MIGRATION)\n",
+        "            _bound_idle(connection, _IDLE_MIGRATION)\n",
         "",
         "paused_operators::a_worker_goes_on_while_an_operators_process_is_paused",
     ),
