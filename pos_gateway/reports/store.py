@@ -5,7 +5,7 @@ those in its row is added to its minute in the same transaction. So a report tha
 commit is unknown, counts once, with the next one, whatever worker dies. Every time is the database's.
 
 A worker that has counted nothing since its last report renews its row by one statement instead of
-a transaction of several: reports took a quarter of an idle worker's CPU.
+a transaction of several: most of an idle worker's CPU is for what it does every second or two.
 """
 
 from collections.abc import Mapping

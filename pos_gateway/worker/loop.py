@@ -19,7 +19,7 @@ from pos_gateway.worker.crew import Crew
 #: messages take hundreds of times as long as an order.
 YIELD_EVERY, BUSY = 30, 0.002
 #: Seconds between checks for a stop while no message arrives. A signal ends the wait (``Drain``), but
-#: with TLS, and for a stop by remote control. Five waits a second took a quarter of an idle worker's CPU.
+#: with TLS, and for a stop by remote control. Each check costs a timer and an exception.
 IDLE = 1.0
 #: Seconds that the connection for monitoring is read at a time, which looks for nothing.
 _READ = 60.0

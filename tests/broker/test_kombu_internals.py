@@ -1,11 +1,14 @@
 """What the gateway uses of kombu beyond its documentation."""
 
 import inspect
+import threading
 
 import kombu
+import pytest
 from kombu.transport import pyamqp
 
 from pos_gateway.broker import kombu_internals as subject
+from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.kombu_internals import AmqpConnection, Channel, Connection
 
 
@@ -26,6 +29,29 @@ def test_kombu_makes_connections_of_the_class_that_it_is_given(broker_url: str) 
         clone = connection.clone()  # Celery's
         assert isinstance(clone.connection, Ours)
         clone.release()
+
+
+def test_a_connection_says_whether_its_reader_waits(broker_url: str) -> None:
+    connection = AnsweredConnection(broker_url)
+    assert not connection.waits
+    assert not connection.connected, "asking does not connect"
+    connection.connect()
+    seen = list[bool]()
+
+    def end_wait() -> None:
+        pause = threading.Event()
+        while not connection.waits:
+            pause.wait(0.001)
+        seen.append(True)
+        connection.connection.transport.sock.shutdown(2)
+
+    looking = threading.Thread(target=end_wait, daemon=True)
+    looking.start()
+    with pytest.raises(OSError):
+        connection.drain_events(timeout=30)
+    looking.join(30)
+    assert seen == [True]
+    assert not connection.waits
 
 
 def test_a_tls_url_is_for_the_same_class() -> None:

@@ -142,6 +142,19 @@ def test_a_stop_by_remote_control_is_noticed_within_a_second_while_no_message_ar
     assert sum(waits) <= 1.0
 
 
+@pytest.mark.parametrize("reads", [False, True])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_signal_ends_the_wait_for_a_message_or_for_the_connection(
+    reads: bool, waits: bool
+) -> None:
+    consumer = OrderConsumer.__new__(OrderConsumer)
+    consumer._reads, consumer._drain = reads, Mock()
+    consumer.connection = SimpleNamespace(waits=waits)
+    consumer._begin_to_stop()
+    assert consumer._drain.interrupt.called is not reads
+    assert [call.args[0]() for call in consumer._drain.end_wait.call_args_list] == [waits] * reads
+
+
 def test_an_idle_synchronous_worker_looks_for_a_stop_twice_a_second() -> None:
     """Also after a reconnect. Celery's loop looks whenever a timer ends its wait for a message."""
     consumer = OrderConsumer.__new__(OrderConsumer)
