@@ -77,7 +77,8 @@ class Round:
 
 def measure(servers: Servers, rounds: int, *, quick: bool) -> Sequence[Round]:
     """Play the rounds, every other one backwards: drift meets each entry alike."""
-    entries, rates = ([_ALL[0], _ALL[2]], [_QUICK]) if quick else (_ALL, _RATES)
+    there = [each for each in _ALL if servers.postgresql or each.ledger != _POSTGRESQL]
+    entries, rates = ([there[0], Entry(PLAIN)], [_QUICK]) if quick else (there, _RATES)
     played = []
     for turn in range(rounds):
         order = [(each, rate) for rate in rates for each in entries][:: 1 if turn % 2 == 0 else -1]
