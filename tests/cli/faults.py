@@ -153,6 +153,13 @@ FAULTS = [
         "if False:",
         "merchants_by_hand::by_force_alone",
     ),
+    Fault(
+        "an operator's decision is for the order as it was shown",
+        "administration/resolve",
+        "if self._since is not None and",
+        "if False and",
+        "orders_command::a_decision_is_about_the_order_as_it_was",
+    ),
 ]
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """A message that cannot be read, of an order that the ledger knows: one end, by the ledger's order."""
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -134,18 +135,7 @@ def test_a_database_that_fails_while_an_unreadable_message_has_its_order_leaves_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ) -> None:
     """The claim is durable then, and nothing else would ever release it while this worker lives."""
-    gate = Gate(tmp_path, pos := Pos("new"))
-    order = gate.an_order()
-    gate.take(order)
-    invalid = {**order, "items": []}
-    with monkeypatch.context() as away:
-        away.setattr(gate.ledger, "order", _away)
-        again = (too_large(gate, order) if is_large else gate.take(invalid)).again
-    assert again is not None
-    pos.recover()
-    gate.wait(60)
-    gate.take(order)
-    assert ended(gate) == ["accepted"]
+    unreadable_for_now(tmp_path, monkeypatch, _away, is_large=is_large)
 
 
 def _away(_: Key) -> bytes:
@@ -156,19 +146,27 @@ def _away(_: Key) -> bytes:
 def test_an_order_that_only_another_worker_has_the_key_of_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
 ) -> None:
-    gate = Gate(tmp_path, pos := Pos("new"))
+    decided = unreadable_for_now(tmp_path, monkeypatch, _no_key, is_large=is_large)
+    assert (decided.outcome.kind, decided.outcome.reason.code) == (Kind.RETRY, "secret_key")
+
+
+def unreadable_for_now(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Key], bytes], *, is_large: bool
+) -> Decision:
+    """What follows while the ledger's order is read like this; it goes on by its own message."""
+    gate = Gate(folder, pos := Pos("new"))
     order = gate.an_order()
     gate.take(order)
-    invalid = {**order, "items": []}
-    with monkeypatch.context() as without_key:
-        without_key.setattr(gate.ledger, "order", _no_key)
-        decided = too_large(gate, order) if is_large else gate.take(invalid)
-    assert (decided.outcome.kind, gate.row_state(), ended(gate)) == (Kind.RETRY, "new", [])
+    with monkeypatch.context() as now:
+        now.setattr(gate.ledger, "order", read)
+        decided = too_large(gate, order) if is_large else gate.take({**order, "items": []})
     assert decided.again is not None
+    assert ended(gate) == []
     pos.recover()
     gate.wait(60)
     gate.take(order)
     assert ended(gate) == ["accepted"]
+    return decided
 
 
 def test_an_order_that_no_worker_has_the_key_of_ends_at_its_deadline(

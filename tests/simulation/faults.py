@@ -43,8 +43,8 @@ FAULTS = [
     Fault(
         "a lease expires for its holder before it does for others",
         "ledger.lease",
-        "if now >= beat.at + self.seconds - MARGIN:",
-        "if now >= beat.at + 4 * self.seconds:",
+        "now >= beat.at + self.seconds - MARGIN:",
+        "now >= beat.at + 4 * self.seconds:",
         seed=94,
     ),
     Fault(
@@ -324,13 +324,6 @@ FAULTS = [
         seed=136,
     ),
     Fault(
-        "an operator's decision is for the order as it was shown",
-        "administration.resolve",
-        "if self._since is not None and",
-        "if False and",
-        seed=1228,
-    ),
-    Fault(
         "an order that was to be cancelled is not sent after a decision",
         "administration.resolve",
         "if _is_unwanted(order):",
@@ -378,22 +371,10 @@ FAULTS = [
         seed=35,
     ),
     Fault(
-        "an order that a POS says it has is not in doubt",
-        "processing.decision",
-        "after = replace(history, pending=True, doubt_since=None)",
-        "after = replace(history, pending=True, doubt_since=history.doubt_since or 1.0)",
-    ),
-    Fault(
         "a cancel request with a later deadline has it",
         "ledger.batch",
         "has_more_time and row.state in (State.EXPIRED, State.FAILED)",
         "False",
-    ),
-    Fault(
-        "a reopened order can be cancelled again",
-        "ledger.batch",
-        "return row.is_overtaken or",
-        "return",
     ),
     Fault(
         "a cancellation in doubt is looked up before its outcome is recorded",
