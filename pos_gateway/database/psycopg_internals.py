@@ -49,21 +49,26 @@ def _drive(until_ready: Callable[[int], None], talk: Generator[int, int, Any]) -
 
 
 class Prepared:
-    """A statement that returns integers or nothing. For one caller at a time."""
+    """A statement that returns an integer and perhaps a text, or nothing. For one caller at a time."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name, self._text = name.encode(), text.encode()
         self._known_to: Connection[Any] | None = None
 
-    def execute(self, connection: Connection[Any], *parameters: bytes) -> list[int]:
-        """Return the first column. Raises psycopg.Error."""
+    def execute(
+        self, connection: Connection[Any], *parameters: bytes
+    ) -> list[tuple[int, bytes | None]]:
+        """Return the rows: the first column, and the second if there is one. Raises psycopg.Error."""
         if connection is not self._known_to:
             connection.pgconn.send_prepare(self._name, self._text)
             _answer(connection)
             self._known_to = connection
         connection.pgconn.send_query_prepared(self._name, parameters)
         answer = _answer(connection)
-        return [int(answer.get_value(row, 0) or 0) for row in range(answer.ntuples)]
+        rows = range(answer.ntuples)
+        if answer.nfields < 2:
+            return [(int(answer.get_value(row, 0) or 0), None) for row in rows]
+        return [(int(answer.get_value(row, 0) or 0), answer.get_value(row, 1)) for row in rows]
 
 
 def _answer(connection: Connection[Any]) -> PGresult:

@@ -9,7 +9,7 @@ from pos_gateway.ledger import attempts
 from pos_gateway.ledger.event_ids import renamed
 from pos_gateway.ledger.lease import Lease, PeerLeases
 from pos_gateway.ledger.settling import Settling
-from pos_gateway.ledger.statements import CLAIM, FINISH, RECORD, SEND, Row, Statements
+from pos_gateway.ledger.statements import CLAIM, FINISH, RECORD, SEND, Row, Statements, Written
 from pos_gateway.ledger.states import (
     Abandoned,
     Action,
@@ -210,8 +210,10 @@ class Batch:
         if len(rows) < len(operations):
             self._others(())
         # In key order, so that two workers' batches never deadlock.
-        written = (
-            self._say.write(self._cursor, sorted(rows.values(), key=_order)) if rows else set()
+        written, reclaimed = (
+            self._say.write(self._cursor, sorted(rows.values(), key=_order))
+            if rows
+            else Written(set(), {})
         )
         self.written = written
         results: dict[int, Any] = {}
@@ -227,6 +229,12 @@ class Batch:
                     history = _TO_BE_CANCELLED if each.send else _NO_HISTORY
                     results[id(each)] = Claim(
                         each.key, self._lease_id, 1, each.ticket, history, sending=False
+                    )
+                case Claiming() if each.ticket in reclaimed:
+                    row = Found(*reclaimed[each.ticket])
+                    history = self._by_now(row.history, None)
+                    results[id(each)] = Claim(
+                        each.key, self._lease_id, row.epoch + 1, each.ticket, history, sending=False
                     )
                 case Claiming():
                     known[each.ticket] = each
@@ -536,7 +544,7 @@ class Batch:
             self._say.write(self._cursor, claims)
         if takeovers:
             self._say.take(self._cursor, takeovers)
-        written = self._say.write(self._cursor, [self._row(each) for each in operations])
+        written = self._say.write(self._cursor, [self._row(each) for each in operations]).tickets
         self.written |= written
         self.restored = len(written)
         return {id(each): each.claim.ticket in written for each in operations}

@@ -8,9 +8,9 @@ gets a row at a time.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from pos_gateway.database.schema import LAST_EVENT
 from pos_gateway.ledger.lease import Beat, LeaseRow
@@ -92,9 +92,8 @@ select {{merchant_id}}, {{order_id}}, {{action}},
 {{from_rows}} where true
 on conflict (merchant_id, order_id, action) do nothing"""
 
-_FIND = (
-    f"""
-select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.owner,
+#: What ``batch.Found`` is made of.
+_FOUND = f"""orders.merchant_id, orders.order_id, orders.action, orders.state, orders.owner,
        orders.ticket, orders.epoch, orders.attempts, orders.deaths, orders.doubt_since,
        orders.pending, orders.{LAST_EVENT}, orders.reopened, orders.external_id, orders.reason_code,
        orders.reason_message, orders.created_at, orders.updated_at, orders.deliver_by,
@@ -104,10 +103,38 @@ select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.
            select 1 from orders submission
            where submission.merchant_id = orders.merchant_id
              and submission.order_id = orders.order_id and submission.action = 'submit'
-             and submission.reopened > coalesce(orders.generation, 0))
+             and submission.reopened > coalesce(orders.generation, 0))"""
+
+_FIND = f"select {_FOUND} from orders{{and_rows}}" + _THIS
+
+# What a claim finds of an order that no attempt has, and whose history stays as it is: no worker has
+# been silent over it, and if it is in doubt, this lease has counted the seconds since.
+_UNCHANGED = """{op} = 'claim' and {next_epoch} is null and orders.action = 'submit'
+  and orders.state in ('new', 'pending', 'in_doubt') and orders.taken_from is null
+  and (orders.doubt_since is null
+       or (split_part(orders.settling, ' ', 1) = {owner}
+           and nullif(split_part(orders.settling, ' ', 3), '')::double precision
+               = orders.doubt_since))"""
+
+# Those are claimed by the statement that writes: finding and taking are two round trips and a commit
+# more, which all orders of the batch wait for.
+_KNOWN = (
+    f"""
+select {{ticket}}, {{owner}}, {{payload}}, {{deliver_by}}, {{now}}, orders.merchant_id, orders.order_id,
+       orders.epoch, orders.state, json_build_array({_FOUND}) as found
 from orders{{and_rows}}"""
     + _THIS
+    + f" and {_UNCHANGED}"
 )
+_RECLAIM = """
+update orders
+set state = 'claimed', owner = known.owner, ticket = known.ticket, epoch = orders.epoch + 1,
+    updated_at = known.now, payload = coalesce(orders.payload, known.payload),
+    deliver_by = coalesce(orders.deliver_by, known.deliver_by)
+from known
+where orders.merchant_id = known.merchant_id and orders.order_id = known.order_id
+  and orders.action = 'submit' and orders.epoch = known.epoch and orders.state = known.state
+returning known.ticket, known.found"""
 
 _TAKE = (
     f"""
@@ -171,16 +198,21 @@ _FORGET = "delete from workers where id = {id}"
 _RELEASE = "delete from workers where substr(id, 1, length({prefix})) = {prefix}"
 
 
+class Written(NamedTuple):
+    """What a write has done; what is in neither did not change a row."""
+
+    #: Tickets: of claims, if there was no row yet, and negative if the order is CLAIMED only; of the
+    #: others, if their claim still held.
+    tickets: set[int]
+    #: Claims of orders that had a row, which is now CLAIMED: by ticket, the row as it was.
+    reclaimed: dict[int, Sequence[Any]]
+
+
 class Statements(Protocol):
     """The ledger's statements in one database's dialect. Each is a transaction, or part of one."""
 
-    def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        """Write rows by their ``op``, with their events.
-
-        Returns:
-            The tickets written: of claims, if there was no row yet, and negative if the order is
-            CLAIMED only; of the others, if their claim still held.
-        """
+    def write(self, cursor: Any, rows: Sequence[Row]) -> Written:
+        """Write rows by their ``op``, with their events."""
         ...
 
     def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
@@ -258,19 +290,29 @@ class PostgreSQL(_Common):
         sent = f"{_SENDING} and {{op}} = 'send'{done}"
         finished = f"{_FINISH} and {{op}} = 'finish'{done}"
         recorded = _RECORD + of_those
-        fresh, sent, finished, recorded = (
-            self._of("r", t) for t in (fresh, sent, finished, recorded)
+        known = _KNOWN + " and {ticket} not in (select ticket from fresh)"
+        fresh, sent, finished, recorded, known = (
+            self._of("r", t) for t in (fresh, sent, finished, recorded, known)
         )
         write = f"""
 with r as materialized (select * from {self._rows}),
-fresh as ({fresh}), sent as ({sent}), finished as ({finished}), recorded as ({recorded})
-select case state when 'claimed' then -ticket else ticket end from fresh union all select ticket from sent union all select ticket from finished"""
+fresh as ({fresh}), sent as ({sent}), finished as ({finished}), recorded as ({recorded}),
+known as materialized ({known}), reclaimed as ({_RECLAIM})
+select case state when 'claimed' then -ticket else ticket end, null::json from fresh
+union all select ticket, null from sent union all select ticket, null from finished
+union all select ticket, found from reclaimed"""
         self._write = Prepared("ledger_write", write.replace("%(rows)s", "$1::json"))
         self._find, self._take = self._of(self._rows, _FIND), self._of(self._rows, _TAKE + done)
         self._taken = self._of(self._rows, _TAKEN)
 
-    def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return set(self._write.execute(cursor.connection, to_json(rows)))
+    def write(self, cursor: Any, rows: Sequence[Row]) -> Written:
+        tickets, reclaimed = set(), {}
+        for ticket, found in self._write.execute(cursor.connection, to_json(rows)):
+            if found is None:
+                tickets.add(ticket)
+            else:
+                reclaimed[ticket] = from_json(found)
+        return Written(tickets, reclaimed)
 
     def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
         return self._run(cursor, self._find, rows)
@@ -309,7 +351,7 @@ class SQLite(_Common):
         self._texts = {SEND: sending, FINISH: finish}
         self._taken = _filled(_TAKEN, ("event_id",), ":{}", and_rows="")
 
-    def write(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+    def write(self, cursor: Any, rows: Sequence[Row]) -> Written:
         written = set()
         for row in rows:
             values = _all(row)
@@ -323,7 +365,7 @@ class SQLite(_Common):
                 cursor.execute(self._record if text is not None else self._record_once, values)
             if is_written and text is not None:
                 written.add(row["ticket"])
-        return written
+        return Written(written, {})  # to find and to take costs no round trips here
 
     def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
         return [found for row in rows for found in cursor.execute(self._find, _all(row)).fetchall()]

@@ -17,6 +17,7 @@ from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.journal import REMEMBERED
 from pos_gateway.ledger.lease import LEASE
+from pos_gateway.ledger.statements import Written
 from pos_gateway.ledger.states import Action, Ended, Key, LeasedElsewhere, State
 from pos_gateway.telemetry import metrics
 from tests.ledger.breaking import BreakingStatements
@@ -122,9 +123,9 @@ def test_a_lost_claim_of_a_sent_order_is_rewritten_as_sending(
     assert one.finish(wish, without_event())
     write, tickets = one._writer.say.write, set[int]()
 
-    def seen(*arguments: Any) -> set[int]:
+    def seen(*arguments: Any) -> Written:
         written = write(*arguments)
-        tickets.update(written)
+        tickets.update(written.tickets)
         return written
 
     monkeypatch.setattr(one._writer.say, "write", seen)

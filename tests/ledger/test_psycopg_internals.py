@@ -72,12 +72,12 @@ def test_without_a_reply_in_time_the_connection_is_closed(connection: Any) -> No
 
 def test_a_statement_is_prepared_once_per_connection(connection: Any) -> None:
     statement = Prepared("sums", SUM)
-    assert statement.execute(connection, b"[3, 1, 2]") == [3, 1, 2]
+    assert statement.execute(connection, b"[3, 1, 2]") == [(3, None), (1, None), (2, None)]
     assert statement.execute(connection, b"[]") == []
     assert prepared(connection) == [("sums",)]
     dsn = connection.info.dsn
     with psycopg.connect(dsn, password=connection.info.password) as other:
-        assert statement.execute(other, b"[4]") == [4]
+        assert statement.execute(other, b"[4]") == [(4, None)]
         assert prepared(other) == [("sums",)]
 
 
@@ -89,10 +89,10 @@ def test_errors_have_the_class_of_their_code_and_leave_the_connection_usable(
     with pytest.raises(psycopg.errors.InvalidTextRepresentation) as raised:
         statement.execute(connection, b'["no number"]')
     assert isinstance(raised.value, psycopg.DataError)
-    assert statement.execute(connection, b"[1]") == [1]
+    assert statement.execute(connection, b"[1]") == [(1, None)]
     with pytest.raises(psycopg.errors.SyntaxError):
         Prepared("wrong", "selec 1").execute(connection, b"")
-    assert statement.execute(connection, b"[2]") == [2]
+    assert statement.execute(connection, b"[2]") == [(2, None)]
 
 
 def test_a_lost_connection_is_an_operational_error(connection: Any, postgres_url: str) -> None:

@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import Claiming, Finishing
 from pos_gateway.ledger.lease import LEASE, MARGIN
 from pos_gateway.ledger.statements import PostgreSQL
-from pos_gateway.ledger.states import AttemptHistory, Key, LeasedElsewhere, State
+from pos_gateway.ledger.states import Action, AttemptHistory, Key, LeasedElsewhere, State
 from testkit.servers.proxy import Proxy
 from tests.ledger.breaking import BreakingCommit, BreakingStatements, backend, terminate
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
@@ -77,22 +78,24 @@ def test_an_order_is_delivered_wherever_the_connection_breaks(
     assert sorted(row.order_id for row in rows.events()) == ["fresh", "none", "taken"]
 
 
-@pytest.mark.parametrize("statement", ["claim", "take", "finish", "send"])
+@pytest.mark.parametrize("statement", ["claim", "find", "take", "finish", "send"])
 def test_many_orders_are_written_once_wherever_the_connection_breaks(
     worker: Workers, rows: Rows, statement: str
 ) -> None:
-    one = worker()
+    one, two = worker(), worker()
     keys = [Key("m", f"o{n}") for n in range(9)]
-    again = [claimed(one.claim(key, send=False)) for key in keys[:3]]
-    for each in again:
-        one.finish(each, without_event())
+    for key in keys[:3]:
+        one.finish(claimed(one.claim(key, send=False)), without_event())
+    doubt = without_event(State.IN_DOUBT, doubt_since=5.0)
+    for key in keys[3:6]:  # whose clock is another's: they are found, and taken
+        two.finish(claimed(two.claim(key, send=True)), doubt)
     breaking = break_at(one, statement, "after")
 
     def claim(key: Key) -> Claiming:
         return Claiming(key, one.ticket(), send=False, deliver_by=None, payload=None)
 
     claims = write(one, [claim(key) for key in keys])
-    assert [each.epoch for each in claims] == [2] * 3 + [1] * 6
+    assert [each.epoch for each in claims] == [2] * 6 + [1] * 3
     assert [one.sending(each) for each in claims] == [True] * 9
     assert write(one, [Finishing(c, an_entry(key=c.key)) for c in claims]) == [True] * 9
     assert breaking.broke
@@ -108,21 +111,22 @@ def write(worker: Worker, operations: list[Any]) -> list[Any]:
             pass
 
 
-@pytest.mark.parametrize("statement", ["claim", "take"])
+@pytest.mark.parametrize("is_retry", [False, True])
+@pytest.mark.parametrize(("action", "statement"), [("submit", "claim"), ("cancel", "take")])
 def test_a_claim_with_a_lost_reply_and_an_expired_lease_is_not_in_doubt(
-    worker: Workers, statement: str
+    worker: Workers, *, action: str, statement: str, is_retry: bool
 ) -> None:
-    one = worker()
-    if statement == "take":
-        one.finish(claimed(one.claim(KEY, send=True)), without_event())
+    one, key = worker(), replace(KEY, action=Action(action))
+    if is_retry:
+        one.finish(claimed(one.claim(key, send=False)), without_event())
     one.beat()
-    breaking = lost_answer(one, statement)
+    breaking = lost_answer(one, statement if is_retry else "claim")
     breaking.then = lambda: one.clock.advance(LEASE)  # the database is unavailable for that long
-    claim = claimed(one.claim(KEY, send=True))
+    claim = claimed(one.claim(key, send=False))
     assert breaking.broke
     assert (claim.history.deaths, claim.history.in_doubt) == (0, False)
     assert one.holds(claim)
-    assert one.finish(claim, an_entry())
+    assert one.finish(claim, an_entry(key=key))
 
 
 def lost_answer(worker: Worker, statement: str) -> Any:

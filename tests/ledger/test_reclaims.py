@@ -1,0 +1,225 @@
+"""A retry's claim on PostgreSQL: one statement, unless the order's history has to change with it."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, text, update
+
+from pos_gateway.database.engine import open_database
+from pos_gateway.database.schema import orders
+from pos_gateway.ledger.lease import LEASE
+from pos_gateway.ledger.states import Action, Claim, Ended, Key, LeasedElsewhere, State
+from tests.ledger.lab import DAY, KEY, SOON, Rows, Worker, an_entry, claimed, without_event
+
+IN_DOUBT = without_event(State.IN_DOUBT, doubt_since=5.0)
+PENDING = without_event(State.PENDING, pending=True)
+
+
+@pytest.fixture
+def engine(postgresql_url: str) -> Iterator[Engine]:
+    engine = open_database(postgresql_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def rows(engine: Engine) -> Rows:
+    return Rows(engine)
+
+
+@pytest.fixture
+def one(engine: Engine) -> Worker:
+    worker = Worker(engine)
+    worker.beat()
+    return worker
+
+
+@pytest.fixture
+def two(engine: Engine) -> Worker:
+    worker = Worker(engine)
+    worker.beat()
+    return worker
+
+
+class Statements:
+    """The statements of a worker, which keeps those on orders that were called."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._say: Any = worker._writer.say
+        self.called: list[str] = []
+        worker._writer.say = self  # type: ignore[assignment]
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("write", "find", "take"):
+            self.called.append(name)
+        return getattr(self._say, name)
+
+
+def claim(worker: Worker, key: Key = KEY) -> tuple[Any, list[str]]:
+    """What came of a claim, and the statements that it took."""
+    statements = Statements(worker)
+    try:
+        return worker.claim(key, send=True, deliver_by=DAY + 60, order=b"{}"), statements.called
+    finally:
+        worker._writer.say = statements._say
+
+
+@pytest.mark.parametrize("state", [without_event(), PENDING, IN_DOUBT])
+def test_a_retry_is_claimed_by_the_statement_that_writes(
+    one: Worker, rows: Rows, state: Any
+) -> None:
+    """As its row was: attempts, doubt, deadline and content."""
+    first = claimed(one.claim(KEY, send=True, deliver_by=DAY + 30, order=b"[]", endpoint="here"))
+    assert one.finish(first, state)
+    one.clock.advance(1)
+    again, called = claim(one)
+    assert called == ["write"]
+    assert (again.epoch, again.sending, again.history.attempts) == (2, False, 1)
+    assert (again.history.pending, again.history.in_doubt) == (
+        state.pending,
+        state.doubt_since is not None,
+    )
+    assert again.history.settled == (1.0 if state is IN_DOUBT else 0.0)
+    assert (again.history.deliver_by, again.history.endpoint) == (DAY + 30, "here")
+    row = rows.order()
+    assert (row.state, row.owner, row.epoch) == (State.CLAIMED, again.owner, 2)
+    assert (row.deliver_by, row.payload, row.updated_at) == (DAY + 30, "[]", DAY + 1)
+    assert one.sending(again)
+    assert one.finish(again, an_entry())
+
+
+def test_an_order_without_a_deadline_or_content_has_those_of_its_message(
+    one: Worker, rows: Rows
+) -> None:
+    assert one.finish(claimed(one.claim(KEY, send=False)), without_event())
+    again, called = claim(one)
+    assert called == ["write"]
+    assert again.history.deliver_by is None
+    assert (rows.order().deliver_by, rows.order().payload) == (DAY + 60, "{}")
+
+
+def test_an_open_cancel_request_is_seen(one: Worker) -> None:
+    assert one.finish(claimed(one.claim(KEY, send=False)), without_event())
+    request = claimed(
+        one.claim(replace(KEY, action=Action.CANCEL), send=False, deliver_by=DAY + 60)
+    )
+    assert one.finish(request, without_event())
+    again, called = claim(one)
+    assert called == ["write"]
+    assert again.history.cancelling
+
+
+def test_a_doubt_that_another_workers_clock_counts_is_found_and_taken(
+    one: Worker, two: Worker, rows: Rows
+) -> None:
+    assert two.finish(claimed(two.claim(KEY, send=True)), IN_DOUBT)
+    again, called = claim(one)
+    assert called == ["write", "find", "take"]
+    assert again.history.settling.lease_id == two.lease.id
+    assert rows.order().settling == str(again.history.settling)
+
+
+def test_a_doubt_since_another_time_than_it_is_counted_from_is_counted_anew(
+    one: Worker, engine: Engine
+) -> None:
+    """A release before this one changes the time alone."""
+    assert one.finish(claimed(one.claim(KEY, send=True)), IN_DOUBT)
+    with engine.begin() as connection:
+        connection.execute(update(orders).values(doubt_since=6.0))
+    one.clock.advance(1)
+    again, called = claim(one)
+    assert called == ["write", "find", "take"]
+    assert (again.history.settled, again.history.settling.doubt_since) == (0.0, 6.0)
+
+
+def test_a_doubt_that_nothing_counts_is_found_and_taken(one: Worker, engine: Engine) -> None:
+    assert one.finish(claimed(one.claim(KEY, send=True)), IN_DOUBT)
+    for settling in (None, ""):
+        with engine.begin() as connection:
+            connection.execute(update(orders).values(settling=None, state="in_doubt", owner=None))
+            if settling is not None:
+                connection.execute(update(orders).values(settling=settling, doubt_since=None))
+        again, called = claim(one)
+        assert called == (["write"] if settling == "" else ["write", "find", "take"])
+        assert again.history.in_doubt is (settling is None)
+
+
+def test_an_order_taken_from_a_silent_worker_is_found_and_taken(one: Worker, two: Worker) -> None:
+    """Whether that worker has died is decided with each claim."""
+    claimed(two.claim(KEY, send=False))
+    one.clock.advance(LEASE)
+    one.beat()
+    one.clock.advance(LEASE)
+    taken = claimed(one.claim(KEY, send=False))
+    assert taken.history.taken_from
+    assert one.finish(taken, without_event())
+    again, called = claim(one)
+    assert called[:2] == ["write", "find"]
+    assert again.history.possible_deaths == 1
+
+
+def test_a_cancel_requests_retry_is_found_and_taken(one: Worker, rows: Rows) -> None:
+    """Of two requests' deadlines the later counts."""
+    request = replace(KEY, action=Action.CANCEL)
+    assert one.finish(claimed(one.claim(KEY, send=False)), without_event())
+    first = one.claim(request, send=False, deliver_by=DAY + 10)
+    assert one.finish(claimed(first), without_event())
+    before = rows.order()
+    again, called = claim(one, request)
+    assert called == ["write", "find", "take"]
+    assert (again.key, again.history.deliver_by) == (request, DAY + 60)
+    assert rows.order() == before
+
+
+def test_what_is_not_open_is_left_as_it_is(one: Worker, two: Worker, rows: Rows) -> None:
+    held = claimed(two.claim(KEY, send=True))
+    before = rows.order()
+    for worker in (one, two):
+        assert isinstance(claim(worker)[0], LeasedElsewhere)
+    assert rows.order() == before
+    assert two.finish(held, an_entry())
+    assert isinstance(claim(one)[0], Ended)
+
+
+def test_a_claim_that_a_failover_has_lost_takes_no_order(one: Worker, rows: Rows) -> None:
+    """It is written again for an outcome whose row is missing: one that there is is another's."""
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
+    before = rows.order()
+    lost = {
+        "op": "claim",
+        "merchant_id": "m",
+        "order_id": "o1",
+        "action": "submit",
+        "state": "sending",
+        "owner": one.lease.id,
+        "ticket": 99,
+        "next_epoch": 4,
+        "now": DAY,
+    }
+    written = one._writer.write(lambda cursor: one._writer.say.write(cursor, [lost]))
+    assert (written.tickets, written.reclaimed) == (set(), {})
+    assert rows.order() == before
+
+
+def test_an_order_that_changes_while_its_claim_waits_is_claimed_as_it_is_then(
+    one: Worker, engine: Engine
+) -> None:
+    """An operator reopens it: what the claim had read of it is out of date."""
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(claim(one)), daemon=True)
+    waiting = text("select count(*) from pg_locks where not granted")
+    with engine.begin() as connection:
+        connection.execute(update(orders).values(epoch=7, reopened=3))
+        thread.start()
+        while not connection.execute(waiting).scalar_one():
+            assert thread.is_alive()
+    thread.join(SOON)
+    [(again, called)] = results
+    assert isinstance(again, Claim)
+    assert called == ["write", "find", "take"]
+    assert (again.epoch, again.history.reopened) == (8, 3)
+    assert one.sending(again)
