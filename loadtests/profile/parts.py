@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from pos_gateway.telemetry.writer import LogWriter
+
 AMQP, CELERY, ADMISSION = "AMQP: take and acknowledge", "Celery's request", "admission"
 LEDGER, MERCHANTS = "ledger", "merchants' records"
 EXCHANGE, EVENTS, TELEMETRY = "adapter and transport", "events", "logs and metrics"
@@ -66,7 +68,7 @@ _IMPORTS = "<frozen importlib._bootstrap>"
 #: the core is theirs to wait on it takes them for busy.
 _IDLE = {
     ("acquire_with_timeout", "gevent/_threading.py"),
-    ("Writer._rest", "pos_gateway/telemetry/writer.py"),
+    (LogWriter._rest.__qualname__, "pos_gateway/telemetry/writer.py"),
 }
 
 

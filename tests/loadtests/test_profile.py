@@ -31,6 +31,7 @@ from loadtests.profile.parts import (
     shares,
 )
 from loadtests.profile.recording import Sampled
+from pos_gateway.telemetry.writer import LogWriter
 
 DELIVERY = "apply_target (celery/concurrency/gevent.py);deliver (pos_gateway/worker/tasks.py)"
 SENDING = f"{DELIVERY};Transport.send (pos_gateway/transport/exchange.py)"
@@ -53,7 +54,8 @@ class TestReading:
     def test_starting_is_no_load_and_waiting_is_no_work(self) -> None:
         importing = "main (a.py);_find_and_load (<frozen importlib._bootstrap>);<module> (b.py) 5\n"
         waiting = "run (gevent/threadpool.py);acquire_with_timeout (gevent/_threading.py) 9\n"
-        resting = "Writer._run (pos_gateway/telemetry/writer.py);Writer._rest (pos_gateway/telemetry/writer.py) 9\n"
+        rest = f"{LogWriter._rest.__qualname__} (pos_gateway/telemetry/writer.py)"
+        resting = f"LogWriter._run (pos_gateway/telemetry/writer.py);{rest} 9\n"
         assert list(read([importing, waiting, resting])) == []
 
 
