@@ -8,6 +8,7 @@ that processes share (``shared.py``), one of them loads, and the others take ove
 
 import random
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -165,7 +166,8 @@ class RefreshAheadCache(Generic[Value]):
         self._entries: dict[str, _Entry[Value]] = {}
         self._failed: dict[str, tuple[float, Exception | None]] = {}
         #: Recent edits: the oldest version that may be read since, and when the edit was seen.
-        self._edits: dict[str, tuple[float, float]] = {}
+        #: Ordered: to find a dictionary's first key takes as long as it has removed keys before it.
+        self._edits: OrderedDict[str, tuple[float, float]] = OrderedDict()
         #: Keys wanted and not loaded yet: their readers wait for the event.
         self._loading: dict[str, threading.Event] = {}
         self._wanted: dict[str, None] = {}
@@ -234,11 +236,11 @@ class RefreshAheadCache(Generic[Value]):
         if entry is not None and entry.version >= version:
             return
         with self._lock:
-            self._edits.pop(key, None)  # keeps the edits in the order seen
             self._edits[key] = version, now
+            self._edits.move_to_end(key)  # keeps the edits in the order seen
             # Every value loaded before that has expired, in all processes.
-            while (oldest := next(iter(self._edits.items())))[1][1] < now - self._lifetime:
-                del self._edits[oldest[0]]
+            while next(iter(self._edits.values()))[1] < now - self._lifetime:
+                self._edits.popitem(last=False)
         if entry is not None:
             entry.due = entry.until = entry.last = -inf
             self._request_load(key, urgently=True)

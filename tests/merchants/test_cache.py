@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -522,6 +523,17 @@ def test_edits_are_remembered_for_as_long_as_older_values_may_arrive(scene: Scen
         scene.source.seconds = float(n)
         scene.cache.outdated(f"k{n}", float(n))
     assert len(scene.cache._edits) == LIFETIME + 1
+
+
+def test_an_edit_takes_as_long_however_many_were_edited_twice(scene: Scene) -> None:
+    """All merchants are imported, and imported again."""
+    taken = []
+    for version in (1.0, 2.0, 3.0):
+        began = thread_time()
+        for n in range(50_000):
+            scene.cache.outdated(f"k{n}", version)
+        taken.append(thread_time() - began)
+    assert taken[2] < 4 * taken[0]
 
 
 def test_a_loader_may_set_its_values_lifetime(scene: Scene) -> None:

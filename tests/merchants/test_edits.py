@@ -158,6 +158,29 @@ def test_edits_seen_long_ago_are_not_read_again(
     assert look() == {"m1"}
 
 
+def test_an_edit_that_is_read_again_and_again_is_reported_once(
+    looking: Callable[[Table], Callable[[], set[str]]], clock: HandClock
+) -> None:
+    """After an import of all merchants each is read every second, for a minute."""
+    table = Table(**{f"m{n}": 4e9 for n in range(9)})
+    look = looking(table)
+    assert len(look()) == 9
+    clock.seconds += 1
+    assert (look(), table.read) == (set(), 9)
+    table.stamps["m1"] = 4e9 + 0.001
+    assert look() == {"m1"}
+    assert look() == set()
+
+
+def test_of_a_removal_and_an_import_the_later_is_reported(clock: HandClock) -> None:
+    reported: list[tuple[str, float]] = []
+    edits = Edits(lambda: 9.0, lambda *edit: reported.append(edit), known_for=LIFETIME, clock=clock)
+    for _ in range(2):
+        edits.since()
+        edits.report([("m", 7.0), ("m", 5.0), ("n", 5.0), ("n", 7.0)])
+    assert reported == [("m", 7.0), ("n", 7.0)]
+
+
 @pytest.mark.parametrize("ahead", SKEWS)
 def test_the_first_poll_sees_recent_edits(
     looking: Callable[[Table], Callable[[], set[str]]], clock: HandClock, ahead: float
