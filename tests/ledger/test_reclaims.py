@@ -59,7 +59,7 @@ class Statements:
 
 
 def claim(worker: Worker, key: Key = KEY) -> tuple[Any, list[str]]:
-    """What came of a claim, and the statements that it took."""
+    """The result of a claim, and the statements that it took."""
     statements = Statements(worker)
     try:
         return worker.claim(key, send=True, deliver_by=DAY + 60, order=b"{}"), statements.called
