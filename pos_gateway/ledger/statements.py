@@ -59,6 +59,9 @@ where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}
 
 _OF_EPOCH = _THIS + " and orders.epoch = {epoch}"
 
+# The state as an expression, here and below: PostgreSQL that planned while the tables were empty would
+# look through all orders of a state, by its index.
+
 # The owner, too: after a failover that lost epochs, their numbers are used again.
 _UNDER_CLAIM = _OF_EPOCH + " and orders.owner = {owner}"
 
@@ -133,7 +136,7 @@ set state = 'claimed', owner = known.owner, ticket = known.ticket, epoch = order
     deliver_by = coalesce(orders.deliver_by, known.deliver_by)
 from known
 where orders.merchant_id = known.merchant_id and orders.order_id = known.order_id
-  and orders.action = 'submit' and orders.epoch = known.epoch and orders.state = known.state
+  and orders.action = 'submit' and orders.epoch = known.epoch and orders.state || '' = known.state
 returning known.ticket, known.found"""
 
 _TAKE = (
@@ -149,7 +152,7 @@ set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
     attempt_history = coalesce({{attempt_history}}, orders.attempt_history)
 {{from_rows}}"""
     + _OF_EPOCH
-    + " and orders.state = {was}"
+    + " and orders.state || '' = {was}"
 )
 
 _SENDING = (
@@ -157,7 +160,7 @@ _SENDING = (
 update orders set state = 'sending', endpoint = {endpoint}, updated_at = {now}
 {from_rows}"""
     + _UNDER_CLAIM
-    + " and orders.state = 'claimed'"
+    + " and orders.state || '' = 'claimed'"
 )
 
 _FINISH = (

@@ -44,7 +44,7 @@ FAULTS = [
     Fault(
         "an order is not claimed as it was before another's change",
         "ledger/statements",
-        " and orders.epoch = known.epoch and orders.state = known.state",
+        " and orders.epoch = known.epoch and orders.state || '' = known.state",
         "",
         "reclaims::an_order_that_changes_while_its_claim_waits",
     ),
@@ -63,6 +63,13 @@ FAULTS = [
         "reclaims::a_retry_is_claimed_by_the_statement_that_writes",
     ),
     Fault(
+        "an order is found by its key to be claimed again, not among all of its state",
+        "ledger/statements",
+        "orders.state || '' = known.state",
+        "orders.state = known.state",
+        "plans::a_ledger_that_planned_on_empty_tables",
+    ),
+    Fault(
         "an order keeps its deadline and its content",
         "ledger/statements",
         "coalesce(orders.deliver_by, known.deliver_by)",
@@ -72,8 +79,8 @@ FAULTS = [
     Fault(
         "a worker that was taken over can't mark an order as sending",
         "ledger/statements",
-        '{from_rows}"""\n    + _UNDER_CLAIM\n    + " and orders.state = \'claimed\'"',
-        '{from_rows}"""\n    + _THIS\n    + " and orders.state = \'claimed\'"',
+        '{from_rows}"""\n    + _UNDER_CLAIM\n    + " and orders.state || \'\' = \'claimed\'"',
+        '{from_rows}"""\n    + _THIS\n    + " and orders.state || \'\' = \'claimed\'"',
         "claims::a_worker_that_was_taken_over_can_write_nothing",
     ),
     Fault(

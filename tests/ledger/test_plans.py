@@ -1,6 +1,7 @@
 """PostgreSQL uses indexes, also if it planned while its tables were empty."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine, text
@@ -9,10 +10,10 @@ from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import metadata
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Claim, Key, State
+from pos_gateway.ledger.states import Action, Claim, Key, State
 from pos_gateway.ledger.submissions import Submissions, Submitting
 from pos_gateway.runtime.vault import Vault
-from tests.ledger.lab import an_entry
+from tests.ledger.lab import an_entry, without_event
 
 #: Executions after which a generic plan stays (psycopg prepares after 5, PostgreSQL plans 5 times).
 OFTEN = 15
@@ -21,7 +22,8 @@ MANY = 3000
 WRITE = f"""
 insert into orders (merchant_id, order_id, action, state, ticket, epoch, attempts, deaths, pending,
                     reopened, created_at, updated_at)
-select 'm', 'more' || n, 'submit', 'new', 1, 1, 1, 0, false, 0, 1, 1 from generate_series(1, {MANY}) n"""
+select 'm', 'more' || n, 'submit', case when n > {MANY} then 'claimed' else 'new' end,
+       1, 1, 1, 0, false, 0, 1, 1 from generate_series(1, {2 * MANY}) n"""
 
 
 @pytest.fixture
@@ -48,14 +50,19 @@ def empty(engine: Engine) -> None:
 
 
 def deliver(ledger: Ledger, name: str) -> None:
-    """A claim, an outcome, and a redelivery: writes, reads, and takes over."""
+    """A claim, a redelivery, retries, and an outcome: writes, reads, takes over, and claims again."""
     key = Key("m", name)
     for _ in range(2):
         claim = ledger.claim(key, send=False)
         assert isinstance(claim, Claim)
         ledger.abandon(claim, sent=False)
+    for action in (Action.SUBMIT, Action.CANCEL, Action.CANCEL, Action.SUBMIT):
+        claim = ledger.claim(replace(key, action=action), send=False)
+        assert isinstance(claim, Claim)
+        assert ledger.finish(claim, without_event(at=1.0))
     claim = ledger.claim(key, send=False)
     assert isinstance(claim, Claim)
+    assert ledger.sending(claim)
     assert ledger.finish(claim, an_entry(key=key))
 
 
