@@ -111,9 +111,12 @@ _FOUND = f"""orders.merchant_id, orders.order_id, orders.action, orders.state, o
 _FIND = f"select {_FOUND} from orders{{and_rows}}" + _THIS
 
 # What a claim finds of an order that no attempt has, and whose history stays as it is: no worker has
-# been silent over it, and if it is in doubt, this lease has counted the seconds since.
+# been silent over it, and if it is in doubt, this lease has counted the seconds since. Nor has it
+# changed since the claim was asked for: PostgreSQL may run a lost connection's statement late, when
+# its repetition has claimed the order, and even finished: no worker would know of this claim.
 _UNCHANGED = """{op} = 'claim' and {next_epoch} is null and orders.action = 'submit'
   and orders.state in ('new', 'pending', 'in_doubt') and orders.taken_from is null
+  and orders.updated_at <= {now}
   and (orders.doubt_since is null
        or (split_part(orders.settling, ' ', 1) = {owner}
            and nullif(split_part(orders.settling, ' ', 3), '')::double precision
@@ -293,7 +296,10 @@ class PostgreSQL(_Common):
         sent = f"{_SENDING} and {{op}} = 'send'{done}"
         finished = f"{_FINISH} and {{op}} = 'finish'{done}"
         recorded = _RECORD + of_those
-        known = _KNOWN + " and {ticket} not in (select ticket from fresh)"
+        # It waits for no lock, after those that it has: another worker's batch may wait for these.
+        known = _KNOWN + (
+            " and {ticket} not in (select ticket from fresh) for update of orders skip locked"
+        )
         fresh, sent, finished, recorded, known = (
             self._of("r", t) for t in (fresh, sent, finished, recorded, known)
         )

@@ -63,6 +63,20 @@ FAULTS = [
         "reclaims::a_retry_is_claimed_by_the_statement_that_writes",
     ),
     Fault(
+        "nor by a statement that runs late, after its repetition",
+        "ledger/statements",
+        "  and orders.updated_at <= {now}\n",
+        "",
+        "reclaims::a_statement_that_runs_late",
+    ),
+    Fault(
+        "a batch waits for no order that it claims again",
+        "ledger/statements",
+        " for update of orders skip locked",
+        "",
+        "reclaims::no_batch_waits_for_an_order",
+    ),
+    Fault(
         "an order is found by its key to be claimed again, not among all of its state",
         "ledger/statements",
         "orders.state || '' = known.state",

@@ -3,13 +3,17 @@
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text, update
+from sqlalchemy import Engine, select, text, update
 
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import orders
+from pos_gateway.ledger import statements
+from pos_gateway.ledger.batch import Claiming, Sending
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.states import Action, Claim, Ended, Key, LeasedElsewhere, State
 from tests.ledger.lab import DAY, KEY, SOON, Rows, Worker, an_entry, claimed, without_event
@@ -223,3 +227,133 @@ def test_an_order_that_changes_while_its_claim_waits_is_claimed_as_it_is_then(
     assert called == ["write", "find", "take"]
     assert (again.epoch, again.history.reopened) == (8, 3)
     assert one.sending(again)
+
+
+def test_no_batch_waits_for_an_order_that_it_claims_again_while_it_holds_another(
+    one: Worker, engine: Engine
+) -> None:
+    """Another worker's may hold the one, and wait for the other."""
+    other = Key("m", "o2")
+    for key in (KEY, other):
+        assert one.finish(claimed(one.claim(key, send=True)), without_event())
+    sending, claiming = Sending(claimed(one.claim(other, send=True))), a_claiming(one, KEY)
+    results: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: results.extend(one.together(sending, claiming)), daemon=True
+    )
+    waiting = text("select count(*) from pg_locks where not granted")
+    with engine.begin() as connection:
+        connection.execute(select(orders).where(orders.c.order_id == "o1").with_for_update())
+        thread.start()
+        while not connection.execute(waiting).scalar_one():
+            assert thread.is_alive()
+        free = select(orders.c.order_id).with_for_update(skip_locked=True)
+        assert set(connection.scalars(free)) == {"o1", "o2"}
+    thread.join(SOON)
+    [is_sending, again] = results
+    assert is_sending
+    assert claimed(again).epoch == 2
+
+
+def test_a_statement_that_runs_late_claims_nothing(one: Worker, two: Worker, rows: Rows) -> None:
+    """That of a lost connection, after its repetition's attempt: no worker knows of the claim."""
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
+    one.clock.advance(1)
+    late = [one._batch(None, one.clock.of_day)._row(a_claiming(one, KEY))]
+    one.clock.advance(1)
+    again, called = claim(one)
+    assert called == ["write"]
+    assert one.finish(again, without_event(at=one.clock.of_day))
+    before = rows.order()
+    written = two._writer.write(lambda cursor: two._writer.say.write(cursor, late))
+    assert written == (set(), {})
+    assert rows.order() == before
+    one.clock.advance(1)
+    assert claim(one)[0].epoch == 3
+
+
+def a_claiming(worker: Worker, key: Key) -> Claiming:
+    return Claiming(key, worker.ticket(), send=True, deliver_by=DAY + 60, payload="{}")
+
+
+def random_rows(of: Random, leases: list[str]) -> list[dict[str, Any]]:
+    """Rows of orders and cancel requests in any state, also such as no release writes."""
+    found = []
+    for n, action in product(range(400), Action):
+        if action is Action.CANCEL and of.random() < 0.7:
+            continue
+        doubt = of.choice([None, None, 5.0, DAY + 0.1234567])
+        since = of.choice([doubt, doubt, 6.0])
+        settling = of.choice([None, *(f"{each} {900.3!r} {since!r}" for each in leases)])
+        values = {
+            "order_id": f"o{n}",
+            "action": action,
+            "state": of.choice([*State, State.NEW, State.PENDING, State.IN_DOUBT]),
+            "owner": of.choice([None, *leases]),
+            "ticket": 0,
+            "epoch": of.choice([1, 7, 2**40]),
+            "attempts": of.randrange(4),
+            "deaths": of.randrange(3),
+            "taken_from": of.choice([None, None, leases[1], " ".join(leases[1:])]),
+            "doubt_since": doubt,
+            "settling": settling if doubt else None,
+            "endpoint": of.choice([None, "here"]),
+            "pending": of.random() < 0.5,
+            "last_event": of.choice([None, "pending", "in_doubt"]),
+            "reopened": of.randrange(3),
+            "generation": of.choice([None, 1]) if action is Action.CANCEL else None,
+            "external_id": of.choice([None, 'é\u2028😀"\\']),
+            "reason_code": of.choice([None, "code"]),
+            "deliver_by": of.choice([None, DAY - 1, DAY + 30, DAY + 90.1234567]),
+            "updated_at": of.choice([DAY - 5, DAY, DAY + 5]),
+            "payload": of.choice([None, 'é\u2028😀"\\' * 99]),
+        }
+        found.append({"merchant_id": "m", "created_at": DAY - 9.5, **values})
+    return found
+
+
+def test_what_the_one_statement_claims_is_what_find_and_take_do(
+    one: Worker, two: Worker, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = Worker(engine)
+    gone.beat()
+    leases = [one.lease.id, two.lease.id, gone.lease.id, "host-1-released-1"]
+    for _ in range(2):
+        one.clock.advance(LEASE)
+        two.clock.advance(LEASE)
+        two.beat()
+        one.beat()
+    leases.append(one.lease.id)
+    values = random_rows(Random(8), leases)
+    keys = [Key("m", each["order_id"], each["action"]) for each in values]
+    now = one.clock.of_day
+
+    def claim_all() -> tuple[int, list[Any], list[Any]]:
+        with engine.begin() as connection:
+            connection.execute(orders.delete())
+            connection.execute(orders.insert(), values)
+        reclaimed, write = 0, one._writer.say.write
+
+        def counting(*arguments: Any) -> Any:
+            nonlocal reclaimed
+            written = write(*arguments)
+            reclaimed += len(written.reclaimed)
+            return written
+
+        with monkeypatch.context() as context:
+            context.setattr(one._writer.say, "write", counting)
+            results = one.together(*(a_claiming(one, each) for each in keys))
+        for each in results:
+            if isinstance(each, Claim):
+                each.ticket = 0
+        with engine.connect() as connection:
+            rows = connection.execute(select(orders).order_by(*orders.primary_key.columns))
+            return reclaimed, results, [row._asdict() | {"ticket": 0} for row in rows]
+
+    reclaimed, results, rows = claim_all()
+    assert reclaimed > 20
+    assert now == one.clock.of_day
+    one._writer.close()
+    monkeypatch.setattr(statements, "_KNOWN", statements._KNOWN + " and false")
+    one._writer.say = statements.PostgreSQL()
+    assert claim_all() == (0, results, rows)
