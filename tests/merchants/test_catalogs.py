@@ -311,7 +311,7 @@ def test_a_large_import_does_not_block_orders_at_a_poll(
     catalogs.put({each: {} for each in ids})
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=turns.append))
     directory._look()
-    assert len(turns) == 4 * 4  # each kind's edits are read, and then handled
+    assert len(turns) == 6 * 4  # each kind's edits are read, compared, and handled
 
 
 def test_an_invalid_row_fails_no_order(
