@@ -1,7 +1,7 @@
 """A retry's claim on PostgreSQL: one statement, unless the order's history has to change with it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from random import Random
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, text, update
 
-from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import orders
 from pos_gateway.ledger import statements
 from pos_gateway.ledger.batch import Claiming, Sending
@@ -23,29 +22,19 @@ PENDING = without_event(State.PENDING, pending=True)
 
 
 @pytest.fixture
-def engine(postgresql_url: str) -> Iterator[Engine]:
-    engine = open_database(postgresql_url)
-    yield engine
-    engine.dispose()
+def ledger_url(postgresql_url: str) -> str:
+    """Only PostgreSQL has this statement."""
+    return postgresql_url
 
 
 @pytest.fixture
-def rows(engine: Engine) -> Rows:
-    return Rows(engine)
+def one(worker: Callable[..., Worker]) -> Worker:
+    made = worker()
+    made.beat()
+    return made
 
 
-@pytest.fixture
-def one(engine: Engine) -> Worker:
-    worker = Worker(engine)
-    worker.beat()
-    return worker
-
-
-@pytest.fixture
-def two(engine: Engine) -> Worker:
-    worker = Worker(engine)
-    worker.beat()
-    return worker
+two = one
 
 
 class Statements:
