@@ -115,7 +115,7 @@ class Writer:
                 # SQLite keeps its lock until a failed statement is reset.
                 self._cursor_of_it.close()
                 self._cursor_of_it = None
-            connection.invalidate()
+            connection.close()
 
     def _is_taken(self, error: BaseException) -> bool:
         driver: Any = self._engine.dialect.dbapi
@@ -137,10 +137,12 @@ class Writer:
     def _cursor(self) -> Any:
         self._mind_forks()
         if self._connection is None:
-            connection = self._engine.raw_connection()
-            self._connection = connection
+            pooled = self._engine.raw_connection()
+            driver: Any = pooled.driver_connection
+            # Others would get it from the pool as it is set here: it would commit each statement.
+            pooled.detach()
+            self._connection = driver
             self.connects += 1
-            driver: Any = connection.driver_connection
             if self._is_sqlite:
                 driver.isolation_level = None
                 driver.execute(f"pragma synchronous = {'full' if self._durable else 'normal'}")

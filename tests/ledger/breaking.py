@@ -97,5 +97,5 @@ def terminate(engine: Engine, pid: int) -> None:
 
 def backend(worker: Worker) -> int:
     """The pid of the server process behind the worker's connection."""
-    driver: psycopg.Connection[Any] = worker._writer._connection.driver_connection
+    driver: psycopg.Connection[Any] = worker._writer._connection
     return driver.info.backend_pid

@@ -694,6 +694,13 @@ FAULTS = [
         "outages::sqlite_waits_while_the_disk_is_full",
     ),
     Fault(
+        "a ledger's connection is not given to others as it was set",
+        "ledger/writer",
+        "            pooled.detach()\n",
+        "            self._pooled = pooled\n",
+        "outages::dropped_ledgers_connection_is_not_reused",
+    ),
+    Fault(
         "a transaction is whole on SQLite",
         "ledger/writer",
         'cursor.execute("begin immediate")',

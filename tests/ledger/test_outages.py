@@ -1,5 +1,6 @@
 """Databases that are full, locked, restarted or read-only: reported, and waited for."""
 
+import gc
 import subprocess
 import sys
 import threading
@@ -138,7 +139,7 @@ def test_sqlite_waits_while_the_disk_is_full(sqlite_url: str) -> None:
     engine = open_database(sqlite_url)
     one, rows = Worker(engine), Rows(engine)
     claim = claimed(one.claim(KEY, send=False))
-    driver: Any = one._writer._connection.driver_connection
+    driver: Any = one._writer._connection
     driver.execute("pragma max_page_count = 1")  # no more pages than there are
     payload = "x" * 100_000
     with pytest.raises(LedgerUnavailable, match="full"):
@@ -299,6 +300,18 @@ def test_a_failed_renewal_is_followed_by_another(
     ledger.close()
     engine.dispose()
     assert not died
+
+
+def test_a_dropped_ledgers_connection_is_not_reused(postgresql_url: str) -> None:
+    """One in autocommit would commit the half of another's transaction."""
+    engine = open_database(postgresql_url)
+    claimed(Worker(engine).claim(KEY, send=False))
+    gc.collect()
+    with engine.connect() as connection:
+        driver: Any = connection.connection.driver_connection
+        assert not driver.autocommit
+        assert connection.scalar(text("show enable_seqscan")) == "on"
+    engine.dispose()
 
 
 @pytest.mark.parametrize("error", [OperationalError("", {}, Exception()), RecursionError()])
