@@ -4,17 +4,17 @@ from typing import Any
 
 from sqlalchemy import Double, Integer
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.expression import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
 
 
-class Now(ColumnElement[float]):
+class Now(FunctionElement[float]):
     """Unix time, in seconds. SQLite is on this machine, and has its clock."""
 
     inherit_cache = True
     type = Double()
 
 
-class ThisMinute(ColumnElement[int]):
+class ThisMinute(FunctionElement[int]):
     """Whole minutes of ``Now``."""
 
     inherit_cache = True
