@@ -9,13 +9,15 @@ Helpers lock rows and never wait (``skip locked``), so they cannot deadlock with
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import select
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 
+from pos_gateway.ledger.event_notices import CHANNEL
 from pos_gateway.ledger.lease import LeaseRow
 from pos_gateway.ledger.ledger import Run, here
 from pos_gateway.ledger.states import Key
@@ -23,6 +25,8 @@ from pos_gateway.ledger.writer import Writer
 
 T = TypeVar("T")
 
+#: Seconds without a notice after which the connection is asked for a sign of life.
+_QUIET = 10.0
 #: An id after every row's.
 BACK = 2**63 - 1
 
@@ -82,6 +86,10 @@ class Outbox:
         self._writer = Writer(engine, session=_BY_INDEX)
         self._run = run
         self._say = _SQLite() if engine.dialect.name == "sqlite" else _PostgreSQL()
+        #: Whether others' notices can be waited for.
+        self.has_notices = engine.dialect.name != "sqlite"
+        #: The writer's connection that listens for them, for how long in vain, and whether one came.
+        self._listening, self._quiet_for, self._was_notified = 0, 0.0, False
         #: The last assignment found events: the next one likely does, and reads them at once.
         self._is_busy = False
         #: The events of the last assignment, if it has read them.
@@ -182,6 +190,34 @@ class Outbox:
         values = {"before": before, "most": most, "now": now}
         return self._do(lambda cursor: self._say.prune(cursor, values))
 
+    def hear(self, seconds: float, bell: int) -> bool:
+        """Wait for a notice that another process has recorded an event, for at most so long.
+
+        Returns whether there was one, or may have been; early if there is something to read at
+        ``bell``, a file descriptor.
+        """
+
+        def listen(cursor: Any) -> bool:
+            connection = cursor.connection
+            if self._listening != self._writer.connects:
+                # With a handler psycopg keeps none of those that come with another statement's result.
+                connection.add_notify_handler(self._notified)
+                cursor.execute(f"listen {CHANNEL}")
+                self._listening, self._was_notified = self._writer.connects, True
+            elif self._quiet_for >= _QUIET:  # a dead connection is as quiet
+                cursor.execute("select 1")
+                self._quiet_for = 0.0
+            elif not self._was_notified:
+                self._was_notified = _is_notified(connection, seconds, bell)
+            heard, self._was_notified = self._was_notified, False
+            self._quiet_for = 0.0 if heard else self._quiet_for + seconds
+            return heard
+
+        return bool(self._writer.read(listen))
+
+    def _notified(self, _: object) -> None:
+        self._was_notified = True
+
     def close(self) -> None:
         """Close the connection. Idempotent."""
         self._writer.close()
@@ -189,6 +225,22 @@ class Outbox:
     def _do(self, do: Callable[[Any], T]) -> T:
         result: T = self._run(lambda: self._writer.write(do))
         return result
+
+
+def _is_notified(connection: Any, seconds: float, bell: int) -> bool:
+    """Whether PostgreSQL sends a notification within this time. Raises psycopg.OperationalError."""
+    if connection.pgconn.notifies() is None:
+        poll = select.poll()  # unlike ``select.select``, also with thousands of open files
+        for each in (connection.fileno(), bell):
+            poll.register(each, select.POLLIN)
+        if all(ready == bell for ready, _ in poll.poll(seconds * 1000)):
+            return False
+        connection.pgconn.consume_input()
+        if connection.pgconn.notifies() is None:
+            return False
+    while connection.pgconn.notifies() is not None:  # several are as one
+        pass
+    return True
 
 
 # PostgreSQL plans by statistics from before the backlog, when few rows had no position: it would
@@ -279,6 +331,10 @@ def _of(term: Term, most: int) -> dict[str, Any]:
     }
 
 
+def _integers(*values: int) -> Iterator[bytes]:
+    return (b"%d" % each for each in values)
+
+
 class _Common:
     """The statements that both databases share."""
 
@@ -343,13 +399,15 @@ lead as (
 given as (
     update events set position = {{assigned}} + picked.number
     from picked, lead where events.id = picked.id
-    returning events.*)
-select pipeline.epoch, pipeline.assigned, (select assigned from lead)"""
+    returning events.*)"""
 
-    _ASSIGN = f"{_NUMBER} from pipeline where id = 1"
+    # An idle leader asks this all the time.
+    _ASSIGN = f"""{_NUMBER}
+select epoch, concat_ws(' ', assigned, (select assigned from lead)) from pipeline where id = 1"""
 
     # One round trip less.
-    _ASSIGN_AND_READ = f"""{_NUMBER}, events.*
+    _ASSIGN_AND_READ = f"""{_NUMBER}
+select pipeline.epoch, pipeline.assigned, (select assigned from lead), events.*
 from pipeline left join ({ROWS}given events) events on true
 where pipeline.id = 1 order by events.position"""
 
@@ -370,14 +428,21 @@ update events set body = free.body from free where events.id = free.id"""
         from pos_gateway.database.psycopg_internals import Prepared  # noqa: PLC0415  (needs psycopg)
 
         self._show = Prepared("events_show", _SHOW)
+        places = {"published": 1, "epoch": 2, "assigned": 3, "most": 4}
+        text = self._ASSIGN.format(**{name: f"${n}::bigint" for name, n in places.items()})
+        self._assign = Prepared("events_assign", text)
 
     def show(self, cursor: Any, term: Term) -> None:
-        parameters = (b"%d" % each for each in (term.published, term.epoch))
-        self._show.execute(cursor.connection, *parameters)
+        self._show.execute(cursor.connection, *_integers(term.published, term.epoch))
 
     def assign(self, cursor: Any, term: Term, most: int) -> Assigned:
-        found = self._all(cursor, self._ASSIGN, _of(term, most))
-        return (found[0] if found else None), []
+        values = _integers(term.published, term.epoch, term.assigned, most)
+        rows = self._assign.execute(cursor.connection, *values)
+        if not rows:
+            return None, []
+        epoch, positions = rows[0]
+        before, *after = (int(each) for each in (positions or b"").split())
+        return (epoch, before, after[0] if after else None), []
 
     def assign_and_read(self, cursor: Any, term: Term, most: int) -> Assigned:
         found = self._all(cursor, self._ASSIGN_AND_READ, _of(term, most))

@@ -36,6 +36,8 @@ BATCH = 500
 #: none: thirty polls a second were the greater part of an idle worker's CPU. This process's events
 #: wake the leader at once.
 POLL = (0.03, 0.24)
+#: The most where notices wake it, too, after a silence (``ledger.event_notices.SILENCE``).
+SELDOM = 1.0
 #: Seconds between two batches that are not full: events recorded meanwhile share the next one, and
 #: a batch costs a hundred times what one more event in it does.
 GATHER = 0.05
@@ -117,6 +119,7 @@ class Pipeline:
 
     def wake(self) -> None:
         """Announce a new event. Safe from threads."""
+        self._poll_after = POLL[0]  # more may follow without a notice
         self._something.set()
 
     def stop(self) -> None:
@@ -152,7 +155,8 @@ class Pipeline:
         if not rows:
             self.lag.nothing_left()
             self.rest, self._retry_after = self._poll_after, RETRY_AFTER[0]
-            self._poll_after = min(POLL[1], 2 * self._poll_after)
+            longest = SELDOM if self._outbox.has_notices else POLL[1]
+            self._poll_after = min(longest, 2 * self._poll_after)
             return 0
         self._poll_after = POLL[0]
         self.lag.are_left(term, rows)

@@ -3,9 +3,11 @@
 The leader also prunes old events, orders and reports, so that the tables are bounded.
 """
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -100,7 +102,11 @@ class Relay:
         self._prune_reports_at = -inf
         #: The present pass over the terminal orders, a batch at a time.
         self._pass: Iterator[tuple[int, int]] = iter(())
+        self._prune_again_at = -inf
         self._stopping = threading.Event()
+        #: Ends a wait for notices.
+        self._bell = os.pipe()
+        weakref.finalize(self, _close, self._bell)
         self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
@@ -117,16 +123,21 @@ class Relay:
         """Announce a new event. Safe from threads."""
         self._pipeline.wake()
 
+    @property
+    def leads(self) -> bool:
+        """Whether this process publishes the events. Safe from threads."""
+        return self._leadership.leads
+
     def show(self) -> None:
         """Set the gauges."""
-        metrics.events_leading.set(self._leadership.leads)
+        metrics.events_leading.set(self.leads)
         metrics.events_unpublished.set(self._pipeline.lag.unpublished)
         metrics.events_age.set(self._pipeline.lag.age(self._clock.now().timestamp()))
 
     @property
     def age(self) -> float | None:
         """Seconds since the oldest unpublished event was recorded; None: another process leads."""
-        if not self._leadership.leads:
+        if not self.leads:
             return None
         return self._pipeline.lag.age(self._clock.now().timestamp())
 
@@ -137,6 +148,7 @@ class Relay:
         """
         self._stopping.set()
         self._pipeline.stop()
+        os.write(self._bell[1], b"!")
         has_ended = self._join(GRACE)
         # Ends a wait for the broker's confirms. It blocks while the publisher connects, hence the
         # thread.
@@ -159,19 +171,38 @@ class Relay:
 
     def _beside(self) -> None:
         while not self._stopping.is_set():
-            hydrated = 0
-            try:
-                if self._leadership.leads:
-                    # Helping would take CPU from the leader's own thread.
-                    self._prune()
-                    self._prune_orders()
-                    self._prune_reports()
-                else:
-                    hydrated = self._helping.step()
-            except LedgerUnavailable as error:
-                log.debug("events.database_unavailable", error=str(error))  # the other thread warns
-            if not hydrated:
+            # Helping would take CPU from the leader's own thread.
+            parts = (self._prune_all, self._hear) if self.leads else (self._help,)
+            if not any(self._succeeds(part) for part in parts):
                 self._stopping.wait(LOOK)
+
+    @staticmethod
+    def _succeeds(part: Callable[[], bool]) -> bool:
+        """What it returns: whether it has worked or waited; False while the database is away."""
+        try:
+            return part()
+        except LedgerUnavailable as error:
+            log.debug("events.database_unavailable", error=str(error))  # the other thread warns
+            return False
+
+    def _help(self) -> bool:
+        return bool(self._helping.step())
+
+    def _hear(self) -> bool:
+        outbox = self._outboxes[1]
+        if outbox.has_notices and outbox.hear(LOOK, self._bell[0]):
+            self._pipeline.wake()
+        return outbox.has_notices
+
+    def _prune_all(self) -> bool:
+        """A batch of each a second, however often it is called."""
+        now = self._clock.monotonic()
+        if now >= self._prune_again_at:
+            self._prune_again_at = now + LOOK
+            self._prune()
+            self._prune_orders()
+            self._prune_reports()
+        return False
 
     def _prune(self) -> None:
         now = self._clock.monotonic()
@@ -208,6 +239,11 @@ class Relay:
             except Exception:  # a bug: log it and retry
                 log.exception("events.mistake")
                 self._stopping.wait(_AFTER_MISTAKE)
+
+
+def _close(files: Iterable[int]) -> None:
+    for each in files:
+        os.close(each)
 
 
 def _read_over_http(messages: Sequence[Message], on_sent: Callable[[], None]) -> int:

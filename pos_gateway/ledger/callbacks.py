@@ -8,6 +8,7 @@ flight loses its claim, and its message finds how the order ended.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from sqlalchemy import Engine, Executable, select, tuple_, update
 from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import callbacks
 from pos_gateway.domain.callback import Callback
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.callback_rules import (
     WAIT,
     Applied,
@@ -27,11 +29,12 @@ from pos_gateway.ledger.callback_rules import (
     waiting_callback,
 )
 from pos_gateway.ledger.callback_statements import SESSION, PostgreSQL, SQLite, Statements
+from pos_gateway.ledger.event_notices import EventNotices
 from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.ledger.writer import Writer
-from pos_gateway.runtime.clock import Clock
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.vault import CannotOpen
 
 #: How often an order is tried that a worker is writing, and the seconds between two tries.
@@ -77,6 +80,7 @@ class CallbackLedger:
         self._payloads = payloads
         self._dehydrate = dehydrate
         self._clock = clock
+        self._notices = EventNotices(engine, clock or SYSTEM_CLOCK)
         self._read_clock = str(select(Now()).compile(dialect=engine.dialect))
 
     def apply(self, received: Sequence[Received]) -> list[Applied]:
@@ -95,6 +99,9 @@ class CallbackLedger:
             left = {place: each for place, each in left.items() if place not in done}
             if not left:
                 break
+        if any(each.events for each in results.values()):
+            with suppress(LedgerUnavailable):  # it is written, and the leader polls
+                self._writer.read(self._notices.recorded)
         return [results.get(each, Applied(CallbackResult.BUSY)) for each in range(len(received))]
 
     def due(self, limit: int) -> list[Waiting]:

@@ -33,6 +33,7 @@ from pos_gateway.ledger.batch import (
 )
 from pos_gateway.ledger.commits import GroupCommit, at_once
 from pos_gateway.ledger.event_ids import with_another_id
+from pos_gateway.ledger.event_notices import EventNotices
 from pos_gateway.ledger.journal import Journal
 from pos_gateway.ledger.lease import BEAT, LEASE, Beat, Lease, PeerLeases
 from pos_gateway.ledger.payloads import Payloads
@@ -86,6 +87,7 @@ class Ledger:
         payloads: seals personal data; None: it is stored in clear.
         run: runs blocking calls; a green worker with an embedded database passes its hub's native
             thread pool, so that a disk write does not stop its loop.
+        leads: whether this process publishes the events; else the one that does is notified.
     """
 
     def __init__(
@@ -95,12 +97,14 @@ class Ledger:
         *,
         run: Run = here,
         clock: Clock = SYSTEM_CLOCK,
+        leads: Callable[[], bool] = lambda: False,
     ) -> None:
         self._engine = engine
         self._payloads = payloads or Payloads(Vault())
         self._run = run
         self._clock = clock
         self._writer = Writer(engine)
+        self._leads, self._notices = leads, EventNotices(engine, clock)
         self._group: GroupCommit | None = None
         self._commit: Callable[..., Any] = at_once(self._write)
         self._begin()
@@ -436,6 +440,9 @@ class Ledger:
             self._abandoned.pop(ticket, None)
         if self._unknown:
             self._unknown.difference_update(_tickets(operations))
+        if not self._leads() and _records(operations):
+            with suppress(LedgerUnavailable):  # it is written, and the leader polls
+                self._writer.read(self._notices.recorded)
         return results
 
     def _releasable(self, operations: Sequence[Operation]) -> list[int]:
@@ -494,6 +501,14 @@ def _say_restored(outcomes: int) -> None:
     if outcomes:
         log.error("ledger.outcomes_restored", outcomes=outcomes)
         metrics.ledger_restored.inc(outcomes)
+
+
+def _records(operations: Sequence[Operation]) -> bool:
+    """Whether there is an event among them."""
+    return any(
+        isinstance(each, Finishing | Recording) and each.entry.event is not None
+        for each in operations
+    )
 
 
 def _size(operation: Operation) -> int:

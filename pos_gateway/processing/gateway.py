@@ -89,7 +89,9 @@ class Gateway:
         self.adapters = adapters()
         #: Claims and outcomes of orders.
         payloads, run = Payloads(vault), off_the_loop(self.database)
-        self.ledger = Ledger(self.database, payloads, run=run, clock=clock)
+        self.ledger = Ledger(
+            self.database, payloads, run=run, clock=clock, leads=lambda: self.events.leads
+        )
         self.schema = SchemaWatch(self.database, self.polls, run=run)
         #: Publishes the events that are recorded with outcomes.
         self.events = Relay(

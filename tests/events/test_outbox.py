@@ -330,7 +330,7 @@ def test_a_statement_repeated_while_it_still_runs_leaves_no_gap(
     outbox = Outbox(engine)
     term = led(outbox)
     first = engine.raw_connection()
-    first.driver_connection.autocommit = False  # type: ignore[union-attr]
+    first.cursor().execute("select 1")  # begins
     outbox._say.assign(first.cursor(), term, 10)
     results: list[Term | None] = []
     again = threading.Thread(target=lambda: results.append(outbox.assign(term, 10)))
@@ -356,7 +356,7 @@ def test_a_leader_and_a_helper_do_not_deadlock(postgresql_url: str) -> None:
     term = led(outbox)
     chunk = helpers.chunk("one", [], most=4, behind=0)
     leading = engine.raw_connection()
-    leading.driver_connection.autocommit = False  # type: ignore[union-attr]
+    leading.cursor().execute("select 1")  # begins
     outbox._say.assign(leading.cursor(), term, 2)
     helpers.write([(each.id, "{}") for each in chunk])  # two of them are locked, and skipped
     assert helpers.chunk("two", [], most=4, behind=0) == []

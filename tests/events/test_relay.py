@@ -112,6 +112,7 @@ def test_a_new_event_wakes_the_leader(
     relay: Relays, recorded: Events, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pos_gateway.events.pipeline.POLL", (2 * SOON, 2 * SOON))
+    monkeypatch.setattr("pos_gateway.events.pipeline.SELDOM", 2 * SOON)
     recorded.write(1)
     one, _ = relay()
     queue.take(1)
