@@ -11,6 +11,7 @@ from pos_gateway.ledger.lease import Lease, PeerLeases
 from pos_gateway.ledger.settling import Settling
 from pos_gateway.ledger.statements import CLAIM, FINISH, RECORD, SEND, Row, Statements, Written
 from pos_gateway.ledger.states import (
+    SUSPECT,
     Abandoned,
     Action,
     AttemptHistory,
@@ -20,13 +21,14 @@ from pos_gateway.ledger.states import (
     Key,
     LeasedElsewhere,
     State,
+    Suspected,
     open_state,
 )
 
 
 @dataclass(slots=True, eq=False)
 class Claiming:
-    """Claim an order. Result: a Claim, Ended or LeasedElsewhere."""
+    """Claim an order. Result: a Claim, Ended, LeasedElsewhere, or Suspected."""
 
     key: Key
     ticket: int
@@ -34,6 +36,8 @@ class Claiming:
     deliver_by: float | None
     payload: str | None
     endpoint: str | None = None
+    #: Leave one that is suspected to kill workers to a claim without this.
+    unless_suspect: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -337,11 +341,11 @@ class Batch:
 
     def _claim_known(
         self, claimings: dict[int, Claiming], rows: dict[int, Row]
-    ) -> dict[int, Claim | Ended | LeasedElsewhere]:
+    ) -> dict[int, Claim | Ended | LeasedElsewhere | Suspected]:
         """Claim orders that already have a row."""
         found = self._find(rows[ticket] for ticket in claimings)
         others = self._others_of(found.values())
-        results: dict[int, Claim | Ended | LeasedElsewhere] = {}
+        results: dict[int, Claim | Ended | LeasedElsewhere | Suspected] = {}
         takeovers: list[Row] = []
         for ticket, each in sorted(claimings.items(), key=lambda item: item[1].key):
             row = found.get(each.key)
@@ -352,6 +356,9 @@ class Batch:
             if not isinstance(standing, AttemptHistory):
                 results[ticket] = standing
                 self.has_read |= not isinstance(standing, LeasedElsewhere)
+                continue
+            if each.unless_suspect and standing.possible_deaths >= SUSPECT:
+                results[ticket] = Suspected(standing.possible_deaths)
                 continue
             results[ticket] = Claim(
                 each.key, self._lease_id, row.epoch + 1, ticket, standing, sending=False
@@ -378,7 +385,7 @@ class Batch:
 
     def _claim_lost(
         self, claimings: dict[int, Claiming], rows: dict[int, Row]
-    ) -> dict[int, Claim | Ended | LeasedElsewhere]:
+    ) -> dict[int, Claim | Ended | LeasedElsewhere | Suspected]:
         """The results of claims whose rows have changed since they were found.
 
         Another worker was faster; or this very claim, by a statement whose connection was lost, and

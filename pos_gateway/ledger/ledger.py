@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from math import inf
-from typing import Any
+from typing import Any, overload
 
 import structlog
 from sqlalchemy import Engine, Select, and_, select
@@ -48,6 +48,7 @@ from pos_gateway.ledger.states import (
     Key,
     LeasedElsewhere,
     State,
+    Suspected,
 )
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.runtime import failpoints
@@ -129,6 +130,7 @@ class Ledger:
         #: Since when the database is known to be away.
         self._away_since: float | None = None
 
+    @overload
     def claim(
         self,
         key: Key,
@@ -137,7 +139,30 @@ class Ledger:
         deliver_by: float | None = None,
         order: bytes | None = None,
         endpoint: str | None = None,
-    ) -> Claim | Ended | LeasedElsewhere:
+    ) -> Claim | Ended | LeasedElsewhere: ...
+
+    @overload
+    def claim(
+        self,
+        key: Key,
+        *,
+        send: bool,
+        deliver_by: float | None = None,
+        order: bytes | None = None,
+        endpoint: str | None = None,
+        unless_suspect: bool,
+    ) -> Claim | Ended | LeasedElsewhere | Suspected: ...
+
+    def claim(
+        self,
+        key: Key,
+        *,
+        send: bool,
+        deliver_by: float | None = None,
+        order: bytes | None = None,
+        endpoint: str | None = None,
+        unless_suspect: bool = False,
+    ) -> Claim | Ended | LeasedElsewhere | Suspected:
         """Claim the order; or return its end, or that it is leased elsewhere.
 
         Args:
@@ -146,6 +171,7 @@ class Ledger:
             deliver_by: when it expires (Unix time).
             order: the order's JSON, kept for later reads.
             endpoint: the POS it would be sent to.
+            unless_suspect: return Suspected for one that may have killed ``SUSPECT`` workers.
 
         Raises:
             LedgerUnavailable: the database is away; nothing may be sent.
@@ -154,8 +180,9 @@ class Ledger:
         payload = None if order is None else self._payloads.seal(key, order)
         failpoints.reach("claim.before")
         try:
-            claimed: Claim | Ended | LeasedElsewhere = self._commit(
-                Claiming(key, ticket, send, deliver_by, payload, endpoint), timeout=CLAIM_TIMEOUT
+            claimed: Claim | Ended | LeasedElsewhere | Suspected = self._commit(
+                Claiming(key, ticket, send, deliver_by, payload, endpoint, unless_suspect),
+                timeout=CLAIM_TIMEOUT,
             )
             failpoints.reach("claim.after")
         except BaseException as error:

@@ -14,6 +14,7 @@ from pydantic_core import from_json, to_json
 
 from pos_gateway.database.schema import LAST_EVENT
 from pos_gateway.ledger.lease import Beat, LeaseRow
+from pos_gateway.ledger.states import SUSPECT
 
 Row = Mapping[str, Any]
 
@@ -130,7 +131,7 @@ select {{ticket}}, {{owner}}, {{payload}}, {{deliver_by}}, {{now}}, orders.merch
        orders.epoch, orders.state, json_build_array({_FOUND}) as found
 from orders{{and_rows}}"""
     + _THIS
-    + f" and {_UNCHANGED}"
+    + f" and orders.deaths < {SUSPECT} and {_UNCHANGED}"
 )
 _RECLAIM = """
 update orders

@@ -67,6 +67,10 @@ class Key:
     action: Action = Action.SUBMIT
 
 
+#: Deaths after which an order is suspected to kill workers.
+SUSPECT = 2
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptHistory:
     """What the ledger knows of an order's earlier attempts."""
@@ -197,6 +201,13 @@ class LeasedElsewhere:
     """Another attempt holds the claim, in another worker or in this one."""
 
     owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspected:
+    """Workers died holding the order's claim, or may have: it was not claimed."""
+
+    possible_deaths: int
 
 
 @dataclass(frozen=True, slots=True)

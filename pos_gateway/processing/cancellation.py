@@ -19,6 +19,7 @@ from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import (
     RESOLVE_FOR,
+    SUSPECT,
     Action,
     AttemptHistory,
     Claim,
@@ -38,7 +39,7 @@ from pos_gateway.processing.delivery import (
     unsettled_for,
     why_late,
 )
-from pos_gateway.processing.poison import POISONOUS, SUSPECT, PoisonIsolation
+from pos_gateway.processing.poison import POISONOUS, PoisonIsolation
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.transport.deadline import CancelToken

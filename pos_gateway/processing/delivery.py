@@ -21,10 +21,10 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import AttemptHistory, Claim, Ended, Key, LeasedElsewhere
+from pos_gateway.ledger.states import AttemptHistory, Claim, Ended, Key, LeasedElsewhere, Suspected
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.processing.call import LEASED_ELSEWHERE, Caller
-from pos_gateway.processing.poison import ISOLATED_FOR, POISONOUS, SUSPECT, PoisonIsolation
+from pos_gateway.processing.poison import ISOLATED_FOR, POISONOUS, PoisonIsolation
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.transport.deadline import CancelToken
@@ -99,11 +99,33 @@ class Delivery:
             merchant, problem = self._merchant(order.merchant_id, late=late)
         if merchant is not None and merchant.paused and not late:
             return Attempt(Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused")))
-        claim = self._claim(order, merchant, send=not late and problem is None)
+        send = not late and problem is None
+        claim = self._claim(order, merchant, send=send, unless_suspect=True)
+        go_on = partial(self._claimed, order, merchant, problem, cancel_token, late, expired)
+        if type(claim) is not Suspected:
+            return go_on(claim)
+        # Claimed only now: a suspect that waits would be left by the worker that this one kills, too.
+        # The end of the one before is queued: the claim's transaction writes it at the latest.
+        with self._isolation.alone() as may_start:
+            return (
+                go_on(self._claim(order, merchant, send=send)) if may_start else Attempt(suspect())
+            )
+
+    def _claimed(
+        self,
+        order: Order,
+        merchant: Merchant | None,
+        problem: Reason | None,
+        cancel_token: CancelToken | None,
+        late: bool,
+        expired: bool,
+        claim: Claim | Ended | LeasedElsewhere | Suspected,
+    ) -> Attempt:
+        """Attempt it under this claim, if it is one."""
         match claim:
             case Ended():
                 return Attempt(claim.outcome, ended=claim)
-            case LeasedElsewhere():
+            case LeasedElsewhere() | Suspected():
                 return Attempt(leased_elsewhere())
         with self._ledger.attempting(claim):
             if (newer := self._newer(claim, order)) is not None:
@@ -126,19 +148,25 @@ class Delivery:
         match claim:
             case Ended():
                 return Attempt(claim.outcome, ended=claim)
-            case LeasedElsewhere():
+            case LeasedElsewhere() | Suspected():
                 return Attempt(leased_elsewhere())
         return Attempt(outcome, claim)
 
     def _claim(
-        self, order: Order, merchant: Merchant | None, *, send: bool
-    ) -> Claim | Ended | LeasedElsewhere:
+        self,
+        order: Order,
+        merchant: Merchant | None,
+        *,
+        send: bool,
+        unless_suspect: bool = False,
+    ) -> Claim | Ended | LeasedElsewhere | Suspected:
         return self._ledger.claim(
             Key(order.merchant_id, order.order_id),
             send=send,
             deliver_by=order.deliver_by.timestamp(),
             order=order.source,
             endpoint=None if merchant is None else self._endpoint(merchant),
+            unless_suspect=unless_suspect,
         )
 
     def _attempt(
@@ -172,17 +200,8 @@ class Delivery:
         cancel_token: CancelToken,
         until: float,
     ) -> Attempt:
-        """Call the POS; a suspect of being poison only while no other suspect is called."""
-        deaths = claim.history.possible_deaths
-        with self._isolation.if_suspect(deaths) as may_start:
-            if not may_start:
-                return Attempt(suspect(), claim)
-            if deaths >= SUSPECT:  # first make durable that other suspects are released
-                self._ledger.catch_up()
-            left = until - self._clock.now().timestamp()
-            outcome = self._caller.call(
-                merchant, claim, converse, cancel_token=cancel_token, left=left
-            )
+        left = until - self._clock.now().timestamp()
+        outcome = self._caller.call(merchant, claim, converse, cancel_token=cancel_token, left=left)
         return Attempt(self._for_whom(outcome, merchant), claim, called=True)
 
     def _create(

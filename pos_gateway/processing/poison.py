@@ -1,16 +1,18 @@
 """Isolates poison orders: suspects run one at a time, so that a crash costs no neighbour.
 
 A worker's death leaves open which of its orders in flight was to blame. One death says little,
-since machines die. An order with two is a suspect, and suspects start one at a time, so that the
-next death has one culprit only.
+since machines die. An order with two is a suspect, and suspects are claimed one at a time, so that
+the next death has one culprit only.
 """
 
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-#: Deaths after which an order is a suspect, and after which it is poison and not sent any more.
-SUSPECT, POISONOUS = 2, 3
+from pos_gateway.ledger.states import SUSPECT
+
+#: Deaths after which an order is poison and not sent any more.
+POISONOUS = 3
 #: Seconds that a suspect runs alone: poison kills at once, and a slow order must not delay the
 #: other suspects.
 ISOLATED_FOR = 2.0
@@ -28,10 +30,11 @@ class PoisonIsolation:
 
         Does not wait: the claim of a waiting order would be left by the dead worker, too.
         """
-        return nullcontext(True) if deaths < SUSPECT else self._isolation()
+        return nullcontext(True) if deaths < SUSPECT else self.alone()
 
     @contextmanager
-    def _isolation(self) -> Iterator[bool]:
+    def alone(self) -> Iterator[bool]:
+        """Whether a suspect may start; no other may meanwhile. Does not wait."""
         if not self._turn.acquire(blocking=False):
             yield False
             return

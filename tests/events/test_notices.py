@@ -277,7 +277,7 @@ def test_a_stop_does_not_wait_for_a_notice(relay: Relays, monkeypatch: pytest.Mo
 def test_notices_do_not_hasten_pruning(
     engine: Engine, relay: Relays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch a second, however many notices there are; and a failure of it makes nobody deaf."""
+    """A batch a second, however many notices there are; and its failure makes no leader deaf."""
     pruned, heard = list[float](), threading.Event()
     wake = Pipeline.wake
 

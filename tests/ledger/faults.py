@@ -701,6 +701,20 @@ FAULTS = [
         "outages::dropped_ledgers_connection_is_not_reused",
     ),
     Fault(
+        "a suspect is claimed alone",
+        "ledger/batch",
+        "if each.unless_suspect and standing.possible_deaths >= SUSPECT:",
+        "if False:",
+        "claims::a_suspect_is_claimed_by_who_wants_it_alone",
+    ),
+    Fault(
+        "a suspect that no attempt has is claimed alone, too",
+        "ledger/statements",
+        "orders.deaths < {SUSPECT} and ",
+        "",
+        "reclaims::a_suspect_that_no_attempt_has",
+    ),
+    Fault(
         "a transaction is whole on SQLite",
         "ledger/writer",
         'cursor.execute("begin immediate")',

@@ -20,6 +20,7 @@ from pos_gateway.ledger.commits import GroupCommit
 from pos_gateway.ledger.commits import _Waiting as Waiting
 from pos_gateway.ledger.lease import BEAT, DEAD, LEASE, MARGIN
 from pos_gateway.ledger.states import (
+    SUSPECT,
     Abandoned,
     Action,
     AttemptHistory,
@@ -28,6 +29,7 @@ from pos_gateway.ledger.states import (
     Key,
     LeasedElsewhere,
     State,
+    Suspected,
 )
 from pos_gateway.runtime.clock import STEP
 from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, without_event
@@ -484,6 +486,22 @@ def test_an_order_that_is_sent_again_is_in_doubt_since_then(worker: Workers) -> 
     over(two, three)
     history = claimed(three.claim(KEY, send=True)).history
     assert history.doubt_since == three.clock.of_day
+
+
+def test_a_suspect_is_claimed_by_who_wants_it_alone(worker: Workers, rows: Rows) -> None:
+    one, two, three = worker(), worker(), worker()
+    claimed(one.claim(KEY, send=True))
+    over(one, two)
+    claim = claimed(two.claim(KEY, send=True, unless_suspect=True))
+    assert claim.history.possible_deaths == SUSPECT - 1
+    over(two, three)
+    before = rows.order()
+    assert three.claim(KEY, send=True, unless_suspect=True) == Suspected(SUSPECT)
+    assert rows.order() == before
+    claim = claimed(three.claim(KEY, send=True))
+    assert claim.history.possible_deaths == SUSPECT
+    assert three.finish(claim, without_event())
+    assert three.claim(KEY, send=True, unless_suspect=True) == Suspected(SUSPECT)
 
 
 def pass_time(*workers: Worker, seconds: float) -> None:

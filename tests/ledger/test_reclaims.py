@@ -14,7 +14,16 @@ from pos_gateway.database.schema import orders
 from pos_gateway.ledger import statements
 from pos_gateway.ledger.batch import Claiming, Sending
 from pos_gateway.ledger.lease import LEASE
-from pos_gateway.ledger.states import Action, Claim, Ended, Key, LeasedElsewhere, State
+from pos_gateway.ledger.states import (
+    SUSPECT,
+    Action,
+    Claim,
+    Ended,
+    Key,
+    LeasedElsewhere,
+    State,
+    Suspected,
+)
 from tests.ledger.lab import DAY, KEY, SOON, Rows, Worker, an_entry, claimed, without_event
 
 IN_DOUBT = without_event(State.IN_DOUBT, doubt_since=5.0)
@@ -299,6 +308,19 @@ def random_rows(of: Random, leases: list[str]) -> list[dict[str, Any]]:
         }
         found.append({"merchant_id": "m", "created_at": DAY - 9.5, **values})
     return found
+
+
+@pytest.mark.parametrize("deaths", range(SUSPECT + 2))
+def test_a_suspect_that_no_attempt_has_is_one_too(one: Worker, engine: Engine, deaths: int) -> None:
+    assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
+    with engine.begin() as connection:
+        connection.execute(update(orders).values(deaths=deaths))
+    found = one.claim(KEY, send=True, unless_suspect=True)
+    if deaths < SUSPECT:
+        assert claimed(found).history.deaths == deaths
+    else:
+        assert found == Suspected(deaths)
+        assert claimed(one.claim(KEY, send=True)).history.deaths == deaths
 
 
 def test_what_the_one_statement_claims_is_what_find_and_take_do(

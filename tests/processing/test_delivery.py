@@ -18,10 +18,9 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.ledger.batch import Finishing
-from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Key
+from pos_gateway.ledger.states import SUSPECT, Action, AttemptHistory, Claim, Key
 from pos_gateway.processing.call import Caller
 from pos_gateway.processing.delivery import Delivery, unsettled_for
-from pos_gateway.processing.poison import SUSPECT
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import Misconfigured, NotBegun, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Send
@@ -406,6 +405,33 @@ def test_a_suspect_is_called_once_the_release_of_the_one_before_is_durable(
     monkeypatch.setattr(gate.ledger, "_commit", commit)
     deliver(gate, second, action, headers={}, routing_key="orders")
     assert states == ["in_doubt"]
+
+
+def test_a_suspect_that_waits_for_its_turn_is_in_no_worker_s_hands(tmp_path: Path) -> None:
+    """Else it would have been in flight, too, at the death that the one before it causes."""
+    gate = Gate(tmp_path, lambda _: (503, {}))
+    first, second = gate.an_order("o1"), gate.an_order("o2")
+    for each in (first, second):
+        gate.take(each)
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql(f"update orders set deaths = {SUSPECT}")
+    seen: list[Any] = []
+
+    def pos(_: Any) -> Any:
+        if not seen:
+            outcome = gate.take(second).outcome
+            seen.extend([outcome.reason and outcome.reason.code, *owners()])
+        return 200, {"status": "accepted", "id": "pos-1"}
+
+    def owners() -> list[bool]:
+        with gate.database.connect() as connection:
+            rows = connection.exec_driver_sql("select owner from orders order by order_id")
+            return [owner is not None for (owner,) in rows]
+
+    gate.pos = pos
+    assert gate.take(first).outcome.kind is Kind.ACCEPTED
+    assert seen == ["suspect", True, False]
+    assert gate.take(second).outcome.kind is Kind.ACCEPTED
 
 
 def test_a_merchant_with_a_short_time_limit_has_at_least_half_of_it() -> None:
