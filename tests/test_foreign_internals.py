@@ -39,7 +39,7 @@ BASES = {
         "requests.Session",
         "requests.adapters.BaseAdapter",
         "rich.progress.Progress",
-        "sqlalchemy.sql.expression.ColumnElement",
+        "sqlalchemy.sql.expression.FunctionElement",
     ),
 }
 #: Names of a NamedTuple, which Python documents.

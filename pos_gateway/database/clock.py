@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Double, Integer
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.expression import FunctionElement
 
 
 class Now(FunctionElement[float]):
