@@ -14,11 +14,10 @@ from pos_gateway.runtime.clock import Clock
 
 #: PostgreSQL's channel.
 CHANNEL = "pos_gateway_events"
-# A commit of its own, which would wait for the disk and the standby; and for those of all who send
-# notifications at that moment, in any of the server's databases.
+# Its commit waits for those of all who send notifications at that moment, in any of the server's
+# databases, and for the standbys that these wait for.
 _NOTIFY = """
-with briefly as materialized (
-    select set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '50ms', true))
+with briefly as materialized (select set_config('lock_timeout', '50ms', true))
 select pg_notify(%s, '') from briefly"""
 #: Seconds without an event of this process's until one needs a notice. The leader's polls are
 #: nearer to each other for so long after an event (``events.pipeline.POLL``).

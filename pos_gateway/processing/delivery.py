@@ -101,43 +101,27 @@ class Delivery:
             return Attempt(Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused")))
         send = not late and problem is None
         claim = self._claim(order, merchant, send=send, unless_suspect=True)
-        go_on = partial(self._claimed, order, merchant, problem, cancel_token, late, expired)
-        if type(claim) is not Suspected:
-            return go_on(claim)
-        # Claimed only now: a suspect that waits would be left by the worker that this one kills, too.
-        # The end of the one before is queued: the claim's transaction writes it at the latest.
-        with self._isolation.alone() as may_start:
-            return (
-                go_on(self._claim(order, merchant, send=send)) if may_start else Attempt(suspect())
-            )
-
-    def _claimed(
-        self,
-        order: Order,
-        merchant: Merchant | None,
-        problem: Reason | None,
-        cancel_token: CancelToken | None,
-        late: bool,
-        expired: bool,
-        claim: Claim | Ended | LeasedElsewhere | Suspected,
-    ) -> Attempt:
-        """Attempt it under this claim, if it is one."""
-        match claim:
-            case Ended():
-                return Attempt(claim.outcome, ended=claim)
-            case LeasedElsewhere() | Suspected():
-                return Attempt(leased_elsewhere())
-        with self._ledger.attempting(claim):
-            if (newer := self._newer(claim, order)) is not None:
-                return Attempt(leased_elsewhere(), claim, newer=newer)
-            late = late or self._left(order) <= 0  # the database may have been away for seconds
-            if late and (expired or not claim.history.may_be_there):
-                return Attempt(_too_late(claim.history, self._left(order)), claim)
-            # After order.in_doubt an operator may have taken over: it is only looked up.
-            late = late or (
-                claim.history.may_be_there and claim.history.last_event == Kind.IN_DOUBT
-            )
-            return self._attempt(order, merchant, problem, claim, cancel_token, late=late)
+        deaths = claim.possible_deaths if isinstance(claim, Suspected) else 0
+        with self._isolation.if_suspect(deaths) as may_start:
+            if not may_start:
+                return Attempt(suspect())
+            if deaths:
+                # Only now: a suspect that waits would be left by the worker that this one kills, too.
+                # The end of the one before is queued, and written with this claim at the latest.
+                claim = self._claim(order, merchant, send=send)
+            if not isinstance(claim, Claim):
+                return _unclaimed(claim)
+            with self._ledger.attempting(claim):
+                if (newer := self._newer(claim, order)) is not None:
+                    return Attempt(leased_elsewhere(), claim, newer=newer)
+                late = late or self._left(order) <= 0  # the database may have been away for seconds
+                if late and (expired or not claim.history.may_be_there):
+                    return Attempt(_too_late(claim.history, self._left(order)), claim)
+                # After order.in_doubt an operator may have taken over: it is only looked up.
+                late = late or (
+                    claim.history.may_be_there and claim.history.last_event == Kind.IN_DOUBT
+                )
+                return self._attempt(order, merchant, problem, claim, cancel_token, late=late)
 
     def failed(self, order: Order, outcome: Outcome) -> Attempt:
         """Claim an order whose attempt failed without a claim: the ledger's state of it counts.
@@ -145,12 +129,7 @@ class Delivery:
         Raises: as ``submit``.
         """
         claim = self._claim(order, None, send=False)
-        match claim:
-            case Ended():
-                return Attempt(claim.outcome, ended=claim)
-            case LeasedElsewhere() | Suspected():
-                return Attempt(leased_elsewhere())
-        return Attempt(outcome, claim)
+        return Attempt(outcome, claim) if isinstance(claim, Claim) else _unclaimed(claim)
 
     def _claim(
         self,
@@ -338,6 +317,13 @@ def has_moved(history: AttemptHistory, merchant: Merchant, adapter: Adapter) -> 
 def leased_elsewhere() -> Outcome:
     """The outcome of an order that is leased elsewhere: nothing was done."""
     return Outcome(Kind.RETRY, LEASED_ELSEWHERE, look_again=LOOK_AGAIN_AFTER)
+
+
+def _unclaimed(found: Ended | LeasedElsewhere | Suspected) -> Attempt:
+    """The attempt of an order that could not be claimed: it has ended, or is tried again."""
+    if isinstance(found, Ended):
+        return Attempt(found.outcome, ended=found)
+    return Attempt(leased_elsewhere())
 
 
 def suspect() -> Outcome:

@@ -270,8 +270,8 @@ FAULTS = [
     Fault(
         "a notice does not wait for others' notifications",
         "ledger/event_notices",
-        ", set_config('lock_timeout', '50ms', true)",
-        "",
+        "'50ms'",
+        "'0'",
         "notices::an_order_does_not_wait",
     ),
     Fault(
@@ -287,6 +287,20 @@ FAULTS = [
         "        if now >= self._prune_again_at:\n",
         "        if True:\n",
         "notices::do_not_hasten_pruning",
+    ),
+    Fault(
+        "an outcome that is written does not fail with its notice",
+        "ledger/ledger",
+        "            with suppress(LedgerUnavailable):  # it is written, and the leader polls\n",
+        "            if True:\n",
+        "notices::an_outcome_does_not_fail_with_its_notice",
+    ),
+    Fault(
+        "after a notice polls are frequent again",
+        "events/pipeline",
+        "        self._poll_after = POLL[0]  # more",
+        "        pass  # more",
+        "pipeline::polls_become_fewer_while_there_are_no_events",
     ),
     Fault(
         "a callback's event has a notice",

@@ -37,10 +37,9 @@ LONG = 2 * SOON
 
 
 @pytest.fixture
-def engine(postgresql_url: str) -> Iterator[Engine]:
-    engine = open_database(postgresql_url)
-    yield engine
-    engine.dispose()
+def ledger_url(postgresql_url: str) -> str:
+    """Only PostgreSQL has notifications."""
+    return postgresql_url
 
 
 class Listener:
@@ -140,14 +139,16 @@ def test_a_callback_is_announced(engine: Engine, notices: Listener) -> None:
 
 
 class Cursor:
-    """PostgreSQL, which executes or raises this."""
+    """Executes, or fails so."""
 
-    def __init__(self, *errors: Exception | None) -> None:
-        self._errors = list(errors)
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error
+        self.executed = 0
 
     def execute(self, *_: object) -> None:
-        if (error := self._errors.pop(0)) is not None:
-            raise error
+        self.executed += 1
+        if self._error is not None:
+            raise self._error
 
 
 def test_after_a_refused_notice_there_is_none_for_a_while(engine: Engine) -> None:
@@ -158,15 +159,28 @@ def test_after_a_refused_notice_there_is_none_for_a_while(engine: Engine) -> Non
     for _ in range(int(AFTER_REFUSAL / SILENCE) - 1):
         clock.advance(SILENCE)
         notices.recorded(cursor)
+    assert cursor.executed == 0
     clock.advance(2 * SILENCE)
-    with pytest.raises(IndexError):
-        notices.recorded(cursor)
+    notices.recorded(cursor)
+    assert cursor.executed == 1
 
 
 def test_a_lost_connection_is_no_refused_notice(engine: Engine) -> None:
     """What it answers later would be taken for the next statement's answer."""
     with pytest.raises(psycopg.OperationalError):
         EventNotices(engine, Clock()).recorded(Cursor(psycopg.OperationalError("no answer")))
+
+
+def test_an_outcome_does_not_fail_with_its_notice(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(_: object) -> None:
+        raise psycopg.OperationalError("the connection is lost")
+
+    worker = Worker(engine)
+    monkeypatch.setattr(worker._notices, "recorded", lost)
+    record(worker, "o1")
+    record(worker, "o2")
 
 
 def test_an_order_does_not_wait_for_others_notifications(
@@ -260,16 +274,16 @@ def test_a_connection_that_is_silently_dead_is_noticed(postgresql_url: str, bell
 
 
 def test_a_stop_does_not_wait_for_a_notice(relay: Relays, monkeypatch: pytest.MonkeyPatch) -> None:
-    hear, hearing = Outbox.hear, list[Outbox]()
+    hear, hearing = Outbox.hear, threading.Semaphore(0)
 
     def hear_for_long(outbox: Outbox, _: float, bell: int) -> bool:
-        hearing.append(outbox)
+        hearing.release()
         return hear(outbox, LONG, bell)
 
     monkeypatch.setattr(Outbox, "hear", hear_for_long)
     one, _ = relay()
-    while len(hearing) < 2:  # the first time it does not wait
-        pass
+    for _ in range(2):  # the first time it does not wait
+        assert hearing.acquire(timeout=SOON)
     one.stop()
     assert not any(each.is_alive() for each in one._threads)
 

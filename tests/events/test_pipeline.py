@@ -82,6 +82,10 @@ def test_polls_become_fewer_while_there_are_no_events(
     recorded.write(1)
     seldom = [0.24] * 4 if engine.dialect.name == "sqlite" else [0.48, 0.96, 1.0, 1.0]
     assert (rests, [rest(), rest()]) == ([0.06, 0.12, 0.24, *seldom], [0.0, 0.03])
+    for _ in range(4):
+        rest()
+    one.pipeline.wake()
+    assert rest() == POLL[0], "another event of that process may come without a notice"
     after_event = [GATHER, POLL[0], *rests]
     near = [each for n, each in enumerate(after_event) if sum(after_event[:n]) < SILENCE]
     assert max(near) < SILENCE, "a process's next event needs no notice"

@@ -193,7 +193,7 @@ def test_an_idle_worker_renews_its_report_by_one_statement(reports: Reports) -> 
 
 
 def test_a_statement_with_the_databases_time_is_compiled_once(engine: Engine) -> None:
-    """To compile one was a quarter of an idle worker's calls."""
+    """An idle worker executes one with each report."""
     compiled: dict[Any, Any] = {}
     with engine.connect() as connection:
         connection.execution_options(compiled_cache=compiled)
