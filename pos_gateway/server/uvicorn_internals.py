@@ -11,7 +11,8 @@ unread, and these faults, which a client can use:
 - ``on_headers_complete``: trailers become headers of a request that was checked without them.
 - ``connection_made``: above its limit it refuses new clients, even if all others say nothing.
 - ``on_headers_complete``, too: a reply without a length has chunks, which HTTP/1.0 does not know.
-- ``eof_received``: a client that has ended its side gets no reply to an order that was published.
+- ``eof_received``: a client that has ended its side gets no reply to an order that was published, and
+  half of a long reply.
 - ``connection_lost``: the timer of a connection that was reset keeps it in memory; a request with others
   after it does not hear of it, and its reply fails with a trace in the log.
 - ``transport.close`` as its cycles call it: a reply to a request that is still being sent is lost, as
@@ -154,14 +155,15 @@ class Protocol(HttpToolsProtocol):
             self.refuse(_malformed())  # extensions of a chunk, or trailers, without end
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer the POSTs that came completely, then close; close at once if there are none."""
+        """Answer the POSTs that came completely, and end a reply that has begun; close at once if there are none."""
         running = self._running
+        if running is None or self.scheme == "https":  # which has no half of a connection
+            return False
+        has_begun = running.expected_content_length > 0  # 0, too: it is a stream
         # Others may wait for events: nothing but the end of its side says that the client is gone.
-        if running is None or running.more_body or running.scope["method"] != "POST":
+        if not has_begun and (running.more_body or running.scope["method"] != "POST"):
             return False
-        if self.scheme == "https":  # which has no half of a connection
-            return False
-        if self.since is None:
+        if self.since is None or running.more_body:
             self.cycle.keep_alive = False
         else:
             self.refuse(_malformed())  # it was cut short

@@ -98,6 +98,27 @@ FAULTS = [
         "uvicorn_internals::only_a_post_outlives_the_end",
     ),
     Fault(
+        "a reply that has begun is ended although its client ended its side",
+        FILE,
+        "has_begun = running.expected_content_length > 0",
+        "has_begun = False",
+        "uvicorn_internals::is_ended_after_the_end_of_its_clients_side",
+    ),
+    Fault(
+        "such a reply is ended although its request was not",
+        FILE,
+        "if self.since is None or running.more_body:",
+        "if self.since is None:",
+        "uvicorn_internals::is_ended_although_its_request_is_not",
+    ),
+    Fault(
+        "a stream ends with its client's side",
+        FILE,
+        "has_begun = running.expected_content_length > 0",
+        "has_begun = running.response_started",
+        "uvicorn_internals::does_not_outlive_the_end",
+    ),
+    Fault(
         "a POST is answered although the one behind it was cut short",
         FILE,
         "self.refuse(_malformed())  # it was cut short",

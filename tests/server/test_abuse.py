@@ -797,6 +797,31 @@ def test_a_client_that_ended_its_side_gets_its_reply(server: Server, judge: Judg
     assert reply.status == 202
 
 
+@pytest.mark.parametrize("behind", ["", "Content-Length: 3"], ids=["whole", "with_half_a_body"])
+def test_a_client_that_ends_its_side_amid_a_reply_gets_its_rest(
+    server: Server, behind: str
+) -> None:
+    asking = head(server, *filter(None, [behind]), target="/v1/events?limit=500", method="GET")
+    with Raw(server) as client:
+        client.send(asking)
+        select.select([client.socket], [], [], SOON)
+        client.end()
+        [reply] = client.replies()
+    assert len(json.loads(reply.body)["events"]) > 100
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.1", b"HTTP/1.0"])
+def test_a_stream_ends_with_its_clients_side(server: Server, version: bytes) -> None:
+    stream = head(server, target=f"/v1/events/stream?after={EVENTS - 1}", method="GET")
+    with Raw(server) as client:
+        client.send(stream.replace(b"HTTP/1.1", version))
+        while client.line() != b"id: %d\n" % EVENTS:
+            pass
+        client.end()
+        while client.line():
+            pass
+
+
 def test_half_a_request_and_the_end_is_no_request(server: Server, judge: Judge) -> None:
     whole = posting(server, judge.order())
     for length in (1, 50, len(whole) - 1):

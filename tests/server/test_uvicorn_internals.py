@@ -101,6 +101,9 @@ class Lab:
         self.may_reply = asyncio.Event()
         self.may_reply.set()
         self.status, self.body, self.headers = 204, b"", [(b"content-length", b"0")]
+        #: What precedes the body; the rest waits until it may end.
+        self.begins_with = b""
+        self.may_end = asyncio.Event()
         self.transport = Transport(is_tls=is_tls)
         self.state = ServerState()
         self._kind = type("Limited", (Protocol,), {"idle": {}, "max_connections": 1})
@@ -129,6 +132,9 @@ class Lab:
                 self.bodies[-1] += message["body"]
                 is_whole = not message["more_body"]
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        if self.begins_with:
+            await send({"type": "http.response.body", "body": self.begins_with, "more_body": True})
+            await self.may_end.wait()
         await send({"type": "http.response.body", "body": self.body})
 
     async def statuses(self) -> list[int]:
@@ -365,6 +371,46 @@ async def test_only_a_post_outlives_the_end_of_its_clients_side(lab: Lab) -> Non
     post.may_reply.set()
     assert await post.statuses() == [204]
     assert post.transport.is_closing()
+
+
+@lab_test
+async def test_a_reply_that_has_begun_is_ended_after_the_end_of_its_clients_side(lab: Lab) -> None:
+    for behind, statuses in ((b"", [200]), (GET, [200, 200]), (GET[:-1], [200, 400])):
+        lab = replying(Lab(lab.loop), [(b"content-length", b"5")])
+        lab.protocol.data_received(GET + behind)
+        await lab.statuses()
+        assert lab.protocol.eof_received()
+        lab.may_end.set()
+        assert await lab.statuses() == statuses
+        assert lab.transport.written.count(b"whole") == statuses.count(200)
+        assert {"close", "write_eof"} & set(lab.transport.calls)
+
+
+@lab_test
+async def test_a_reply_that_has_begun_is_ended_although_its_request_is_not(lab: Lab) -> None:
+    replying(lab, [(b"content-length", b"5")])
+    lab.protocol.data_received(GET[:-2] + b"Content-Length: 3\r\n\r\na")
+    await lab.statuses()
+    assert lab.protocol.eof_received()
+    lab.may_end.set()
+    assert await lab.statuses() == [200]
+    assert lab.transport.written.endswith(b"whole")
+    assert "write_eof" in lab.transport.calls
+
+
+@lab_test
+async def test_a_stream_does_not_outlive_the_end_of_its_clients_side(lab: Lab) -> None:
+    for request in (GET, GET.replace(b"1.1", b"1.0")):
+        lab = replying(Lab(lab.loop), [])
+        lab.protocol.data_received(request)
+        assert await lab.statuses() == [200]
+        assert not lab.protocol.eof_received()
+
+
+def replying(lab: Lab, headers: list[tuple[bytes, bytes]]) -> Lab:
+    """A lab whose replies begin, and wait."""
+    lab.status, lab.headers, lab.begins_with, lab.body = 200, headers, b"who", b"le"
+    return lab
 
 
 @lab_test
