@@ -50,7 +50,9 @@ class Preloaded:
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
-        log.touch()  # a test may read it before the fork has opened it
+        log.touch()  # a test may read it before the fork has opened it,
+        if log.is_file():
+            os.truncate(log, 0)  # and is not to find there what one before has said
         said = {"environment": dict(environment), "log": str(log), **job}
         _adopt(True)  # the process between ends, and its child becomes ours
         try:
