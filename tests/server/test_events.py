@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from pos_gateway.tokens.token import Role
 from tests.server.conformance import require_described
 from tests.server.lab import SOON, Server, order, serving, token_for
+from tests.server.raw import Raw
 from tests.worker.lab import Lab
 
 #: Enough for several pages and for two batches of the pipeline.
@@ -152,22 +154,17 @@ def test_the_token_is_asked_for_before_the_parameters(server: Server, path: str)
 def test_a_stop_ends_streams_and_polls(
     module_url: str, module_database: str, tmp_path: Path
 ) -> None:
-    with serving(module_url, module_database, tmp_path / "server.log") as server:
+    with ExitStack() as stack:
+        server = stack.enter_context(serving(module_url, module_database, tmp_path / "server.log"))
         stream = server.get("/v1/events/stream", stream=True)
         lines = stream.iter_lines()
         assert next(lines) == b"retry: 1000"
-        replies: list[requests.Response] = []
-        waiting = threading.Thread(
-            target=lambda: replies.append(
-                requests.get(
-                    server.url + "/v1/events?wait=50",
-                    headers={"Authorization": f"Bearer {server.token}"},
-                    timeout=2 * SOON,
-                )
-            )
-        )
-        waiting.start()
+        asking = "GET {} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer " + server.token + "\r\n\r\n"
+        poll = stack.enter_context(Raw(server))
+        # In one packet: with the first one's reply, the second one has begun.
+        poll.send("".join(map(asking.format, ("/healthz", "/v1/events?wait=50"))).encode())
+        assert poll.reply() is not None
         assert server.stop() == 0
         assert b": this server stops; reconnect" in list(lines)
-        waiting.join(SOON)
-        assert not replies or replies[0].json()["events"] == []
+        [reply] = poll.replies()
+        assert json.loads(reply.body)["events"] == []
