@@ -16,6 +16,7 @@ from pos_gateway.ledger.states import (
     Action,
     AttemptHistory,
     Claim,
+    ClaimResult,
     Ended,
     Entry,
     Key,
@@ -341,11 +342,11 @@ class Batch:
 
     def _claim_known(
         self, claimings: dict[int, Claiming], rows: dict[int, Row]
-    ) -> dict[int, Claim | Ended | LeasedElsewhere | Suspected]:
+    ) -> dict[int, ClaimResult]:
         """Claim orders that already have a row."""
         found = self._find(rows[ticket] for ticket in claimings)
         others = self._others_of(found.values())
-        results: dict[int, Claim | Ended | LeasedElsewhere | Suspected] = {}
+        results: dict[int, ClaimResult] = {}
         takeovers: list[Row] = []
         for ticket, each in sorted(claimings.items(), key=lambda item: item[1].key):
             row = found.get(each.key)
@@ -385,7 +386,7 @@ class Batch:
 
     def _claim_lost(
         self, claimings: dict[int, Claiming], rows: dict[int, Row]
-    ) -> dict[int, Claim | Ended | LeasedElsewhere | Suspected]:
+    ) -> dict[int, ClaimResult]:
         """The results of claims whose rows have changed since they were found.
 
         Another worker was faster; or this very claim, by a statement whose connection was lost, and

@@ -43,12 +43,12 @@ from pos_gateway.ledger.states import (
     Action,
     AttemptHistory,
     Claim,
+    ClaimResult,
     Ended,
     Entry,
     Key,
     LeasedElsewhere,
     State,
-    Suspected,
 )
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.runtime import failpoints
@@ -151,7 +151,7 @@ class Ledger:
         order: bytes | None = None,
         endpoint: str | None = None,
         unless_suspect: bool,
-    ) -> Claim | Ended | LeasedElsewhere | Suspected: ...
+    ) -> ClaimResult: ...
 
     def claim(
         self,
@@ -162,7 +162,7 @@ class Ledger:
         order: bytes | None = None,
         endpoint: str | None = None,
         unless_suspect: bool = False,
-    ) -> Claim | Ended | LeasedElsewhere | Suspected:
+    ) -> ClaimResult:
         """Claim the order; or return its end, or that it is leased elsewhere.
 
         Args:
@@ -180,7 +180,7 @@ class Ledger:
         payload = None if order is None else self._payloads.seal(key, order)
         failpoints.reach("claim.before")
         try:
-            claimed: Claim | Ended | LeasedElsewhere | Suspected = self._commit(
+            claimed: ClaimResult = self._commit(
                 Claiming(key, ticket, send, deliver_by, payload, endpoint, unless_suspect),
                 timeout=CLAIM_TIMEOUT,
             )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.trace_context import TraceContext
@@ -208,6 +208,10 @@ class Suspected:
     """Workers died holding the order's claim, or may have: it was not claimed."""
 
     possible_deaths: int
+
+
+#: The result of a claim; Suspected only where a suspect is not wanted.
+ClaimResult: TypeAlias = Claim | Ended | LeasedElsewhere | Suspected
 
 
 @dataclass(frozen=True, slots=True)

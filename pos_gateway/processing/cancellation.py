@@ -19,14 +19,15 @@ from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import (
     RESOLVE_FOR,
-    SUSPECT,
     Action,
     AttemptHistory,
     Claim,
+    ClaimResult,
     Ended,
     Key,
     LeasedElsewhere,
     State,
+    Suspected,
 )
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.processing.call import Caller
@@ -36,10 +37,11 @@ from pos_gateway.processing.delivery import (
     leased_elsewhere,
     poison,
     suspect,
+    unclaimed,
     unsettled_for,
     why_late,
 )
-from pos_gateway.processing.poison import POISONOUS, PoisonIsolation
+from pos_gateway.processing.poison import POISONOUS, PoisonIsolation, Turn
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.transport.deadline import CancelToken
@@ -129,44 +131,66 @@ class Cancellation:
             SQLAlchemyError, LedgerUnavailable: the database is unavailable; nothing was claimed.
             Unfinished: a bug of ours, or the database is unavailable, after a claim.
         """
-        key = Key(request.merchant_id, request.order_id)
-        claim = self._ledger.claim(
-            replace(key, action=Action.CANCEL),
+        with self._isolation.turn() as turn:
+            claim = turn.claim(partial(self._claim, request))
+            if isinstance(claim, LeasedElsewhere | Suspected):
+                return CancelAttempt(unclaimed(claim))
+            if isinstance(claim, Ended):
+                return CancelAttempt(claim.outcome, over=True)
+            with self._ledger.attempting(claim):
+                return self._attempt(
+                    request, claim, turn, cancel_token, expired=expired, may_call=may_call
+                )
+
+    def _claim(self, request: CancelRequest, unless_suspect: bool) -> ClaimResult:
+        return self._ledger.claim(
+            Key(request.merchant_id, request.order_id, Action.CANCEL),
             send=False,
             deliver_by=request.deliver_by.timestamp(),
+            unless_suspect=unless_suspect,
         )
-        if isinstance(claim, LeasedElsewhere):
-            return CancelAttempt(leased_elsewhere())
-        if isinstance(claim, Ended):
-            return CancelAttempt(claim.outcome, over=True)
-        late = expired or self._late_by(request) >= 0
 
-        def ask(submission: Claim | Ended) -> Outcome:
-            if not may_call:
-                return NEEDS_POS
+    def _attempt(
+        self,
+        request: CancelRequest,
+        claim: Claim,
+        turn: Turn,
+        cancel_token: CancelToken | None,
+        *,
+        expired: bool,
+        may_call: bool,
+    ) -> CancelAttempt:
+        """Attempt a claimed request."""
+        key = Key(request.merchant_id, request.order_id)
+        late = expired or self._late_by(request) >= 0
+        newer = self._newer(claim, request) if late else None
+        if newer is not None:
+            return CancelAttempt(leased_elsewhere(), claim, newer=newer)
+        submission = turn.claim(
+            lambda unless_suspect: self._ledger.claim(
+                key, send=False, unless_suspect=unless_suspect
+            )
+        )
+        if isinstance(submission, LeasedElsewhere | Suspected):
+            # Even if expired: the leasing worker may be dead, and no other message left.
+            return CancelAttempt(unclaimed(submission), claim)
+        late = late or self._late_by(request) >= 0  # a claim may take seconds
+        over = self._expired(request, claim, expired=expired) if late else None
+
+        def ask() -> Outcome:
+            if over is not None or not may_call:
+                return over or NEEDS_POS
             return self._ask(key, claim, submission, cancel_token, late=late)
 
-        with self._ledger.attempting(claim):
-            newer = self._newer(claim, request) if late else None
-            if newer is not None:
-                return CancelAttempt(leased_elsewhere(), claim, newer=newer)
-            submission = self._ledger.claim(key, send=False)
-            if isinstance(submission, LeasedElsewhere):
-                # Even if expired: the leasing worker may be dead, and no other message left.
-                return CancelAttempt(leased_elsewhere(), claim)
-            late = late or self._late_by(request) >= 0  # a claim may take seconds
-            over = self._expired(request, claim, expired=expired) if late else None
-            if isinstance(submission, Ended):
-                outcome, ended = self._of_ended(key, submission, lambda: over or ask(submission))
-                return CancelAttempt(outcome, claim, ended=ended)
-            with self._ledger.attempting(submission):
-                outcome = Outcome(Kind.CANCELLED)
-                if submission.history.may_be_there:
-                    outcome = over or ask(submission)
-                refused = outcome.kind in (Kind.REJECTED, Kind.FAILED)
-                if refused and not outcome.for_operator:  # it may cancel it once it has decided
-                    outcome = replace(outcome, kind=Kind.RETRY)
-                return CancelAttempt(outcome, claim, submission)
+        if isinstance(submission, Ended):
+            outcome, ended = self._of_ended(key, submission, ask)
+            return CancelAttempt(outcome, claim, ended=ended)
+        with self._ledger.attempting(submission):
+            outcome = ask() if submission.history.may_be_there else Outcome(Kind.CANCELLED)
+            refused = outcome.kind in (Kind.REJECTED, Kind.FAILED)
+            if refused and not outcome.for_operator:  # it may cancel it once it has decided
+                outcome = replace(outcome, kind=Kind.RETRY)
+            return CancelAttempt(outcome, claim, submission)
 
     def _of_ended(
         self, key: Key, ended: Ended, ask: Callable[[], Outcome]
@@ -228,22 +252,16 @@ class Cancellation:
         late: bool = False,
     ) -> Outcome:
         """Cancel an order that the POS has, or may have; late, only look it up."""
-        deaths = claim.history.possible_deaths
-        if deaths >= POISONOUS:
+        if claim.history.possible_deaths >= POISONOUS:
             reason = poison(claim.history)
             return Outcome(Kind.FAILED, reason, for_operator=True) if reason else suspect()
         subject = self._subject(key, submission)
         if isinstance(subject, Outcome):
             return subject
         merchant = subject.merchant
-        with self._isolation.if_suspect(deaths) as may_start:
-            if not may_start:
-                return suspect()
-            if deaths >= SUSPECT:  # first make durable that other suspects are released
-                self._ledger.catch_up()
-            converse = partial(self._converse, claim, subject, late)
-            token = cancel_token or CancelToken()
-            outcome = self._caller.call(merchant, claim, converse, cancel_token=token)
+        converse = partial(self._converse, claim, subject, late)
+        token = cancel_token or CancelToken()
+        outcome = self._caller.call(merchant, claim, converse, cancel_token=token)
         return self._read(outcome, claim, submission, subject)
 
     def _read(

@@ -21,7 +21,15 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import AttemptHistory, Claim, Ended, Key, LeasedElsewhere, Suspected
+from pos_gateway.ledger.states import (
+    AttemptHistory,
+    Claim,
+    ClaimResult,
+    Ended,
+    Key,
+    LeasedElsewhere,
+    Suspected,
+)
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.processing.call import LEASED_ELSEWHERE, Caller
 from pos_gateway.processing.poison import ISOLATED_FOR, POISONOUS, PoisonIsolation
@@ -100,15 +108,8 @@ class Delivery:
         if merchant is not None and merchant.paused and not late:
             return Attempt(Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused")))
         send = not late and problem is None
-        claim = self._claim(order, merchant, send=send, unless_suspect=True)
-        deaths = claim.possible_deaths if isinstance(claim, Suspected) else 0
-        with self._isolation.if_suspect(deaths) as may_start:
-            if not may_start:
-                return Attempt(suspect())
-            if deaths:
-                # Only now: a suspect that waits would be left by the worker that this one kills, too.
-                # The end of the one before is queued, and written with this claim at the latest.
-                claim = self._claim(order, merchant, send=send)
+        with self._isolation.turn() as turn:
+            claim = turn.claim(partial(self._claim, order, merchant, send))
             if not isinstance(claim, Claim):
                 return _unclaimed(claim)
             with self._ledger.attempting(claim):
@@ -128,17 +129,12 @@ class Delivery:
 
         Raises: as ``submit``.
         """
-        claim = self._claim(order, None, send=False)
+        claim = self._claim(order, None, False, False)
         return Attempt(outcome, claim) if isinstance(claim, Claim) else _unclaimed(claim)
 
     def _claim(
-        self,
-        order: Order,
-        merchant: Merchant | None,
-        *,
-        send: bool,
-        unless_suspect: bool = False,
-    ) -> Claim | Ended | LeasedElsewhere | Suspected:
+        self, order: Order, merchant: Merchant | None, send: bool, unless_suspect: bool
+    ) -> ClaimResult:
         return self._ledger.claim(
             Key(order.merchant_id, order.order_id),
             send=send,
@@ -323,7 +319,12 @@ def _unclaimed(found: Ended | LeasedElsewhere | Suspected) -> Attempt:
     """The attempt of an order that could not be claimed: it has ended, or is tried again."""
     if isinstance(found, Ended):
         return Attempt(found.outcome, ended=found)
-    return Attempt(leased_elsewhere())
+    return Attempt(unclaimed(found))
+
+
+def unclaimed(found: LeasedElsewhere | Suspected) -> Outcome:
+    """The outcome of an attempt that could not claim a row: nothing was done."""
+    return suspect() if isinstance(found, Suspected) else leased_elsewhere()
 
 
 def suspect() -> Outcome:

@@ -6,10 +6,10 @@ the next death has one culprit only.
 """
 
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from typing import Self
 
-from pos_gateway.ledger.states import SUSPECT
+from pos_gateway.ledger.states import ClaimResult, Suspected
 
 #: Deaths after which an order is poison and not sent any more.
 POISONOUS = 3
@@ -19,41 +19,62 @@ ISOLATED_FOR = 2.0
 
 
 class PoisonIsolation:
-    """Starts suspects one at a time. Safe for green threads."""
+    """Lets suspects start one at a time. Safe for green threads."""
 
     def __init__(self, seconds: float = ISOLATED_FOR) -> None:
         self._seconds = seconds
-        self._turn = threading.Lock()
+        self._alone = threading.Lock()
 
-    def if_suspect(self, deaths: int) -> AbstractContextManager[bool]:
-        """Whether an order with these deaths may start; no suspect may while another runs alone.
+    def turn(self) -> "Turn":
+        """An attempt's turn; enter it for as long as the attempt runs."""
+        return Turn(self._alone, self._seconds)
 
-        Does not wait: the claim of a waiting order would be left by the dead worker, too.
+
+class Turn:
+    """An attempt, which runs alone of all suspects from the first suspect on that it claims."""
+
+    __slots__ = ("_alone", "_seconds", "_until")
+
+    def __init__(self, alone: threading.Lock, seconds: float) -> None:
+        self._alone, self._seconds = alone, seconds
+        self._until: _End | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._until is not None:
+            self._until.end()
+
+    def claim(self, claim: Callable[[bool], ClaimResult]) -> ClaimResult:
+        """What ``claim`` returns; Suspected while another suspect runs alone. Does not wait for its end.
+
+        Args:
+            claim: claims a row of the ledger; with True, unless it is a suspect's.
         """
-        return nullcontext(True) if deaths < SUSPECT else self.alone()
+        found = claim(self._until is None)
+        # A suspect is claimed only now: one that has to wait would be left by the worker that the
+        # other kills, too. The other's end is queued, and written with this claim at the latest.
+        return claim(False) if isinstance(found, Suspected) and self._begin_alone() else found
 
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Whether a suspect may start; no other may meanwhile. Does not wait."""
-        if not self._turn.acquire(blocking=False):
-            yield False
-            return
-        done = _Once(self._turn)
-        timer = threading.Timer(self._seconds, done.release)
-        timer.daemon = True
-        timer.start()
-        try:
-            yield True
-        finally:
-            timer.cancel()
-            done.release()
+    def _begin_alone(self) -> bool:
+        if not self._alone.acquire(blocking=False):
+            return False
+        self._until = _End(self._alone, self._seconds)
+        return True
 
 
-class _Once:
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock, self._released = lock, False
+class _End:
+    """Releases the lock after some seconds, or before."""
 
-    def release(self) -> None:
-        if not self._released:
-            self._released = True
+    def __init__(self, lock: threading.Lock, seconds: float) -> None:
+        self._lock, self._once = lock, threading.Lock()
+        self._timer = threading.Timer(seconds, self.end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end(self) -> None:
+        """Release it. Idempotent."""
+        self._timer.cancel()
+        if self._once.acquire(blocking=False):
             self._lock.release()

@@ -485,21 +485,51 @@ def test_a_poison_request_needs_an_operator(tmp_path: Path, is_open: bool) -> No
     assert gate.recorded()[-1] == ("cancelled", None)
 
 
-def test_a_suspected_poison_request_starts_alone(tmp_path: Path) -> None:
-    """Beside suspected poison orders: the next death has one culprit."""
-    gate = accepted(tmp_path)
+@pytest.mark.parametrize("suspected", Action)
+@pytest.mark.parametrize("may_call", [True, False])
+def test_a_suspects_request_that_waits_for_its_turn_is_in_no_worker_s_hands(
+    tmp_path: Path, suspected: Action, may_call: bool
+) -> None:
+    """Neither its row nor its order's, whichever is suspected; else each would have a death more."""
+    gate = Gate(tmp_path, lambda _: AWAY)
+    poison = gate.an_order("p1", seconds=7200)
+    for each in (poison, gate.an_order(seconds=7200)):
+        gate.take(each)
     gate.take_cancel(seconds=600)
-    died_with(gate, 2)
-    said = len(gate.said)
-    with gate.delivery._isolation.if_suspect(2) as is_alone:
-        assert is_alone
-        decided = gate.take_cancel(seconds=600)
-    assert decided.outcome.reason is not None
-    assert decided.outcome.reason.code == "suspect"
-    assert (decided.again is not None, len(gate.said)) == (True, said)
+    with gate.database.begin() as connection:
+        of_those = f"order_id = 'p1' or action = '{suspected}'"
+        connection.exec_driver_sql(f"update orders set deaths = 2 where {of_those}")
+    seen: list[Any] = []
+
+    def pos(_: Any) -> Any:
+        if not seen:
+            request, said = gate.a_request(seconds=600), len(gate.said)
+            decided = gate.take(request, Action.CANCEL, may_call=may_call)
+            assert len(gate.said) == said
+            seen.append(decided.outcome.reason and decided.outcome.reason.code)
+            seen.append(decided.again is not None)
+            seen.append(gate.rows("select order_id from orders where owner is not null"))
+        return AWAY
+
+    gate.pos = pos
+    gate.take(poison)
+    assert seen == ["suspect", True, [("p1",)]]
     gate.pos = lambda _: CANCELLED
     gate.take_cancel(seconds=600)
-    assert gate.recorded()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1][0] == "cancelled"
+
+
+def test_a_suspected_request_for_a_suspected_order_is_attempted(tmp_path: Path) -> None:
+    """It is alone already when it comes to its order."""
+    gate = Gate(tmp_path, lambda _: AWAY)
+    gate.take(gate.an_order(seconds=7200))
+    gate.take_cancel(seconds=600)
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql("update orders set deaths = 2")
+    gate.pos = lambda _: CANCELLED
+    for _ in range(2):
+        gate.take_cancel(seconds=600)
+    assert gate.recorded()[-1][0] == "cancelled"
 
 
 def test_an_internal_error_ends_the_request_as_not_cancelled(

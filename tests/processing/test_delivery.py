@@ -18,7 +18,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.ledger.batch import Finishing
-from pos_gateway.ledger.states import SUSPECT, Action, AttemptHistory, Claim, Key
+from pos_gateway.ledger.states import SUSPECT, Action, AttemptHistory, Claim, Key, Suspected
 from pos_gateway.processing.call import Caller
 from pos_gateway.processing.delivery import Delivery, unsettled_for
 from pos_gateway.transport.deadline import CancelToken
@@ -385,7 +385,7 @@ def test_a_suspect_is_called_once_the_release_of_the_one_before_is_durable(
 
     def claim_as_the_first_ends(key: Key, **named: Any) -> Any:
         claimed = claim(key, **named)
-        if key.action is Action.SUBMIT:  # the last claim, of a cancel request too
+        if isinstance(claimed, Suspected):  # its turn begins next
             queued.extend(Finishing(*each) for each in before.entries)
         return claimed
 
