@@ -164,7 +164,7 @@ class Protocol(HttpToolsProtocol):
         if not has_begun and (running.more_body or running.scope["method"] != "POST"):
             return False
         if self.since is None or running.more_body:
-            self.cycle.keep_alive = False
+            self.since, self.cycle.keep_alive = None, False  # nothing more comes
         else:
             self.refuse(_malformed())  # it was cut short
         return True
