@@ -71,7 +71,7 @@ def test_a_worker_goes_on_while_an_operators_process_is_paused(
     operator: Callable[[Engine], None],
 ) -> None:
     for limit in ("_IDLE", "_IDLE_MIGRATION"):
-        monkeypatch.setattr(database, limit, "50ms")
+        monkeypatch.setattr(database, limit, "500ms")
     monkeypatch.setattr(writer, "_STATEMENT_TIMEOUT", 5)
     monkeypatch.setattr(module, "CLAIM_TIMEOUT", 0)
     one, rows = Worker(engine), Rows(engine)
