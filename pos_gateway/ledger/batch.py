@@ -283,21 +283,25 @@ class Batch:
                 settling = Settling(self._lease_id, now, self._now)
                 history = replace(history, doubt_since=self._now, settling=settling)
                 recorded = _with_lost(row, attempts.ABANDONED)
-            is_request = row.key.action is Action.CANCEL
-            released.append(
-                {
-                    **_key(row.key),
-                    **_history(history),
-                    "state": State.NEW if is_request else open_state(history),
-                    "attempt_history": recorded,
-                    "ticket": ticket,
-                    "was": row.state,
-                    "epoch": row.epoch,
-                    "now": self._now,
-                }
-            )
+            released.append(self._without_owner(row, history, recorded, ticket))
         if released:
             self.resumed += self._say.take(self._cursor, released)
+
+    def _without_owner(
+        self, row: Found, history: AttemptHistory, recorded: str | None, ticket: int
+    ) -> Row:
+        """What writes that no attempt has the order; ``recorded`` None: its attempts are the same."""
+        is_request = row.key.action is Action.CANCEL
+        return {
+            **_key(row.key),
+            **_history(history),
+            "state": State.NEW if is_request else open_state(history),
+            "attempt_history": recorded,
+            "ticket": ticket,
+            "was": row.state,
+            "epoch": row.epoch,
+            "now": self._now,
+        }
 
     def _is_under(self, row: Found, ticket: int) -> bool:
         """Whether the row is held under this claim."""
@@ -353,19 +357,23 @@ class Batch:
             if row is None:  # removed between the two statements
                 results[ticket] = LeasedElsewhere("")
                 continue
+            deaths = row.history.deaths
             standing = self._standing(row, each, others)
             if not isinstance(standing, AttemptHistory):
                 results[ticket] = standing
                 self.has_read |= not isinstance(standing, LeasedElsewhere)
                 continue
+            is_same = standing.recorded is row.history.recorded  # it may be long
+            recorded = None if is_same else standing.recorded
             if each.unless_suspect and standing.possible_deaths >= SUSPECT:
                 results[ticket] = Suspected(standing.possible_deaths)
+                # Its dead worker's lease is forgotten after minutes, and it may wait for longer.
+                if row.state.is_leased or standing.deaths != deaths:
+                    takeovers.append(self._without_owner(row, standing, recorded, ticket))
                 continue
             results[ticket] = Claim(
                 each.key, self._lease_id, row.epoch + 1, ticket, standing, sending=False
             )
-            is_same = standing.recorded is row.history.recorded  # it may be long
-            recorded = None if is_same else standing.recorded
             takeovers.append(
                 {
                     **rows[ticket],

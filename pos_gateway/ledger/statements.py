@@ -72,14 +72,15 @@ _GENERATION = """case when {action} = 'cancel' then (
            where submission.merchant_id = {merchant_id} and submission.order_id = {order_id}
              and submission.action = 'submit') end"""
 
-# A cancel request for the order is open; one in doubt, which the POS may have carried out, also past
-# its deadline: its order would be a second one.
+# A cancel request for the order is open; one that the POS may have carried out, also past its deadline:
+# its order would be a second one. It is being sent, or was by a worker that died, or is in doubt.
 _CANCELLING = """exists (
            select 1 from orders cancel_request
            where cancel_request.merchant_id = {merchant_id}
              and cancel_request.order_id = {order_id} and cancel_request.action = 'cancel'
              and cancel_request.state in ('new', 'claimed', 'sending')
-             and (cancel_request.deliver_by > {now} or cancel_request.doubt_since is not null))"""
+             and (cancel_request.deliver_by > {now} or cancel_request.doubt_since is not null
+                  or cancel_request.state = 'sending'))"""
 
 # Not a claim that a failover has lost, and under which the order was sent.
 _INSERT = f"""

@@ -74,6 +74,8 @@ class CancelAttempt:
     over: bool = False
     #: The request with a later one's deadline: nothing was done for this one.
     newer: CancelRequest | None = None
+    #: Another attempt has the order, or it waits for its turn: nothing was done.
+    waits: bool = False
 
     @property
     def needs_pos(self) -> bool:
@@ -173,7 +175,7 @@ class Cancellation:
         )
         if isinstance(submission, LeasedElsewhere | Suspected):
             # Even if expired: the leasing worker may be dead, and no other message left.
-            return CancelAttempt(unclaimed(submission), claim)
+            return CancelAttempt(unclaimed(submission), claim, waits=True)
         late = late or self._late_by(request) >= 0  # a claim may take seconds
         over = self._expired(request, claim, expired=expired) if late else None
 

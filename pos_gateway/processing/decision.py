@@ -63,6 +63,8 @@ class MessageContext:
     span: TraceContext | None = None
     #: Its raw body; None: a new one is written.
     came: wire.Came | None = None
+    #: Whether it is past its deadline, and to be looked up (``wire.RESOLVE``).
+    resolve: bool = False
 
     @property
     def source(self) -> bytes | None:
@@ -71,7 +73,9 @@ class MessageContext:
 
     def at(self, now: datetime) -> "MessageContext":
         """The same, at a later time."""
-        return MessageContext(self.routing_key, self.tries, now, self.trace, self.span, self.came)
+        return MessageContext(
+            self.routing_key, self.tries, now, self.trace, self.span, self.came, self.resolve
+        )
 
     def message(
         self,
@@ -198,16 +202,17 @@ class _Submission:
 
     def undone(self, outcome: Outcome) -> Decision:
         """Not sent; outcome unknown: retry."""
-        return Decision(outcome, messages=[self._soon_again(outcome)])
+        again = self._soon_again(outcome, resolve=self._context.resolve)
+        return Decision(outcome, messages=[again])
 
     def renewed(self, outcome: Outcome, claim: Claim) -> Decision:
         """The deadline was extended by an operator; republish with the new one."""
         entries = [(claim, _unchanged(claim, self._at))]
-        return Decision(outcome, entries, messages=[self._soon_again(outcome)])
+        return Decision(outcome, entries, messages=[self._soon_again(outcome, resolve=False)])
 
-    def _soon_again(self, outcome: Outcome) -> Message:
+    def _soon_again(self, outcome: Outcome, *, resolve: bool) -> Message:
         delay = min(_delay(outcome, self._context.tries), max(1.0, self._left))
-        return self._again(delay, resolve=False)
+        return self._again(delay, resolve=resolve)
 
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
         """The entry under the claim, and what follows."""
@@ -416,7 +421,7 @@ class _Cancelling:
         delay = _in_time(_delay(self._outcome, self._context.tries), left)
         delay = min(delay, max(1.0, left))
         metrics.retries.inc()
-        resolve = since is not None and delay >= in_time
+        resolve = self._context.resolve if claim is None else since is not None and delay >= in_time
         message = self._context.message(
             wire.CANCEL_ORDER,
             self._request.order_id,
@@ -425,7 +430,10 @@ class _Cancelling:
         ).delayed(delay, before=_latest(delay, left))
         entries = self._released_submission()
         if claim is not None:
-            entries.append((claim, replace(self._entry(State.NEW, claim), doubt_since=since)))
+            entry = replace(self._entry(State.NEW, claim), doubt_since=since)
+            if self._attempt.waits:  # each look would displace an attempt in the row
+                entry = replace(entry, attempts=claim.history.attempts)
+            entries.append((claim, entry))
         return Decision(self._outcome, entries, messages=[message])
 
     def crashed(self, claim: Claim) -> Decision:

@@ -32,7 +32,7 @@ from pos_gateway.ledger.states import (
 )
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.processing.call import LEASED_ELSEWHERE, Caller
-from pos_gateway.processing.poison import ISOLATED_FOR, POISONOUS, PoisonIsolation
+from pos_gateway.processing.poison import POISONOUS, PoisonIsolation
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.transport.deadline import CancelToken
@@ -46,7 +46,7 @@ EARLY = 1.0
 #: Seconds for which a POS is relied on to keep a key. Square's retention is not documented, most keep
 #: a key for 24 h, and the shortest documented is 15 min (docs.nuvei.com, "Idempotency support").
 KEY_KEPT_FOR = 600.0
-#: Seconds until the retry of an order that is leased elsewhere.
+#: Seconds until the retry of an order that is leased elsewhere, or waits for its turn alone.
 LOOK_AGAIN_AFTER = 2.0
 
 
@@ -330,7 +330,7 @@ def unclaimed(found: LeasedElsewhere | Suspected) -> Outcome:
 def suspect() -> Outcome:
     """The outcome of a suspect while another suspect runs alone: nothing was done."""
     reason = Reason.of("suspect", "workers died while it was in flight; it starts alone")
-    return Outcome(Kind.RETRY, reason, look_again=ISOLATED_FOR)
+    return Outcome(Kind.RETRY, reason, look_again=LOOK_AGAIN_AFTER)
 
 
 def poison(history: AttemptHistory) -> Reason | None:

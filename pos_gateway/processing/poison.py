@@ -7,15 +7,17 @@ the next death has one culprit only.
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Self
 
 from pos_gateway.ledger.states import ClaimResult, Suspected
 
 #: Deaths after which an order is poison and not sent any more.
 POISONOUS = 3
-#: Seconds that a suspect runs alone: poison kills at once, and a slow order must not delay the
-#: other suspects.
-ISOLATED_FOR = 2.0
+#: Maximum seconds that a suspect runs alone. Poison may be in a reply, and most POSes reply within
+#: these; and the suspects of a worker with 200 orders in flight, each at a POS that hangs, have all run
+#: within a quarter of an hour.
+ISOLATED_FOR = 5.0
 
 
 class PoisonIsolation:
@@ -33,18 +35,19 @@ class PoisonIsolation:
 class Turn:
     """An attempt, which runs alone of all suspects from the first suspect on that it claims."""
 
-    __slots__ = ("_alone", "_seconds", "_until")
+    __slots__ = ("_alone", "_end", "_seconds")
 
     def __init__(self, alone: threading.Lock, seconds: float) -> None:
         self._alone, self._seconds = alone, seconds
-        self._until: _End | None = None
+        #: Of its time alone.
+        self._end: _End | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._until is not None:
-            self._until.end()
+        if self._end is not None:
+            self._end.now()
 
     def claim(self, claim: Callable[[bool], ClaimResult]) -> ClaimResult:
         """What ``claim`` returns; Suspected while another suspect runs alone. Does not wait for its end.
@@ -52,29 +55,33 @@ class Turn:
         Args:
             claim: claims a row of the ledger; with True, unless it is a suspect's.
         """
-        found = claim(self._until is None)
-        # A suspect is claimed only now: one that has to wait would be left by the worker that the
-        # other kills, too. The other's end is queued, and written with this claim at the latest.
-        return claim(False) if isinstance(found, Suspected) and self._begin_alone() else found
-
-    def _begin_alone(self) -> bool:
-        if not self._alone.acquire(blocking=False):
-            return False
-        self._until = _End(self._alone, self._seconds)
-        return True
+        found = claim(self._end is None)
+        if isinstance(found, Suspected) and self._alone.acquire(blocking=False):
+            self._end = _End(self._alone)
+            # Only now: one that has to wait would be left by the worker that the other kills, too.
+            # The other's end is queued, and written with this claim at the latest.
+            found = claim(False)
+            self._end.after(self._seconds)  # the claim may have taken as long
+        return found
 
 
 class _End:
-    """Releases the lock after some seconds, or before."""
+    """The end of a time alone, which comes once."""
 
-    def __init__(self, lock: threading.Lock, seconds: float) -> None:
+    def __init__(self, lock: threading.Lock) -> None:
         self._lock, self._once = lock, threading.Lock()
-        self._timer = threading.Timer(seconds, self.end)
-        self._timer.daemon = True
-        self._timer.start()
+        self._timer: threading.Timer | None = None
 
-    def end(self) -> None:
-        """Release it. Idempotent."""
-        self._timer.cancel()
+    def after(self, seconds: float) -> None:
+        """Let it come after these, unless it comes before."""
+        self._timer = threading.Timer(seconds, self.now)
+        self._timer.daemon = True
+        with suppress(RuntimeError):  # no thread can be started: it comes with the attempt's end
+            self._timer.start()
+
+    def now(self) -> None:
+        """Let it come now. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
         if self._once.acquire(blocking=False):
             self._lock.release()

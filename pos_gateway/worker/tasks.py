@@ -130,7 +130,13 @@ def deliver(
     passed = stages.begin(received)
     trace = TraceContext.of(headers) if TRACEPARENT in headers else None
     context = MessageContext(
-        wire.home_key(routing_key), _tries(headers), gate.clock.now(), trace, span=trace, came=came
+        wire.home_key(routing_key),
+        _tries(headers),
+        gate.clock.now(),
+        trace,
+        span=trace,
+        came=came,
+        resolve=headers.get(wire.RESOLVE) is True,
     )
     decide = partial(_cancel, may_call=may_call) if action is Action.CANCEL else _submit
     if gate.tracing is None:

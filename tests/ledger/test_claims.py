@@ -19,6 +19,7 @@ from pos_gateway.ledger.batch import NEVER_COMMITTED_AFTER, Claiming, Finishing,
 from pos_gateway.ledger.commits import GroupCommit
 from pos_gateway.ledger.commits import _Waiting as Waiting
 from pos_gateway.ledger.lease import BEAT, DEAD, LEASE, MARGIN
+from pos_gateway.ledger.ledger import FORGOTTEN
 from pos_gateway.ledger.states import (
     SUSPECT,
     Abandoned,
@@ -495,13 +496,39 @@ def test_a_suspect_is_claimed_by_who_wants_it_alone(worker: Workers, rows: Rows)
     claim = claimed(two.claim(KEY, send=True, unless_suspect=True))
     assert claim.history.possible_deaths == SUSPECT - 1
     over(two, three)
-    before = rows.order()
     assert three.claim(KEY, send=True, unless_suspect=True) == Suspected(SUSPECT)
-    assert rows.order() == before
+    left = rows.order()
+    assert (left.state, left.owner) == (State.IN_DOUBT, None)
+    assert three.claim(KEY, send=True, unless_suspect=True) == Suspected(SUSPECT)
+    assert rows.order() == left
     claim = claimed(three.claim(KEY, send=True))
     assert claim.history.possible_deaths == SUSPECT
     assert three.finish(claim, without_event())
     assert three.claim(KEY, send=True, unless_suspect=True) == Suspected(SUSPECT)
+
+
+@pytest.mark.parametrize("action", Action)
+def test_a_suspect_that_waits_for_long_stays_one(
+    worker: Workers, rows: Rows, action: Action
+) -> None:
+    """Its dead workers' leases are forgotten meanwhile."""
+    one, two, three = worker(), worker(), worker()
+    key = replace(KEY, action=action)
+    assert one.sending(claimed(one.claim(key, send=False)))
+    over(one, two)
+    claimed(two.claim(key, send=False))
+    over(two, three)
+    assert three.claim(key, send=False, unless_suspect=True) == Suspected(SUSPECT)
+    left, since = rows.order(key), three.clock.monotonic()
+    assert (left.state, left.owner) == ("new" if action is Action.CANCEL else "in_doubt", None)
+    for seconds in (DEAD * LEASE, (FORGOTTEN + 2) * LEASE):
+        pass_time(three, seconds=seconds)
+        assert three.claim(key, send=False, unless_suspect=True) == Suspected(SUSPECT)
+    assert len(rows.leases()) == 1
+    history = claimed(three.claim(key, send=False)).history
+    assert (history.deaths, history.taken_from) == (SUSPECT, ())
+    assert history.doubt_since == left.doubt_since
+    assert history.settled == three.clock.monotonic() - since
 
 
 def pass_time(*workers: Worker, seconds: float) -> None:

@@ -13,7 +13,14 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.ledger import LEASE_IN_FORK, Ledger
-from pos_gateway.ledger.states import RESOLVE_FOR, Action, Key, State
+from pos_gateway.ledger.states import (
+    RESOLVE_FOR,
+    Action,
+    Key,
+    LeasedElsewhere,
+    State,
+    Suspected,
+)
 from pos_gateway.merchants.directory import LOOK
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.processing.decision import LAST_ATTEMPT
@@ -530,6 +537,65 @@ def test_a_suspected_request_for_a_suspected_order_is_attempted(tmp_path: Path) 
     for _ in range(2):
         gate.take_cancel(seconds=600)
     assert gate.recorded()[-1][0] == "cancelled"
+
+
+@pytest.mark.parametrize("guarantee", [Guarantee.KEYED, Guarantee.QUERYABLE])
+def test_an_order_is_not_sent_after_a_worker_died_cancelling_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
+) -> None:
+    """However late: the POS may have cancelled it, and no attempt of the request came since."""
+    gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply"))
+    monkeypatch.setattr(gate.adapters["rest"], "guarantee", guarantee)
+    order = gate.an_order(seconds=7200)
+    gate.take(order)
+    gate.wait(100)
+    gate.take_cancel(seconds=60)
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql(
+            "update orders set owner = 'dead-1-aaa-1', state = 'sending', doubt_since = null "
+            "where action = 'cancel'"
+        )
+    gate.wait(61)
+    gate.said.clear()
+    gate.pos = lambda request: (404, {}) if request.method == "GET" else ACCEPTED
+    gate.take(order)
+    assert {method for method, _ in gate.said} == {"GET"}
+
+
+def test_a_request_that_waits_for_its_turn_has_made_no_attempt(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: AWAY)
+    gate.take(gate.an_order(seconds=7200))
+    gate.take_cancel(seconds=600)
+    died_with(gate, 2, "submit")
+    query = "select attempts, attempt_history from orders where action = 'cancel'"
+    before = gate.rows(query)
+    with gate.cancellation._isolation.turn() as turn:
+        turn.claim(lambda unless: Suspected(2) if unless else LeasedElsewhere(""))
+        decided = gate.take_cancel(seconds=600)
+    assert decided.outcome.reason is not None
+    assert decided.outcome.reason.code == "suspect"
+    assert gate.rows(query) == before
+    assert gate.rows("select reason_code from orders where action = 'cancel'") == [("suspect",)]
+
+
+@pytest.mark.parametrize("action", Action)
+@pytest.mark.parametrize("resolve", [True, False])
+def test_what_waits_for_its_turn_to_be_looked_up_is_still_to_be_looked_up(
+    tmp_path: Path, action: Action, resolve: bool
+) -> None:
+    gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply"))
+    order = gate.an_order(seconds=60)
+    gate.take(order)
+    gate.take_cancel(seconds=60)
+    gate.wait(61)
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql("update orders set deaths = 2")
+    with gate.cancellation._isolation.turn() as turn:
+        turn.claim(lambda unless: Suspected(2) if unless else LeasedElsewhere(""))
+        record = order if action is Action.SUBMIT else gate.a_request(seconds=-1)
+        decided = gate.take(record, action, **{wire.RESOLVE: resolve})
+    assert decided.again is not None
+    assert decided.again.headers[wire.RESOLVE] is resolve
 
 
 def test_an_internal_error_ends_the_request_as_not_cancelled(
