@@ -58,8 +58,11 @@ def watch(request: pytest.FixtureRequest) -> "Watch":
 @pytest.fixture
 def browse(browser: "Browser", watch: "Watch", request: pytest.FixtureRequest) -> Iterator[Browse]:
     """Opens pages, each in a context of its own: other cookies, another user."""
+    from playwright.sync_api import expect
+
     from testkit.browser.watch import SOON
 
+    expect.set_options(timeout=SOON * 1000)  # a context's default does not hold for it
     contexts: list[BrowserContext] = []
 
     def open_page(**options: object) -> "Page":

@@ -18,6 +18,7 @@ from uuid import uuid4
 import psutil
 import pytest
 import structlog
+from hypothesis import settings
 
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL
@@ -38,6 +39,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # tests run elsewhere, at an offset that is no whole number of hours, unless TZ says where.
 os.environ.setdefault("TZ", "<+0530>-05:30")
 time.tzset()
+
+# On a busy machine an example may stand still for longer than any deadline.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
 
 # Until all is collected: see pytest_collection_finish.
 gc.disable()

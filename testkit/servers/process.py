@@ -12,12 +12,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
+from itertools import cycle
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 #: Seconds a server may take to start, and to stop when asked politely.
 PATIENCE = 60.0
+#: Processes of pytest that have ports of their own; more of them share.
+_PROCESSES = 8
 
 
 class ServerMissingError(RuntimeError):
@@ -277,13 +281,23 @@ def free_port() -> int:
     """A loopback port that no process uses, from below the range that outgoing connections take.
 
     From inside that range, a client that retries while its server is down could be given the very
-    port that the server needs again.
+    port that the server needs again. A port is free until its server binds it, and again while that
+    is down: each of pytest's processes has ports of its own, and comes to the same one late.
     """
     while True:
-        port = random.randrange(20_000, 32_768)
+        port = next(_ports())
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
             return port
+
+
+@cache
+def _ports() -> Iterator[int]:
+    """This process's ports, again and again."""
+    own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    all_ = range(20_000, 32_768)[own % _PROCESSES :: _PROCESSES]
+    begin = random.randrange(len(all_))
+    return cycle([*all_[begin:], *all_[:begin]])

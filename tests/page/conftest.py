@@ -5,14 +5,23 @@ from pathlib import Path
 
 import pytest
 
+from pos_gateway.server import reading
+from pos_gateway.server.page import live
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.page import trial
 from tests.page.lab import Desk, desk
 from tests.page.story_place import StoryPlace, story_place
-from tests.server.lab import Server, migrated, serving
+from tests.server.lab import SOON, Server, migrated, serving
 
 #: No broker listens there: the page does without.
 NO_BROKER = "amqp://guest:guest@127.0.0.1:1//"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a read may stand still for longer than viewers are to wait."""
+    for module in (live, reading):
+        monkeypatch.setattr(module, "TIMEOUT", SOON)
 
 
 @pytest.fixture
