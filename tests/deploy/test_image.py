@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import tomllib
@@ -27,6 +26,7 @@ import pytest
 import uv
 import yaml
 
+from testkit.servers.process import free_port
 from tests.deploy.dockerfile import Dockerfile, Stage, caged, carry_out
 from tests.deploy.kustomize import of_kind, render
 from tests.deploy.policies import pod_of
@@ -78,12 +78,6 @@ def make(stage: Stage, root: Path, *, folder: str = "/") -> None:
     carry_out(stage, context=ROOT, root=root, path=str(root / "python/bin"), folder=folder)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
-
-
 @pytest.fixture
 def environment(image: Path, broker_url: str, postgres_url: str) -> dict[str, str]:
     """A container's environment: the image's and the pod's, nothing of this machine's."""
@@ -128,7 +122,7 @@ def pass_the_probe(worker: subprocess.Popen[str], port: str) -> str:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as reply:
                     answer = str(reply.read().decode())
             return answer
-        except urllib.error.URLError:
+        except OSError:  # a URLError is one; so is a connection that is lost during the reply
             time.sleep(0.1)
     worker.kill()
     pytest.fail(f"the worker's metrics did not answer:\n{worker.communicate()[0]}")
