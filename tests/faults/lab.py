@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import text
+
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.faults import books, invariants
@@ -33,11 +35,15 @@ class FaultLab(Lab):
         self._placed = 0
 
     def open_poses(self, count: int = 1, **fields: Any) -> list[str]:
-        """This many merchants of every guarantee: ``keyed-0``, ``queryable-0``, ``blind-0``…"""
+        """This many merchants of every guarantee: ``keyed-0``, ``queryable-0``, ``blind-0``…
+
+        No reply is too late for them, however busy the machine. Where a worker is killed, pass a
+        shorter ``request_timeout``: an order of which a POS knows nothing waits for as long.
+        """
         ids = []
         for guarantee, adapter in ADAPTERS.items():
             names = [f"{guarantee}-{number}" for number in range(count)]
-            self.open_merchants(*names, adapter=adapter, **{"request_timeout": 2.0, **fields})
+            self.open_merchants(*names, adapter=adapter, **{"request_timeout": 30.0, **fields})
             if guarantee is not Guarantee.KEYED:
                 self.merchants.profile(f"{guarantee}-*", UNKEYED)
             ids += names
@@ -87,9 +93,14 @@ class FaultLab(Lab):
         left = self.backend.wait_until_settled(PATIENCE)
         assert not left, f"{len(left)} orders came to no end: {left[:5]}"
 
-    def left_in_sending(self, pid: int, merchants: str) -> int:
+    def left_in_sending(self, worker: WorkerProcess, merchants: str) -> int:
         """How many orders of merchants with this prefix a killed worker left in SENDING."""
-        return len(books.sending(self._engine, pid, merchants))
+        # PostgreSQL may still carry out what the worker had sent.
+        sessions = text("select count(*) from pg_stat_activity where application_name = :name")
+        with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            while connection.scalar(sessions, {"name": worker.name}):
+                time.sleep(0.01)
+        return len(books.sending(self._engine, worker.process.pid, merchants))
 
     def verdict(self, *, healthy: Callable[[str], bool] = lambda _merchant: False) -> Verdict:
         """Check the invariants; call it when no worker runs any more."""

@@ -66,7 +66,7 @@ def test_a_canary_killed_during_a_move_and_the_move_back_lose_and_double_no_orde
     lab: FaultLab,
 ) -> None:
     """The synchronous worker delivers its unacknowledged orders, and those until the move back."""
-    poses = lab.open_poses(4)
+    poses = lab.open_poses(4, request_timeout=5.0)
     for pattern, keyed in (("keyed-*", True), ("queryable-*", False), ("blind-*", False)):
         lab.merchants.profile(pattern, {"create": {"latency": 0.1}, "keyed": keyed})
     with lab.worker(*SYNCHRONOUS, app="pos_gateway"), lab.worker(*CANARY) as canary:
@@ -79,7 +79,7 @@ def test_a_canary_killed_during_a_move_and_the_move_back_lose_and_double_no_orde
             lab.merchants.wait_until(in_flight=3, timeout=30)
             canary.send(signal.SIGKILL)
             canary.wait()
-            may_be_in_doubt = lab.left_in_sending(canary.process.pid, "blind")
+            may_be_in_doubt = lab.left_in_sending(canary, "blind")
             more()
             move(lab, 0)
             more()

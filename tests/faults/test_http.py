@@ -60,7 +60,7 @@ class HttpServer:
             try:
                 if requests.get(self.url + "/readyz", timeout=5).ok:
                     return
-            except requests.ConnectionError:
+            except requests.RequestException:
                 pass
             time.sleep(0.05)
         raise AssertionError("the server is not ready")
@@ -69,7 +69,7 @@ class HttpServer:
 def test_every_order_that_was_taken_ends_once_whatever_is_killed(
     lab: FaultLab, rabbitmq: RabbitMQ, postgresql: PostgreSQL, tmp_path: Path
 ) -> None:
-    poses = lab.open_poses(3)
+    poses = lab.open_poses(3, request_timeout=5.0)
     engine = open_database(lab.database_url)
     token = TokenStore(engine).create("backend", Role.BACKEND, operator="test")
     engine.dispose()

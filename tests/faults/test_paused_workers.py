@@ -8,7 +8,7 @@ from tests.faults.lab import FaultLab
 
 def test_paused_workers_send_nothing_after_a_takeover(lab: FaultLab, rabbitmq: RabbitMQ) -> None:
     """Their orders were looked up and then sent by others; their own claims have expired."""
-    poses = lab.open_poses()
+    poses = lab.open_poses(request_timeout=2.0)  # less than a lease: a paused exchange is over
     with (
         lab.worker(failpoints="sending.committed=stop:3") as early,
         lab.worker(failpoints="byte.first=stop:3") as late,

@@ -64,7 +64,7 @@ def test_a_worker_stops_although_outcomes_cannot_be_stored(lab: FaultLab, away: 
 def test_a_rolling_restart_under_load_leaves_no_order_in_doubt(
     lab: FaultLab,
 ) -> None:
-    poses = lab.open_poses(3, request_timeout=30)  # no reply is too late, however busy the machine
+    poses = lab.open_poses(3)
     lab.merchants.profile("blind-*", {"create": {"latency": 0.5}, "keyed": False})
     for _ in range(3):
         lab.place_some(poses, each=10)

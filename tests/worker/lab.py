@@ -201,8 +201,10 @@ class Lab:
         Standard error goes to the worker's log, too, unless a pipe is passed for it.
         """
         self._workers += 1
+        name = f"worker-{self._workers}"
         variables = {
             **os.environ,
+            "PGAPPNAME": name,  # PostgreSQL lists its sessions so
             **({"PYTHONPATH": python_path} if python_path else {}),
             **(environment or {}),
             "POS_GATEWAY_BROKER_URL": self.broker_url,
@@ -212,7 +214,7 @@ class Lab:
             "POS_GATEWAY_PARK_DELAY_MAX": "3",  # seconds that a test would otherwise wait
             **{f"POS_GATEWAY_{name.upper()}": str(value) for name, value in settings.items()},
         }
-        log = self._folder / f"worker-{self._workers}.log"
+        log = self._folder / f"{name}.log"
         command = [sys.executable, "-m", "celery", "-A", app, "worker", *flags]
         is_plain = stderr == subprocess.STDOUT and not any(
             name.startswith("PYTHON") for name in environment or ()
@@ -367,6 +369,7 @@ class WorkerProcess:
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process = process
+        self.name = log.stem
         self._log = log
 
     @property
