@@ -9,12 +9,13 @@ import sys
 import gevent
 from gevent.event import Event
 
+from pos_gateway.fleet.permits import TIMEOUT
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from tests.fleet.pods import PROMPT, Pod
 
 
 def main(url: str) -> None:
-    pod = Pod(url, timing=PROMPT, clock=SYSTEM_CLOCK, limits={"a": 3})
+    pod = Pod(url, timing=PROMPT, clock=SYSTEM_CLOCK, limits={"a": 3}, timeout=TIMEOUT)
     started = Event()
 
     def on_change() -> None:
@@ -36,7 +37,7 @@ def main(url: str) -> None:
         while not pod.coordinator._failing:
             gevent.sleep(0.001)
             turns += 1
-    assert turns > 50, turns  # other green threads run while it waits for Redis
+    assert turns > 3, turns  # other green threads run while it waits for Redis
     pod.coordinator.stop()
     pod.coordinator.stop()
     assert pod.allotted("a") == 0

@@ -92,7 +92,10 @@ class FakeAdmission:
 
 
 class Pod:
-    """One pod of a fleet; the test steps it."""
+    """One pod of a fleet; the test steps it.
+
+    It is patient with Redis, however busy the machine; where Redis is silent, pass a ``timeout``.
+    """
 
     def __init__(
         self,
@@ -102,9 +105,10 @@ class Pod:
         clock: Clock | None = None,
         limits: dict[str, int] | None = None,
         name: str | None = None,
+        timeout: float = 30.0,
     ) -> None:
         self.clock: Any = clock or ManualClock()
-        self.permits = RedisPermits(url, timing=timing, pod=name)
+        self.permits = RedisPermits(url, timing=timing, pod=name, timeout=timeout)
         self.admission = FakeAdmission()
         self.admission.limits.update(limits or {})
         self.timing = timing

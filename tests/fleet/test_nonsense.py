@@ -10,7 +10,7 @@ from redis import Redis as Client
 
 from pos_gateway.admission.breaker import LONGEST_OPEN
 from pos_gateway.domain.errors import FleetUnavailable, InvalidSettings
-from pos_gateway.fleet.permits import PREFIX, RedisPermits
+from pos_gateway.fleet.permits import PREFIX, TIMEOUT, RedisPermits
 from pos_gateway.fleet.reply import read_reply
 from pos_gateway.fleet.sync import Ask, Report
 from pos_gateway.fleet.timing import SyncTiming
@@ -197,7 +197,7 @@ def test_redis_out_of_memory_is_a_fallback_until_it_has_some(redis_url: str) -> 
 
 
 def test_a_silent_redis_is_a_fallback(redis: Redis, redis_url: str) -> None:
-    pods = start(redis_url, 1, a=5)
+    pods = [Pod(redis_url, limits={"a": 5}, timeout=TIMEOUT)]
     pods[0].submit("a", 2)
     pods[0].step()
     redis.pause()

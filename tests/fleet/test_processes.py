@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from redis import Redis as Client
 
+from pos_gateway.fleet.permits import PREFIX, TIMEOUT
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from testkit.servers.redis import Redis
 from tests.fleet.hammer import LIMITS
@@ -55,6 +56,9 @@ def test_racing_pods_stay_within_the_limit_and_a_killed_ones_permits_return(
         victim.wait(PATIENCE)
         for merchant in LIMITS:  # its calls ended with it
             client.hdel(f"use:{merchant}", names[-1])
+        lease = f"{PREFIX}pod:{names[-1]}"
+        assert client.pttl(lease) > 0
+        client.pexpire(lease, 1)  # it is long, so that only a killed pod loses its own
         for pod in pods:  # they can only end with the permits that it held
             pod.communicate(timeout=PATIENCE)
             assert pod.returncode == 0
@@ -98,7 +102,7 @@ def test_the_coordinator_runs_on_a_native_thread_and_stops(redis_url: str) -> No
 def test_stopping_is_bounded_when_redis_is_silent(redis: Redis, redis_url: str) -> None:
     import threading
 
-    pod = Pod(redis_url, clock=SYSTEM_CLOCK)
+    pod = Pod(redis_url, clock=SYSTEM_CLOCK, timeout=TIMEOUT)
     started = threading.Event()
     pod.coordinator._on_change = started.set
     pod.coordinator.start()
