@@ -166,18 +166,18 @@ def test_a_broker_that_vanishes_while_queues_are_declared_is_given_up(
     broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare = topology.declare
-    monkeypatch.setattr(sessions, "ANSWER", 0.2)
     with Proxy(broker_url) as proxy:
 
         def declare_in_vain(connection: Connection) -> None:
             proxy.half_open()
             declare(connection)
 
-        monkeypatch.setattr(topology, "declare", declare_in_vain)
         publisher = PlainPublisher(proxy.url)
-        with pytest.raises(BrokerUnavailable, match="cannot reach"):
-            publisher.publish(a_message())
-        monkeypatch.setattr(topology, "declare", declare)
+        with monkeypatch.context() as vanished:
+            vanished.setattr(sessions, "ANSWER", 0.2)
+            vanished.setattr(topology, "declare", declare_in_vain)
+            with pytest.raises(BrokerUnavailable, match="cannot reach"):
+                publisher.publish(a_message())
         proxy.heal()
         publisher.publish(a_message())
         publisher.close()

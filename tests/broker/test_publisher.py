@@ -353,18 +353,18 @@ def test_a_broker_that_vanishes_while_queues_are_declared_is_given_up(
 ) -> None:
     """And closing the publisher does not wait for it again."""
     declare = topology.declare
-    monkeypatch.setattr(answers, "ANSWER", 0.2)
     with Proxy(broker_url) as proxy:
-
-        def declare_in_vain(connection: Connection) -> None:
-            proxy.half_open()
-            declare(connection)
-
-        monkeypatch.setattr(topology, "declare", declare_in_vain)
         publisher = Publisher(proxy.url)
-        with pytest.raises(BrokerUnavailable, match="has not answered"):
-            publisher.publish(a_message())
-        monkeypatch.setattr(topology, "declare", declare)
+        with monkeypatch.context() as vanished:
+
+            def declare_in_vain(connection: Connection) -> None:
+                proxy.half_open()
+                vanished.setattr(answers, "ANSWER", 0.2)
+                declare(connection)
+
+            vanished.setattr(topology, "declare", declare_in_vain)
+            with pytest.raises(BrokerUnavailable, match="has not answered"):
+                publisher.publish(a_message())
         publisher.publish(a_message())
         publisher.close()
     assert count(broker_url) == 1
@@ -401,11 +401,11 @@ def test_connections_are_spread_over_the_nodes() -> None:
 def test_a_connection_whose_question_stays_without_an_answer_is_over(
     broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answers, "ANSWER", 0.2)
     with Proxy(broker_url) as proxy, answers.AnsweredConnection(proxy.url) as connection:
         channel = connection.channel()
         with pytest.raises(TimeoutError, match="timed out"):
             connection.drain_events(timeout=0.01)  # to wait for messages asks nothing
+        monkeypatch.setattr(answers, "ANSWER", 0.2)
         proxy.half_open()
         with pytest.raises(TimeoutError, match="has not answered"):
             channel.basic_qos(0, 1, False)

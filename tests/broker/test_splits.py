@@ -30,10 +30,14 @@ from tests.orders import an_order
 READ_TIMEOUT = 20.0
 #: Ends the process that runs it when patience is over.
 ALARM = f"import signal; signal.alarm({READ_TIMEOUT:.0f})"
+#: Has a program wait for what was said, however late it comes.
+PATIENT = f"from pos_gateway.routing import splits; splits.PERHAPS = {READ_TIMEOUT}"
 
 
 @pytest.fixture
-def operator(broker_url: str) -> Iterator["Operator"]:
+def operator(broker_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator["Operator"]:
+    """For tests in which something was said, and is waited for however late it comes."""
+    monkeypatch.setattr(splits, "PERHAPS", READ_TIMEOUT)
     operator = Operator(broker_url)
     yield operator
     operator.publisher.close()
@@ -86,7 +90,10 @@ def test_the_first_order_already_goes_where_was_said(
     assert (said.percent, said.pins, said.changed_by) == (0, {"m-1"}, "kim")
 
 
-def test_a_client_at_work_follows(broker_url: str, operator: Operator) -> None:
+def test_a_client_at_work_follows(
+    broker_url: str, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splits, "PERHAPS", 0.0)  # nothing was said before its first order
     with OrderClient(broker_url) as client:
         client.submit(an_order("before", "m-8"))
         operator.says(10)
@@ -323,6 +330,7 @@ def test_a_child_follows_by_itself_after_a_fork(broker_url: str, operator: Opera
     program = f"""
 import os, sys, time
 from pos_gateway.client import OrderClient
+{PATIENT}
 client = OrderClient({broker_url!r})
 assert client.split.percent == 10
 child = os.fork()
@@ -341,6 +349,7 @@ def test_a_process_that_gevent_has_patched_follows(broker_url: str, operator: Op
 from gevent import monkey; monkey.patch_all()
 import time
 from pos_gateway.client import OrderClient
+{PATIENT}
 client = OrderClient({broker_url!r})
 print(client.split.percent, flush=True)
 while client.split.percent != 20:
