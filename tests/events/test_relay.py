@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kombu import Connection
-from sqlalchemy import Engine, insert, text
+from sqlalchemy import Engine, insert, select, text
 from structlog.testing import capture_logs
 
 from pos_gateway.broker import topology
@@ -239,12 +239,27 @@ class _Steps:
         return 0
 
 
+def wait_until_published(engine: Engine, position: int) -> None:
+    until = time.monotonic() + SOON
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        while connection.scalar(select(pipeline.c.published)) != position:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
 def test_the_relay_survives_a_broker_outage(
-    relay: Relays, recorded: Events, queue: Queue, rabbitmq: RabbitMQ, broker_url: str
+    relay: Relays,
+    recorded: Events,
+    engine: Engine,
+    queue: Queue,
+    rabbitmq: RabbitMQ,
+    broker_url: str,
 ) -> None:
     recorded.write(2)
     relay()
     assert len(queue.take(2)) == 2
+    # An event whose confirm is lost with the connection is published again.
+    wait_until_published(engine, 2)
     rabbitmq.drop_connections()
     recorded.write(2)
     with Connection(broker_url) as connection:
