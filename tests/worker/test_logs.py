@@ -57,7 +57,8 @@ def test_orders_are_delivered_while_the_log_is_not_read_and_dropped_lines_are_co
     missing = [line["dropped_info"] for line in lines if line["event"] == "log.dropped"]
     assert len(missing) == 1
     assert len(shown) + missing[0] >= len(orders) + 2
-    assert missing[0] >= len(orders) - 32
+    # The buffer keeps 32; the writer had taken up to 16 when it found the pipe full.
+    assert missing[0] >= len(orders) - 32 - 16
     assert {"first", "last"} < set(shown)
     times = [line["timestamp"] for line in lines]
     assert times == sorted(times)

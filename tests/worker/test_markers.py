@@ -213,7 +213,7 @@ def test_secrets_and_customers_appear_only_where_they_must(
         name = str(record["id"]).rstrip("-0123")
         closed = "http://127.0.0.1:1/closed"
         record["base_url"] = closed if name == "closed" else seen.url(f"/{name}")
-        record["request_timeout"] = 0.5
+        record["request_timeout"] = 0.5 if name == "hangs" else 5
     said = import_merchants(lab, merchants)
     port = free_port()
     events: list[dict[str, Any]] = []
@@ -222,7 +222,7 @@ def test_secrets_and_customers_appear_only_where_they_must(
         lab.wait_for_worker()
         for record in merchants:
             expired = record["id"] in EXPIRED
-            lab.submit(record["id"], f"o-{record['id']}", seconds=4 if expired else 300, **CUSTOMER)
+            lab.submit(record["id"], f"o-{record['id']}", seconds=8 if expired else 300, **CUSTOMER)
         lab.submit("unknown", "o-unknown", **CUSTOMER)
         then = datetime.now(UTC) - timedelta(hours=2)
         late = {

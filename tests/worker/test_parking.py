@@ -3,6 +3,7 @@
 import json
 import signal
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
@@ -53,8 +54,8 @@ def test_a_merchant_is_kept_busy_while_some_of_its_orders_are_parked(
     with lab.worker(park_delay_max=30):
         lab.wait_until_some_are_parked()
         lab.events_until_all_ended(orders)
-    seconds = {int(at) for _, _, at in lab.merchants.arrivals()}
-    assert seconds == set(range(min(seconds), max(seconds) + 1))
+    times = sorted(at for _, _, at in lab.merchants.arrivals())
+    assert max(later - earlier for earlier, later in pairwise(times)) < 5
 
 
 def test_a_worker_that_is_killed_while_it_parks_loses_no_order(
