@@ -196,7 +196,7 @@ def test_locust_alone_goes_on_while_the_broker_is_frozen_and_waits_for_what_is_o
     servers: Servers, tmp_path: Path
 ) -> None:
     # An outcome comes seconds after locust's users have gone.
-    path = an_easy_one(tmp_path, seconds="3", latency="2.5")
+    path = an_easy_one(tmp_path, seconds="6", latency="2.5")
     record, scenario = tmp_path / "record.json", LoadScenario.read(str(path))
     options = ("--scenario", path, "--record", record, "--no-declare")
     with (

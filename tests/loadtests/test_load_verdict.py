@@ -183,7 +183,8 @@ class TestTheScrape:
     ) -> None:
         monkeypatch.setattr(scraper, "PERIOD", 0.01)
         answers = [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\npos_gateway_parked_orders 7.0\n"]
-        with Connection(broker_url) as connection:
+        confirmed = {"confirm_publish": True}  # the broker counts it by then
+        with Connection(broker_url, transport_options=confirmed) as connection:
             topology.declare(connection)
             with connection.Producer() as producer:
                 producer.publish("{}", routing_key="orders")
