@@ -171,12 +171,12 @@ class TestTheProcess:
 
     def test_a_simulation_that_is_held_up_says_that_it_replied_late(self) -> None:
         with SimulatedMerchants() as merchants:
-            merchants.profile("m", {"latency": 0.3})
+            merchants.profile("m", {"latency": 1.0})
             with ThreadPoolExecutor() as threads:
                 reply = threads.submit(send_order, merchants, "m", "o-1")
                 merchants.wait_until(requests=1)
                 os.kill(merchants.pid, signal.SIGSTOP)
-                time.sleep(0.6)  # the fault itself: as long as this no request is served
+                time.sleep(1.5)  # the fault itself: as long as this no request is served
                 os.kill(merchants.pid, signal.SIGCONT)
                 assert reply.result().status_code == 201
 
