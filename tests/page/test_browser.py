@@ -306,6 +306,7 @@ def test_the_policy_refuses_scripts_that_are_not_files_of_the_page(
     }""")
     watch.wait_for(Wrong.CSP, "script-src-elem refused inline")
     watch.wait_for(Wrong.CSP, "script-src-attr refused inline")
+    watch.wait_for(Wrong.CONSOLE, "404")  # the picture's: its onerror would have run
     assert page.evaluate("window.__ran") is None
     watch.take(Wrong.CONSOLE)
 
