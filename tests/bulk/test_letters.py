@@ -266,12 +266,12 @@ def test_a_stop_is_noticed_between_two_letters_and_the_run_resumed(
 
 
 def test_the_rate_is_kept(kim: Desk, broker_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish(broker_url, letters(6))
+    publish(broker_url, letters(3))
     waits: list[float] = []
     monkeypatch.setattr(DeadLetterQueue, "wait", lambda _, seconds: waits.append(seconds) or time.sleep(seconds))  # fmt: skip
     began = time.monotonic()
-    kim.run(kim.preview(options=BulkOptions(rate=20.0)))
-    assert time.monotonic() - began >= 5 / 20
+    kim.run(kim.preview(options=BulkOptions(rate=2.0)))
+    assert time.monotonic() - began >= 2 / 2
     assert waits
 
 
