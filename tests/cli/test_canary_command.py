@@ -13,6 +13,7 @@ import pytest
 from kombu import Connection
 
 from pos_gateway.broker import topology
+from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.canary import administration
 from pos_gateway.canary.administration import LONGEST
@@ -23,10 +24,9 @@ from pos_gateway.domain.split import Split, in_canary
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import State
 from pos_gateway.routing import splits
-from pos_gateway.routing.splits import message_of
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.cli.books import Books
-from tests.cli.conftest import Orders, Program
+from tests.cli.conftest import PATIENCE, Orders, Program
 from tests.ledger.lab import Clock
 
 MakeOrder = Callable[..., dict[str, Any]]
@@ -39,8 +39,18 @@ OUTSIDE = [each for each in MERCHANTS if not in_canary(each, 50)][:6]
 
 @pytest.fixture
 def connected(connected: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
-    """The program with a broker whose split is waited for, though not for so long."""
-    monkeypatch.setattr(splits, "THERE", 0.3)
+    """The program with a broker whose split is waited for once one was published.
+
+    The broker counts it seconds later, so that its count does not say whether to wait.
+    """
+    message_of = splits.message_of
+
+    def published(split: Split) -> Message:
+        monkeypatch.setattr(splits, "THERE", PATIENCE)
+        monkeypatch.setattr(splits, "PERHAPS", PATIENCE)
+        return message_of(split)
+
+    monkeypatch.setattr(splits, "message_of", published)
     return connected
 
 
@@ -85,12 +95,13 @@ def test_two_operators_at_once_lose_no_pilot_of_each_other(
     def meanwhile(url: str, percent: float) -> Split:
         before = in_force(url, percent)
         second.start()
-        assert refused.wait(20)
+        assert refused.wait(PATIENCE)
         return before
 
     second = threading.Thread(target=other)
     watched = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
     monkeypatch.setattr(splits, "time", watched)
+    monkeypatch.setattr(splits, "TURN", PATIENCE)
     monkeypatch.setattr(splits, "in_force", meanwhile)
     assert connected.invoke("canary", "set", "5", "--pin", "m-1").exit_code == 0
     second.join()
@@ -100,9 +111,9 @@ def test_two_operators_at_once_lose_no_pilot_of_each_other(
 def test_abort_does_not_wait_without_limit_for_another_operator(
     connected: Program, canary: None, broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splits, "TURN", 0.0)
     assert connected.invoke("canary", "set", "50").exit_code == 0
     with splits.changing(broker_url):
+        monkeypatch.setattr(splits, "TURN", 0.0)
         done = connected.invoke("canary", "set", "0")
         assert (done.exit_code, "another operator is changing it" in done.stderr) == (1, True)
         assert connected.invoke("canary", "abort").exit_code == 0
@@ -253,7 +264,7 @@ def test_healthy_are_those_who_were_when_the_canary_got_its_share(
     now, clock = time.time(), Clock()
     changed_at = datetime.fromtimestamp(now - 2 * LONGEST, UTC)
     publisher = Publisher(broker_url)
-    publisher.publish(message_of(Split(percent=50, changed_by="kim", changed_at=changed_at)))
+    publisher.publish(splits.message_of(Split(percent=50, changed_by="kim", changed_at=changed_at)))
     publisher.close()
     books.ledger = Ledger(books.engine, books.payloads, clock=clock)
     for since_then, failed in ((-60, 0), (LONGEST - 60, 1), (LONGEST + 60, 0)):
