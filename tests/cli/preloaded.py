@@ -101,6 +101,10 @@ def _serve() -> None:
         from gevent.os import fork_gevent
 
         importlib.import_module(_ITS)
+        from pos_gateway.cache.shared import SharedValues
+
+        # Redis on a slow machine is not to pass for one that is away.
+        SharedValues.__init__.__kwdefaults__["timeout"] = 20.0
         fork_each(run_module, fork_gevent, monkey.get_original("os", "waitpid"))
 
 

@@ -4,6 +4,7 @@ import json
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any
@@ -82,6 +83,10 @@ def test_merchants_that_can_be_sent_orders_are_ok_and_get_nothing(here: Program)
             ),
         )
         code, lines = checked(here)
+        until = time.monotonic() + PATIENCE
+        while len(received) < 11:  # each connection has a thread of its own
+            assert time.monotonic() < until
+            time.sleep(0.01)
     assert (code, lines) == (
         0,
         ["ok    idle (paused)", "ok    plain", *(f"ok    t{n}" for n in range(9))],

@@ -960,8 +960,7 @@ def test_fewer_letters_than_there_were_are_a_failure_that_says_how_many(
     ids = [f"o-{number}" for number in range(5)]
     for order_id in reversed(ids):
         letters.order(order(order_id))
-    monkeypatch.setattr(queue, "_TIMEOUT", 0.2)
-    counted = DeadLetterQueue._counts
+    counted, received = DeadLetterQueue._counts, DeadLetterQueue._receive
     with Connection(letters.url) as another:
         channel = another.channel()
 
@@ -971,7 +970,13 @@ def test_fewer_letters_than_there_were_are_a_failure_that_says_how_many(
                 pass
             return number, others
 
+        def receive(self: DeadLetterQueue, message: Any) -> None:
+            received(self, message)
+            if self._come == 3:
+                self._patience = 0.2  # no more come
+
         monkeypatch.setattr(DeadLetterQueue, "_counts", counts)
+        monkeypatch.setattr(DeadLetterQueue, "_receive", receive)
         ended = connected.invoke("dead", *command)
     printed = (
         [json.loads(each)["id"] for each in ended.stdout.splitlines()]

@@ -24,7 +24,7 @@ from pos_gateway.settings import Settings
 from testkit.servers.postgresql import PostgreSQL, Standby
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.cli.books import Books
-from tests.cli.conftest import Orders, Program
+from tests.cli.conftest import PATIENCE, Orders, Program
 
 
 @pytest.fixture
@@ -284,7 +284,10 @@ def test_private_addresses_with_a_broker_elsewhere_are_a_warning(program: Progra
     ("body", "level"),
     [(b'{"ready": false, "reasons": []}', Level.OK), (b"[1]", Level.WARN), (b"\xff", Level.WARN)],
 )
-def test_a_metrics_port_that_a_worker_has_is_no_warning(body: bytes, level: Level) -> None:
+def test_a_metrics_port_that_a_worker_has_is_no_warning(
+    body: bytes, level: Level, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_METRICS_PATIENCE", PATIENCE)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         replying = Thread(target=_reply, args=(taken, body))
         replying.start()

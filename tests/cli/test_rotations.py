@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.cli.books import Books
-from tests.cli.conftest import Orders, Program
+from tests.cli.conftest import PATIENCE, Orders, Program
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rotations.md").read_text()
 #: One Kubernetes command of ours, or a setting.
@@ -184,8 +185,11 @@ def test_the_databases_login_is_replaced_by_another_with_its_rights(
         later = create_engine(second.replace("postgresql:", "postgresql+psycopg:"))
         with later.begin() as pod:
             pod.execute(text("create table of_the_next_release (id integer)"))
-            there = connection.execute(text(who.replace("%", "%%"))).all()
-        assert [tuple(each) for each in there] == [("gateway_2", 1)]
+            query, until = text(who.replace("%", "%%")), time.monotonic() + PATIENCE
+            # The commands have closed their connections, and the backends of these end soon.
+            while (there := connection.execute(query).all()) != [("gateway_2", 1)]:
+                assert time.monotonic() < until, there
+                time.sleep(0.01)
         later.dispose()
         owners = "select tableowner from pg_tables where tablename = 'of_the_next_release'"
         assert connection.scalar(text(owners)) == "gateway"
