@@ -3,7 +3,6 @@
 import itertools
 import json
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from pos_gateway.events.outbox import Outbox, Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.runtime.vault import Vault
+from testkit.servers.process import free_port
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.cli.books import Books
 from tests.cli.conftest import PATIENCE, Program, on_terminal, press_ctrl_c
@@ -439,8 +439,7 @@ def test_it_begins_without_a_broker_and_goes_on_when_there_is_one(
 
 
 def test_metrics_are_served(connected: Program, books: Books) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     connected.settings["POS_GATEWAY_METRICS_PORT"] = str(port)
     runs = Runs(connected)
     one = runs.start()

@@ -41,6 +41,7 @@ from pos_gateway.server.uvicorn_internals import HEAD_BYTES, REQUEST_TIMEOUT
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role, Token
 from pos_gateway.tokens.tokens import Tokens
+from testkit.servers.process import free_port
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.mutations import MUTATIONS, mutated
 from tests.planting import ROOT
@@ -120,8 +121,7 @@ def server(module_url: str, module_database: str, viewer: str, log: Path) -> Ite
 @pytest.fixture(scope="module")
 def metrics_url() -> str:
     """Where the small server shows its metrics."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"http://127.0.0.1:{free.getsockname()[1]}/metrics"
+    return f"http://127.0.0.1:{free_port()}/metrics"
 
 
 @pytest.fixture(scope="module")
