@@ -1276,11 +1276,13 @@ def behaves_on(server: Server, request: bytes, judge: Judge) -> bool:
 
 
 def test_a_second_sigterm_ends_it_at_once(
-    module_url: str, module_database: str, tmp_path: Path
+    module_url: str, module_database: str, tmp_path: Path, judge: Judge
 ) -> None:
     serve = serving(module_url, module_database, tmp_path / "server.log")
     with serve as server, Raw(server) as client:
         client.send(head(server, JSON, CHUNKED) + b"1\r\n{\r\n")
+        # By its reply the server has read the one before.
+        assert behaves_on(server, posting(server, judge.order()), judge)
         server.process.send_signal(signal.SIGTERM)
         until_true(lambda: refuses(server))
         server.process.send_signal(signal.SIGTERM)
