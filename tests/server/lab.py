@@ -85,8 +85,8 @@ class Server:
             others["json"] = content
         return self.session.post(self.url + path, timeout=SOON, **others)
 
-    def get(self, path: str, **others: Any) -> requests.Response:
-        return self.session.get(self.url + path, timeout=SOON, **others)
+    def get(self, path: str, timeout: float = SOON, **others: Any) -> requests.Response:
+        return self.session.get(self.url + path, timeout=timeout, **others)
 
     def wait_until_ready(self) -> None:
         until = time.monotonic() + SOON

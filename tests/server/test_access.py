@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -18,6 +19,12 @@ from tests.server.inside import JSON, LINES, Inside, inside
 from tests.server.lab import order
 
 BATCH, CANCEL = "/v1/orders/batch", "/v1/merchants/m1/orders/o1/cancel"
+
+
+@pytest.fixture(autouse=True)
+def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No token may send more because a test takes long."""
+    monkeypatch.setattr(access, "time", SimpleNamespace(monotonic=lambda: 0.0))
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.waiting_callbacks import WaitingCallbacks
 from tests.adapters.callers import REST, rest_body, rest_signed
+from tests.server.lab import SOON
 
 
 class Ledger:
@@ -113,6 +114,7 @@ def test_a_request_waits_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> 
         while writer._writing is not None:
             await asyncio.sleep(0.01)
         assert ledger.groups == [["1"]], "nothing waits for the second any more"
+        monkeypatch.setattr(module, "TIMEOUT", SOON)
         assert await writer.apply([a_callback("3")]) == [Applied(CallbackResult.APPLIED)]
         writer.close()
 

@@ -115,7 +115,7 @@ class Table:
         self.writes = self.connects = 0
         self.forgotten: list[str] = []
         self.may_write, self.may_forget = threading.Event(), threading.Event()
-        self.may_connect = threading.Event()
+        self.may_connect, self.is_connecting = threading.Event(), threading.Event()
         self.may_write.set()
         self.may_forget.set()
         self.is_forgetting = threading.Event()
@@ -126,6 +126,7 @@ class Table:
 
     def connect(self) -> None:
         self.connects += 1
+        self.is_connecting.set()
         assert self.may_connect.wait(SOON)
         self.is_prompt = True
 
@@ -289,6 +290,7 @@ def test_while_a_silent_database_is_connected_again_no_group_waits_for_it(
     async def script(taking: Intake) -> None:
         await taking.post([orders[0]])
         await taking.post([orders[1]])
+        assert await asyncio.to_thread(table.is_connecting.wait, SOON)
         assert (table.writes, table.connects) == (1, 1)
         table.may_connect.set()
         late = taking._comparing._late
