@@ -123,7 +123,7 @@ def test_a_receiver_gets_what_needs_a_person_signed_and_once(
 def test_a_receiver_in_trouble_gets_the_same_message_again(
     reply: Any, database_url: str, monkeypatch: pytest.MonkeyPatch, engine_of: Any
 ) -> None:
-    monkeypatch.setattr(sending, "TIMEOUT", 0.5)
+    monkeypatch.setattr(sending, "TIMEOUT", 1.0)
     engine = engine_of(database_url)
     Reports(engine).worker("w1").report(SILENT, SILENT._replace(merchant_id="m2"))
     receiver = Scripted(reply, OK)
@@ -131,6 +131,7 @@ def test_a_receiver_in_trouble_gets_the_same_message_again(
     with capture_logs() as logs:
         watch.round()
         assert len(receiver.asked) == 1  # the other one waits, too
+        monkeypatch.setattr(sending, "TIMEOUT", SOON)
         watch.round()  # its pause is not over, and the other one is sent
         make_due(engine)
         watch.round()
