@@ -267,6 +267,8 @@ def test_a_form_whose_session_ends_while_it_waits_does_nothing(page: Desk) -> No
     form, threads = form_of(browser), page.site._acting._threads
     held = threading.Event()
     busy = [threads.submit(held.wait, 20) for _ in range(acting.THREADS)]
+    while not all(each.running() for each in busy):
+        threading.Event().wait(0.01)
 
     def revoke() -> None:
         page.server.store.revoke("kim", operator="test")
