@@ -25,6 +25,14 @@ from tests.forked import Preloaded
 from tests.outbox.lab import SOON, Backend, orders
 
 IN_RELAY = sorted(OF_OUTBOX - {"outbox.added"})
+#: How many other connections to the database there are. SQLite is the program itself.
+OTHERS = {
+    "postgresql": "select count(*) from pg_stat_activity where datname = current_database() "
+    "and backend_type = 'client backend' and pid <> pg_backend_pid()",
+    "mysql": "select count(*) from information_schema.processlist where db = database() "
+    "and id <> connection_id()",
+    "sqlite": "select 0",
+}
 
 
 @cache
@@ -41,8 +49,11 @@ def running(role: str, *arguments: str, at: str = "") -> Iterator["subprocess.Po
         process = preloaded().fork(os.environ, log, arguments=[role, *arguments, at])
         try:
             until = time.monotonic() + SOON
-            while not log.read_bytes():
-                assert process.poll() is None and time.monotonic() < until, "it did not begin"
+            while True:
+                has_ended = process.poll() is not None
+                if log.read_bytes():
+                    break
+                assert not has_ended and time.monotonic() < until, "it did not begin"
                 time.sleep(0.005)
             yield process
         finally:
@@ -61,6 +72,14 @@ def in_queue(broker_url: str) -> list[tuple[str, str]]:
         return found
 
 
+def settle(backend: Backend) -> None:
+    """Wait until the database has done what killed programs had sent: it may be a commit."""
+    ends = time.monotonic() + SOON
+    while backend.run(OTHERS[backend.dialect])[0][0]:
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
 def drain(backend: Backend, broker_url: str) -> None:
     with OrderClient(broker_url) as client:
         ends = time.monotonic() + SOON
@@ -72,6 +91,7 @@ def drain(backend: Backend, broker_url: str) -> None:
 
 def require_exact(backend: Backend, broker_url: str) -> int:
     """Submitted is what was committed, cancel requests behind their orders; how many repeats."""
+    settle(backend)
     drain(backend, broker_url)
     found = in_queue(broker_url)
     committed = {order_id for (order_id,) in backend.run("select order_id from placed")}

@@ -472,7 +472,9 @@ def test_a_relay_says_once_that_the_gateway_is_away_and_once_that_it_is_back(
     assert said[1] == "the outbox is submitted again"
 
 
-def test_relays_share_the_work_and_each_order_is_submitted_once(locking: Backend) -> None:
+def test_relays_share_the_work_and_each_order_is_submitted_once(
+    locking: Backend, caplog: pytest.LogCaptureFixture
+) -> None:
     ids = [f"o{number}" for number in range(300)]
     locking.place(*orders(*ids))
     gateways = [Gateway() for _ in range(3)]
@@ -486,7 +488,9 @@ def test_relays_share_the_work_and_each_order_is_submitted_once(locking: Backend
         for relay in relays:
             relay.stop(SOON)
     stored = [name for gateway in gateways for name in gateway.stored]
-    assert sorted(stored) == sorted(ids)
+    assert {*stored} == {*ids}
+    # Only a relay that the database has failed, and that has said so, may repeat some.
+    assert len(stored) == len(ids) or "the outbox's database" in caplog.text
 
 
 def test_on_sqlite_one_relay_works_and_another_takes_over(local: Backend) -> None:
@@ -524,6 +528,7 @@ def test_a_relay_that_stands_still_releases_its_rows(
     other = Gateway()
 
     def frozen(ids: list[str]) -> None:
+        monkeypatch.setitem(store_module._BEGIN, outbox.Dialect.POSTGRESQL, begin)
         relay = outbox.Relay(other, on_postgresql.url)
         ends = time.monotonic() + SOON
         while relay.drain() == 0:
