@@ -163,8 +163,8 @@ def a_silent_database_is_unavailable(_ledger: Ledger, hold: Hold, engine: Engine
     else:
         raise AssertionError("it was not away")
     hold.open()
-    claimed(alone.claim(Key("m", "p"), send=True))
     writer._ANSWER, module.CLAIM_TIMEOUT = answer, timeout
+    claimed(alone.claim(Key("m", "p"), send=True))
     alone.close()
 
 

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, insert, select, text
 
 from pos_gateway.database.engine import open_database
+from pos_gateway.database.psycopg_internals import wait_at_most
 from pos_gateway.database.schema import orders, submissions
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.order import Order
@@ -262,13 +263,11 @@ def test_a_call_is_prompt_once_its_connection_is_made(known: Submissions, engine
     assert not known.is_prompt
 
 
-def test_a_prompt_call_ends_although_postgresql_does_not(
-    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prompt_call_ends_although_postgresql_does_not(postgresql_url: str) -> None:
     engine = open_database(postgresql_url)
     with closing(Submissions(engine, Payloads(Vault(new_key())))) as known, engine.begin() as other:
-        monkeypatch.setattr(known._writer, "_answer", 0.05)
         known.connect()
+        wait_at_most(known._writer._connection, 0.05)
         other.execute(text("lock table submissions in access exclusive mode"))
         with pytest.raises(LedgerUnavailable, match=r"has not answered for 0\.05 s"):
             known.write([ONE], 1.0)

@@ -11,9 +11,10 @@ import pytest
 from sqlalchemy import Engine, text
 
 from pos_gateway.database.engine import open_database
+from pos_gateway.database.psycopg_internals import wait_at_most
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind
-from pos_gateway.ledger import commits, writer
+from pos_gateway.ledger import commits
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import Claiming, Finishing
 from pos_gateway.ledger.lease import LEASE, MARGIN
@@ -350,12 +351,10 @@ def test_an_order_is_delivered_while_every_reply_of_the_server_is_lost(
     assert (row.state, row.epoch, len(rows.events())) == ("accepted", 1, 1)
 
 
-def test_a_server_that_vanished_counts_as_unavailable(
-    wired: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "_ANSWER", 0.2)
+def test_a_server_that_vanished_counts_as_unavailable(wired: Any) -> None:
     worker, proxy, direct = wired
     worker.beat()
+    wait_at_most(worker._writer._connection, 0.2)
     proxy.half_open()
     with pytest.raises(LedgerUnavailable):
         worker.record_event(KEY, an_entry(), b"{}", timeout=0)

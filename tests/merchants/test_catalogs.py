@@ -267,15 +267,15 @@ def test_a_catalog_is_loaded_in_the_background_once_its_merchant_is_known(
 ) -> None:
     catalogs.put({"m": {"burger": "V1"}})
     came = threading.Semaphore(0)
-    told: list[str] = []
-    directory.listen(lambda merchant_id, _: told.append(merchant_id))
+    told = threading.Event()
+    directory.listen(lambda merchant_id, _: told.set() if merchant_id == "m" else None)
     directory._catalogs.listen(lambda _id, _catalog: came.release())
     with started(directory):
         directory.want("no-such")
         directory.want("m")
         assert came.acquire(timeout=SOON)
         assert directory._catalogs.peek("m") == {"burger": "V1"}
-    assert "m" in told
+        assert told.wait(SOON)
     assert not directory._catalogs.is_fresh("no-such")
 
 

@@ -86,14 +86,14 @@ FAULTS = [
     Fault(
         "a POST is answered although its client ended its side",
         FILE,
-        "self.cycle.keep_alive = False\n        else:",
+        "self.since, self.cycle.keep_alive = None, False  # nothing more comes\n        else:",
         "return False\n        else:",
         "uvicorn_internals::only_a_post_outlives_the_end",
     ),
     Fault(
         "the connection of such a POST is closed",
         FILE,
-        "self.cycle.keep_alive = False\n        else:",
+        "self.since, self.cycle.keep_alive = None, False  # nothing more comes\n        else:",
         "pass\n        else:",
         "uvicorn_internals::only_a_post_outlives_the_end",
     ),

@@ -92,7 +92,7 @@ def test_a_local_resource_error_does_not_count_against_the_merchant(
 def test_a_refusal_is_of_its_own_class_and_leaves_nothing_open() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as gone:
         port = gone.getsockname()[1]
-    before = len([*FILES.iterdir()])
+    before = {*FILES.iterdir()}
     with pytest.raises(NotSent, match="refused"):
         dialer("127.0.0.1").dial("pos.example", port, plain=True, until=time.monotonic() + 3.0)
-    assert len([*FILES.iterdir()]) == before
+    assert {*FILES.iterdir()} <= before

@@ -267,7 +267,7 @@ def test_a_request_whose_time_is_up_when_it_could_leave_does_not_leave() -> None
     with peer(script) as seen:
         for _ in range(2):  # on a new connection, and on a reused one
             with pytest.raises(NotSent) as caught:
-                send(seen, 0.05, lambda: threading.Event().wait(0.06))
+                send(seen, 0.5, lambda: threading.Event().wait(0.55))
             assert caught.value.code == "timeout"
             assert send(seen, 5, lambda: None).status == 200
     assert len(requests) == 2

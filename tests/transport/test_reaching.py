@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import trustme
 
-from pos_gateway.transport import dial
+from pos_gateway.transport import dial, endpoint
 from pos_gateway.transport.errors import Misconfigured, NotSent
 from pos_gateway.transport.exchange import Transport
 from pos_gateway.transport.guard import Guard
 from testkit.hostile.peer import Script, peer
 from tests.transport.test_catalogue import Green
+
+#: Seconds for a peer to act, which always does.
+PATIENCE = 30.0
 
 
 class Silent:
@@ -68,7 +71,7 @@ def test_a_waiting_pos_is_reached_and_gets_no_request(ca: trustme.CA) -> None:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_pos_that_requires_a_client_certificate_is_reached_with_one(
-    ca: trustme.CA, version: ssl.TLSVersion
+    ca: trustme.CA, version: ssl.TLSVersion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tls = serving(ca, wants_ours=True)
     tls.minimum_version = tls.maximum_version = version
@@ -77,6 +80,7 @@ def test_a_pos_that_requires_a_client_certificate_is_reached_with_one(
     foreign = strangers.private_key_and_cert_chain_pem.bytes().decode()
     with peer(Silent(), tls=tls) as seen:
         reach(seen.port, "https", authority=pem(ca), chain=ours)
+        monkeypatch.setattr(endpoint, "LISTEN", PATIENCE)
         for chain in (None, foreign):
             with pytest.raises(Misconfigured) as caught:
                 reach(seen.port, "https", authority=pem(ca), chain=chain)
@@ -104,8 +108,9 @@ def speaks(connection: socket.socket) -> None:
 
 @pytest.mark.parametrize(("script", "code"), [(closes, "broken_off"), (speaks, "invalid_reply")])
 def test_a_peer_that_does_not_wait_for_a_request_is_no_pos(
-    ca: trustme.CA, script: Script, code: str
+    ca: trustme.CA, script: Script, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(endpoint, "LISTEN", PATIENCE)
     for tls in (None, serving(ca)):
         with peer(script, tls=tls) as seen, pytest.raises(NotSent) as caught:
             reach(seen.port, "http" if tls is None else "https", authority=pem(ca))
