@@ -15,8 +15,7 @@ from pos_gateway.ledger.states import ClaimResult, Suspected
 #: Deaths after which an order is poison and not sent any more.
 POISONOUS = 3
 #: Maximum seconds that a suspect runs alone. Poison may be in a reply, and most POSes reply within
-#: these; and the suspects of a worker with 200 orders in flight, each at a POS that hangs, have all run
-#: within a quarter of an hour.
+#: these; more would delay the others: 200 suspects at POSes that hang take a quarter of an hour already.
 ISOLATED_FOR = 5.0
 
 
