@@ -22,6 +22,8 @@ CANCEL_ORDER = "pos_gateway.cancel_order"
 #: Headers of an order's message: how often it was retried, and whether the POS may have the order,
 #: which is then looked up even after it has expired.
 ATTEMPTS, RESOLVE = HISTORY = "x-attempts", "x-resolve"
+#: Counted at most: AMQP numbers have 64 bits, and an order gets a few thousand tries.
+_MAX_TRIES = 2**31
 #: Marks a message that the gateway has published: the limit on an order's size is for new orders.
 ONE_OF_OURS = MappingProxyType({ATTEMPTS: 0})
 #: Header in which a worker passes the unchanged body to its child processes. Never published.
@@ -199,6 +201,20 @@ def named_in(body: bytes) -> dict[str, str]:
 
 #: What ``named_in`` finds.
 NAMES = ("order_id", "merchant_id")
+
+
+def tries(headers: Mapping[str, Any]) -> int:
+    """How often a message was retried before it was published."""
+    found = headers.get(ATTEMPTS)
+    return min(found, _MAX_TRIES) if isinstance(found, int) and found > 0 else 0
+
+
+def resolves(headers: Mapping[str, Any]) -> bool:
+    """Whether a message is a retry that is looked up even after it has expired.
+
+    A backend's header is not the gateway's: without a try there is nothing to resolve.
+    """
+    return headers.get(RESOLVE) is True and tries(headers) > 0
 
 
 def home_key(routing_key: str | None) -> str:

@@ -111,7 +111,7 @@ class Delivery:
         with self._isolation.turn() as turn:
             claim = turn.claim(partial(self._claim, order, merchant, send))
             if not isinstance(claim, Claim):
-                return _unclaimed(claim)
+                return _without_claim(claim)
             with self._ledger.attempting(claim):
                 if (newer := self._newer(claim, order)) is not None:
                     return Attempt(leased_elsewhere(), claim, newer=newer)
@@ -129,8 +129,8 @@ class Delivery:
 
         Raises: as ``submit``.
         """
-        claim = self._claim(order, None, False, False)
-        return Attempt(outcome, claim) if isinstance(claim, Claim) else _unclaimed(claim)
+        claim = self._claim(order, None, send=False, unless_suspect=False)
+        return Attempt(outcome, claim) if isinstance(claim, Claim) else _without_claim(claim)
 
     def _claim(
         self, order: Order, merchant: Merchant | None, send: bool, unless_suspect: bool
@@ -315,7 +315,7 @@ def leased_elsewhere() -> Outcome:
     return Outcome(Kind.RETRY, LEASED_ELSEWHERE, look_again=LOOK_AGAIN_AFTER)
 
 
-def _unclaimed(found: Ended | LeasedElsewhere | Suspected) -> Attempt:
+def _without_claim(found: Ended | LeasedElsewhere | Suspected) -> Attempt:
     """The attempt of an order that could not be claimed: it has ended, or is tried again."""
     if isinstance(found, Ended):
         return Attempt(found.outcome, ended=found)

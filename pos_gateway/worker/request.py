@@ -113,8 +113,7 @@ class OrderRequest(TrackedRequest):
             self.order_id = identifier(said.get("order_id"))
             self.placed_at = timestamp(said.get("placed_at"))
             until = timestamp(said.get("deliver_by"))
-        # A backend's header is not the gateway's: without an attempt there is nothing to resolve.
-        if until is not None and self.attempts and self.headers.get(wire.RESOLVE) is True:
+        if until is not None and wire.resolves(self.headers):
             until = until + RESOLVE_FOR if self.action is Action.CANCEL else None
         self.deliver_by = until
         #: Identifies duplicates; None if the message lacks an id.
@@ -145,8 +144,7 @@ class OrderRequest(TrackedRequest):
     @property
     def attempts(self) -> int:
         """Attempts before this message was published."""
-        value = self.headers.get(wire.ATTEMPTS)
-        return value if isinstance(value, int) else 0
+        return wire.tries(self.headers)
 
     @property
     def action(self) -> Action:

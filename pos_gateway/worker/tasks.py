@@ -131,12 +131,12 @@ def deliver(
     trace = TraceContext.of(headers) if TRACEPARENT in headers else None
     context = MessageContext(
         wire.home_key(routing_key),
-        _tries(headers),
+        wire.tries(headers),
         gate.clock.now(),
         trace,
         span=trace,
         came=came,
-        resolve=headers.get(wire.RESOLVE) is True,
+        resolve=wire.resolves(headers),
     )
     decide = partial(_cancel, may_call=may_call) if action is Action.CANCEL else _submit
     if gate.tracing is None:
@@ -358,12 +358,3 @@ def _given_up(gate: Gateway, *claims: Claim | None, on_error: bool = True) -> It
 def _without_values(error: InvalidRecord) -> str:
     """The invalid fields and their problems, without values, which may be personal data."""
     return "; ".join(f"{each.field}: {each.problem}" for each in error.errors)
-
-
-#: Counted at most: AMQP numbers have 64 bits, and an order gets a few thousand tries.
-_MAX_TRIES = 2**31
-
-
-def _tries(headers: Mapping[str, Any]) -> int:
-    tries = headers.get(wire.ATTEMPTS)
-    return min(tries, _MAX_TRIES) if isinstance(tries, int) and tries > 0 else 0

@@ -310,6 +310,5 @@ def test_notices_do_not_hasten_pruning(
         announce(engine)
         assert heard.wait(SOON)
         heard.clear()
-    assert (
-        min(later - earlier for earlier, later in pairwise(pruned)) >= 0.9 * LOOK
-    )  # noted a moment later
+    # Each is noted a moment after it was due, and one moment may be longer than the other.
+    assert min(later - earlier for earlier, later in pairwise(pruned)) >= 0.9 * LOOK
