@@ -38,7 +38,6 @@ from pos_gateway.client import OrderClient
 from pos_gateway.demo.outcomes import Outcomes, class_of
 from pos_gateway.demo.record import EVENTS, FEED
 from pos_gateway.domain.errors import PosGatewayError
-from pos_gateway.settings import setting
 from pos_gateway.simulated_merchants.client import MerchantsClient
 from pos_gateway.simulated_merchants.errors import ScenarioError
 
@@ -67,6 +66,7 @@ def add_options(parser: LocustArgumentParser) -> None:
         default="steady",
         help="a name of loadtests/scenarios, or a file",
     )
+    option("--broker-url", default="", help="the broker of the gateway to load; never a real one's")
     option("--seconds", type=float, default=0.0, help="how long; 0: as the scenario says")
     option(
         "--simulator", type=_address, default="", help="where simulated merchants listen: host:port"
@@ -91,10 +91,13 @@ class Backend:
         self._environment = environment
         self._scenario = scenario
         self._declares = not environment.parsed_options.no_declare
-        self._client = OrderClient(declare=self._declares)
+        url = environment.parsed_options.broker_url
+        if not url:
+            raise ValueError("--broker-url is missing: the broker of the gateway to load")
+        self._client = OrderClient(url, declare=self._declares)
         self._prefix = f"load-{os.getpid()}-{int(time.time())}-"
         self._numbers, self._users = itertools.count(), itertools.count()
-        self._connection = Connection(setting("broker_url"))
+        self._connection = Connection(url)
         self._submitting = Group()
         self._following: list[gevent.Greenlet] = []
         host, _, port = environment.parsed_options.simulator.rpartition(":")

@@ -26,6 +26,8 @@ from pos_gateway.runtime.addresses import networks, ports
 from pos_gateway.runtime.urls import MASK, mask_url, require_usable
 
 PREFIX = "POS_GATEWAY_"
+#: What configures this process beside the command line: a gateway, Celery, its broker, gevent, PostgreSQL, traces.
+_CONFIGURING = (PREFIX, "CELERY", "KOMBU", "GEVENT", "PG", "OTEL_", "REMAP_")
 #: Seconds.
 DAY = 86_400.0
 #: Settings that are shown masked, also when they are invalid.
@@ -352,6 +354,16 @@ def setting(name: str, given: Any = None) -> Any:
 def is_set(name: str) -> bool:
     """Whether the environment has a value for it."""
     return name in _given(os.environ)
+
+
+def forget_environment() -> None:
+    """Remove all that configures a gateway from this process's environment, and so from its children's.
+
+    For demos, load tests and tests: none of them may act on a broker or a database that the
+    environment names for real orders.
+    """
+    for name in [name for name in os.environ if name.startswith(_CONFIGURING)]:
+        del os.environ[name]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from pos_gateway.settings import forget_environment
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
@@ -52,9 +53,7 @@ structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.__stderr
 
 # The environment may configure a gateway, Celery or PostgreSQL: none of it may reach a test. This
 # happens at import, before any test module reads its settings.
-_CONFIGURING = ("POS_GATEWAY_", "CELERY_", "PG", "OTEL_")
-for _name in [name for name in os.environ if name.startswith(_CONFIGURING)]:
-    del os.environ[_name]
+forget_environment()
 
 
 # Files of tests, and the servers' data, are in memory where there is enough of it: databases and

@@ -17,6 +17,7 @@ from loadtests.bench.report import machine
 from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import InvalidRunError
 from loadtests.bench.worker import WorkerEndedError
+from pos_gateway.settings import forget_environment
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 
@@ -24,6 +25,7 @@ from testkit.servers.rabbitmq import RabbitMQ
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print tables for each case. 0 even if targets are missed; 1 if a run was invalid."""
     options = _parser().parse_args(arguments)
+    forget_environment()
     keep_off_the_workers_core()
     names = [LETTERS.get(name, name) for name in options.only]
     some = COMPARISON if options.quick and not options.all else NAMES

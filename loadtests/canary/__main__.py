@@ -15,6 +15,7 @@ from subprocess import CalledProcessError
 from rich.console import Console
 
 from loadtests.canary.rehearsal import Rehearsal, open_merchants
+from pos_gateway.settings import forget_environment
 from testkit.faults.site import site
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.process import ServerFailedError
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="where the move is drawn, as SVG (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
+    forget_environment()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # told to stop, it clears up as well
     console = Console()
     try:

@@ -21,6 +21,7 @@ from loadtests.load.run import ProducerEndedError, play
 from loadtests.load.scenario import FOLDER, LoadScenario, names
 from loadtests.load.story import story, summary
 from loadtests.load.verdict import Word, judge
+from pos_gateway.settings import forget_environment
 from pos_gateway.simulated_merchants.errors import ScenarioError
 from testkit.faults.adapters import install
 from testkit.servers.postgresql import PostgreSQL
@@ -36,6 +37,7 @@ _INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Play a scenario; without one, list them."""
     options = _parser().parse_args(arguments)
+    forget_environment()
     if options.adapter_in is not None:
         print(install(options.adapter_in.resolve()))
         return 0

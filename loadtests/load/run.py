@@ -85,7 +85,7 @@ def _have_locust_play(
         log.open("wb") as output,
         child(
             [*command, *(part for option in options.items() for part in option)],
-            env={**os.environ, "POS_GATEWAY_BROKER_URL": place.broker_url},
+            env={**os.environ, "LOCUST_BROKER_URL": place.broker_url},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

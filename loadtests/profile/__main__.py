@@ -24,6 +24,7 @@ from loadtests.bench.worker import MakeWorker, WorkerEndedError
 from loadtests.profile.flame import flame_graph
 from loadtests.profile.parts import PARTS, Stack, read, shares
 from loadtests.profile.recording import COMMAND, PROFILER, Sampled
+from pos_gateway.settings import forget_environment
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 
@@ -38,6 +39,7 @@ _PROFILED = replace(WATCHED, command=COMMAND)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print where an order's CPU goes, and leave ``flame.svg`` and ``profile.json``."""
     options = _parser().parse_args(arguments)
+    forget_environment()
     before = json.loads(options.against.read_text()) if options.against else None
     options.folder.mkdir(parents=True, exist_ok=True)
     raw = options.folder / "stacks.txt"

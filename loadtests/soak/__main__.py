@@ -23,6 +23,7 @@ from loadtests.soak import parts
 from loadtests.soak.parts import Result
 from loadtests.soak.progress import Steps
 from pos_gateway.runtime.failpoints import OF_ORDERS
+from pos_gateway.settings import forget_environment
 from testkit.faults.site import site
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.process import ServerFailedError
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Print a table; 0 if every invariant holds, 1 if one is broken or the run was cut short."""
     arguments = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(arguments)
+    forget_environment()
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     results: list[Result] = []
     cut_short = ""

@@ -28,13 +28,13 @@ def demo(serve: bool, quick: bool, port: int | None) -> None:
     """See the gateway at work: under a minute, nothing to set up, nothing left behind.
 
     Simulated merchants (most healthy, some slow, some that never answer), the real green worker
-    and a stream of orders, on an in-memory broker, or on yours if POS_GATEWAY_BROKER_URL is set.
+    and a stream of orders. The broker is in memory and the database is temporary, whatever the
+    environment says: no order of yours is taken, and none of the demo's leaves this machine.
 
     With --serve it is on the operations page: the real HTTP server (pos-gateway serve) listens on
     this machine alone. It prints a link, a token to log in with, and curl commands for orders of
     your own, which the worker delivers among the others. One merchant becomes slow after half a
-    minute, another one does not answer any more. The broker is always the one in memory. Ctrl-C
-    ends it.
+    minute, another one does not answer any more. Ctrl-C ends it.
 
     \b
     Examples:
@@ -56,10 +56,7 @@ def demo(serve: bool, quick: bool, port: int | None) -> None:
 
 
 def _require_runnable() -> None:
-    """Raises Failure, InvalidSettings: what is missing, or wrong."""
+    """Raises Failure: what is missing."""
     for package in _NEEDED:
         if importlib.util.find_spec(package) is None:
             raise Failure(f"it needs the package {package}: pip install 'pos-gateway[worker]'")
-    from pos_gateway.settings import Settings
-
-    Settings.from_environment()

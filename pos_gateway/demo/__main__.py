@@ -2,8 +2,8 @@
 
 ``--quick`` plays a few seconds of it, which say that an installation works.
 
-Without ``POS_GATEWAY_BROKER_URL`` the broker is kombu's in-memory one, in this process; a set one
-is used instead. Exit code 0 only if every order is accounted for.
+The broker is kombu's in-memory one, in this process, and the database a temporary file, whatever
+the environment says. Exit code 0 only if every order is accounted for.
 """
 
 from gevent import monkey
@@ -11,7 +11,6 @@ from gevent import monkey
 monkey.patch_all()
 
 import json
-import os
 import sys
 import tempfile
 import time
@@ -54,21 +53,19 @@ WHOLE, QUICK = Length(18.0, 12.0), Length(2.0, 5.0)
 def main() -> int:
     """The demo; 0 if all adds up, 1 if not, 130 after Ctrl-C."""
     with tempfile.TemporaryDirectory(prefix="pos-gateway-demo-") as folder:
-        broker = os.environ.get("POS_GATEWAY_BROKER_URL")
-        configure(Path(folder), POS_GATEWAY_BROKER_URL=broker or "memory://")
+        configure(Path(folder))
         with SimulatedMerchants(seed=1) as merchants:
             try:
-                where = "your broker" if broker else "an in-memory broker"
-                return _play(merchants, where, QUICK if "--quick" in sys.argv else WHOLE)
+                return _play(merchants, QUICK if "--quick" in sys.argv else WHOLE)
             except KeyboardInterrupt:
                 sys.stderr.write("\nstopped\n")
                 return 130
 
 
-def _play(merchants: SimulatedMerchants, broker: str, length: Length) -> int:
+def _play(merchants: SimulatedMerchants, length: Length) -> int:
     open_merchants(merchants)
     outcomes, seen = Outcomes(began=time.time()), 0
-    with Screen(outcomes, broker=broker) as screen, green_worker() as lanes, _events(outcomes):
+    with Screen(outcomes) as screen, green_worker() as lanes, _events(outcomes):
         started = time.monotonic()
         stream = gevent.spawn(_stream, outcomes, length)
         while not stream.ready() or outcomes.open:
@@ -104,10 +101,7 @@ def _events(outcomes: Outcomes) -> Iterator[None]:
     """Read the status events, by a queue of the demo's own."""
     from pos_gateway.broker import topology
 
-    url = os.environ["POS_GATEWAY_BROKER_URL"]
-    queue = Queue("", topology.events_exchange, routing_key="#", exclusive=True, auto_delete=True)
-    if url.startswith("memory"):
-        queue = Queue("demo-events", topology.events_exchange, routing_key="#")
+    queue = Queue("demo-events", topology.events_exchange, routing_key="#")
 
     def receive(message: Any) -> None:
         outcomes.take_event(json.loads(message.body), time.time())
@@ -119,9 +113,8 @@ def _events(outcomes: Outcomes) -> Iterator[None]:
             except TimeoutError:
                 continue
 
-    options = {"polling_interval": 0.01} if url.startswith("memory") else {}
     with (
-        Connection(url, transport_options=options) as connection,
+        Connection("memory://", transport_options={"polling_interval": 0.01}) as connection,
         connection.Consumer([queue], on_message=receive, no_ack=True, accept=None),
     ):
         reader = gevent.spawn(read, connection)

@@ -13,6 +13,7 @@ from pos_gateway.demo.cast import PARTS, PROFILES, REQUEST_TIMEOUT
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.processing import gateway
+from pos_gateway.settings import forget_environment
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from pos_gateway.worker.celery_internals import request_stop
 
@@ -24,8 +25,13 @@ Lanes = Callable[[], list[tuple[str, int, int]]]
 
 
 def configure(folder: Path, **others: str) -> None:
-    """Set the environment of this process and its children: a database in ``folder``, and ``others``."""
+    """Set the environment of this process and its children: an in-memory broker, a database in ``folder``.
+
+    Nothing of the user's environment is kept: the worker would take real orders from a real broker.
+    """
+    forget_environment()
     os.environ.update(
+        POS_GATEWAY_BROKER_URL="memory://",
         POS_GATEWAY_DATABASE_URL=f"sqlite:///{folder / 'demo.db'}",
         POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES="true",
         POS_GATEWAY_METRICS_PORT="0",

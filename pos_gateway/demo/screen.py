@@ -24,16 +24,15 @@ BUSY = 1.5
 class Screen:
     """Shows outcomes and the worker's lanes."""
 
-    def __init__(self, outcomes: Outcomes, *, broker: str) -> None:
+    def __init__(self, outcomes: Outcomes) -> None:
         self.console = Console()
         self._outcomes = outcomes
-        self._broker = broker
         self._live: Live | None = None
         self._next_line = 0.0
 
     def __enter__(self) -> "Screen":
         cast = ", ".join(f"{part.merchants} {part.name} ({part.says})" for part in PARTS)
-        self.console.print(f"A green worker with 200 slots on {self._broker}.")
+        self.console.print("A green worker with 200 slots on an in-memory broker.")
         self.console.print(f"Simulated merchants, by when they answer: {cast}.\n")
         if self.console.is_terminal:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)

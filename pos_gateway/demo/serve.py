@@ -40,9 +40,6 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="pos-gateway-demo-") as folder:
             configure(
                 Path(folder),
-                # Nothing of the user's: the worker would take real orders from a real broker.
-                POS_GATEWAY_BROKER_URL="memory://",
-                POS_GATEWAY_REDIS_URL="",
                 POS_GATEWAY_EVENTS_TO_BROKER="false",  # nothing would take them from its queue
                 no_proxy="127.0.0.1",  # for the reader of events
             )

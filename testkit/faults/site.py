@@ -46,8 +46,6 @@ _TROUBLE = [
     {"kind": "fail", "status": 503, "makes_order": True, "weight": 1},
     {"kind": "reset", "makes_order": True, "weight": 1},
 ]
-#: Environment that would configure a worker behind the run's back.
-_CONFIGURING = ("POS_GATEWAY_", "CELERY", "GEVENT", "REMAP_")
 
 
 @dataclass(slots=True)
@@ -217,7 +215,7 @@ def site(
         proxy = stack.enter_context(Proxy(broker_url))
         backend = stack.enter_context(Backend(broker_url))
         environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(_CONFIGURING)},
+            **os.environ,
             "PYTHONPATH": install(folder),
             "POS_GATEWAY_BROKER_URL": proxy.url,
             "POS_GATEWAY_DATABASE_URL": database_url,

@@ -33,14 +33,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def run(program: str, *arguments: str, installed: Path) -> "subprocess.CompletedProcess[str]":
+def run(
+    program: str, *arguments: str, installed: Path, **environment: str
+) -> "subprocess.CompletedProcess[str]":
     """Run it in a folder of its own with the installed wheel."""
     folder = installed.parent / "elsewhere"
     folder.mkdir(exist_ok=True)
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(installed)},
+        env=os.environ | environment | {"PYTHONPATH": str(installed)},
         capture_output=True,
         text=True,
         timeout=90,
@@ -57,8 +59,24 @@ main()
 """
 
 
-def test_the_demo_ends_by_itself_and_accounts_for_every_order(installed: Path) -> None:
-    done = run(COMMAND, "demo", "--quick", installed=installed)
+#: As in a terminal that is set up for a real gateway, whose broker and database cannot be reached from here.
+REAL = {
+    "POS_GATEWAY_BROKER_URL": "amqp://127.0.0.1:1//",
+    "POS_GATEWAY_DATABASE_URL": "postgresql://127.0.0.1:1/orders",
+    "POS_GATEWAY_REDIS_URL": "redis://127.0.0.1:1",
+    "POS_GATEWAY_CANARY_PERCENT": "100",
+    "POS_GATEWAY_FAILPOINTS": "outcome.before=kill",
+    "POS_GATEWAY_SECRET_KEY": "no key",
+    "POS_GATEWAY_OF_A_LATER_VERSION": "1",
+    "CELERY_BROKER_URL": "amqp://127.0.0.1:1//",
+    "CELERY_CONFIG_MODULE": "no_module",
+}
+
+
+def test_the_demo_accounts_for_every_order_and_uses_nothing_that_the_environment_names(
+    installed: Path,
+) -> None:
+    done = run(COMMAND, "demo", "--quick", installed=installed, **REAL)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "orders are accounted for, none was made twice" in done.stdout
     assert done.stdout.rstrip().endswith("operations page, live: pos-gateway demo --serve")

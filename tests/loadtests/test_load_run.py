@@ -169,7 +169,7 @@ def locust(broker_url: str, *options: object) -> Iterator[subprocess.Popen[str]]
     with subprocess.Popen(
         [*command, *map(str, options)],
         cwd=ROOT,
-        env={**os.environ, "POS_GATEWAY_BROKER_URL": broker_url},
+        env={**os.environ, "LOCUST_BROKER_URL": broker_url},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
