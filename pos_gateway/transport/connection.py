@@ -18,6 +18,8 @@ from pos_gateway.transport.waiting import READ, WRITE, is_ready, waiting_for
 #: keep-alive. The default is less than the 5 s of Apache, Node and uvicorn: a request that meets a
 #: close is in doubt.
 IDLE, LONGEST_IDLE = 4.0, 60.0
+#: Seconds after which even a busy connection is replaced: its host's name may have moved.
+LONGEST_LIFE = 300.0
 #: Bytes received at once. A reply about an order is a tenth of it.
 _AT_ONCE = 16 * 1024
 
@@ -29,11 +31,12 @@ class Connection:
         sock: connected, and non-blocking.
     """
 
-    __slots__ = ("_sock", "_wait", "idle_until", "until")
+    __slots__ = ("_old_at", "_sock", "_wait", "idle_until", "until")
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
         self._wait = waiting_for(sock.fileno())
+        self._old_at = time.monotonic() + LONGEST_LIFE
         #: When its operations end, with TimeIsUp (``time.monotonic``).
         self.until = 0.0
         #: Until when it may be reused; 0: it was not left idle after a complete exchange.
@@ -65,7 +68,7 @@ class Connection:
     def mark_idle(self, seconds: float | None) -> None:
         """Keep it for another exchange. ``seconds``: how long its peer keeps it; None: not stated."""
         kept = IDLE if seconds is None else min(seconds, LONGEST_IDLE) - 1
-        self.idle_until = time.monotonic() + kept
+        self.idle_until = min(time.monotonic() + kept, self._old_at)
 
     def is_reusable(self) -> bool:
         """Whether an idle connection may be reused: nothing was received, not even its end.

@@ -16,8 +16,8 @@ from pos_gateway.transport.errors import NoValidReply
 ACKNOWLEDGEMENT, BODY_LIMIT = 32 * 1024, 256 * 1024
 #: Longest head in bytes, interim ones included: a few hundred peers must not fill the memory.
 HEAD_LIMIT = 64 * 1024
-#: Maximum headers.
-_FIELDS = 100
+#: Maximum headers, and maximum interim replies before the final one.
+_FIELDS, _INTERIM = 100, 100
 #: Longest chunk header or trailer line, most chunks (the last one included), and most trailer
 #: lines.
 _LONGEST, _CHUNKS, _TRAILERS = 1024, 2000, 100
@@ -28,6 +28,10 @@ _YIELD_EVERY = 200
 _STATUS = rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*+)?"
 # Possessive: with backtracking, many blanks would take quadratic time.
 _FIELD = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t\x20-\x7e\x80-\xff]*+"
+# A field's further line. Some readers take a line of blanks alone for the end of the head.
+_FOLDED = rb"[ \t]++[\x21-\x7e\x80-\xff][\t\x20-\x7e\x80-\xff]*+"
+# Fields that say where a reply ends: readers that do not unfold would see another end.
+_FRAMING = re.compile(rb"(?:content-length|transfer-encoding):", re.IGNORECASE)
 
 
 class _Lines:
@@ -37,12 +41,15 @@ class _Lines:
         self.end, self.text = end, end.decode()
         self.status = re.compile(_STATUS + end)
         self.field = re.compile(_FIELD + end)
+        self.folded = re.compile(_FOLDED + end)
         self.head = re.compile(_STATUS + end + rb"((?:" + _FIELD + end + rb")*+)" + end)
 
 
 _CRLF, _LF = _Lines(b"\r\n"), _Lines(b"\n")
 _whole_head = _CRLF.head.match
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*+(?:;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
+#: Content codings that leave the body as it is.
+_PLAIN = frozenset({"", "identity", "none", "utf-8", "utf8"})
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _KEEP_ALIVE = re.compile(r"(?:^|[\s,])timeout\s*=\s*([0-9]{1,6})\b", re.IGNORECASE)
 
@@ -75,11 +82,11 @@ def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Rec
     """
     head, end = _whole_head(first), _CRLF.text
     data: bytes | bytearray = first
-    if head is None or head[2] == b"100" or head.end() > HEAD_LIMIT:
+    if head is None or head[2] < b"200" or head.end() > HEAD_LIMIT:
         head, end, data = _slowly(first, receive)
     status, minor, at = int(head[2]), head[1], head.end()
     if status < 200:
-        raise _invalid(f"an interim response, {status}, instead of a final one")
+        raise _invalid("the peer switches to another protocol")
     headers, repeated = _fields(head[3], end)
     if status >= 400:  # a refusal has no order in it, and no page of orders
         expects = min(expects, ACKNOWLEDGEMENT)
@@ -88,8 +95,9 @@ def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Rec
     encoding = headers.get("transfer-encoding")
     if repeated:
         _check_repeated(repeated)
-    if headers.get("content-encoding", "identity").lower() != "identity":
-        raise NoValidReply("encoding", "the reply is encoded although identity was asked for")
+    coding = headers.get("content-encoding")
+    if coding and not _is_plain(coding):
+        raise _encoded()
     if length is not None and not _LENGTH.fullmatch(length):
         raise _invalid("not one length of the body")
     if encoding is not None and (
@@ -114,13 +122,13 @@ def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Rec
 
 
 def _slowly(first: bytes, receive: Receive) -> tuple[re.Match[bytes], str, bytearray]:
-    """The head of a reply that did not come in one piece, or after interim ones.
+    """The head of a reply that is folded, did not come in one piece, or follows interim ones.
 
     Each line is checked as soon as it is complete: a peer that is no POS is given up at once.
     """
     data, start = bytearray(first), 0
-    while True:
-        lines, checked = None, start
+    for _ in range(_INTERIM + 1):
+        lines, field, checked = None, b"", start
         while True:
             line_end = data.find(b"\n", checked) + 1
             if max(line_end, 0 if line_end else len(data)) > HEAD_LIMIT:
@@ -129,22 +137,27 @@ def _slowly(first: bytes, receive: Receive) -> tuple[re.Match[bytes], str, bytea
                 data += _more(data, start, receive)
                 continue
             line = bytes(data[checked:line_end])
-            checked = line_end
+            begin, checked = checked, line_end
             if lines is None:
                 lines = _CRLF if line.endswith(b"\r\n") else _LF
                 if not lines.status.fullmatch(line):
                     raise _invalid("the head is not HTTP")
             elif line == lines.end:
                 break
-            elif not lines.field.fullmatch(line):
+            elif lines.field.fullmatch(line):
+                field = line
+            elif field and lines.folded.fullmatch(line) and not _FRAMING.match(field):
+                data[begin - len(lines.end) : begin] = b" " * len(lines.end)  # RFC 9112, 5.2
+            else:
                 raise _invalid("the head is not HTTP")
         head = lines.head.match(data, start)
         if head is None or head.end() != checked:  # a bug of ours: its lines were checked
             raise _invalid("the head is not HTTP")
-        if head[2] != b"100":
+        if head[2] >= b"200" or head[2] == b"101":
             return head, lines.text, data
         _fields(head[3], lines.text)
-        start = checked  # an interim reply: unsolicited, and without meaning
+        start = checked  # an interim reply: unsolicited, and without meaning (RFC 9110, 15.2)
+    raise _invalid(f"more than {_INTERIM} interim replies")
 
 
 def _more(data: bytearray, start: int, receive: Receive) -> bytes:
@@ -178,8 +191,13 @@ def _check_repeated(repeated: Mapping[str, list[str]]) -> None:
         raise _invalid("not one length of the body")
     if "transfer-encoding" in repeated:
         raise _invalid("not one encoding of the body")
-    if any(value.lower() != "identity" for value in repeated.get("content-encoding", ())):
-        raise NoValidReply("encoding", "the reply is encoded although identity was asked for")
+    if not all(map(_is_plain, repeated.get("content-encoding", ()))):
+        raise _encoded()
+
+
+def _is_plain(coding: str) -> bool:
+    """Whether nothing is to be decoded: servers write their charset there, or nothing."""
+    return all(each.strip(" \t").lower() in _PLAIN for each in coding.split(","))
 
 
 def _stays_open(
@@ -303,6 +321,10 @@ _TRAILER = re.compile(rb"(?:" + _FIELD + rb")?\r\n")
 
 def _invalid(problem: str) -> NoValidReply:
     return NoValidReply("invalid_reply", problem)
+
+
+def _encoded() -> NoValidReply:
+    return NoValidReply("encoding", "the reply is encoded although identity was asked for")
 
 
 def _too_long(most: int) -> NoValidReply:

@@ -175,6 +175,18 @@ CATALOGUE = (
     Behaviour("a status that is no number", _sends(b"HTTP/1.1 OK\r\n\r\n"), DOUBT),
     Behaviour("a status with a sign", _sends(b"HTTP/1.1 +200 OK\r\n\r\n{}"), DOUBT),
     Behaviour("early hints instead of a reply", _sends(b"HTTP/1.1 103 Early Hints\r\n\r\n"), DOUBT),
+    Behaviour(
+        "early hints, then a reply",
+        answers(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n", a_reply()),
+        OK,
+        reusable=True,
+    ),
+    Behaviour("processing again and again", _drips(b"HTTP/1.1 102 Processing\r\n\r\n"), DOUBT),
+    Behaviour(
+        "interim replies without end", _without_end(b"HTTP/1.1 102 Processing\r\n\r\n" * 9), DOUBT
+    ),
+    Behaviour("a folded header", answers(a_reply(X="a\r\n b")), OK, reusable=True),
+    Behaviour("an empty encoding", answers(a_reply(b"{}", Content_Encoding="")), OK, reusable=True),
     Behaviour("switches protocols", _sends(b"HTTP/1.1 101 Switching Protocols\r\n\r\n"), DOUBT),
     Behaviour("drips the head", _drips(b"X-A: 1\r\n", _HEAD), DOUBT),
     Behaviour("drips the status line", _drips(b"H"), DOUBT),

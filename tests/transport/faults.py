@@ -207,6 +207,20 @@ FAULTS = [
         "parser::invalid_reply_is_refused",
     ),
     Fault(
+        "interim replies have an end",
+        PARSER,
+        "range(_INTERIM + 1)",
+        "range(10**6)",
+        "parser::limit_is_exact",
+    ),
+    Fault(
+        "a busy connection follows its host's name",
+        CONNECTION,
+        "min(time.monotonic() + kept, self._old_at)",
+        "time.monotonic() + kept",
+        "connection::replaced_in_time",
+    ),
+    Fault(
         "a refusal has the small limit",
         PARSER,
         "    if status >= 400:  # a refusal",

@@ -12,7 +12,13 @@ import pytest
 import trustme
 
 from pos_gateway.transport import connection as subject
-from pos_gateway.transport.connection import IDLE, LONGEST_IDLE, Connection, TLSConnection
+from pos_gateway.transport.connection import (
+    IDLE,
+    LONGEST_IDLE,
+    LONGEST_LIFE,
+    Connection,
+    TLSConnection,
+)
 from pos_gateway.transport.deadline import TimeIsUp
 
 Pair = tuple[Connection, socket.socket]
@@ -81,6 +87,19 @@ def test_an_idle_connection_is_given_up_before_its_peer_closes_it(
     assert connection.is_reusable()
     now += 0.1
     assert not connection.is_reusable()
+
+
+def test_a_busy_connection_is_replaced_in_time(monkeypatch: pytest.MonkeyPatch, pair: Pair) -> None:
+    """Its host's name may have other addresses by now."""
+    now = time.monotonic()
+    began = now
+    monkeypatch.setattr(subject.time, "monotonic", lambda: now)
+    connection, _ = pair
+    connection.mark_idle(60.0)
+    while connection.is_reusable():
+        now += 1
+        connection.mark_idle(60.0)
+    assert LONGEST_LIFE - 1 <= now - began <= LONGEST_LIFE + 1
 
 
 @pytest.mark.parametrize("what", ["bytes", "end", "reset"])

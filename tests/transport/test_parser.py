@@ -2,7 +2,7 @@
 
 ``REPLIES`` are read, ``REFUSED`` are not, each in whole, in pieces, and byte by byte. A reply is
 refused where two readers may read it differently (smuggling: two lengths, a length and chunks, line
-ends that differ, a folded header), where it is cut, or where it is without end. What a whole peer does
+ends that differ, a folded length), where it is cut, or where it is without end. What a whole peer does
 is in ``testkit/hostile/catalogue.py``; damage without a plan is ``test_reply_fuzz.py``'s.
 """
 
@@ -134,8 +134,37 @@ REPLIES: dict[str, tuple[bytes, Is]] = {
         + TWO,
         Is(200, b"{}", True),
     ),
-    # What it may be encoded with
+    "102, 103 and 104": (
+        b"HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+        b"HTTP/1.1 104 Upload Resumption Supported\r\n\r\n" + OK + TWO,
+        Is(200, b"{}", True),
+    ),
+    "an interim reply of its own": (b"HTTP/1.1 199 x\n\n" + OK + TWO, Is(200, b"{}", True)),
+    # Folded
+    "a folded header": (OK + b"X: a\r\n b\r\n" + TWO, Is(200, b"{}", True)),
+    "a header folded twice": (OK + b"X:\r\n\ta\r\n  b\r\n" + TWO, Is(200, b"{}", True)),
+    "a folded header with LF": (
+        b"HTTP/1.1 200 OK\nX: a\n b\nContent-Length: 2\n\n{}",
+        Is(200, b"{}", True),
+    ),
+    "a folded close": (OK + b"Connection:\r\n close\r\n" + TWO, Is(200, b"{}", False)),
+    "a folded header of an interim reply": (
+        b"HTTP/1.1 103 Hints\r\nLink: </a>,\r\n </b>\r\n\r\n" + OK + TWO,
+        Is(200, b"{}", True),
+    ),
+    # Not encoded
     "identity": (OK + b"Content-Encoding: Identity\r\n" + TWO, Is(200, b"{}", True)),
+    "an empty encoding": (OK + b"Content-Encoding:\r\n" + TWO, Is(200, b"{}", True)),
+    "a charset": (OK + b"Content-Encoding: UTF-8\r\n" + TWO, Is(200, b"{}", True)),
+    "no encoding": (OK + b"Content-Encoding: none\r\n" + TWO, Is(200, b"{}", True)),
+    "identity twice": (
+        OK + b"Content-Encoding: identity, identity\r\n" + TWO,
+        Is(200, b"{}", True),
+    ),
+    "identity on two lines": (
+        OK + b"Content-Encoding: identity\r\nContent-Encoding:\r\n" + TWO,
+        Is(200, b"{}", True),
+    ),
 }
 
 REFUSED: dict[str, tuple[bytes, str]] = {
@@ -180,7 +209,12 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         "invalid_reply",
     ),
     # Two readings of its head
-    "a folded header": (OK + b"X: a\r\n b\r\n" + TWO, "invalid_reply"),
+    "a folded length": (OK + b"Content-Length: 2\r\n 3\r\n\r\n{}", "invalid_reply"),
+    "a length on a line of its own": (OK + b"CONTENT-LENGTH:\r\n 2\r\n\r\n{}", "invalid_reply"),
+    "a folded line of blanks": (OK + b"X: a\r\n \r\n" + TWO, "invalid_reply"),
+    "a folded line that ends with LF": (OK + b"X: a\r\n b\n" + TWO, "invalid_reply"),
+    "a folded status line": (b"HTTP/1.1 200 OK\r\n b\r\n" + TWO, "invalid_reply"),
+    "NUL in a folded line": (OK + b"X: a\r\n b\0\r\n" + TWO, "invalid_reply"),
     "a folded encoding": (
         OK + b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
         "invalid_reply",
@@ -217,7 +251,9 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "two blanks before the status": (b"HTTP/1.1  200 OK\r\n" + TWO, "invalid_reply"),
     "NUL in the reason": (b"HTTP/1.1 200 O\0K\r\n" + TWO, "invalid_reply"),
     "101": (b"HTTP/1.1 101 Switching Protocols\r\n\r\n", "invalid_reply"),
-    "103, then a reply": (b"HTTP/1.1 103 Early Hints\r\n\r\n" + OK + TWO, "invalid_reply"),
+    "101, then a reply": (b"HTTP/1.1 101 Switching\r\n\r\n" + OK + TWO, "invalid_reply"),
+    "101 behind 100": (CONTINUE + b"HTTP/1.1 101 Switching\r\n\r\n" + OK + TWO, "invalid_reply"),
+    "103, and no reply": (b"HTTP/1.1 103 Early Hints\r\n\r\n", "broken_off"),
     # Chunks
     "a chunk with a sign": (CHUNKED + b"+2\r\n{}\r\n0\r\n\r\n", "invalid_reply"),
     "a chunk with 0x": (CHUNKED + b"0x2\r\n{}\r\n0\r\n\r\n", "invalid_reply"),
@@ -287,7 +323,7 @@ def test_an_invalid_reply_is_refused(name: str, size: int) -> None:
 @pytest.mark.parametrize("name", [name for name, (_, code) in REFUSED.items() if code != "cut"])
 def test_an_invalid_reply_is_refused_before_more_comes(name: str) -> None:
     """A peer that is no POS, and stays, is not waited for."""
-    if name == "nothing after 100":
+    if name in ("nothing after 100", "103, and no reply"):
         return
     with pytest.raises(NoValidReply):
         read(REFUSED[name][0], 7, ends=False)
@@ -328,6 +364,12 @@ def test_headers_are_by_name_in_lower_case_and_the_last_of_a_name_counts() -> No
     }
 
 
+def test_a_fold_is_a_blank() -> None:
+    said = read(OK + b"X:\r\n\ta\r\n  b\r\nY: c,\r\n d\r\n" + TWO).headers
+    assert {name: " ".join(said[name].split()) for name in "xy"} == {"x": "a b", "y": "c, d"}
+    assert not any("\r" in value or "\n" in value for value in said.values())
+
+
 @pytest.mark.parametrize(
     ("said", "seconds"),
     [
@@ -355,6 +397,7 @@ def limits() -> Iterator[tuple[str, Callable[[int], bytes], int]]:
 
     yield "a head", head, HEAD_LIMIT
     yield "interim heads", lambda n: CONTINUE + head(n - len(CONTINUE)), HEAD_LIMIT
+    yield "interim replies", lambda n: CONTINUE * n + OK + TWO, 100
     yield "headers", lambda n: OK + b"X: y\r\n" * (n - 1) + TWO, 100
     yield "chunks", lambda n: CHUNKED + b"1\r\nx\r\n" * (n - 1) + b"0\r\n\r\n", 2000
     line = parser._LONGEST

@@ -53,7 +53,7 @@ class Fed(Connection):
     """Reads what a FakeSocket has."""
 
     def __init__(self, sock: FakeSocket) -> None:
-        self.until = self.idle_until = 0.0
+        self.until = self.idle_until = self._old_at = 0.0
         self._source = sock
 
     def receive(self) -> bytes:
@@ -105,7 +105,8 @@ def in_pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 HEAD = re.compile(
     rb"HTTP/1\.[0-9] (?P<status>[1-9][0-9]{2})(?: [\t -~\x80-\xff]*)?\r?\n"
-    rb"(?P<fields>(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r?\n)*)\r?\n"
+    rb"(?P<fields>(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*"
+    rb"(?:\r?\n[\t ]+[!-~\x80-\xff][\t -~\x80-\xff]*)*\r?\n)*)\r?\n"
 )
 CHUNK = re.compile(rb"([0-9a-fA-F]+)[ \t]*(?:;[\t -~\x80-\xff]*)?\r?\n")
 TRAILER = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r?\n)*\r?\n")
@@ -114,17 +115,19 @@ TRAILER = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t -~\x80-\xff]*\r?\n)*\
 def read(data: bytes) -> tuple[int, bytes] | None:
     """Status and body, if the bytes begin with one complete final reply of RFC 9112."""
     status = 100
-    while status == 100:
+    while 100 <= status < 200 and status != 101:
         head = HEAD.match(data)
         if head is None:
             return None
         status, data = int(head["status"]), data[head.end() :]
-    fields = [line.partition(b":") for line in head["fields"].splitlines()]
+    unfolded = re.sub(rb"\r?\n[\t ]+", b" ", head["fields"])
+    fields = [line.partition(b":") for line in re.split(rb"\r?\n", unfolded) if line]
     values: dict[bytes, list[bytes]] = {}
     for name, _, value in fields:
         values.setdefault(name.lower(), []).append(value.strip(b" \t"))
     body = _body(data, values)
-    encoded = values.get(b"content-encoding", [b"identity"]) != [b"identity"]
+    codings = b",".join(values.get(b"content-encoding", [])).lower().split(b",")
+    encoded = {each.strip(b" \t") for each in codings} - {b"", b"identity", b"none", b"utf-8"}
     if status < 200 or encoded or body is None or len(body) > ACKNOWLEDGEMENT:
         return None
     return status, body
@@ -181,6 +184,8 @@ ACCEPTING = {
     "length": reply("201 Created", BODY, JSON, b"Connection: keep-alive"),
     "chunks": CHUNKED,
     "no length": b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\n" + BODY,
+    "interim first": b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + reply("200 OK", BODY),
+    "folded": reply("200 OK", BODY, b"X: a\r\n b", b"Content-Encoding:"),
     "continue first": b"HTTP/1.1 100 Continue\r\n\r\n" + reply("200 OK", BODY),
     "short": reply("200 OK", b'{"status":"accepted"}'),
 }
