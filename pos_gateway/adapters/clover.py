@@ -305,12 +305,15 @@ def _line(item: Item, merchant: Merchant) -> dict[str, Any]:
             continue
         amount = 0 if folded else each.quantity * each.unit_price
         price -= amount
-        named = {"name": lines.text(name, _TEXT) or "modifier", "amount": amount}
+        named = {"name": lines.shortened(name, _TEXT) or "modifier", "amount": amount}
         modifications.append({"modifier": {"id": modifier}, **named})
-    line: dict[str, Any] = {"name": lines.name(item, _TEXT), "price": price}
+    line: dict[str, Any] = {
+        "name": lines.shortened(item.name or item.sku, _TEXT) or "item",
+        "price": price,
+    }
     if known_as is not None:
         line = {"item": {"id": known_as}, "price": price, "modifications": modifications}
-    note = lines.text("; ".join(filter(None, [*changes, item.notes])), _TEXT)
+    note = lines.shortened("; ".join(filter(None, [*changes, item.notes])), _TEXT)
     return {**line, "note": note} if note else line
 
 
@@ -325,7 +328,7 @@ def _mark(order: Order) -> str:
 def _note(order: Order, mark: str) -> str:
     """The mark first, then the customer and the order's notes."""
     who = (order.customer.name, order.customer.phone) if order.customer else ()
-    return lines.text(" ".join(filter(None, [mark, *who, order.notes])), _TEXT)
+    return lines.shortened(" ".join(filter(None, [mark, *who, order.notes])), _TEXT)
 
 
 def _is(found: dict[str, Any], order: Order) -> bool:

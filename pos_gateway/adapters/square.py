@@ -14,9 +14,10 @@ Order Manager if it has a fulfillment: ``pickup`` becomes one here if the custom
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -42,7 +43,7 @@ from pos_gateway.adapters.window import windows
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Customer, Item, Order, timestamp
+from pos_gateway.domain.order import Customer, Item, Modifier, Order, timestamp
 from pos_gateway.domain.outcome import CallResult, Kind, Lifecycle, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.errors import NoValidReply
@@ -93,8 +94,10 @@ _ASK = frozenset({"IDEMPOTENCY_KEY_REUSED", "CONFLICT", "BAD_REQUEST"})
 _MISMATCH = frozenset({"VERSION_MISMATCH", "CONFLICT"})
 _OUTDATED = Reason("version_mismatch", "Square has changed the order since it was looked up")
 
-#: Longest texts, from OrderLineItem and OrderLineItemModifier; and reference_id, from Order.
-_NAME, _MODIFIER, _NOTE, _REFERENCE = 512, 255, 2000, 40
+#: Longest texts, from OrderLineItem and OrderLineItemModifier; reference_id and ticket_name, from
+#: Order; display_name and note, from FulfillmentPickupDetails.
+_NAME, _MODIFIER, _NOTE, _REFERENCE, _TICKET = 512, 255, 2000, 40, 30
+_RECIPIENT, _PICKUP_NOTE = 255, 500
 #: Clock skew between Square, the backend and us that a look-up by time allows for.
 _SKEW = timedelta(hours=1)
 #: A look-up's orders per page (Square allows 1,000, but a reply must stay short) and maximum pages.
@@ -118,10 +121,9 @@ class SquareAdapter:
         return problems(merchant, FIELDS, self.limits)
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        content = _creation(order, merchant)
-        refused = lines.refusal(order) or lines.oversize(len(content), self.limits)
-        if refused is not None:
-            return refused
+        content = lines.request(order, self.limits, lambda: _creation(order, merchant))
+        if isinstance(content, Outcome):
+            return content
         url, expects = f"{merchant.base_url}/v2/orders", with_the_order(order)
         reply = send(Request("POST", url, content, _JSON, expects))
         if reply.status == 200:
@@ -227,24 +229,29 @@ def _creation(order: Order, merchant: Merchant) -> bytes:
         "location_id": merchant.pos["location_id"],
         # Private to the application that wrote it, up to 255 characters: look-ups use it.
         "metadata": {"order_id": order.order_id, "merchant_id": order.merchant_id},
-        "line_items": [_line(order, item, merchant) for item in lines.cooperatively(order)],
+        "line_items": [
+            _line(order, item, merchant, f"items[{number}]")
+            for number, item in enumerate(lines.cooperatively(order))
+        ],
     }
     if len(order.order_id) <= _REFERENCE:
         content["reference_id"] = order.order_id
     if order.customer and order.customer.name:
-        content["ticket_name"] = lines.text(order.customer.name, 30)
+        content["ticket_name"] = lines.shortened(order.customer.name, _TICKET)
         if order.fulfillment == "pickup":
             content["fulfillments"] = [_pickup(order, order.customer)]
     return _encoded({"idempotency_key": _key(order), "order": content})
 
 
 def _pickup(order: Order, customer: Customer) -> dict[str, Any]:
-    # The phone number goes into the note: Square would reject the order for an invalid one.
-    note = lines.text(" ".join(filter(None, (customer.phone, order.notes))), 500)
-    details: dict[str, Any] = {
-        "schedule_type": "ASAP",
-        "recipient": {"display_name": lines.text(customer.name, 255)},
-    }
+    name = lines.text(customer.name, _RECIPIENT, "customer.name")
+    details: dict[str, Any] = {"schedule_type": "ASAP", "recipient": {"display_name": name}}
+    # The phone number goes into the note: Square would reject the order for an invalid one. The
+    # order's notes are whole in its first line, too.
+    parts = filter(None, (customer.phone, order.notes))
+    note = lines.shortened(" ".join(parts), _PICKUP_NOTE + 1)
+    if len(note) > _PICKUP_NOTE:
+        note = lines.text(customer.phone, _PICKUP_NOTE, "customer.phone")
     if note:
         details["note"] = note
     return {"type": "PICKUP", "state": "PROPOSED", "pickup_details": details}
@@ -258,20 +265,18 @@ def _cancelled(fulfillments: object) -> list[dict[str, Any]]:
     return [{"uid": each.get("uid"), "state": "CANCELED"} for each in open_ones]
 
 
-def _line(order: Order, item: Item, merchant: Merchant) -> dict[str, Any]:
+def _line(order: Order, item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
     known_as = merchant.pos_id(item.sku)
-    # Money is unsigned here: with a discount among the modifiers, the item's price includes them.
-    folded = any(modifier.unit_price < 0 for modifier in item.modifiers)
-    price = lines.unit_price(item) if folded else item.unit_price
+    folded = _is_folded(item)
     line: dict[str, Any] = {
-        **_named(known_as, lines.name(item, _NAME)),
+        **_named(known_as, lambda: lines.name(item, _NAME, path)),
         "quantity": str(item.quantity),
-        "base_price_money": {"amount": price, "currency": order.currency},
+        "base_price_money": {"amount": _price(item), "currency": order.currency},
         "modifiers": [
             {
                 **_named(
                     merchant.pos_id(modifier.sku) if known_as else None,
-                    lines.text(modifier.name, _MODIFIER) or "modifier",
+                    partial(_modifier_name, modifier, f"{path}.modifiers[{number}].name"),
                 ),
                 "quantity": str(modifier.quantity),
                 "base_price_money": {
@@ -279,16 +284,29 @@ def _line(order: Order, item: Item, merchant: Merchant) -> dict[str, Any]:
                     "currency": order.currency,
                 },
             }
-            for modifier in item.modifiers
+            for number, modifier in enumerate(item.modifiers)
         ],
     }
-    note = lines.notes(order, item)[:_NOTE]
+    note = lines.notes(order, item, _NOTE, path)
     return {**line, "note": note} if note else line
 
 
-def _named(known_as: str | None, name: str) -> dict[str, str]:
+def _is_folded(item: Item) -> bool:
+    """Whether the item's price includes its modifiers': money is unsigned, and one is a discount."""
+    return any(modifier.unit_price < 0 for modifier in item.modifiers)
+
+
+def _price(item: Item) -> int:
+    return lines.unit_price(item) if _is_folded(item) else item.unit_price
+
+
+def _modifier_name(modifier: Modifier, path: str) -> str:
+    return lines.text(modifier.name, _MODIFIER, path) or "modifier"
+
+
+def _named(known_as: str | None, name: Callable[[], str]) -> dict[str, str]:
     """The catalog id if there is one, else the name: Square's name wins over ours."""
-    return {"name": name} if known_as is None else {"catalog_object_id": known_as}
+    return {"name": name()} if known_as is None else {"catalog_object_id": known_as}
 
 
 def _key(order: Order, what: str = "create") -> str:
@@ -316,7 +334,7 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
                 if _was(each, order, merchant):
                     unmarked[str(each.get("id"))] = each
         if unmarked:
-            return the_only(unmarked.values(), lambda found: _is_like(found, order, merchant))
+            return the_only(unmarked.values(), lambda found: _is_like(found, order))
     return None
 
 
@@ -420,11 +438,11 @@ def _names(found: dict[str, Any], order: Order, merchant: Merchant, whose: str |
     return metadata.get("order_id") == order.order_id and metadata.get("merchant_id") == whose
 
 
-def _is_like(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
+def _is_like(found: dict[str, Any], order: Order) -> bool:
     """Whether it has our lines, by quantity and price; also if it shows none."""
     shown = found.get("line_items")
     return not isinstance(shown, list) or [_amount(each) for each in shown] == [
-        _amount(_line(order, item, merchant)) for item in lines.cooperatively(order)
+        (str(item.quantity), _price(item)) for item in lines.cooperatively(order)
     ]
 
 

@@ -81,6 +81,8 @@ _TIMESTAMP, _TIMES = re.compile(rb'"timestamp"\s*:\s*"([^"\\]{1,64})"'), 4
 #: ErrorMessage.code. Toast publishes no list; this one is in "API responses and errors".
 REJECTIONS: Mapping[str, Rejection] = {"10025": Rejection.PAYMENT_REQUIRED}
 _REFUSALS = (400, 422)
+#: Maximum characters of a special request: more than the notes of an order and an item have.
+_REQUEST = 10_000
 
 #: Clock skew between Toast, the backend and us in the time of an order that names no merchant.
 _SKEW = timedelta(hours=1)
@@ -115,12 +117,11 @@ class ToastAdapter:
         return problems(merchant, FIELDS, self.limits, ITEM)
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        refused = lines.refusal(order) or _unsendable(order, merchant)
-        if refused is not None:
+        if (refused := _unsendable(order, merchant)) is not None:
             return refused
-        content = json.dumps(_content(order, merchant), separators=(",", ":")).encode()
-        if (refused := lines.oversize(len(content), self.limits)) is not None:
-            return refused
+        content = lines.request(order, self.limits, lambda: _creation(order, merchant))
+        if isinstance(content, Outcome):
+            return content
         expects = with_the_order(order)
         try:
             prices = send(_post(merchant, "/prices", content, expects))
@@ -243,26 +244,31 @@ def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:
         return rejected(Rejection.INVALID_ORDER, problem)
     for item in order.items:
         if not _ITEM.fullmatch(_known_as(item, merchant)):
-            problem = f"the sku {lines.text(item.sku, 100)!r} is not in the merchant's catalog"
+            problem = f"the sku {lines.shortened(item.sku, 100)!r} is not in the merchant's catalog"
             return rejected(Rejection.INVALID_ORDER, f"{problem}, and no GUID of Toast's itself")
         for modifier in item.modifiers:
             is_request = modifier.sku is None and modifier.unit_price == 0
             if not is_request and not _ITEM.fullmatch(_known_as(modifier, merchant)):
-                problem = f"the modifier {lines.text(modifier.name, 100)!r} needs a GUID of Toast's"
+                problem = (
+                    f"the modifier {lines.shortened(modifier.name, 100)!r} needs a GUID of Toast's"
+                )
                 return rejected(
                     Rejection.INVALID_ORDER, f"{problem}, in the merchant's catalog or as its sku"
                 )
     return None
 
 
-def _content(order: Order, merchant: Merchant) -> dict[str, Any]:
+def _creation(order: Order, merchant: Merchant) -> bytes:
     check: dict[str, Any] = {
         "entityType": "Check",
-        "selections": [_selection(order, item, merchant) for item in lines.cooperatively(order)],
+        "selections": [
+            _selection(order, item, merchant, f"items[{number}]")
+            for number, item in enumerate(lines.cooperatively(order))
+        ],
     }
     if order.customer is not None:
-        first, _, last = lines.text(order.customer.name, 255).rpartition(" ")
-        phone = lines.text(order.customer.phone, 255)
+        first, _, last = lines.shortened(order.customer.name, 255).rpartition(" ")
+        phone = lines.shortened(order.customer.phone, 255)
         customer = {"firstName": first, "lastName": last, "phone": phone}
         check["customer"] = {name: value for name, value in customer.items() if value}
     if "payment" in merchant.pos:
@@ -275,17 +281,18 @@ def _content(order: Order, merchant: Merchant) -> dict[str, Any]:
                 "tipAmount": _dollars(order.tip or 0),
             }
         ]
-    return {
+    content = {
         "entityType": "Order",
         "externalId": _external_id(order, merchant),
         "diningOption": {"guid": merchant.pos["dining_option"], "entityType": "DiningOption"},
         "checks": [check],
     }
+    return json.dumps(content, separators=(",", ":")).encode()
 
 
-def _selection(order: Order, item: Item, merchant: Merchant) -> dict[str, Any]:
+def _selection(order: Order, item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
     modifiers = [_modifier(modifier, merchant) for modifier in item.modifiers]
-    note = lines.notes(order, item)
+    note = lines.notes(order, item, _REQUEST, path)
     return {
         "entityType": "MenuItemSelection",
         **_reference(_known_as(item, merchant), "itemGroup"),
@@ -297,7 +304,7 @@ def _selection(order: Order, item: Item, merchant: Merchant) -> dict[str, Any]:
 def _modifier(modifier: Modifier, merchant: Merchant) -> dict[str, Any]:
     if modifier.sku is None:
         times = f"{modifier.quantity} x " if modifier.quantity > 1 else ""
-        return _request(times + lines.text(modifier.name, 4096))
+        return _request(times + lines.shortened(modifier.name, 4096))
     known_as = _known_as(modifier, merchant)
     return {**_reference(known_as, "optionGroup"), "quantity": modifier.quantity}
 

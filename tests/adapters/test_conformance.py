@@ -337,6 +337,11 @@ def test_a_hostile_name_is_sent_as_valid_json(vendor: Vendor, name: str) -> None
     item["modifiers"] = [{"name": name}]
     customer = {"name": name, "phone": name}
     order = order_of(items=[item], total=5, customer=customer, notes=name)
+    outcome = submitted(vendor, reply(500), order=order)
+    if outcome.kind is Kind.REJECTED:
+        assert outcome.reason is not None
+        assert (outcome.reason.code, len(name) > 255) == ("text_too_long", True)
+        return
     request = creation(vendor, order)
     assert vendor.comes_to(order, body(request)) == 5
     assert all(value >= " " for value in request.headers.values())

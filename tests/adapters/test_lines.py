@@ -3,6 +3,7 @@
 import pytest
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters.rejection import Refused
 from pos_gateway.domain.order import Order
 from tests.orders import an_order
 
@@ -46,11 +47,13 @@ def test_an_order_that_a_pos_would_price_differently_is_refused(
 
 
 def test_a_text_is_one_printable_line_of_bounded_length() -> None:
-    assert lines.text(" a\r\n\x00b\u202ec ", 9) == "a b c"
-    assert lines.text("🍔" * 9, 3) == "🍔🍔🍔"
-    assert lines.text(None, 3) == ""
+    assert lines.shortened(" a\r\n\x00b\u202ec ", 9) == "a b c"
+    assert lines.shortened("🍔" * 9, 3) == "🍔🍔🍔"
+    assert lines.shortened(None, 3) == ""
 
 
 def test_the_first_item_has_the_orders_notes() -> None:
     order = order_of(0, {"notes": "hot"}, {"notes": "cold"}, notes="ring")
-    assert [lines.notes(order, item) for item in order.items] == ["hot / ring", "cold"]
+    assert [lines.notes(order, item, 10, "items") for item in order.items] == ["hot / ring", "cold"]
+    with pytest.raises(Refused, match=r"items\[0\].notes and notes has 10 characters"):
+        lines.notes(order, order.items[0], 9, "items[0]")

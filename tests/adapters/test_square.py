@@ -1,5 +1,6 @@
 """Square: what the conformance suite does not test."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.adapters.vendors import SQUARE, body, order_of
 from tests.gate import Gate, Pos
 
 ORDER = order_of(customer={"name": "Ada"}, notes="no nuts")
+ITEM = {"sku": "s", "name": "Burger", "quantity": 2, "unit_price": 850}
 REUSED = reply(400, {"errors": [{"code": "IDEMPOTENCY_KEY_REUSED"}]})
 BAD = reply(400, {"errors": [{"code": "BAD_REQUEST", "detail": "Order 7 already exists."}]})
 FOUND = SQUARE.found(SQUARE.accepted(ORDER.order_id))
@@ -249,6 +251,32 @@ def test_a_pickup_names_its_recipient() -> None:
         "recipient": {"display_name": "Ada"},
         "note": "+1 555 0100 no nuts",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "fields"),
+    [
+        ("items[0].name", 512, lambda x: {"items": [{**ITEM, "name": x}]}),
+        ("items[0].notes", 2000, lambda x: {"items": [{**ITEM, "notes": x}]}),
+        ("items[0].notes and notes", 1994, lambda x: {"items": [{**ITEM, "notes": x}], "notes": "nut"}),
+        ("notes", 2000, lambda x: {"notes": x, "fulfillment": "pickup", "customer": {"name": "A"}}),
+        ("items[0].modifiers[0].name", 255, lambda x: {"items": [{**ITEM, "modifiers": [{"name": x}]}]}),
+        ("customer.name", 255, lambda x: {"fulfillment": "pickup", "customer": {"name": x}}),
+    ],
+)  # fmt: skip
+def test_a_text_is_sent_whole_or_refused_with_its_name(
+    text: str, most: int, fields: Callable[[str], dict[str, Any]]
+) -> None:
+    whole = order_of(**fields("x" * most))
+    send = Scripted(reply(200, SQUARE.accepted(whole.order_id)))
+    assert SQUARE.adapter.submit(whole, SQUARE.merchant, send).kind is Kind.ACCEPTED
+    assert b"x" * most in (send.requests[0].body or b"")
+    refused = SQUARE.adapter.submit(
+        order_of(**fields("x" * (most + 1))), SQUARE.merchant, Scripted()
+    )
+    assert refused.reason is not None
+    assert (refused.kind, refused.reason.code) == (Kind.REJECTED, "text_too_long")
+    assert refused.reason.message.startswith(f"{text} has ")
 
 
 class Busy:

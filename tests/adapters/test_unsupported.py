@@ -1,0 +1,138 @@
+"""An order's fields that a vendor's API has no place for are refused by name, never dropped."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pos_gateway.adapters import lines
+from pos_gateway.adapters.lines import request
+from pos_gateway.adapters.protocol import Limits
+from pos_gateway.adapters.rejection import Refused, Rejection
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Outcome
+from tests.adapters.scripted import Scripted, reply
+from tests.adapters.vendors import VENDORS, Vendor, body, guid, order_of
+
+
+@pytest.fixture(params=[name for name in VENDORS if name != "rest"])
+def vendor(request: pytest.FixtureRequest) -> Vendor:
+    return VENDORS[request.param]
+
+
+def item(**fields: Any) -> dict[str, Any]:
+    burger = {"sku": guid("burger"), "name": "Burger", "quantity": 2, "unit_price": 850}
+    return {"items": [{**burger, **fields}]}
+
+
+def modifier(**fields: Any) -> dict[str, Any]:
+    return item(modifiers=[{"name": "Coke", **fields}])
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"taxes": [{"name": "VAT", "amount": 70}]}, "taxes (a list)"),
+        ({"tax": 70}, "tax (a number)"),
+        ({"Delivery-Fee": 300}, "Delivery-Fee (a number)"),
+        ({"discounts": [{"amount": 100}]}, "discounts (a list)"),
+        ({"delivery": {"address": {"line1": "1 Main St"}}}, "delivery (an object)"),
+        ({"scheduled_for": "2026-11-28T20:00:00Z"}, "scheduled_for (a text)"),
+        ({"customer": {"name": "Ada", "address": "1 Main St"}}, "customer.address (a text)"),
+        ({"fulfillment": {"type": "delivery", "address": "x"}}, "fulfillment (an object)"),
+        (item(allergens=["nuts"]), "items[0].allergens (a list)"),
+        (item(well_done=True), "items[0].well_done (true or false)"),
+        (item(spice=0), "items[0].spice (a number)"),
+        (modifier(modifiers=[{"name": "no ice"}]), "items[0].modifiers[0].modifiers (a list)"),
+        (modifier(notes="no ice"), "items[0].modifiers[0].notes (a text)"),
+    ],
+)
+def test_a_field_that_would_be_dropped_is_refused_by_name(
+    vendor: Vendor, fields: dict[str, Any], named: str
+) -> None:
+    send = Scripted()
+    outcome = vendor.adapter.submit(order_of(**fields), vendor.merchant, send)
+    assert outcome.kind is Kind.REJECTED
+    assert outcome.reason is not None
+    assert outcome.reason.code == "unsupported_field"
+    assert named in outcome.reason.message
+    assert send.requests == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"channel": "web", "backend": {"shard": 7}, "feedback_url": "https://x", "tax_id": "DE1"},
+        {"taxes": [], "fees": None, "tax": 0, "delivery": False, "fulfillment": {}},
+        {"customer": {"name": "Ada", "id": 7, "email": "ada@example.com"}},
+        {"fulfillment": "delivery"},
+        item(id=1, metadata={"row": 7}, allergens=[], note=None),
+        modifier(modifiers=[], line_id="7"),
+    ],
+)
+def test_a_field_that_says_nothing_to_a_kitchen_rejects_no_order(
+    vendor: Vendor, fields: dict[str, Any]
+) -> None:
+    order = order_of(**fields)
+    send = Scripted(*vendor.before(order), reply(200, vendor.accepted(order.order_id)))
+    assert vendor.adapter.submit(order, vendor.merchant, send).kind is Kind.ACCEPTED
+
+
+def test_rest_passes_all_of_an_order_on() -> None:
+    fields = modifier(notes="no ice", modifiers=[{"name": "x", "deep": [1, None]}]) | {
+        "taxes": [{"amount": 70, "rate": None}],
+        "customer": {"address": {"line1": "1 Main St"}},
+        "fulfillment": {"type": "delivery"},
+    }
+    order = order_of(**fields)
+    vendor, send = VENDORS["rest"], Scripted(reply(201, VENDORS["rest"].accepted("order/1")))
+    assert vendor.adapter.submit(order, vendor.merchant, send).kind is Kind.ACCEPTED
+    came, [sent] = json.loads(order.source), send.requests
+    assert {name: body(sent)[name] for name in came if name != "items"} == {
+        name: value for name, value in came.items() if name != "items"
+    }
+    [first] = came["items"]
+    assert first.items() <= {**body(sent)["items"][0], "modifiers": first["modifiers"]}.items()
+    assert first["modifiers"][0].items() <= body(sent)["items"][0]["modifiers"][0].items()
+
+
+def test_a_reason_names_five_fields_and_no_unprintable_name() -> None:
+    order = Order.parse(
+        json.loads(order_of().source) | item(**{f"x{number}\x00": 1 for number in range(9)})
+    )
+    refused = lines.refusal(order)
+    assert refused is not None
+    assert refused.reason is not None
+    assert refused.reason.message.count("items[0].x") == 5
+    assert refused.reason.message.isprintable()
+    assert refused.reason.message.endswith("and more")
+
+
+def test_a_text_that_would_be_cut_is_refused_with_its_path() -> None:
+    assert lines.text(" a\r\n\x00b\u202ec ", 5, "notes") == "a b c"
+    with pytest.raises(Refused, match=r"notes has 6 characters; the POS takes 5"):
+        lines.text("a b cd", 5, "notes")
+
+    def write() -> bytes:
+        return lines.text("x" * 9, 8, "items[3].name").encode()
+
+    outcome = request(order_of(), Limits(), write)
+    assert isinstance(outcome, Outcome)
+    assert outcome.reason is not None
+    assert outcome.reason.code == Rejection.TEXT_TOO_LONG
+
+
+@pytest.mark.parametrize("theirs", [1699, 1701, 17, None, "1700", True])
+def test_a_poss_total_that_is_not_ours_is_named_with_both_numbers(theirs: object) -> None:
+    reason = lines.mispriced(order_of(), theirs, "EUR")
+    assert reason is not None
+    assert reason.code == "price_mismatch"
+    assert "1700 EUR" in reason.message
+    if type(theirs) is int:
+        assert f"{theirs} EUR" in reason.message
+
+
+def test_a_poss_total_that_is_ours_is_no_mismatch() -> None:
+    assert lines.mispriced(order_of(), 1700, "eur") is None
+    assert lines.mispriced(order_of(), 1700) is None
+    assert lines.mispriced(order_of(), 1700, "USD") is not None
