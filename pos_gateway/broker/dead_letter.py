@@ -72,11 +72,14 @@ class DeadLetter:
     def has_event(self) -> bool:
         """Whether a worker dead-lettered it, with its reason and an event: the broker has neither.
 
-        There is none of an order that was too large, unless it began with its ids.
+        There is none of an order that was not parsed, unless it began with its ids.
         """
         if "x-reason-code" not in self.headers:
             return False
-        return _UNREAD not in self.headers or len(wire.named_in(self.body)) == len(wire.NAMES)
+        if _UNREAD not in self.headers:
+            return True
+        is_order = self.headers.get("task") == wire.SUBMIT_ORDER
+        return is_order and len(wire.named_in(self.body)) == len(wire.NAMES)
 
     def content(self) -> Order | CancelRequest | Bundle:
         """The order, the cancel request, or the parked orders. Raises NotReplayable."""

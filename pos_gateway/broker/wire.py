@@ -29,6 +29,9 @@ ONE_OF_OURS = MappingProxyType({ATTEMPTS: 0})
 #: Header in which a worker passes the unchanged body to its child processes. Never published.
 BODY = "x-body"
 
+#: A UTF-8 byte order mark, which some libraries put before a text.
+_MARK = b"\xef\xbb\xbf"
+
 #: Maximum lists and objects in a message: three times those of the largest meaningful order.
 PARTS = 20_000
 #: The same, up to which none is nested too deeply to be read.
@@ -85,6 +88,11 @@ def dead_letter(message: Message, *, code: str, reason: str) -> Message:
         routing_key=topology.DEAD_KEY,
         headers={**message.headers, "x-reason-code": code, "x-reason": reason},
     )
+
+
+def unmarked(body: bytes) -> bytes:
+    """A body without a byte order mark: JSON has none, and a reader may skip it (RFC 8259)."""
+    return body.removeprefix(_MARK)
 
 
 class Malformed(Exception):
@@ -178,6 +186,7 @@ def came(body: bytes) -> Came:
 _MEMBER = re.compile(
     rb'\s*("[^"\\]{0,64}")\s*:\s*(?:("[^"\\]*(?:\\.[^"\\]*)*")|[-+.0-9a-zA-Z]{1,32})\s*,'
 )
+_ORDER_BEGINS = re.compile(rb"(?:%s)?\s*\[\s*\[\s*\{" % _MARK)
 #: Maximum bytes of one.
 _MEMBER_SIZE = 2 * 4096
 
@@ -185,10 +194,10 @@ _MEMBER_SIZE = 2 * 4096
 def named_in(body: bytes) -> dict[str, str]:
     """An order's order_id and merchant_id, if they come before its first list or object.
 
-    For a body that is too long to parse: most backends put both first.
+    For a message that is not parsed, or cannot be: most backends put both first.
     """
     named: dict[str, str] = {}
-    before = re.match(rb"\s*\[\s*\[\s*\{", body)
+    before = _ORDER_BEGINS.match(body)
     at = before.end() if before else len(body)
     while len(named) < len(NAMES) and (member := _MEMBER.match(body, at, at + _MEMBER_SIZE)):
         name, value = member[1][1:-1].decode(errors="replace"), member[2]

@@ -35,7 +35,7 @@ from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.reporting import green_reporter
 from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.standings import Standings
-from pos_gateway.worker.strategy import JSON, KNOWN_HEADERS, why_undecodable
+from pos_gateway.worker.strategy import KNOWN_HEADERS, why_undecodable
 from pos_gateway.worker.tasks import unread
 
 log = structlog.get_logger(__name__)
@@ -155,9 +155,7 @@ class OrderConsumer(Consumer):
         green worker lacks, and one that restores the prefetch window, which ours never reduces.
         """
         name = message.headers.get("task")
-        if name is None and message.content_type != JSON:
-            self.quarantine(message, "undecodable", f"content_type is not {JSON}")
-        elif name is None:  # the body is not parsed: its type is unknown
+        if name is None:  # the body is not parsed: its type is unknown
             self.on_unknown_message(None, message)
         elif name not in self.strategies:
             self.on_unknown_task(None, message, KeyError(name))
@@ -292,7 +290,7 @@ class OrderConsumer(Consumer):
         )
         why = Reason.of(code, reason)
         dead = wire.dead_letter(original, code=code, reason=why.message)
-        is_order = code == "too_large" and message.headers.get("task") == wire.SUBMIT_ORDER
+        is_order = message.headers.get("task") == wire.SUBMIT_ORDER
         named = wire.named_in(original.body) if is_order else {}
         trace = TraceContext.of(message.headers)
         home = wire.home_key((message.delivery_info or {}).get("routing_key"))

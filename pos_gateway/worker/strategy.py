@@ -41,13 +41,15 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
         message.headers = known_headers(message.headers)
+        message.body = wire.unmarked(body_of(message))
         try:
             payload = read(message, limit)
         except Malformed as problem:
             consumer.quarantine(message, problem.code, problem.reason)
         else:
             if not green:  # Celery would decode some strings as times or bytes
-                message.headers[wire.BODY] = body_of(message)
+                message.headers[wire.BODY] = message.body
+                message.content_type, message.content_encoding = "application/json", "utf-8"
             take(message, payload if green else body, ack, reject, callbacks)
 
     return handle
@@ -64,8 +66,6 @@ def read(message: Any, limit: int) -> Any:
     parts = wire.require_small(body, inf if wire.ATTEMPTS in message.headers else limit)
     if not isinstance(message.headers.get("id"), str):
         raise Malformed("invalid_message", "the header id is missing or not a string")
-    if message.content_type != JSON:
-        raise Malformed("undecodable", f"content_type is not {JSON}")
     # An order alone may be nested more deeply than its message can be parsed again, for its retry.
     is_usual = parts <= wire.FLAT and len(body) <= USUAL
     if is_usual and message.headers.get("task") == wire.SUBMIT_ORDER:
@@ -78,7 +78,6 @@ def read(message: Any, limit: int) -> Any:
 
 #: Bytes of a message that is read as an order at once; a longer one takes longer than its arrival may.
 USUAL = 16 * 1024
-JSON = "application/json"
 
 
 def why_undecodable(error: BaseException) -> str:

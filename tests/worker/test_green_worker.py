@@ -206,14 +206,17 @@ def test_the_synchronous_worker_delivers_the_same_orders_and_keeps_deadlines(lab
     lab.submit("fast-1", *[f"o{n}" for n in range(20)])
     lab.submit("reject-1", "r1")
     lab.submit("no-such", "n1")
-    lab.publish_raw(b'{"a":1}', {"task": "pos_gateway.submit_order", "id": "x"})
+    task = {"task": "pos_gateway.submit_order", "id": "x"}
+    lab.publish_raw(b'{"a":1}', task)
+    marked = b"\xef\xbb\xbf" + json.dumps([[an_order("marked")], {}, {}]).encode()
+    lab.publish_raw(marked, task, content_type="text/plain", content_encoding="utf-16")
     with lab.worker("-P", "prefork", "-c", "2", app="pos_gateway", as_typed=True):
-        told = by_type(lab.events(22))
+        told = by_type(lab.events(23))
         dead = lab.dead_letters(2)
         lab.submit("hang-1", "h1", seconds=8)  # its child processes have started by now
         [late] = lab.events(1)
     assert late["type"] == "order.in_doubt"
-    assert len(told["order.accepted"]) == 20
+    assert len(told["order.accepted"]) == 21
     assert told["order.rejected"] == ["r1"]
     assert told["order.failed"] == ["n1"]
     assert {d["headers"]["x-reason-code"] for d in dead} == {"unknown_merchant", "invalid_message"}

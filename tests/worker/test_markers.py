@@ -185,9 +185,8 @@ def publish_no_orders(lab: Lab) -> int:
     ]  # fmt: skip
     for data, headers in bad:
         lab.publish_raw(data, headers)
-    lab.publish_raw(body, task, content_type="text/plain")
     lab.publish_raw(body, task, correlation_id=b"\xff" + NAME.encode())
-    return len(bad) + 2
+    return len(bad) + 1
 
 
 def found(text: str, markers: Iterable[str]) -> list[str]:

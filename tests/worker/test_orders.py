@@ -6,6 +6,7 @@ One worker serves them, one test after the other, each with order ids of its own
 import json
 import uuid
 import zlib
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -65,6 +66,57 @@ def test_a_body_is_utf_8_whatever_its_content_encoding_says(served: Lab) -> None
         kinds, "order.accepted"
     )
     assert {each["order"]["notes"] for each in events} == {"for Zoë, \\ud83c +2D0- \U0001f355"}
+
+
+#: Content types as libraries write them: by default, with a parameter, or in their own spelling.
+CONTENT_TYPES = (
+    *("application/json; charset=utf-8", 'application/json;charset="UTF-8"', "Application/JSON"),
+    *("text/json", "application/vnd.acme.order+json", "text/plain", "application/octet-stream"),
+    *("application/json; charset=iso-8859-1", "application/x-python-serialize", "", None),
+)
+MARK = b"\xef\xbb\xbf"
+
+
+def test_a_body_is_json_whatever_its_content_type_says_and_may_have_a_byte_order_mark(
+    served: Lab,
+) -> None:
+    served.open_merchants("fast-1")
+    expected = {}
+    for number, kind in enumerate(CONTENT_TYPES):
+        for mark in (b"", MARK):
+            order = an_order(f"typed-{number}-{len(mark)}", notes=f"for Zoë, {kind}")
+            body = json.dumps([[order], {}, {}], ensure_ascii=False).encode()
+            headers = {"task": "pos_gateway.submit_order", "id": order["order_id"]}
+            served.publish_raw(mark + body, headers, content_type=kind)
+            expected[order["order_id"]] = ("order.accepted", order["notes"])
+    events = served.events(len(expected))
+    assert {e["order_id"]: (e["type"], e["order"]["notes"]) for e in events} == expected
+
+
+UNREADABLE_ORDERS: dict[str, tuple[Callable[[bytes], bytes], dict[str, Any], str]] = {
+    "latin-1": (lambda body: body.decode().encode("latin-1"), {}, "undecodable"),
+    "cut": (lambda body: body[:-1], {}, "undecodable"),
+    "marked": (lambda body: MARK + body[:-1], {}, "undecodable"),
+    "chained": (lambda body: body[:-3] + b'{"chain":[1]}]', {}, "invalid_message"),
+    "numbered": (lambda body: body, {"id": 7}, "invalid_message"),
+    "zipped": (lambda body: body, {"compression": "gzip"}, "compressed"),
+}
+
+
+def test_an_unreadable_message_that_names_its_order_has_an_event(served: Lab) -> None:
+    for name, (change, headers, _) in UNREADABLE_ORDERS.items():
+        order = an_order(name, notes="for Zoë")
+        body = json.dumps([[order], {}, {}], ensure_ascii=False).encode()
+        task = {"task": "pos_gateway.submit_order", "id": name}
+        served.publish_raw(change(body), {**task, **headers}, message_id=name)
+    events, dead = (
+        served.events(len(UNREADABLE_ORDERS)),
+        served.dead_letters(len(UNREADABLE_ORDERS)),
+    )
+    codes = {name: code for name, (*_, code) in UNREADABLE_ORDERS.items()}
+    assert {each["order_id"]: each["reason"]["code"] for each in events} == codes
+    assert {each["type"] for each in events} == {"order.failed"}
+    assert {each["message_id"]: each["headers"]["x-reason-code"] for each in dead} == codes
 
 
 def test_each_kind_of_answer_leads_to_its_event(served: Lab) -> None:

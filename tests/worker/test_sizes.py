@@ -388,6 +388,7 @@ def test_the_limit_on_lists_and_objects_is_exact(many: int) -> None:
         (b'[[{"notes":"\\"x\\"","order_id":"a","merchant_id":"m",', {"order_id": "a", "merchant_id": "m"}),
         (b'[[{"order_id":"\\x","merchant_id":"\\ud800","total":1,', {}),
         (b'{"order_id":"o",', {}),
+        (b'\xef\xbb\xbf[[{"order_id":"o","merchant_id":"m",', {"order_id": "o", "merchant_id": "m"}),
         (b"\xff" * 100, {}),
     ],
 )  # fmt: skip
