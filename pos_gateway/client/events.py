@@ -11,6 +11,7 @@ attribute: a backend need not be upgraded before the gateway.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -148,15 +149,14 @@ def parse(event: bytes | str | Mapping[str, Any]) -> StatusEvent:
         raise InvalidEvent(field_errors(error)) from None
 
 
-def from_stream(lines: Iterable[bytes | str]) -> Iterator[StatusEvent]:
-    """The events of ``GET /v1/events/stream``, from its lines without their ends.
+def from_stream(lines: Iterable[bytes | str] | bytes | str) -> Iterator[StatusEvent]:
+    """The events of ``GET /v1/events/stream``, from its lines, with or without their ends.
 
     With requests: ``from_stream(reply.iter_lines())``. Keep the last ``position``, and send it as
     ``Last-Event-ID`` when you connect again. Raises InvalidEvent.
     """
     data: list[str] = []
-    for raw in lines:
-        line = raw.decode() if isinstance(raw, bytes) else raw
+    for line in _lines(lines):
         if line:
             name, _, value = line.partition(":")  # a comment has no name
             if name == "data":
@@ -164,6 +164,20 @@ def from_stream(lines: Iterable[bytes | str]) -> Iterator[StatusEvent]:
         elif data:
             yield parse("\n".join(data))
             data.clear()
+
+
+#: Where a stream's line ends, and nowhere else: ``str.splitlines`` splits at other characters as well.
+_LINE_END = re.compile(r"\r\n|\n|\r")
+
+
+def _lines(pieces: Iterable[bytes | str] | bytes | str) -> Iterator[str]:
+    """The lines of a stream, from pieces of one whole line or more each, without their ends."""
+    for piece in [pieces] if isinstance(pieces, bytes | str) else pieces:
+        text = piece.decode() if isinstance(piece, bytes) else piece
+        *lines, last = _LINE_END.split(text)
+        yield from lines
+        if last or not lines:
+            yield last
 
 
 def _decoded(text: bytes | str) -> Any:

@@ -27,6 +27,8 @@ _AHEAD = 64 * 1024
 _RETRY = b"retry: 1000\n\n"
 _ALIVE, _STOPS = b": still here\n\n", b": this server stops; reconnect\n\n"
 _INVALID = b": the token is not valid any more\n\n"
+#: Characters of JSON texts at which clients end a line that read the stream as text, and their escapes.
+_LINE_ENDS = [(each.encode(), b"\\u%04x" % ord(each)) for each in ("\u0085", "\u2028", "\u2029")]
 
 
 class Streaming:
@@ -130,4 +132,6 @@ def _number(name: str, text: str) -> int:
 def _written(event: Event) -> bytes:
     # JSON has line breaks between its parts only: a backend's order may be laid out on many lines.
     line = event.body.replace(b"\r", b" ").replace(b"\n", b" ")
+    for character, escaped in _LINE_ENDS:
+        line = line.replace(character, escaped)
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.position, event.type.encode(), line)

@@ -69,9 +69,22 @@ def test_a_stream_is_parsed() -> None:
         "data: {cut off",
     ]
     for given in (lines, [line.encode() for line in lines]):
-        found = [*events.from_stream(given)]  # type: ignore[arg-type]
+        found = [*events.from_stream(given)]
         assert [type(each) for each in found] == [OrderAccepted, OrderRejected, OrderAccepted]
         assert [each.position for each in found] == [4711, 4712, 4713]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_stream_s_lines_end_where_the_standard_says(end: str) -> None:
+    """As text, a line is not over at the other characters at which ``str.splitlines`` ends one."""
+    order = {"notes": "a\u2028b\u2029c\x85d\x0be"}
+    body = json.dumps(an_event(order=order), ensure_ascii=False)
+    stream = f"id: 4711{end}data: {body}{end}{end}"
+    with_ends = stream.replace(end, end + "\0").split("\0")
+    for given in (stream, [stream], with_ends, [line.removesuffix(end) for line in with_ends]):
+        encoded = given.encode() if isinstance(given, str) else [each.encode() for each in given]
+        for each in (given, encoded):
+            assert [event.order for event in events.from_stream(each)] == [order]
 
 
 def test_a_later_gateway_s_types_and_fields_are_kept() -> None:

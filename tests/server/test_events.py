@@ -22,6 +22,8 @@ from tests.worker.lab import Lab
 
 #: Enough for several pages and for two batches of the pipeline.
 COUNT = 30
+#: With characters at which a line of text ends.
+NAME = "Zoë\u2028of\u2029room\x857"
 
 
 @pytest.fixture
@@ -35,11 +37,12 @@ def lab(
 
 
 def streamed(reply: requests.Response, count: int) -> list[tuple[int, dict[str, Any]]]:
-    """This many events of a stream, with their ids."""
+    """This many events of a stream, with their ids, by a client that splits lines as text does."""
     found: list[tuple[int, dict[str, Any]]] = []
     position = None
-    for line in reply.iter_lines():
-        name, _, value = line.decode().partition(": ")
+    reply.encoding = "utf-8"
+    for line in reply.iter_lines(decode_unicode=True):
+        name, _, value = line.partition(": ")
         if name == "id":
             position = int(value)
         elif name == "data" and position is not None:
@@ -61,9 +64,8 @@ def test_events_reach_pollers_and_streams_in_order_without_a_gap(lab: Lab, tmp_p
         assert stream.headers["content-type"].startswith("text/event-stream")
         with lab.worker(events_to_broker="false"):
             for number, order_id in enumerate(ids):
-                laid_out = json.dumps(
-                    order(order_id, f"m{number % 2 + 1}", customer={"name": "Zoë"}), indent=1
-                )
+                placed = order(order_id, f"m{number % 2 + 1}", customer={"name": NAME})
+                laid_out = json.dumps(placed, indent=1, ensure_ascii=False).encode()
                 json_type = {"content-type": "application/json"}
                 reply = server.post("/v1/orders", data=laid_out, headers=json_type)
                 assert reply.status_code == 202, reply.text
@@ -79,7 +81,7 @@ def test_events_reach_pollers_and_streams_in_order_without_a_gap(lab: Lab, tmp_p
             assert next(client.events(COUNT - 1)) == polled[-1]
         assert {event["type"] for event in polled} == {"order.accepted"}
         assert sorted(event["order_id"] for event in polled) == sorted(ids)
-        assert all(event["order"]["customer"]["name"] == "Zoë" for event in polled)
+        assert all(event["order"]["customer"]["name"] == NAME for event in polled)
         for event in polled:
             EventView.model_validate_json(json.dumps(event), strict=True)
 
