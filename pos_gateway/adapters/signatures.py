@@ -20,6 +20,8 @@ TOLERANCE = 300
 #: Maximum signatures that are compared: a sender has two while it changes its key.
 _SIGNATURES = 8
 _UNIX_TIME = re.compile("[0-9]{1,12}")
+#: How a time begins that is neither seconds nor milliseconds.
+_DATED = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}T")
 #: Of merchants that have none: who asks cannot tell that, and knows no such key.
 _NO_KEY = base64.b64encode(secrets.token_bytes(32)).decode()
 
@@ -54,6 +56,17 @@ def inside(found: Any, *path: str) -> dict[str, Any]:
     for name in path:
         found = found.get(name) if isinstance(found, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+def unix_time(said_at: Any) -> float | None:
+    """A vendor's time in ISO 8601, offsets without a colon included; None: no date with an offset."""
+    if not (isinstance(said_at, str) and _DATED.match(said_at)):
+        return None
+    try:
+        moment = datetime.fromisoformat(said_at)
+    except ValueError:
+        return None
+    return None if moment.tzinfo is None else moment.timestamp()
 
 
 def is_signed(

@@ -38,12 +38,12 @@ from pos_gateway.adapters.replies import (
     shorter,
     with_the_order,
 )
-from pos_gateway.adapters.signatures import inside, is_signed, said
+from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
 from pos_gateway.adapters.window import windows
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Customer, Item, Modifier, Order, timestamp
+from pos_gateway.domain.order import Customer, Item, Modifier, Order
 from pos_gateway.domain.outcome import CallResult, Kind, Lifecycle, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.errors import NoValidReply
@@ -218,7 +218,7 @@ def _callbacks(event: dict[str, Any]) -> list[Callback]:
             str(event.get("event_id")),
             meaning,
             external_id=known_as,
-            occurred_at=timestamp(found.get("updated_at") or event.get("created_at")),
+            occurred_at=unix_time(found.get("updated_at") or event.get("created_at")),
             account=("location_id", location),
         )
     ]

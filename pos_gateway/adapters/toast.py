@@ -36,12 +36,12 @@ from pos_gateway.adapters.replies import (
     no_answer,
     with_the_order,
 )
-from pos_gateway.adapters.signatures import inside, is_signed, said
+from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
 from pos_gateway.adapters.window import windows
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Item, Modifier, Order, timestamp
+from pos_gateway.domain.order import Item, Modifier, Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.errors import NotSent, NoValidReply
@@ -229,7 +229,7 @@ def _callbacks(message: dict[str, Any]) -> list[Callback]:
             str(message.get("guid")),
             meaning,
             external_id=known_as,
-            occurred_at=timestamp(message.get("timestamp")),
+            occurred_at=unix_time(message.get("timestamp")),
             reason=reason,
             account=("restaurant", restaurant),
         )

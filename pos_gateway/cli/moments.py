@@ -13,6 +13,8 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 #: More is a typing mistake, and may leave the calendar.
 _LONGEST = timedelta(days=36_500)
 _LENGTH = re.compile(rf"(\d{{1,6}})([{''.join(_UNITS)}])")
+#: How a time begins; among digits alone, any of them would be taken for the separator.
+_DATED = re.compile(r"\d{4}-\d\d-\d\d[Tt ]", re.ASCII)
 _EXAMPLE = "2026-01-31T12:00:00Z or 2026-01-31T13:00:00+01:00"
 
 
@@ -45,7 +47,7 @@ class Moment(click.ParamType[datetime]):
         if isinstance(value, datetime):
             return value
         try:
-            moment = datetime.fromisoformat(str(value))
+            moment = datetime.fromisoformat(str(value)) if _DATED.match(str(value)) else None
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is None:

@@ -1,5 +1,6 @@
 """An order, as submitted by the backend and sent to the merchant's POS."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 from functools import cache, cached_property
@@ -21,7 +22,7 @@ from pydantic_core import PydanticSerializationError
 
 from pos_gateway.domain.errors import FieldError, InvalidOrder
 from pos_gateway.domain.json_text import is_finite, with_text
-from pos_gateway.domain.quick_order import QuickReader
+from pos_gateway.domain.quick_order import RFC_3339, QuickReader
 from pos_gateway.domain.record import WHOLE, Identifier, Money, Record, field_errors
 from pos_gateway.runtime.clock import from_unix
 
@@ -36,12 +37,13 @@ Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
 
 
 def _written_out(value: Any) -> Any:
-    if not isinstance(value, str | datetime):
+    if not (isinstance(value, datetime) or (isinstance(value, str) and _RFC_3339.fullmatch(value))):
         raise ValueError("should be a time as RFC 3339 has it, 2026-01-31T12:00:00Z")
     return value
 
 
-#: A time with its offset, as text: a bare number could be seconds or milliseconds.
+_RFC_3339 = re.compile(RFC_3339)
+#: A time with its offset, as text: of digits alone, pydantic reads seconds or milliseconds.
 Time = Annotated[AwareDatetime, BeforeValidator(_written_out)]
 _TIME: TypeAdapter[datetime] = TypeAdapter(Time)
 

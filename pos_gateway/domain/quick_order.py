@@ -12,11 +12,15 @@ from pydantic_core import SchemaSerializer, SchemaValidator, core_schema
 
 #: Identifiers in which no dot comes first, or after a separator: so none has a dot segment.
 _IDENTIFIER = r"^(?:[!-$&-\-0-:<->@-\[\]-~]\.*|[/\\;?#])+$"
+#: A time as RFC 3339 has it: by its section 5.6 a blank may stand for the T.
+RFC_3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
 
 #: What takes the place of a function of ours, by its name; it gets the schema that the function is about.
 _INSTEAD: dict[str, Callable[[Any], Any]] = {
     "_no_dot_segment": lambda _: core_schema.str_schema(pattern=_IDENTIFIER, max_length=128),
-    "_written_out": lambda time: {**time, "strict": True},
+    "_written_out": lambda time: core_schema.chain_schema(
+        [core_schema.str_schema(pattern=RFC_3339, strict=True), time]
+    ),
     "_text_or_object": lambda _: core_schema.union_schema(
         [core_schema.str_schema(), core_schema.dict_schema()]
     ),

@@ -206,6 +206,7 @@ def test_a_rest_call_has_all_of_it() -> None:
         ("external_id", "two words"),
         ("occurred_at", 1_800_000_000),
         ("occurred_at", "2026-01-31T12:00:00"),
+        ("occurred_at", "1800000000"),
         ("reason", "why"),
         ("type", None),
     ],
@@ -349,6 +350,19 @@ def test_a_toast_calls_time_is_found_wherever_it_is() -> None:
     found = TOAST.read(request)
     assert found is not None
     assert found[0].occurred_at == NOW
+
+
+@pytest.mark.parametrize(
+    ("said_at", "seconds"),
+    [
+        ("2026-11-28T16:00:00.123+0000", 1795881600.123),
+        ("2026-11-28T17:00:00.123456789+01:00", 1795881600.123456),
+        ("2026-11-28T16:00:00Z", 1795881600),
+        *((each, None) for each in ("2026-11-28T16:00:00", "1795881600", "20261128160000", "", 7)),
+    ],
+)
+def test_a_vendors_time_is_no_number(said_at: Any, seconds: float | None) -> None:
+    assert signatures.unix_time(said_at) == seconds
 
 
 @pytest.mark.parametrize(

@@ -514,6 +514,7 @@ def test_a_worker_that_was_faster_keeps_the_order(any_books: Books) -> None:
         (["--not-sent", "--external-id", "7"], "is for an order that is --accepted"),
         (["--not-sent", "--for", "soon"], "90s, 30m, 2h or 7d"),
         (["--not-sent", "--deliver-by", "2026-01-01T12:00:00"], "no time with its offset"),
+        (["--not-sent", "--deliver-by", "209911280120000Z"], "no time with its offset"),
         (["--not-sent", "--deliver-by", "2026-01-01T12:00:00Z"], "is not in the future"),
         (["--not-sent", "--for", "1m", "--deliver-by", "2099-01-01T12:00:00Z"], "give one of them"),
         (["--not-sent", "--as", ""], "a name has"),

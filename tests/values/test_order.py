@@ -12,6 +12,23 @@ from pos_gateway.domain.record import identifier
 from tests.orders import an_order
 
 #: Ids that a server may follow to another path.
+#: Times that readers understand differently, or not at all: none is RFC 3339.
+NO_TIMES = (
+    *("20991128160000", "4095159576", "4095159576000", "4095159576.0", "20991128T160000Z"),
+    *("2099-11-28T16:00Z", "2099-11-28T16:00:00", "2099-11-28_16:00:00Z", "2099-11-28T16:00:00,5Z"),
+    *("2099-11-28T16:00:00+0100", "2099-11-28T16:00:00\u221201:00", "2099-11-28T16:00:00.Z"),
+    *(
+        "2099-11-28T16:00:00Z\n",
+        " 2099-11-28T16:00:00Z",
+        "\u0662099-11-28T16:00:00Z",
+        "2099-W47-6",
+        "",
+    ),
+)
+TIMES = (
+    *("2099-11-28T16:00:00Z", "2099-11-28t16:00:00z", "2099-11-28 16:00:00+01:00"),
+    *("2099-11-28T16:00:00.5-23:59", "2099-11-28T16:00:00.123456789Z", "2099-11-28T16:00:00-00:00"),
+)
 TRAPS = (".", "..", "../x", "a/..", "a/./b", "%2e%2E", "..%2fx", "..;x", "a\\..\\b")
 
 
@@ -46,6 +63,7 @@ def test_unknown_fields_are_passed_on() -> None:
         ({"placed_at": "yesterday"}, "placed_at"),
         ({"placed_at": "2026-01-01T12:00:00"}, "placed_at"),
         ({"placed_at": 1_700_000_000}, "placed_at"),
+        *(({"deliver_by": each}, "deliver_by") for each in NO_TIMES),
         ({"deliver_by": 4_000_000_000}, "deliver_by"),
         ({"deliver_by": "2020-01-01T00:00:00Z"}, "deliver_by"),
     ],
@@ -55,6 +73,14 @@ def test_a_wrong_field_is_named(change: dict[str, Any], field: str) -> None:
         Order.parse(an_order(**change))
     assert caught.value.field == field
     assert field in str(caught.value)
+
+
+@pytest.mark.parametrize("time", TIMES)
+def test_a_time_of_rfc_3339_is_taken(time: str) -> None:
+    text = json.dumps(an_order(deliver_by=time)).encode()
+    for order in (Order.parse(an_order(deliver_by=time)), Order.read(text), Order.parse_json(text)):
+        assert order is not None
+        assert order.deliver_by == datetime.fromisoformat(time.upper())
 
 
 @pytest.mark.parametrize("quantity", [0, -1, 1.5, "2", None])

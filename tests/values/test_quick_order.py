@@ -10,7 +10,7 @@ from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.order import MODIFIERS, Order
 from pos_gateway.domain.quick_order import QuickReader
 from tests.orders import an_order
-from tests.values.test_order import TRAPS
+from tests.values.test_order import NO_TIMES, TIMES, TRAPS
 
 WHOLE = an_order(
     placed_at="2026-01-31T12:00:00Z",
@@ -56,6 +56,8 @@ VALUES: tuple[Any, ...] = (
     *("1700000000", "2026-01-31", "2026-01-31T12:30:00Z", "2026-01-31T12:30:00", "x" * 5000),
     *([], {}, [1], {"name": "n"}, ["a"], [{}]),
     *TRAPS,
+    *NO_TIMES,
+    *TIMES,
     *("..a", "a..", "a.b.c", "a/.b", "%41", "é.", "a b", "a\n"),
 )
 PLACES = [
