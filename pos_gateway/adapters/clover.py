@@ -1,13 +1,17 @@
 """Clover's REST API v3, atomic orders. Built to Clover's public documentation, not certified.
 
 Sources, on docs.clover.com: "Create an atomic order", "Manage orders data", "Create custom orders",
-"Get all orders", "Get a single order", "Apply filters", "API usage and rate limits", "401 Unauthorized", "Status codes
-and errors reference", "Use webhooks".
+"Get all orders", "Get a single order", "Apply filters", "API usage and rate limits", "New server-side
+limits for line items and bulk inventory updates", "401 Unauthorized", "Status codes and errors
+reference", "Use webhooks"; the lengths of texts are those of the models in Clover's Android SDK.
 
 An item in the merchant's catalog is sent as an inventory item, and its modifiers as inventory
 modifiers, at our prices. Any other item is ad hoc: a name and a price. Clover ignores modifiers
 without an id, so their prices are added to the item's and their names to its note. An item of
 quantity 3 is three line items. At Clover a tip belongs to a payment, so it is not sent.
+
+Clover adds the merchant's taxes, and its reply has the total. An order with another total than ours
+is deleted while it is unpaid, and rejected.
 
 Clover documents no idempotency key for atomic orders, and no field for our order id. The order's
 note begins with it and a digest of the merchant's, and a look-up finds the order by that.
@@ -16,6 +20,7 @@ note begins with it and a digest of the merchant's, and a look-up finds the orde
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -24,7 +29,7 @@ from pos_gateway.adapters import lines
 from pos_gateway.adapters.marks import merchant_digest, the_only
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee, Limits
-from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.adapters.rejection import Refused, Rejection, rejected
 from pos_gateway.adapters.replies import (
     LOOK_UP,
     after_refusal,
@@ -43,7 +48,7 @@ from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Order
-from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
@@ -56,7 +61,8 @@ FIELDS = {
 }
 
 #: An order's ``state``, in lower case: the documentation has both cases.
-_STATES = {"open": Kind.ACCEPTED, "locked": Kind.ACCEPTED}
+_OPEN = "open"
+_STATES = {_OPEN: Kind.ACCEPTED, "locked": Kind.ACCEPTED, "paid": Kind.ACCEPTED}
 
 #: Messages of a 400 that rejects an order ("Manage orders data"). Any other is INVALID_ORDER.
 REJECTIONS = {
@@ -69,11 +75,15 @@ _MERCHANT = re.compile(r"#[0-9a-f]{12}( |$)")
 
 _CODE = re.compile(rb'\{\s*"verificationCode"\s*:\s*"([A-Za-z0-9-]{1,64})"\s*\}')
 
-#: Maximum line items of an order ("Create an atomic order").
-_LINES = 3000
+#: Maximum line items of an order ("New server-side limits for line items").
+_LINES = 2500
 _JSON = "application/json"
-#: Maximum characters of a text: Clover documents no limit; an order id and a sentence fit.
-_TEXT = 255
+#: Longest texts: an order's note, the name of an ad-hoc line, a line's note, a modification's name.
+_NOTE, _NAME, _LINE_NOTE, _MODIFICATION = 2047, 127, 255, 255
+#: Longest order note of the release that named no merchant, which cut it.
+_OLD_NOTE = 255
+#: Tax and charges that a merchant may add to an order, as a multiple of our total.
+_MOST_TAX = 1.3
 #: Clock skew between Clover, the backend and us that a look-up by time allows for.
 _SKEW = timedelta(hours=1)
 #: A look-up's orders per page (a reply must stay short), maximum pages, and overlap of two pages:
@@ -96,16 +106,20 @@ class CloverAdapter:
         return problems(merchant, FIELDS, self.limits)
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        refused = lines.refusal(order) or _too_long(order)
+        refused = lines.refusal(order) or _too_many(order)
         if refused is not None:
             return refused
-        cart = _Cart(order, merchant)
+        try:
+            cart = _Cart(order, merchant)
+        except Refused as error:
+            return error.outcome
         if (refused := lines.oversize(cart.size, self.limits)) is not None:
             return refused
         url, said = f"{_merchant(merchant)}/atomic_order/orders", {"Content-Type": _JSON}
         reply = send(Request("POST", url, cart.encoded(), said, with_the_order(order)))
         if reply.status == 200:
-            return _made(reply, order)
+            found = _made(reply, order)
+            return self._agreed(found, order, merchant, send) if isinstance(found, dict) else found
         if reply.status == 409:
             known = after_refusal(lambda: self.look_up(order, merchant, send))
             return known or in_doubt("a 409, but no such order can be found")
@@ -113,19 +127,39 @@ class CloverAdapter:
 
     def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         """Delete the order. Clover documents no other way."""
-        known = self.look_up(order, merchant, send)
-        if known is None:
+        found = _find(order, merchant, send)
+        if found is None:
             return rejected(Rejection.UNKNOWN_ORDER, "Clover does not know the order")
-        if known.kind is not Kind.ACCEPTED:
-            return known
-        reply = send(Request("DELETE", _order_url(known.external_id, merchant)))
-        if reply.status == 200:  # its body is not documented
-            return Outcome(Kind.CANCELLED, external_id=known.external_id)
-        return _refused(reply) if reply.status == 400 else by_status(reply)
+        known = _standing(found) if isinstance(found, dict) else found
+        return _deleted(known, merchant, send) if known.kind is Kind.ACCEPTED else known
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         found = _find(order, merchant, send)
-        return _standing(found, order) if isinstance(found, dict) else found
+        if not isinstance(found, dict):
+            return found
+        if order.external_id is not None:  # accepted before: the shop may have changed it since
+            return _standing(found)
+        return self._agreed(found, order, merchant, send)
+
+    def _agreed(
+        self, found: dict[str, Any], order: Order, merchant: Merchant, send: Send
+    ) -> Outcome:
+        """A new order's standing; one with another total than ours is deleted, and rejected."""
+        known, total = _standing(found), found.get("total")
+        if known.kind is Kind.IN_DOUBT:
+            return known
+        if not isinstance(total, int):
+            return in_doubt("an order without a total")
+        reason = lines.mispriced(order, total, found.get("currency"))
+        if reason is None:
+            return known
+        if known.kind is Kind.ACCEPTED:
+            if _state(found) != _OPEN:
+                return _unsettled(reason, in_doubt("it is paid, and so not deleted"))
+            undone = after_refusal(lambda: _deleted(known, merchant, send))
+            if undone is not None and undone.kind is not Kind.CANCELLED:
+                return _unsettled(reason, undone)
+        return Outcome(Kind.REJECTED, reason)
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         """Clover signs nothing: it sends the app's auth code, and says only what has changed.
@@ -165,12 +199,12 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
     """The order as Clover has it; None if Clover does not know it; an Outcome if that is in doubt.
 
     Unless Clover's id is known, this searches the orders of the time window for the one with our
-    note. An order for the same amount without any mark may be it, with its note lost: in doubt,
-    unless Clover has sent its id, and that one has another.
+    note. An order for the same amount, or for that with tax, without any mark may be it, with its
+    note lost: in doubt, unless Clover has sent its id, and that one has another.
     """
     if (known := _retrieved(order, merchant, send)) is not None:
         return known
-    search, before = _Search(merchant, send), _note(order, _id(order))
+    search, before = _Search(merchant, send), lines.shortened(_words(order, _id(order)), _OLD_NOTE)
     may_be_there, unmarked = False, dict[str, dict[str, Any]]()
     for window in windows(order, _SKEW):
         for page in search.pages(window):
@@ -252,7 +286,7 @@ def _page(merchant: Merchant, window: tuple[datetime, datetime], offset: int, or
     return f"{_merchant(merchant)}/orders?{urlencode(query)}"
 
 
-def _too_long(order: Order) -> Outcome | None:
+def _too_many(order: Order) -> Outcome | None:
     number = sum(item.quantity for item in order.items)
     if number <= _LINES:
         return None
@@ -263,15 +297,20 @@ class _Cart:
     """The request's body. Its size is known before it is written.
 
     An item of quantity 100 is written 100 times: a few bytes of an order could become gigabytes.
+
+    Raises:
+        Refused: a text is too long.
     """
 
     def __init__(self, order: Order, merchant: Merchant) -> None:
-        cart: dict[str, Any] = {"note": _note(order, _mark(order))}
+        note = lines.text(_words(order, _mark(order)), _NOTE, "notes, with mark and customer,")
+        cart: dict[str, Any] = {"note": note}
         if "order_type" in merchant.pos:
             cart["orderType"] = {"id": merchant.pos["order_type"]}
         self._head = _encoded({"orderCart": {**cart, "lineItems": []}}).removesuffix(_END)
         self._lines = [
-            (_encoded(_line(item, merchant)), item.quantity) for item in lines.cooperatively(order)
+            (_encoded(_line(item, merchant, f"items[{number}]")), item.quantity)
+            for number, item in enumerate(lines.cooperatively(order))
         ]
         #: Size in bytes.
         self.size = len(self._head + _END) - 1
@@ -291,13 +330,13 @@ def _encoded(value: dict[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def _line(item: Item, merchant: Merchant) -> dict[str, Any]:
+def _line(item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
     known_as, price = merchant.pos_id(item.sku), lines.unit_price(item)
     modifications, changes = [], []
     # A negative amount is not documented: with a discount, the item's price includes its
     # modifiers'.
     folded = any(each.unit_price < 0 for each in item.modifiers)
-    for each in item.modifiers:
+    for number, each in enumerate(item.modifiers):
         name = f"{each.quantity} x {each.name}" if each.quantity > 1 else each.name
         modifier = merchant.pos_id(each.sku) if known_as else None
         if modifier is None:
@@ -305,15 +344,14 @@ def _line(item: Item, merchant: Merchant) -> dict[str, Any]:
             continue
         amount = 0 if folded else each.quantity * each.unit_price
         price -= amount
-        named = {"name": lines.shortened(name, _TEXT) or "modifier", "amount": amount}
-        modifications.append({"modifier": {"id": modifier}, **named})
-    line: dict[str, Any] = {
-        "name": lines.shortened(item.name or item.sku, _TEXT) or "item",
-        "price": price,
-    }
-    if known_as is not None:
+        name = lines.text(name, _MODIFICATION, f"{path}.modifiers[{number}].name") or "modifier"
+        modifications.append({"modifier": {"id": modifier}, "name": name, "amount": amount})
+    if known_as is None:
+        line: dict[str, Any] = {"name": lines.name(item, _NAME, path), "price": price}
+    else:
         line = {"item": {"id": known_as}, "price": price, "modifications": modifications}
-    note = lines.shortened("; ".join(filter(None, [*changes, item.notes])), _TEXT)
+    what = f"{path}.notes, with the modifiers' names," if changes else f"{path}.notes"
+    note = lines.text("; ".join(filter(None, [*changes, item.notes])), _LINE_NOTE, what)
     return {**line, "note": note} if note else line
 
 
@@ -325,10 +363,10 @@ def _mark(order: Order) -> str:
     return f"{_id(order)} #{merchant_digest(order)}"
 
 
-def _note(order: Order, mark: str) -> str:
-    """The mark first, then the customer and the order's notes."""
+def _words(order: Order, mark: str) -> str:
+    """An order's note: the mark first, then the customer and the order's notes."""
     who = (order.customer.name, order.customer.phone) if order.customer else ()
-    return lines.shortened(" ".join(filter(None, [mark, *who, order.notes])), _TEXT)
+    return " ".join(filter(None, [mark, *who, order.notes]))
 
 
 def _is(found: dict[str, Any], order: Order) -> bool:
@@ -343,24 +381,43 @@ def _was(found: dict[str, Any], order: Order) -> bool:
 
 
 def _may_be(found: dict[str, Any], order: Order) -> bool:
-    return found.get("total") == order.total and not str(found.get("note")).startswith("[")
+    """Whether it may be ours with its note lost: its total may have the merchant's tax in it."""
+    total = found.get("total")
+    is_near = isinstance(total, int) and order.total <= total <= order.total * _MOST_TAX
+    return is_near and not str(found.get("note")).startswith("[")
 
 
-def _made(reply: Reply, order: Order) -> Outcome:
+def _made(reply: Reply, order: Order) -> dict[str, Any] | Outcome:
     found = json_object(reply)
     if found is None:
         return in_doubt("a 200 whose body is not a JSON object")
     if found.get("note") is not None and not (_is(found, order) or _was(found, order)):
         return in_doubt("the reply is about another order")
-    return _standing(found, order)
+    return found
 
 
-def _standing(found: dict[str, Any], order: Order) -> Outcome:
-    if found.get("currency", order.currency) != order.currency:
-        return in_doubt(f"the order is in {found['currency']!r} at Clover")
+def _standing(found: dict[str, Any]) -> Outcome:
     if found.get("deletedTime"):
         return decision({"deleted": Kind.CANCELLED}, "deleted", found.get("id"))
-    return decision(_STATES, str(found.get("state")).lower(), found.get("id"))
+    return decision(_STATES, _state(found), found.get("id"))
+
+
+def _state(found: dict[str, Any]) -> str:
+    return str(found.get("state")).lower()
+
+
+def _deleted(known: Outcome, merchant: Merchant, send: Send) -> Outcome:
+    reply = send(Request("DELETE", _order_url(known.external_id, merchant)))
+    if reply.status == 200:  # its body is not documented
+        return Outcome(Kind.CANCELLED, external_id=known.external_id)
+    return _refused(reply) if reply.status == 400 else by_status(reply)
+
+
+def _unsettled(reason: Reason, why: Outcome) -> Outcome:
+    """In doubt: an order with another total than ours stands at Clover."""
+    words = why.reason.message if why.reason is not None else "no reason"
+    both = Reason.of(reason.code, f"{reason.message}; it stands at Clover: {words}")
+    return replace(why, kind=Kind.IN_DOUBT, reason=both)
 
 
 def _refused(reply: Reply) -> Outcome:

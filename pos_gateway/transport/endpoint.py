@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pos_gateway import __version__
 from pos_gateway.runtime import failpoints
 from pos_gateway.telemetry import stages
 from pos_gateway.transport import dial
@@ -26,7 +27,7 @@ RESUMED = 3600.0
 _HEADS = 16
 #: Default headers of every request.
 _FIELDS = {
-    "User-Agent": "pos-gateway",
+    "User-Agent": f"pos-gateway/{__version__}",
     "Accept": "application/json",
     "Accept-Encoding": "identity",
 }

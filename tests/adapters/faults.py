@@ -51,6 +51,27 @@ FAULTS = [
         "callbacks::calls_time_is_found",
     ),
     Fault(
+        "an order with another total at Clover is not accepted",
+        "adapters/clover",
+        "        if reason is None:\n            return known",
+        "        if True:\n            return known",
+        "clover::taxes_is_deleted or clover::never_accepted",
+    ),
+    Fault(
+        "a deletion that was not sent is no order that was not sent",
+        "adapters/clover",
+        "after_refusal(lambda: _deleted(known, merchant, send))",
+        "_deleted(known, merchant, send)",
+        "clover::deletion_that_is_not_sent",
+    ),
+    Fault(
+        "a note that was lost at Clover is not an order that was",
+        "adapters/clover",
+        "total <= order.total * _MOST_TAX",
+        "total <= order.total",
+        "clover::note_was_lost",
+    ),
+    Fault(
         "Clover's deletions alone are cancellations",
         "adapters/clover",
         'each.get("type") != "DELETE"',

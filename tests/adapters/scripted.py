@@ -1,21 +1,23 @@
 """A ``send`` that answers from a list, and replies to put into it."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from pos_gateway.transport.exchange import Reply, Request, Send
 
 
 class Scripted(Send):
-    """Answers from a list, and keeps the requests."""
+    """Answers from a list, or by a function of the list, and keeps the requests."""
 
-    def __init__(self, *replies: Reply) -> None:
+    def __init__(self, *replies: Reply | Callable[[Request], Reply]) -> None:
         self.replies = list(replies)
         self.requests: list[Request] = []
 
     def __call__(self, request: Request) -> Reply:
         self.requests.append(request)
-        return self.replies.pop(0)
+        answer = self.replies.pop(0)
+        return answer if isinstance(answer, Reply) else answer(request)
 
 
 def reply(status: int, body: Any = None, **headers: str) -> Reply:

@@ -1,21 +1,28 @@
 """Clover: what the conformance suite does not test."""
 
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.transport.errors import NoValidReply
-from pos_gateway.transport.exchange import Reply, Request
+from pos_gateway.transport.errors import NotSent, NoValidReply
+from pos_gateway.transport.exchange import Reply, Request, Send
+from tests.adapters.clover_pos import CloverPos
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import CLOVER, DIGEST, body, order_of
+
+
+def code_of(outcome: Outcome) -> str:
+    assert outcome.reason is not None
+    return outcome.reason.code
 
 
 def test_an_order_is_one_line_for_each_piece_with_our_id_in_the_note() -> None:
     modifiers = [{"name": "cheese", "quantity": 2, "unit_price": 50}, {"name": "no onions"}]
     item = {"sku": "s", "name": "Burger", "quantity": 2, "unit_price": 850, "modifiers": modifiers}
     order = order_of(items=[item], total=1900, customer={"name": "Ada"}, notes="no\nnuts")
-    send = Scripted(reply(200, CLOVER.accepted(order.order_id)))
+    send = CloverPos()
     assert CLOVER.adapter.submit(order, CLOVER.merchant, send).kind is Kind.ACCEPTED
     [request] = send.requests
     assert request.url == "https://pos.example.com/v3/merchants/M1/atomic_order/orders"
@@ -33,8 +40,8 @@ def test_a_catalog_item_is_an_inventory_item_at_the_orders_price() -> None:
     item = {"sku": "bur", "name": "Burger", "quantity": 2, "unit_price": 850, "notes": "rare"}
     order = order_of(items=[{**item, "modifiers": modifiers}], total=1920)
     merchant = CLOVER.merchant.with_catalog({"bur": "I1", "che": "M1"})
-    send = Scripted(reply(200, CLOVER.accepted(order.order_id)))
-    CLOVER.adapter.submit(order, merchant, send)
+    send = CloverPos()
+    assert CLOVER.adapter.submit(order, merchant, send).kind is Kind.ACCEPTED
     line = {
         "item": {"id": "I1"},
         "price": 860,
@@ -52,18 +59,138 @@ def test_a_discounted_inventory_item_has_the_whole_price() -> None:
     item = {"sku": "bur", "name": "Burger", "quantity": 1, "unit_price": 850}
     order = order_of(items=[{**item, "modifiers": modifiers}], total=20)
     merchant = CLOVER.merchant.with_catalog({"bur": "I1", "che": "M1"})
-    send = Scripted(reply(200, CLOVER.accepted(order.order_id)))
-    CLOVER.adapter.submit(order, merchant, send)
+    send = CloverPos()
+    assert CLOVER.adapter.submit(order, merchant, send).kind is Kind.ACCEPTED
     [line] = body(send.requests[0])["orderCart"]["lineItems"]
     assert (line["price"], line["modifications"][0]["amount"]) == (20, 0)
 
 
 def test_more_pieces_than_clover_takes_are_rejected_unsent() -> None:
-    item = {"sku": "s", "name": "Chip", "quantity": 3001, "unit_price": 1}
-    outcome = CLOVER.adapter.submit(order_of(items=[item], total=3001), CLOVER.merchant, Scripted())
-    assert outcome.kind is Kind.REJECTED
+    for number, kind in ((2500, Kind.ACCEPTED), (2501, Kind.REJECTED)):
+        pos = CloverPos()
+        item = {"sku": "s", "name": "Chip", "quantity": number, "unit_price": 1}
+        order = order_of(items=[item], total=number)
+        outcome = CLOVER.adapter.submit(order, CLOVER.merchant, pos)
+        assert outcome.kind is kind
+        assert len(pos.requests) == (kind is Kind.ACCEPTED)
+    assert code_of(outcome) == "invalid_order"
+
+
+def test_an_order_that_clover_taxes_is_deleted_and_rejected_with_both_totals() -> None:
+    pos = CloverPos(tax=9)
+    outcome = CLOVER.adapter.submit(order_of(), CLOVER.merchant, pos)
+    assert (outcome.kind, code_of(outcome)) == (Kind.REJECTED, "price_mismatch")
     assert outcome.reason is not None
-    assert outcome.reason.code == "invalid_order"
+    assert "1853" in outcome.reason.message
+    assert "1700" in outcome.reason.message
+    assert [request.method for request in pos.requests] == ["POST", "DELETE"]
+    assert pos.standing == []
+
+
+def test_an_order_in_another_currency_is_deleted_and_rejected() -> None:
+    pos = CloverPos(currency="USD")
+    outcome = CLOVER.adapter.submit(order_of(), CLOVER.merchant, pos)
+    assert (outcome.kind, code_of(outcome)) == (Kind.REJECTED, "price_mismatch")
+    assert pos.standing == []
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
+def test_an_order_with_another_total_that_is_not_deleted_is_in_doubt(status: int) -> None:
+    made = {**CLOVER.accepted("order/1"), "total": 1853}
+    send = Scripted(reply(200, made), reply(status), CLOVER.found(made), reply(status))
+    for call in (CLOVER.adapter.submit, CLOVER.adapter.look_up):
+        outcome = call(order_of(), CLOVER.merchant, send)
+        assert outcome is not None
+        assert (outcome.kind, code_of(outcome)) == (Kind.IN_DOUBT, "price_mismatch")
+
+
+@pytest.mark.parametrize("lost", ["POST", "DELETE"])
+def test_an_order_with_another_total_is_never_accepted_whatever_reply_is_lost(lost: str) -> None:
+    pos, order = CloverPos(tax=9), order_of()
+    pos.silent = {lost}
+    with pytest.raises(NoValidReply):
+        CLOVER.adapter.submit(order, CLOVER.merchant, pos)
+    pos.silent = set()
+    known = CLOVER.adapter.look_up(order, CLOVER.merchant, pos)
+    if known is not None:
+        assert (lost, known.kind, code_of(known)) == ("POST", Kind.REJECTED, "price_mismatch")
+    assert pos.standing == []
+
+
+def test_a_deletion_that_is_not_sent_leaves_the_order_in_doubt() -> None:
+    """As not sent, the order would be made a second time."""
+    pos = CloverPos(tax=9)
+
+    def send(request: Request) -> Reply:
+        if request.method == "DELETE":
+            raise NotSent("refused", "no connection")
+        return pos(request)
+
+    with pytest.raises(NoValidReply, match="no connection"):
+        CLOVER.adapter.submit(order_of(), CLOVER.merchant, Send(send))
+    with pytest.raises(NoValidReply, match="no connection"):
+        CLOVER.adapter.look_up(order_of(), CLOVER.merchant, Send(send))
+    assert len(pos.standing) == 1
+
+
+def test_an_accepted_order_whose_total_the_shop_has_changed_stays_accepted() -> None:
+    pos, order = CloverPos(), order_of()
+    accepted = CLOVER.adapter.submit(order, CLOVER.merchant, pos)
+    pos.orders[0]["total"] = 2200  # a dessert
+    order = order.in_ledger(None, None, accepted.external_id)
+    assert CLOVER.adapter.look_up(order, CLOVER.merchant, pos) == accepted
+    assert CLOVER.adapter.cancel(order, CLOVER.merchant, pos).kind is Kind.CANCELLED
+
+
+def test_an_order_in_doubt_with_another_total_can_be_cancelled() -> None:
+    pos, order = CloverPos(tax=9), order_of()
+    pos.silent = {"POST"}
+    with pytest.raises(NoValidReply):
+        CLOVER.adapter.submit(order, CLOVER.merchant, pos)
+    assert CLOVER.adapter.cancel(order, CLOVER.merchant, pos).kind is Kind.CANCELLED
+
+
+def texts(size: int) -> dict[str, dict[str, Any]]:
+    """Orders with a text of this length at one place, without what the adapter adds to it."""
+    item = {"sku": "bur", "name": "Burger", "quantity": 1, "unit_price": 850}
+    topping = {"sku": "che", "name": "x" * size}
+    toppings = [{"name": "x" * 9, "unit_price": 0}] * (size // 11)
+    return {
+        "notes": {"notes": "x" * (size - len(f"[order/1] #{DIGEST} "))},
+        "items[0].name": {"items": [{**item, "sku": "s", "name": "x" * size}]},
+        "items[0].notes": {"items": [{**item, "notes": "x" * size}]},
+        "items[0].modifiers[0].name": {"items": [{**item, "modifiers": [topping]}]},
+        "modifiers' names": {
+            "items": [{**item, "modifiers": toppings, "notes": "x" * (size % 11)}]
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "most"),
+    [
+        ("notes", 2047),
+        ("items[0].name", 127),
+        ("items[0].notes", 255),
+        ("items[0].modifiers[0].name", 255),
+        ("modifiers' names", 255),
+    ],
+)
+def test_a_text_is_sent_whole_or_refused_by_name(field: str, most: int) -> None:
+    """40 toppings were paid for, and 14 of them reached the ticket."""
+    merchant = CLOVER.merchant.with_catalog({"bur": "I1", "che": "M1"})
+    for size, code in ((most, None), (most + 1, "text_too_long")):
+        pos = CloverPos()
+        order = order_of(**{"total": 1700 if field == "notes" else 850, **texts(size)[field]})
+        outcome = CLOVER.adapter.submit(order, merchant, pos)
+        if code is None:
+            assert outcome.kind is Kind.ACCEPTED
+            assert len(pos.orders) == 1
+        else:
+            assert code_of(outcome) == code
+            assert outcome.reason is not None
+            assert field in outcome.reason.message
+            assert pos.requests == []
 
 
 def test_an_order_for_the_same_amount_without_a_note_is_ambiguous() -> None:
@@ -77,7 +204,20 @@ def test_an_order_for_the_same_amount_without_a_note_is_ambiguous() -> None:
     assert lost is not None
     assert lost.kind is Kind.IN_DOUBT
     assert look_up(total=order.total, note="[another] Ada") is None
-    assert look_up(total=order.total + 1) is None
+    assert look_up(total=order.total - 1) is None
+    assert look_up(total=2 * order.total) is None
+
+
+@pytest.mark.parametrize("tax", [0, 9, 25])
+def test_an_order_whose_note_was_lost_is_in_doubt_also_with_tax(tax: int) -> None:
+    """As absent, it would be made a second time."""
+    pos, order = CloverPos(tax=tax, loses=True), order_of()
+    pos.silent = {"POST"}
+    with pytest.raises(NoValidReply):
+        CLOVER.adapter.submit(order, CLOVER.merchant, pos)
+    known = CLOVER.adapter.look_up(order, CLOVER.merchant, pos)
+    assert known is not None
+    assert known.kind is Kind.IN_DOUBT
 
 
 def test_an_acceptance_may_leave_out_the_note() -> None:

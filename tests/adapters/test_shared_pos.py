@@ -137,7 +137,10 @@ class Clover(Kitchen):
             return reply(200)
         if self.refuses:
             return reply(409)
-        made = {"note": said["orderCart"]["note"], "id": f"C{len(self.orders)}", "state": "open"}
+        cart = said["orderCart"]
+        total = sum(line["price"] for line in cart["lineItems"])
+        known = {"id": f"C{len(self.orders)}", "state": "open", "total": total}
+        made = {"note": cart["note"], **known}
         self.orders.append(made)
         return reply(200, made)
 

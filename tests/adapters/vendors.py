@@ -19,6 +19,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.transport.exchange import Reply, Request
+from tests.adapters.clover_pos import CloverPos
 from tests.adapters.scripted import reply
 from tests.orders import an_order
 from tests.planting import ROOT
@@ -48,6 +49,8 @@ class Vendor:
     cancelled: Callable[[Body], list[Reply]]
     #: The replies before the order is created.
     before: Callable[[Order], list[Reply]] = lambda _: []
+    #: The POS that checks and prices the request which creates the order; None: the acceptance.
+    pos: Callable[[Order], Callable[[Request], Reply]] | None = None
     #: Changes to the acceptance, and their outcomes.
     states: list[tuple[Body, Kind]] = field(default_factory=list)
     has_202: bool = False
@@ -59,6 +62,12 @@ class Vendor:
     def merchant(self) -> Merchant:
         record = {"id": "fast-1", "adapter": self.adapter.name, **self.record}
         return Merchant.parse({"base_url": "https://pos.example.com", **record})
+
+    def creates(self, order: Order) -> Reply | Callable[[Request], Reply]:
+        """The reply to the request that creates the order."""
+        if self.pos is None:
+            return reply(200, self.accepted(order.order_id))
+        return self.pos(order)
 
 
 #: The merchant's, in its orders' marks.
@@ -285,6 +294,7 @@ def _clover_accepted(order_id: str) -> Body:
         "currency": "EUR",
         "state": "open",
         "note": f"[{order_id}] #{DIGEST} Ada",
+        "total": 1700,  # of ``order_of``
     }
 
 
@@ -322,15 +332,21 @@ CLOVER = Vendor(
         (reply(400, b"<html>"), "invalid_order"),
     ],
     comes_to=_clover_total,
+    pos=lambda order: CloverPos(currency=order.currency),
     key=lambda request: body(request)["orderCart"]["note"].partition(" ")[0],
     cancelled=lambda accepted: [reply(200, {"elements": [accepted]}), reply(200, b"")],
     states=[
         ({"state": "locked"}, Kind.ACCEPTED),
         ({"state": "Open"}, Kind.ACCEPTED),
+        ({"state": "Paid"}, Kind.ACCEPTED),
+        ({"currency": "eur"}, Kind.ACCEPTED),
+        ({"total": None}, Kind.IN_DOUBT),
+        ({"total": "1700"}, Kind.IN_DOUBT),
+        ({"total": 1819, "state": "locked"}, Kind.IN_DOUBT),
+        ({"total": 1819, "deletedTime": 1}, Kind.REJECTED),
         ({"state": None}, Kind.IN_DOUBT),
         ({"deletedTime": 1}, Kind.CANCELLED),
         ({"note": "[another] Ada"}, Kind.IN_DOUBT),
-        ({"currency": "USD"}, Kind.IN_DOUBT),
         ({"id": ""}, Kind.IN_DOUBT),
     ],
     item_ids=_clover_items,

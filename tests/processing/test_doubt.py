@@ -108,7 +108,8 @@ class Clover:
         if request.method == "POST":
             note = json.loads(request.body or b"")["orderCart"]["note"]
             made_at = int(self._truth.now().timestamp() * 1000)
-            self.made.append({"id": "K", "state": "open", "note": note, "createdTime": made_at})
+            known = {"id": "K", "state": "open", "total": 1700}
+            self.made.append({**known, "note": note, "createdTime": made_at})
             raise NoValidReply("timeout", "no reply in time")
         window = [v for k, v in parse_qsl(urlsplit(request.url).query) if k == "filter"]
         since, until = (int(each.partition("=")[2]) for each in window)
@@ -490,7 +491,7 @@ class Vendors:
             return _reply(404, {})  # by its id: only its lists are of interest here
         self.asked.append(request.method)
         if request.changes and request.method == "POST":
-            accepted = {"id": "K", "state": "open", "note": "[o1]"}
+            accepted = {"id": "K", "state": "open", "note": "[o1]", "total": 1700}
             made = {"id": "K", "state": "OPEN", "location_id": "L1"}
             return _reply(200, {**accepted, "order": {**made, "metadata": {"order_id": "o1"}}})
         answer = self.found.pop(0)
