@@ -4,6 +4,8 @@ import socket
 
 import click
 
+from pos_gateway.domain.outcome import one_line
+
 _LONGEST_NAME, _LONGEST_REASON = 128, 500
 
 #: A --limit, and an event's position: what the database can hold.
@@ -35,7 +37,7 @@ def _named(ctx: click.Context, _param: click.Parameter, value: str | None) -> st
 
 def _of_reason(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     reason = " ".join((value or "").split())
-    if len(reason) > _LONGEST_REASON or not reason.isprintable():
+    if len(reason) > _LONGEST_REASON or one_line(reason) != reason:
         raise click.BadParameter(
             f"a reason has at most {_LONGEST_REASON} characters that can be shown"
         )
