@@ -46,9 +46,9 @@ class MerchantNow:
 
     #: Whether it is paused, since when, by whom, and why.
     record: Record
-    #: None: no worker reports it as in trouble.
+    #: None: no worker reports it as in trouble, and its orders do not fail.
     trouble: InTrouble | None
-    #: How many workers report at all.
+    #: How many workers would report it.
     workers: int
 
 
@@ -72,6 +72,7 @@ class MerchantViews:
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._engine, self._store, self._orders, self._clock = engine, store, order_admin, clock
+        self._fleet = FleetView(engine)
 
     def file(self, merchant_id: str) -> MerchantFile:
         """Its record and its audit: three queries. Raises UnknownMerchant."""
@@ -92,13 +93,13 @@ class MerchantViews:
         )
 
     def now(self, merchant_id: str) -> MerchantNow:
-        """Its state, whether or not it has a record: three queries."""
-        fleet = FleetView(self._engine).now()
+        """Its state, whether or not it has a record: four queries."""
+        fleet = self._fleet.now()
         seen = fleet.trouble(merchant_id)
         with self._engine.connect() as connection:
             known = records(connection, [merchant_id])
         trouble = None if seen is None else in_trouble(seen, known, fleet, self._clock)
-        return MerchantNow(known[merchant_id], trouble, len(fleet.workers))
+        return MerchantNow(known[merchant_id], trouble, fleet.watching)
 
     def work(self, merchant_id: str) -> MerchantWork:
         """Its hour and its orders: four queries."""

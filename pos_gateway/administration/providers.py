@@ -98,7 +98,7 @@ _OPEN = [state for state in State if state not in FINAL]
 
 def _held_up(fleet: Fleet) -> Counter[str]:
     """The merchants in trouble, each with its orders that wait or are parked."""
-    held_up: Counter[str] = Counter()
+    held_up: Counter[str] = Counter(dict.fromkeys(fleet.failing, 0))
     for worker in fleet.workers:
         for each in worker.report.troubles:
             held_up[each.merchant_id] += each.held_up

@@ -38,9 +38,14 @@ class Troubles:
         return max(0, self.fleet.in_trouble - len(self.worst))
 
 
-def troubles(engine: Engine, most: int = MAX_TROUBLES, clock: Clock = SYSTEM_CLOCK) -> Troubles:
-    """The merchants in most trouble. Three queries; raises SQLAlchemyError."""
-    fleet = FleetView(engine).now()
+def troubles(
+    engine: Engine,
+    most: int = MAX_TROUBLES,
+    clock: Clock = SYSTEM_CLOCK,
+    fleet_view: FleetView | None = None,
+) -> Troubles:
+    """The merchants in most trouble. Four queries; raises SQLAlchemyError."""
+    fleet = (fleet_view or FleetView(engine)).now()
     worst = fleet.troubles(most)
     with engine.connect() as connection:
         known = records(connection, [each.merchant_id for each in worst])
@@ -52,7 +57,7 @@ def in_trouble(
 ) -> InTrouble:
     """One merchant of the fleet's."""
     record = known[trouble.merchant_id]
-    words = in_words(trouble, record, workers=len(fleet.workers), now=clock.now())
+    words = in_words(trouble, record, workers=fleet.watching, now=clock.now())
     return InTrouble(trouble, record, words)
 
 

@@ -12,7 +12,9 @@ class Condition(StrEnum):
     BREAKER_OPEN = "breaker_open"
     IN_DOUBT = "orders_in_doubt"
     DEAD_LETTERS = "dead_letters"
-    TOKEN_REFUSED = "token_refused"  # noqa: S105  (no secret)
+    QUEUES_UNKNOWN = "queues_unknown"
+    CREDENTIAL_REFUSED = "credential_refused"
+    ORDERS_FAILING = "orders_failing"
     EVENTS_LATE = "events_late"
 
 
@@ -61,11 +63,25 @@ RULES: Mapping[Condition, Rule] = {
         "/dead-letters",
         "posgatewaydeadlettersgrowing",
     ),
-    Condition.TOKEN_REFUSED: Rule(
+    Condition.QUEUES_UNKNOWN: Rule(
+        300.0,
+        "brokers",
+        "Look whether the workers' login may see the queues: pos-gateway doctor, pos-gateway dlq count.",
+        "/",
+        "posgatewaydeadlettersgrowing",
+    ),
+    Condition.CREDENTIAL_REFUSED: Rule(
         0.0,
-        "merchants whose token was refused",
+        "merchants whose credentials were refused",
         "Renew the merchant's credentials, then: pos-gateway merchants check ID.",
-        "/dead-letters",
+        "/merchants",
+        "posgatewayordersfailing",
+    ),
+    Condition.ORDERS_FAILING: Rule(
+        120.0,
+        "merchants most of whose orders fail",
+        "Look at its last orders for what their calls ended with; then: pos-gateway merchants check ID.",
+        "/merchants",
         "posgatewayordersfailing",
     ),
     Condition.EVENTS_LATE: Rule(

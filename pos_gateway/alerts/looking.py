@@ -1,45 +1,56 @@
 """What is wrong now, from what the operations page shows: workers' reports, and the orders' rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, func, select
+from sqlalchemy import ColumnElement, Engine, Select, func, select, union_all
 
 from pos_gateway.alerts.condition import Condition, Finding, Findings
 from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import orders
 from pos_gateway.ledger.states import Action, State
 from pos_gateway.reports.fleet_view import Fleet, FleetView
+from pos_gateway.reports.words import outcomes
 
 #: Seconds after which a breaker that is not closed, and an order in doubt, need a person.
 BREAKER_LASTS = DOUBT_LASTS = 300.0
-#: Seconds for which a refused token is a reason to alert, and by which events are late.
+#: Seconds for which a refused credential is a reason to alert, and by which events are late.
 REFUSED_WITHIN, LATE = 900.0, 30.0
-#: The reason code of an order that failed since its merchant's token was refused.
-_TOKEN = "token"  # noqa: S105  (no secret)
-#: Merchants of a condition that are counted.
-_MAX_SUBJECTS = 10_000
+#: Reason codes of orders that failed or wait since the POS, or its token endpoint, refuses the credentials.
+_REFUSED = ("token", "http_401", "http_403", "credential_refused")
+#: The states of such orders: they fail, expire, or wait for another attempt.
+_ENDED_OR_WAIT = (State.FAILED, State.EXPIRED, State.NEW)
+#: Merchants of a condition that are counted, and orders of a state that are read for it.
+_MAX_SUBJECTS, _MAX_ROWS = 10_000, 20_000
 _DEAD = "orders.dead"
 
 
 def look(database: Engine, fleet_view: FleetView) -> Findings:
-    """What is wrong. Three queries. Raises SQLAlchemyError: nothing can be said."""
+    """What is wrong. Four queries. Raises SQLAlchemyError: nothing can be said."""
     fleet = fleet_view.now()
+    row = orders.c
     found = {
         Condition.IN_DOUBT: _by_merchant(
             database,
-            State.IN_DOUBT,
-            func.coalesce(orders.c.doubt_since, orders.c.updated_at) < Now() - DOUBT_LASTS,
+            [_rows(State.IN_DOUBT, row.updated_at)],
+            lambda row: func.coalesce(row.doubt_since, row.updated_at) < Now() - DOUBT_LASTS,
             says="{count} of merchant {merchant} in doubt for {minutes:g} minutes or more: its POS may have {them}",
         ),
-        Condition.TOKEN_REFUSED: _by_merchant(
+        Condition.CREDENTIAL_REFUSED: _by_merchant(
             database,
-            State.FAILED,
-            orders.c.reason_code == _TOKEN,
-            orders.c.updated_at > Now() - REFUSED_WITHIN,
-            says="{count} of merchant {merchant} failed: its token endpoint refuses the credentials",
+            [
+                _rows(state, row.updated_at.desc(), row.updated_at > Now() - REFUSED_WITHIN)
+                for state in _ENDED_OR_WAIT
+            ],
+            lambda row: row.reason_code.in_(_REFUSED),
+            says="{count} of merchant {merchant} failed or wait: its credentials are refused",
         ),
+        Condition.ORDERS_FAILING: [
+            Finding(merchant, f"Merchant {merchant}: {outcomes(each)}", each.bad)
+            for merchant, each in fleet.failing.items()
+        ],
         Condition.NO_WORKER: []
-        if fleet.workers
+        if fleet.delivering
         else [Finding("workers", "No worker reports: no order is delivered")],
     }
     return found | _by_reports(fleet)
@@ -48,15 +59,20 @@ def look(database: Engine, fleet_view: FleetView) -> Findings:
 def _by_reports(fleet: Fleet) -> dict[Condition, list[Finding]]:
     """What workers know; without a report nothing can be said of it."""
     found: dict[Condition, list[Finding]] = {}
-    if not fleet.workers:
-        return found
-    found[Condition.BREAKER_OPEN] = list(_breakers(fleet))
+    if fleet.watching:
+        found[Condition.BREAKER_OPEN] = list(_breakers(fleet))
     if (age := fleet.events_age) is not None:
         late = Finding("order-events", f"Events are {age:.0f} s late", round(age))
         found[Condition.EVENTS_LATE] = [late] if age > LATE else []
+    elif fleet.delivering:
+        found[Condition.EVENTS_LATE] = [Finding("order-events", "No process publishes events")]
     if (dead := fleet.queues.get(_DEAD)) is not None:
         says = f"{dead:,} dead letter{'' if dead == 1 else 's'} in {_DEAD}"
         found[Condition.DEAD_LETTERS] = [Finding(_DEAD, says, dead)] if dead else []
+        found[Condition.QUEUES_UNKNOWN] = []
+    elif fleet.delivering:
+        says = f"No worker has had an answer of the broker about {_DEAD}: whether it has letters is not known"
+        found[Condition.QUEUES_UNKNOWN] = [Finding(_DEAD, says)]
     return found
 
 
@@ -74,20 +90,33 @@ def _breakers(fleet: Fleet) -> Iterator[Finding]:
         )
 
 
+def _rows(state: State, order: ColumnElement[Any], *within: ColumnElement[bool]) -> Select[Any]:
+    """The first orders of a state, along its index."""
+    row = orders.c
+    columns = (row.merchant_id, row.action, row.reason_code, row.doubt_since, row.updated_at)
+    first = select(*columns).where(row.state == state, *within).order_by(order).limit(_MAX_ROWS)
+    return select(first.subquery())
+
+
 def _by_merchant(
-    database: Engine, state: State, *which: ColumnElement[bool], says: str
+    database: Engine,
+    parts: Sequence[Select[Any]],
+    is_meant: Callable[[Any], ColumnElement[bool]],
+    *,
+    says: str,
 ) -> list[Finding]:
-    """The orders in this state, by merchant, the most first."""
+    """The orders of these rows that are meant, by merchant, the most first."""
+    rows = union_all(*parts).subquery().c
     number = func.count().label("number")
     query = (
-        select(orders.c.merchant_id, number)
-        .where(orders.c.state == state, orders.c.action == Action.SUBMIT, *which)
-        .group_by(orders.c.merchant_id)
-        .order_by(number.desc(), orders.c.merchant_id)
+        select(rows.merchant_id, number)
+        .where(rows.action == Action.SUBMIT, is_meant(rows))
+        .group_by(rows.merchant_id)
+        .order_by(number.desc(), rows.merchant_id)
         .limit(_MAX_SUBJECTS)
     )
     with database.connect() as connection:
-        rows = connection.execute(query).all()
+        counts = connection.execute(query).all()
     return [
         Finding(
             merchant,
@@ -99,5 +128,5 @@ def _by_merchant(
             ),
             count,
         )
-        for merchant, count in rows
+        for merchant, count in counts
     ]

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pos_gateway.events.archive import Archive
     from pos_gateway.events.relay import Relay
     from pos_gateway.ledger.ledger import Ledger
-    from pos_gateway.reports.reporter import Reporter
 
 _PREFIX = "order."
 #: Every event type; a retry publishes none.
@@ -369,12 +368,10 @@ def run(*, until_eof: bool) -> None:
         with contextlib.suppress(LedgerUnavailable):
             ledger.catch_up()  # the first heartbeat, which leading requires
         relay.start()
-        reporter = _reporter(engine, ledger, relay)
-        reporter.start()
-        if until_eof:
-            threading.Thread(target=_at_eof, args=(stopping.set,), daemon=True).start()
-        stopping.wait()
-        reporter.stop()
+        with _reporting(engine, ledger, relay, settings.broker_url):
+            if until_eof:
+                threading.Thread(target=_at_eof, args=(stopping.set,), daemon=True).start()
+            stopping.wait()
         schema.stop()
         relay.stop()
         ledger.close()  # last: its lease keeps other processes from leading
@@ -383,18 +380,32 @@ def run(*, until_eof: bool) -> None:
         port.stop()
 
 
-def _reporter(engine: "Engine", ledger: "Ledger", relay: "Relay") -> "Reporter":
-    """Reports this process, and how late events are."""
+@contextlib.contextmanager
+def _reporting(
+    engine: "Engine", ledger: "Ledger", relay: "Relay", broker_url: str
+) -> Iterator[None]:
+    """Reports this process: how late events are, and the queues, which synchronous workers do not read."""
 
+    from pos_gateway.broker.queue_metrics import QueueMetrics
     from pos_gateway.reports.counters import counters
     from pos_gateway.reports.report import EVENTS, WorkerReport
     from pos_gateway.reports.reporter import Figures, Reporter
 
+    queue_metrics = QueueMetrics(broker_url)
+
     def figures() -> Figures:
-        report = WorkerReport(EVENTS, release=__version__, events_age=relay.age)
+        age, queues = relay.age, queue_metrics.ready
+        report = WorkerReport(EVENTS, release=__version__, events_age=age, queues=queues)
         return Figures(report, counters(0, {}, ()))
 
-    return Reporter(engine, lambda: ledger.lease.worker, figures)
+    reporter = Reporter(engine, lambda: ledger.lease.worker, figures)
+    queue_metrics.start()
+    reporter.start()
+    try:
+        yield
+    finally:
+        reporter.stop()
+        queue_metrics.stop()
 
 
 def _at_eof(do: Callable[[], None]) -> None:

@@ -181,8 +181,7 @@ class Gateway:
             self.schema.start()
             if self.settings.publish_events:
                 self.events.start()
-            if self.metrics_port.is_on:
-                self.queue_metrics.start()
+            self.queue_metrics.start()
         else:
             self.database.dispose(close=False)  # what was opened before the fork is the parent's
             self.ledger.start_in_fork()

@@ -1,24 +1,36 @@
-"""All workers together, from their reports: one query for now, and one for the last hour."""
+"""All workers together, from their reports and the latest outcomes: two queries for now, one for the last hour."""
 
+import threading
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import add
 from typing import Any, NamedTuple
 
-from sqlalchemy import Engine, case, func, select
+from sqlalchemy import Connection, Engine, case, func, select
 
 from pos_gateway.database.clock import Now, ThisMinute
 from pos_gateway.database.schema import COUNTED, worker_minutes, worker_reports
 from pos_gateway.reports.counters import Counters
-from pos_gateway.reports.report import MAX_TROUBLES, Trouble, WorkerReport, decoded
+from pos_gateway.reports.recent_outcomes import Failing, failing
+from pos_gateway.reports.report import (
+    EVENTS,
+    GREEN,
+    MAX_TROUBLES,
+    Trouble,
+    WorkerReport,
+    decoded,
+)
 from pos_gateway.reports.store import AHEAD
 
 #: Seconds for which a worker is listed as lost that neither reports nor has said that it stops.
 LOST = 600.0
 #: Minutes of history, the present one included.
 MINUTES = 60
+#: Seconds for which the latest outcomes are read once, for all who look.
+_FRESH = 5.0
 #: The worst first.
 _BREAKERS = ("open", "half_open", "closed")
 
@@ -28,7 +40,7 @@ class FleetTrouble:
     """A merchant in trouble, as all workers see it that report it. Times are seconds until now."""
 
     merchant_id: str
-    #: How many workers report it, and how many see which state of its breaker.
+    #: How many workers report it (0: only its outcomes do), and how many see which state of its breaker.
     workers: int
     breakers: Mapping[str, int]
     #: The worst of these.
@@ -57,6 +69,8 @@ class FleetTrouble:
     error_ago: float
     #: The merchant's own limit; 0: it is paused, or no worker has its record.
     agreed: int
+    #: Its latest outcomes, if most of its orders fail.
+    failing: Failing | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +90,18 @@ class Fleet:
     workers: Sequence[LiveWorker]
     #: Seconds since the last report of workers that did not say that they stop.
     lost: Mapping[str, float]
+    #: Merchants most of whose orders fail.
+    failing: Mapping[str, Failing] = field(default_factory=dict)
+
+    @property
+    def delivering(self) -> int:
+        """Workers that deliver orders: a process that publishes events alone is none."""
+        return sum(each.report.kind != EVENTS for each in self.workers)
+
+    @property
+    def watching(self) -> int:
+        """Workers that see merchants' trouble and waiting orders: a synchronous one sees neither."""
+        return sum(each.report.kind == GREEN for each in self.workers)
 
     @property
     def kinds(self) -> Counter[tuple[str, bool]]:
@@ -121,20 +147,42 @@ class Fleet:
         return {} if last is None else last.report.queues
 
     @property
-    def in_trouble(self) -> int:
-        """Merchants in trouble, at least: a worker names its worst only."""
+    def reported(self) -> int:
+        """Merchants in trouble as workers see it, at least: a worker names its worst only."""
         most = max((each.report.in_trouble for each in self.workers), default=0)
         return max(most, len(self._seen))
 
+    @property
+    def in_trouble(self) -> int:
+        """Merchants in trouble, at least, with those that only their outcomes show."""
+        return self.reported + len(self.failing.keys() - self._seen.keys())
+
     def troubles(self, most: int = MAX_TROUBLES) -> list[FleetTrouble]:
         """The merchants in most trouble, all workers together, the worst first."""
-        ranked = sorted(self._seen, key=lambda name: _severity(self._seen[name]), reverse=True)
-        return [_merged(self._seen[name]) for name in ranked[:most]]
+        names = {**self._seen, **self.failing}
+        return [
+            self._trouble(name) for name in sorted(names, key=self._severity, reverse=True)[:most]
+        ]
 
     def trouble(self, merchant_id: str) -> FleetTrouble | None:
-        """One merchant; None: no worker reports it."""
-        seen = self._seen.get(merchant_id)
-        return None if seen is None else _merged(seen)
+        """One merchant; None: no worker reports it, and its orders do not fail."""
+        is_known = merchant_id in self._seen or merchant_id in self.failing
+        return self._trouble(merchant_id) if is_known else None
+
+    def _trouble(self, merchant_id: str) -> FleetTrouble:
+        seen = self._seen.get(merchant_id) or _Seen([0.0], [Trouble(merchant_id)])
+        merged = _merged(seen, self.failing.get(merchant_id))
+        return merged if merchant_id in self._seen else replace(merged, workers=0, breakers={})
+
+    def _severity(self, merchant_id: str) -> tuple[int, bool, bool, bool]:
+        """As ``admission/trouble.py`` has it, over all workers; an order that failed counts as one held up."""
+        seen, outcomes = self._seen.get(merchant_id), self.failing.get(merchant_id)
+        held_up, states, silent = outcomes.bad if outcomes else 0, set(), False
+        for each in seen.troubles if seen else ():
+            held_up += each.waiting + each.parked
+            states.add(each.breaker)
+            silent = silent or each.silent
+        return held_up, "open" in states, "half_open" in states, silent
 
     @cached_property
     def _seen(self) -> "dict[str, _Seen]":
@@ -164,9 +212,12 @@ class FleetView:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._lock = threading.Lock()
+        self._failing: Mapping[str, Failing] = {}
+        self._failing_until = float("-inf")
 
     def now(self) -> Fleet:
-        """The workers that report, and those that were lost of late."""
+        """The workers that report, those that were lost of late, and merchants whose orders fail."""
         age = (Now() - worker_reports.c.at).label("age")
         counts = age < worker_reports.c.lasts
         report = case((counts, worker_reports.c.report))
@@ -175,13 +226,21 @@ class FleetView:
         )
         with self._engine.connect() as connection:
             rows = connection.execute(query).all()
+            failing_now = self._latest(connection)
         live, lost = [], {}
         for worker, since, text in rows:
             if text is None:
                 lost[worker] = since
             elif (said := decoded(text)) is not None:
                 live.append(LiveWorker(worker, max(0.0, since), said))
-        return Fleet(live, lost)
+        return Fleet(live, lost, failing_now)
+
+    def _latest(self, connection: Connection) -> Mapping[str, Failing]:
+        with self._lock:
+            if time.monotonic() >= self._failing_until:
+                self._failing = failing(connection)
+                self._failing_until = time.monotonic() + _FRESH
+            return self._failing
 
     def history(self, minutes: int = MINUTES) -> list[Minute]:
         """The last minutes, oldest first, the present one last; empty if none was counted in."""
@@ -221,17 +280,7 @@ class _Seen(NamedTuple):
     troubles: list[Trouble]
 
 
-def _severity(seen: _Seen) -> tuple[int, bool, bool, bool]:
-    """As ``admission/trouble.py`` has it, over all workers."""
-    held_up, states, silent = 0, set(), False
-    for each in seen.troubles:
-        held_up += each.waiting + each.parked
-        states.add(each.breaker)
-        silent = silent or each.silent
-    return held_up, "open" in states, "half_open" in states, silent
-
-
-def _merged(seen: _Seen) -> FleetTrouble:
+def _merged(seen: _Seen, outcomes: Failing | None) -> FleetTrouble:
     # A field's values by its name: thousands of rows are summed a column at a time.
     of: Any = Trouble._make(zip(*seen.troubles, strict=True))
     aged = list(zip(seen.ages, seen.troubles, strict=True))
@@ -265,6 +314,7 @@ def _merged(seen: _Seen) -> FleetTrouble:
         error=error,
         error_ago=error_ago,
         agreed=max(of.agreed),
+        failing=outcomes,
     )
 
 

@@ -63,11 +63,18 @@ FAULTS = [
         "rules::step_back_does_not_keep",
     ),
     Fault(
-        "without a report nothing is said of breakers",
+        "without a green worker nothing is said of breakers",
         "alerts/looking",
-        "    if not fleet.workers:\n        return found\n",
-        "",
-        "watch::what_is_wrong_is_found",
+        "    if fleet.watching:\n",
+        "    if True:\n",
+        "watch::what_is_not_known_is_not_well",
+    ),
+    Fault(
+        "of queues that no worker knows there is an alert",
+        "alerts/looking",
+        "        found[Condition.QUEUES_UNKNOWN] = [Finding(_DEAD, says)]\n",
+        "        pass\n",
+        "watch::what_is_not_known_is_not_well",
     ),
     Fault(
         "link-local addresses are refused",

@@ -23,17 +23,20 @@ from pos_gateway.alerts.store import AlertStore
 from pos_gateway.cli.root import root
 from pos_gateway.database.schema import alert_claim, alerts
 from pos_gateway.domain.errors import InvalidSettings
-from pos_gateway.reports.report import Trouble
+from pos_gateway.reports.report import EVENTS, SYNCHRONOUS, Trouble
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.server.site import Site
 from pos_gateway.settings import Settings, explain
 from tests.alerts.conftest import SECRET, put_order, watch_of
 from tests.planting import ROOT
 from tests.reports.lab import Reports
+from tests.reports.test_recent_outcomes import record
 from tests.server.lab import SOON
 from tests.server.scripted import Asked, Scripted, endless, nothing, silence
 
 OK = (204, {}, b"")
+#: What workers report of all else, if nothing is wrong.
+WELL: dict[str, Any] = {"events_age": 0.0, "queues": {"orders.dead": 0}}
 SILENT = Trouble("m1", breaker="open", breaker_for=400.0, agreed=10, waiting=3, parked=4)
 
 
@@ -62,6 +65,9 @@ def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
     put_order(engine, "o4", "m4", "failed", updated_at=now, reason_code="token")
     put_order(engine, "o5", "m5", "failed", updated_at=now - 3600, reason_code="token")
     put_order(engine, "o6", "m6", "failed", updated_at=now, reason_code="http_400")
+    put_order(engine, "o7", "m7", "failed", updated_at=now, reason_code="http_401")
+    put_order(engine, "o8", "m8", "new", updated_at=now, reason_code="credential_refused")
+    record(engine, "m9", *["failed"] * 3, code="http_404")
     found = look(engine, reports.view)
     assert [each.subject for each in found[Condition.NO_WORKER]] == ["workers"]
     assert "breaker_open" not in found
@@ -79,22 +85,44 @@ def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
         "breaker_open": ["m1", "tried"],
         "orders_in_doubt": ["m2"],
         "dead_letters": ["orders.dead"],
-        "token_refused": ["m4"],
+        "queues_unknown": [],
+        "credential_refused": ["m4", "m7", "m8"],
+        "orders_failing": ["m9"],
         "events_late": ["order-events"],
     }
     [doubt] = found[Condition.IN_DOUBT]
     assert doubt.says.startswith("2 orders of merchant m2 in doubt for 5 minutes or more")
 
 
+def test_what_is_not_known_is_not_well(engine: Engine, reports: Reports) -> None:
+    """A process that publishes events alone delivers no order; no green worker sees a breaker."""
+    reports.worker("e").report(kind=EVENTS, events_age=0.0, queues={"orders": 0})
+    found = look(engine, reports.view)
+    assert found[Condition.NO_WORKER]
+    assert Condition.BREAKER_OPEN not in found
+    assert Condition.DEAD_LETTERS not in found
+    reports.worker("e").report(kind=SYNCHRONOUS)
+    found = look(engine, reports.view)
+    assert not found[Condition.NO_WORKER]
+    assert Condition.BREAKER_OPEN not in found
+    assert Condition.DEAD_LETTERS not in found
+    for unknown in (Condition.QUEUES_UNKNOWN, Condition.EVENTS_LATE):
+        assert found[unknown], unknown
+    reports.worker("e").report(events_age=0.0, queues={"orders.dead": 0})
+    found = look(engine, reports.view)
+    assert not any(found.values())
+    assert {Condition.BREAKER_OPEN, Condition.DEAD_LETTERS} < found.keys()
+
+
 def test_a_receiver_gets_what_needs_a_person_signed_and_once(
     engine: Engine, reports: Reports
 ) -> None:
     receiver = Scripted(OK)
-    reports.worker("w1").report(SILENT)
+    reports.worker("w1").report(SILENT, **WELL)
     watch = watch_of(engine, receiver.url)
     for _ in range(3):
         watch.round()
-    reports.worker("w1").report()
+    reports.worker("w1").report(**WELL)
     watch.round()
     with engine.begin() as connection:  # as if it were clear for that long
         connection.execute(update(alerts).values(clear_since=alerts.c.clear_since - 400))
@@ -187,7 +215,7 @@ def test_its_thread_sends_and_gives_the_claim_back(
 ) -> None:
     monkeypatch.setattr(watching, "EVERY", 0.01)
     engine, came = engine_of(database_url), threading.Event()
-    Reports(engine).worker("w1").report(SILENT)
+    Reports(engine).worker("w1").report(SILENT, **WELL)
 
     def confirm(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -231,7 +259,7 @@ def test_the_command_says_what_came_back(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_command_lists_what_has_begun(database_url: str, engine_of: Any) -> None:
     engine = engine_of(database_url)
-    Reports(engine).worker("w1").report(SILENT)
+    Reports(engine).worker("w1").report(SILENT, **WELL)
     receiver = Scripted(nothing)
     watch_of(engine, receiver.url).round()
     receiver.close()

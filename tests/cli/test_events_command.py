@@ -22,6 +22,7 @@ from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox, Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
+from pos_gateway.reports.fleet_view import FleetView
 from pos_gateway.runtime.vault import Vault
 from testkit.servers.process import free_port
 from testkit.servers.rabbitmq import RabbitMQ
@@ -413,6 +414,12 @@ def test_one_publishes_and_the_next_one_does_when_it_is_told_to_stop(
     one = runs.start()
     runs.until(one, "events.leading")
     assert consumed(broker_url, 3) == [1, 2, 3]
+    until = (
+        time.monotonic() + PATIENCE
+    )  # beside synchronous workers this process alone asks the broker
+    while "orders.dead" not in FleetView(any_books.engine).now().queues:
+        assert time.monotonic() < until, "it has not reported the queues"
+        time.sleep(0.05)
     two = runs.start()
     runs.until(two, "events.standing_by")
     assert runs.end(one, signal.SIGTERM) == []

@@ -28,6 +28,13 @@ def in_script(rule: str, right: str, by: str) -> ScriptFault:
 
 FAULTS = [
     Fault(
+        "queues that no worker knows are not well",
+        "server/page/views/now",
+        "    if not fleet.delivering or _DEAD in fleet.queues:\n",
+        "    if True:\n",
+        "pages::now_is_green_only_if_all_is_known",
+    ),
+    Fault(
         "a viewer does not act",
         ACTING,
         "        require_operator(visit)\n        if not compare",

@@ -15,6 +15,7 @@ from pos_gateway.tokens.token import Role
 from tests.page.lab import Desk
 from tests.planting import ROOT
 from tests.reports.lab import Reports
+from tests.reports.test_recent_outcomes import record
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -181,6 +182,53 @@ def test_now_without_a_worker_says_so_with_the_remedy(page: Desk, reports: Repor
     page.site._page_live._last.clear()  # else it is shared for a second
     text = page.operator(name="kay").get("/").text
     assert "1 worker stopped reporting without a goodbye" in text
+
+
+def test_now_is_green_only_if_all_is_known(page: Desk, reports: Reports) -> None:
+    """Of queues that no worker knows, and merchants that no green one watches, nothing is well."""
+    well, unknown = "none is dead-lettered", "dead-lettered is not known"
+    known: dict[str, Any] = {"queues": {"orders.dead": 0}, "events_age": 0.1}
+    browser = page.operator()
+    for fields, is_well, says in (
+        ({}, False, unknown),
+        ({**known, "queues": {}}, False, unknown),
+        ({**known, "queues": {"orders": 0}}, False, unknown),
+        ({**known, "events_age": None}, False, "No process says that it publishes events"),
+        ({**known, "kind": "synchronous"}, False, "Synchronous workers alone report"),
+        ({**known, "kind": "events"}, False, "No worker reports"),
+        (known, True, well),
+    ):
+        reports.worker("one").report(**fields)
+        page.site._page_live._last.clear()  # else it is shared for a second
+        text = browser.get("/").text
+        assert (well in text) is is_well, fields
+        assert says in text, fields
+        assert ("notice good" in text) is is_well, fields
+    dead = text.partition("Dead-lettered")[2].partition("</div>")[0]
+    assert "<b>0</b>" in dead
+
+
+def test_the_navigation_says_that_dead_letters_are_not_known(page: Desk, reports: Reports) -> None:
+    reports.worker("one").report()
+    text = page.operator().get("/").text
+    assert '<span class="count">?<span class="of"> dead-lettered: not known</span></span>' in text
+
+
+def test_now_names_merchants_whose_orders_fail(page: Desk, reports: Reports) -> None:
+    reports.worker("one").report(queues={"orders.dead": 0}, events_age=0.1)
+    record(page.site.database, "pizza", *["failed"] * 56, code="http_401")
+    browser = page.operator()
+    text = browser.get("/").text
+    assert (
+        "Most orders of 1 merchant fail. pizza: 56 of 56 orders in 10 min failed (http_401)."
+        in text
+    )
+    assert "notice good" not in text
+    text = browser.get("/merchants").text
+    assert "56 of 56 orders in 10 min failed (http_401)" in text
+    assert "No merchant is in trouble" not in text
+    text = browser.get("/merchants/pizza").text
+    assert "No merchant has this id; 56 of 56 orders in 10 min failed (http_401)" in text
 
 
 def test_now_names_orders_in_doubt(page: Desk, reports: Reports) -> None:

@@ -1,12 +1,14 @@
 """What the composition root does by itself."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pos_gateway.broker.queue_metrics import QueueMetrics
 from pos_gateway.database.engine import open_database
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.domain.merchant import Merchant
@@ -62,6 +64,16 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             f"pos_gateway.events.relay.Relay.{name}", lambda _, n=name: said.append(n)
         )
     return said
+
+
+def test_queues_are_read_without_a_metrics_port(
+    make: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operations page and the alerts have their numbers from workers' reports."""
+    asked = threading.Event()
+    monkeypatch.setattr(QueueMetrics, "look", lambda _: asked.set())
+    make(metrics_port=0, publish_events=False).start(background=True)
+    assert asked.wait(60)
 
 
 def test_a_forked_process_gets_a_new_lease(

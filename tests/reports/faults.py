@@ -7,6 +7,13 @@ from tests.planting import Fault, try_all
 
 FAULTS = [
     Fault(
+        "a merchant most of whose orders fail is in trouble",
+        "reports/fleet_view",
+        "        names = {**self._seen, **self.failing}\n",
+        "        names = {**self._seen}\n",
+        "recent_outcomes::a_merchant_most_of_whose_orders_fail",
+    ),
+    Fault(
         "a merchant whose orders are not sent is shown between two tries",
         "admission/admission",
         "                or lane.is_unsent(self._now)\n",

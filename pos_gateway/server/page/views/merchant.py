@@ -116,11 +116,11 @@ class MerchantPage(View):
             return now.trouble.words
         pause = paused(now.record, self._clock.now()) if now.record.paused else ""
         if not now.workers:
-            return (pause and f"{pause}; ") + "no worker reports: how it does is not known"
+            return (pause and f"{pause}; ") + "no green worker reports: how it does is not known"
         if pause:
             return f"{pause}: no worker has an order of it"
         reports = "reports" if now.workers == 1 else "report"
-        return f"in no trouble that a worker sees: {counted(now.workers, 'worker')} {reports}"
+        return f"in no trouble that a worker sees, and most of its orders do not fail: {counted(now.workers, 'worker')} {reports}"
 
 
 def shown_fields(fields: Document, settings: Settings) -> Sequence[tuple[str, str]]:

@@ -27,7 +27,7 @@ def remedy(trouble: FleetTrouble | None, record: Record) -> str:
     if record.paused or trouble is None:
         return _PAUSED if record.paused else ""
     rules = (
-        (not trouble.agreed, _UNLOADED),
+        (bool(trouble.workers) and not trouble.agreed, _UNLOADED),
         (trouble.breaker != "closed" or bool(trouble.silent), _AWAY),
         (_is_slow(trouble), _SLOW),
         (bool(trouble.overloaded), _OVERLOADED),

@@ -28,6 +28,7 @@ class Merchants(View):
 
     def __init__(self, database: Engine, clock: Clock) -> None:
         self._database, self._clock = database, clock
+        self._fleet = FleetView(database)
         self.routes = (Get("/merchants", self._page),)
         self.parts = (
             Part("troubles", "merchants_troubles.html", self._troubles),
@@ -59,10 +60,10 @@ class Merchants(View):
         )
 
     def _troubles(self, _looking: Looking) -> Mapping[str, Any]:
-        found = troubles(self._database, MAX_TROUBLES, self._clock)
+        found = troubles(self._database, MAX_TROUBLES, self._clock, self._fleet)
         return {"found": found, "now": self._clock.now().timestamp()}
 
     def _providers(self, looking: Looking) -> Mapping[str, Any]:
-        fleet = FleetView(self._database).now()
+        fleet = self._fleet.now()
         found = providers_in_trouble(self._database, fleet)
         return {"providers": found, "may_act": looking.role.allows(Capability.ACT)}

@@ -13,8 +13,8 @@ from pos_gateway.server.page.view import Looking, Part, View
 
 #: Seconds for which counts are shared: one read for all pages that are open.
 _FRESH = 1.0
-#: By an entry's path: how many, and of what.
-Counts = Mapping[str, tuple[int, str]]
+#: By an entry's path: how many (None: not known), and of what.
+Counts = Mapping[str, tuple[int | None, str]]
 
 
 class NavCounts(View):
@@ -50,10 +50,10 @@ class NavCounts(View):
 
     def _now(self) -> Counts:
         fleet = self._fleet.now()
-        counts = {
+        counts: Counts = {
             "/merchants": (fleet.in_trouble, "in trouble"),
             "/orders": (self._overdue.count(), "past their time"),
             "/in-doubt": (self._orders.count(State.IN_DOUBT), "in doubt"),
-            "/dead-letters": (fleet.queues.get("orders.dead", 0), "dead-lettered"),
+            "/dead-letters": (fleet.queues.get("orders.dead"), "dead-lettered"),
         }
-        return {path: count for path, count in counts.items() if count[0]}
+        return {path: count for path, count in counts.items() if count[0] != 0}

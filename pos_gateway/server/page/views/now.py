@@ -10,6 +10,7 @@ from pos_gateway.ledger.overdue import Overdue
 from pos_gateway.ledger.states import FINAL, State
 from pos_gateway.reports.counters import wait_within
 from pos_gateway.reports.fleet_view import Fleet, FleetView, Minute, a_minute
+from pos_gateway.reports.words import outcomes
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.charts import Series
 from pos_gateway.server.page.view import Get, Looking, Nav, Page, Part, View
@@ -20,9 +21,17 @@ from pos_gateway.server.page.words import counted, duration
 _LATE = 10.0
 #: Unread events after which a sentence says so: more than a burst leaves for a moment.
 _UNREAD = 10_000
+#: Merchants that a sentence names.
+_NAMED = 3
+_DEAD = "orders.dead"
 _ENDS = tuple(state.value for state in State if state in FINAL)
-#: Slots' and waiting orders' states as operators read them, in this order.
-_SLOTS = {"light": "light", "heavy": "heavy", "silent": "silent", "free": "free"}
+#: Slots by the kind of merchant that holds them, in this order: a name, and what is meant.
+_SLOTS = {
+    "light": ("light", "merchants that use less than their fair part"),
+    "heavy": ("heavy", "merchants that use more"),
+    "silent": ("silent", "merchants that do not answer"),
+    "free": ("free", "for the next orders"),
+}
 _OUTCOMES = (Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED)
 
 
@@ -68,7 +77,7 @@ class Now(View):
         queued = {
             name: fleet.queues[name] for name in ("orders", "orders.canary") if name in fleet.queues
         }
-        dead = fleet.queues.get("orders.dead")
+        dead = fleet.queues.get(_DEAD)
         return {
             "now": self._clock.now().timestamp(),
             "fleet": fleet,
@@ -76,13 +85,17 @@ class Now(View):
                 f"{count} {kind}{' canary' if canary else ''}"
                 for (kind, canary), count in sorted(fleet.kinds.items())
             ],
-            "slots": [(name, fleet.slots.get(state, 0)) for state, name in _SLOTS.items()],
+            "slots": [
+                (name, fleet.slots.get(state, 0) if fleet.watching else None, note)
+                for state, (name, note) in _SLOTS.items()
+            ],
             "taken": minute["taken"],
             "ended": sum(minute[each] for each in _ENDS),
             "failed": minute["failed"] + minute["expired"],
             "p50": wait_within(minute, 0.5),
             "p99": wait_within(minute, 0.99),
-            "waiting": sum(fleet.waiting.values()),
+            "waiting": sum(fleet.waiting.values()) if fleet.watching else None,
+            "parked": fleet.parked if fleet.watching else None,
             "queued": sum(queued.values()) if queued else None,
             "in_doubt": in_doubt,
             "dead": dead,
@@ -114,6 +127,7 @@ def _notices(
 ) -> list[Notice]:
     return [
         *_of_workers(fleet, split),
+        *_of_queues(fleet),
         *_of_events(fleet),
         *_of_orders(fleet, in_doubt, dead, overdue),
     ]
@@ -121,13 +135,20 @@ def _notices(
 
 def _of_workers(fleet: Fleet, split: Split) -> list[Notice]:
     found = []
-    if not fleet.workers:
+    if not fleet.delivering:
         found.append(
             Notice(
                 "No worker reports: no order is delivered, as far as this database says.",
                 "Start one: celery -A pos_gateway.gcelery worker. If one runs, compare its "
                 "POS_GATEWAY_DATABASE_URL with this server's: pos-gateway settings.",
                 bad=True,
+            )
+        )
+    elif not fleet.watching:
+        found.append(
+            Notice(
+                "Synchronous workers alone report: which merchants are slow, and what waits for them, is not known.",
+                "A green worker sees both: celery -A pos_gateway.gcelery worker.",
             )
         )
     if fleet.lost:
@@ -140,7 +161,7 @@ def _of_workers(fleet: Fleet, split: Split) -> list[Notice]:
             )
         )
     has_canary = any(canary for _, canary in fleet.kinds)
-    if split.takes_any and fleet.workers and not has_canary:
+    if split.takes_any and fleet.delivering and not has_canary:
         found.append(
             Notice(
                 f"The canary has {split}, and no worker of its own reports.",
@@ -151,9 +172,22 @@ def _of_workers(fleet: Fleet, split: Split) -> list[Notice]:
     return found
 
 
+def _of_queues(fleet: Fleet) -> list[Notice]:
+    if not fleet.delivering or _DEAD in fleet.queues:
+        return []
+    return [
+        Notice(
+            "How many orders are queued and dead-lettered is not known: no worker has had an answer of the broker.",
+            "Look whether the workers' login may see the queues: pos-gateway doctor. Beside synchronous workers "
+            "pos-gateway events run asks the broker. On the command line: pos-gateway dlq count.",
+            links=[("Dead letters, asked now", "/dead-letters")],
+        )
+    ]
+
+
 def _of_events(fleet: Fleet) -> list[Notice]:
     found = []
-    if fleet.workers and fleet.events_age is None:
+    if fleet.delivering and fleet.events_age is None:
         found.append(
             Notice(
                 "No process says that it publishes events: the backend gets none.",
@@ -184,11 +218,24 @@ def _of_events(fleet: Fleet) -> list[Notice]:
 
 def _of_orders(fleet: Fleet, in_doubt: int, dead: int | None, overdue: int) -> list[Notice]:
     found = []
-    if fleet.in_trouble:
-        are = "is" if fleet.in_trouble == 1 else "are"
+    if fleet.failing:
+        worst = ", ".join(
+            f"{name}: {outcomes(each)}" for name, each in [*fleet.failing.items()][:_NAMED]
+        )
+        more = ", …" if len(fleet.failing) > _NAMED else ""
         found.append(
             Notice(
-                f"{counted(fleet.in_trouble, 'merchant')} {are} in trouble: {counted(fleet.parked, 'order')} parked.",
+                f"Most orders of {counted(len(fleet.failing), 'merchant')} fail. {worst}{more}.",
+                "Orders that all fail alike fail for a reason of the merchant: its credentials, its address, its menu "
+                "or its hours. Check its POS. On the command line: pos-gateway merchants check ID.",
+                links=[("Which, and why", "/merchants")],
+            )
+        )
+    if fleet.reported:
+        are = "is" if fleet.reported == 1 else "are"
+        found.append(
+            Notice(
+                f"{counted(fleet.reported, 'merchant')} {are} in trouble: {counted(fleet.parked, 'order')} parked.",
                 "Pause the worst ones, or lower their limits. On the command line: pos-gateway merchants slow.",
                 links=[("Which, and why", "/merchants")],
             )

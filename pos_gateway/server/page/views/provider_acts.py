@@ -52,7 +52,7 @@ class ProviderActs(View):
                 paused=paused,
                 found=found,
                 concerns=_concerned(found, paused=paused),
-                workers=len(fleet.workers),
+                workers=fleet.watching,
             )
 
         return page
