@@ -4,6 +4,7 @@ The green worker, the one to run, is ``pos_gateway.gcelery``.
 """
 
 import logging
+import os
 import sys
 from typing import Any
 
@@ -27,6 +28,7 @@ from pos_gateway.worker.celery_internals import (
     log_level,
     pool_module,
 )
+from pos_gateway.worker.command_line import contradictions, refused_command, refused_options
 from pos_gateway.worker.tasks import CancelTask, OrderTask
 
 #: Exit code of a process with a faulty configuration (sysexits.h).
@@ -39,6 +41,9 @@ class _Broker(AMQP):
 
 def _configured() -> Celery:
     settings = gateway.current().settings
+    refused = refused_command() or "; ".join(contradictions(settings.broker_url, os.environ))
+    if refused:
+        raise SystemExit(_refusal(refused))
     app = Celery(
         "pos_gateway",
         broker=settings.broker_url,
@@ -100,6 +105,12 @@ def _log_here(loglevel: int, logfile: str | None, **_: Any) -> None:
 
 #: The pools that a worker runs on: green threads, or processes with one order at a time each.
 _POOLS = ("celery.concurrency.gevent", "celery.concurrency.prefork", "celery.concurrency.solo")
+
+
+@signals.celeryd_init.connect
+def _with_options(options: dict[str, Any], **_: Any) -> None:
+    if refused := refused_options(options, [each.name for each in app.conf.task_queues]):
+        raise SystemExit(_refusal(refused))
 
 
 @signals.worker_init.connect

@@ -13,8 +13,8 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
+import click
 from gevent import config as gevent_config
 from gevent import monkey
 
@@ -34,11 +34,10 @@ def _pool_flag(arguments: list[str]) -> str | None:
     return None
 
 
-def _is_worker_command(arguments: list[str]) -> bool:
-    program = Path(arguments[0])
-    name = program.parent.name if program.name == "__main__.py" else program.name
-    again = "gevent.monkey" in sys.orig_argv
-    return name == "celery" and "worker" in arguments[1:] and not again
+def _celery_command() -> str | None:
+    """The command of ``celery`` that this process runs, ``worker``; None: another program."""
+    context = click.get_current_context(silent=True)
+    return context.invoked_subcommand if context else None
 
 
 def _patched_late() -> bool:
@@ -54,7 +53,9 @@ _named = _pool_flag(sys.argv)
 #: ``-P prefork`` and other pools work as usual: this is then the synchronous worker.
 _green = _named in (None, "gevent")
 
-if _green and _patched_late() and _is_worker_command(sys.argv):
+_command = _celery_command()
+
+if _green and _patched_late() and _command == "worker" and "gevent.monkey" not in sys.orig_argv:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(  # noqa: S606  (the same command as before)
@@ -69,7 +70,8 @@ if _green and _patched_late() and _is_worker_command(sys.argv):
         ],
     )
 
-if _green and not monkey.is_module_patched("socket"):
+# Celery's other commands start processes, with a ``subprocess`` that late patching would break.
+if _green and _command in (None, "worker") and not monkey.is_module_patched("socket"):
     monkey.patch_all()
 
 from pos_gateway.celery import app

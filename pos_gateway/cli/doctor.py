@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import resource
 import socket
 import subprocess
@@ -37,6 +38,7 @@ from pos_gateway.runtime.urls import mask_url
 from pos_gateway.runtime.vault import Vault, has_short_passphrase
 from pos_gateway.settings import Settings, explain, setting
 from pos_gateway.tokens.store import TokenStore
+from pos_gateway.worker.command_line import contradictions
 
 #: Seconds to wait for PostgreSQL, whose driver would wait for minutes.
 _DATABASE_PATIENCE = "5"
@@ -132,8 +134,10 @@ def _usable() -> tuple[Settings, set[str]]:
     return Settings.model_validate(values), set(values)
 
 
-def check_settings(_: Settings) -> Iterator[Finding]:
-    """Every environment variable is a setting, and every value is valid."""
+def check_settings(settings: Settings) -> Iterator[Finding]:
+    """Every environment variable is a setting, every value is valid, and none of Celery's contradicts."""
+    for sentence in contradictions(settings.broker_url, os.environ):
+        yield warn(f"settings: {sentence}", "a worker with it does not start")
     wrong = [line for line in explain() if line.problem]
     for line in wrong:
         yield fail(f"settings: {line.variable}={line.value} {line.problem}", "pos-gateway settings")

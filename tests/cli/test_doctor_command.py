@@ -54,6 +54,12 @@ def test_a_gateway_that_is_set_up_is_all_well(connected: Program, orders: Orders
 
 
 @pytest.mark.usefixtures("unpatched")
+def test_a_variable_of_celerys_that_a_worker_refuses_is_said(program: Program) -> None:
+    done = program.invoke("doctor", CELERY_BROKER_URL="amqp://elsewhere")
+    assert "warn  settings: CELERY_BROKER_URL names another broker" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
 def test_a_postgresql_that_loses_what_it_has_confirmed_is_said(program: Program) -> None:
     with PostgreSQL(fsync="off") as primary, Standby(primary.url) as standby:
         url = {"POS_GATEWAY_DATABASE_URL": primary.url.replace("+psycopg", "")}
