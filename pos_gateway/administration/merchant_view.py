@@ -92,12 +92,12 @@ class MerchantViews:
             audit=AuditLog(self._engine).last(Wanted(merchant_id=merchant_id), LINES),
         )
 
-    def now(self, merchant_id: str) -> MerchantNow:
+    def now(self, merchant_id: str, *, reveal: bool = True) -> MerchantNow:
         """Its state, whether or not it has a record: four queries."""
         fleet = self._fleet.now()
         seen = fleet.trouble(merchant_id)
         with self._engine.connect() as connection:
-            known = records(connection, [merchant_id])
+            known = records(connection, [merchant_id], reveal=reveal)
         trouble = None if seen is None else in_trouble(seen, known, fleet, self._clock)
         return MerchantNow(known[merchant_id], trouble, fleet.watching)
 

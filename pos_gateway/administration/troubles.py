@@ -7,6 +7,7 @@ from sqlalchemy import Connection, Engine, select
 
 from pos_gateway.audit.log import AuditLine
 from pos_gateway.database.schema import merchants
+from pos_gateway.domain.masking import MASK
 from pos_gateway.merchants.pauses import pauses
 from pos_gateway.reports.fleet_view import Fleet, FleetTrouble, FleetView
 from pos_gateway.reports.report import MAX_TROUBLES
@@ -43,12 +44,18 @@ def troubles(
     most: int = MAX_TROUBLES,
     clock: Clock = SYSTEM_CLOCK,
     fleet_view: FleetView | None = None,
+    *,
+    reveal: bool = True,
 ) -> Troubles:
-    """The merchants in most trouble. Four queries; raises SQLAlchemyError."""
+    """The merchants in most trouble. Four queries; raises SQLAlchemyError.
+
+    Args:
+        reveal: show an operator's words, which may name a customer.
+    """
     fleet = (fleet_view or FleetView(engine)).now()
     worst = fleet.troubles(most)
     with engine.connect() as connection:
-        known = records(connection, [each.merchant_id for each in worst])
+        known = records(connection, [each.merchant_id for each in worst], reveal=reveal)
     return Troubles(fleet, [in_trouble(each, known, fleet, clock) for each in worst])
 
 
@@ -61,7 +68,9 @@ def in_trouble(
     return InTrouble(trouble, record, words)
 
 
-def records(connection: Connection, ids: Sequence[str]) -> dict[str, Record]:
+def records(
+    connection: Connection, ids: Sequence[str], *, reveal: bool = True
+) -> dict[str, Record]:
     """What the database has of each of these merchants."""
     query = select(merchants.c.id, merchants.c.paused).where(merchants.c.id.in_(ids))
     are_paused = {row.id: row.paused for row in connection.execute(query)}
@@ -69,12 +78,13 @@ def records(connection: Connection, ids: Sequence[str]) -> dict[str, Record]:
     return {
         each: Record(exists=False)
         if each not in are_paused
-        else _record(are_paused[each], why.get(each))
+        else _record(are_paused[each], why.get(each), reveal=reveal)
         for each in ids
     }
 
 
-def _record(paused: bool, line: AuditLine | None) -> Record:
+def _record(paused: bool, line: AuditLine | None, *, reveal: bool) -> Record:
     if line is None:
         return Record(paused=paused)
-    return Record(paused=paused, since=line.at, by=line.operator, reason=line.reason)
+    reason = line.reason if reveal else line.reason and MASK
+    return Record(paused=paused, since=line.at, by=line.operator, reason=reason)

@@ -391,14 +391,16 @@ def _is_an_id(text: str) -> bool:
 
 def _summary(order: "OrderStanding") -> dict[str, Any]:
     """An order's data without its content, which may be shown to any operator."""
-    shows_reason = order.state is not State.REJECTED
+    from pos_gateway.domain.masking import MASK
+
+    code, _ = _reason(order.state, order.reason_code, None, reveal=False)
     return {
         "order_id": order.order_id,
         "merchant_id": order.merchant_id,
         "state": order.state.value,
         "cancellation": order.cancellation.value if order.cancellation else None,
         "attempts": order.attempts,
-        "reason": order.reason_code if shows_reason else None,
+        "reason": None if code == MASK else code,
         "external_id": order.external_id,
         "held_by": order.owner,
         "in_doubt_since": shown(order.doubt_since),
@@ -463,12 +465,8 @@ def _standing(order: "OrderStanding", *, reveal: bool) -> dict[str, Any]:
 
 
 def _attempt(attempt: "RecordedAttempt", action: Action, *, reveal: bool) -> dict[str, Any]:
-    # A refused cancellation may be retried, with the POS's words as its reason.
-    is_refused = action is Action.CANCEL and isinstance(attempt.came, int)
-    state = State.REJECTED if is_refused else attempt.outcome
-    code, message = _reason(
-        state, attempt.reason_code, attempt.reason_message, reveal=reveal or not attempt.reason_code
-    )
+    state = attempt.reason_kind(action)
+    code, message = _reason(state, attempt.reason_code, attempt.reason_message, reveal=reveal)
     return {
         "at": shown(attempt.at),
         "action": action.value,
@@ -505,7 +503,7 @@ def _reason(
     state: str, code: str | None, message: str | None, *, reveal: bool
 ) -> tuple[str | None, str | None]:
     """The reason, masked where it may be in the POS's own words, which may repeat the customer's."""
-    from pos_gateway.domain.masking import MASK
+    from pos_gateway.domain.masking import is_in_pos_words, masked_reason
 
-    is_the_poss = state == State.REJECTED or code == "not_cancelled"
-    return (MASK, MASK) if is_the_poss and not reveal else (code, message)
+    is_hidden = not reveal and code and is_in_pos_words(state, code)
+    return masked_reason(state, code) if is_hidden and code else (code, message)

@@ -6,8 +6,15 @@ Names of fields are the backend's, and names of what has a sku are the menu's: t
 from typing import Any
 
 from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Lifecycle
 
 MASK = "********"
+
+#: Ends whose reason is in the POS's own words, which may repeat the customer's: states, outcomes of
+#: attempts, and the last words of events' types.
+_IN_POS_WORDS = frozenset({Kind.REJECTED.value, Kind.CANCELLED.value, *Lifecycle})
+#: The code of an operator's decision, in our words; and of a refused cancellation, in the POS's.
+_RESOLVED, _NOT_CANCELLED = "resolved", "not_cancelled"
 
 #: Fields without personal data, by position.
 _SHOWN: dict[str, Any] = {
@@ -36,6 +43,23 @@ def masked(order: Order) -> dict[str, Any]:
             if "sku" not in modifier:  # "write: happy birthday, Ada"
                 modifier["name"] = MASK
     return shown
+
+
+def is_in_pos_words(kind: str, code: str) -> bool:
+    """Whether a reason is in the POS's own words.
+
+    Args:
+        kind: the state, the attempt's outcome, or the event's type; of a cancel request that its POS
+            was asked about ``rejected``.
+    """
+    return code == _NOT_CANCELLED or (
+        kind.removeprefix("order.") in _IN_POS_WORDS and code != _RESOLVED
+    )
+
+
+def masked_reason(kind: str, code: str) -> tuple[str, str]:
+    """A reason's code and message for those who may not see personal data."""
+    return MASK if is_in_pos_words(kind, code) else code, MASK
 
 
 def _masked(value: Any, shown: Any) -> Any:

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.ledger.payloads import SEALED, Payloads
-from pos_gateway.ledger.states import Claim, Entry, Key
+from pos_gateway.ledger.states import Action, Claim, Entry, Key
 
 #: Maximum attempts kept, and maximum characters of all of them together: the oldest make room.
 MAX_ATTEMPTS, MAX_LENGTH = 10, 8192
@@ -58,6 +58,11 @@ class RecordedAttempt:
     reason_message: str | None
     #: The lease of its worker: host (a pod's name), process id, and a random part.
     worker: str
+
+    def reason_kind(self, action: Action) -> str:
+        """By what its reason is masked: a cancellation may be refused, in the POS's words, and retried."""
+        is_refused = action is Action.CANCEL and isinstance(self.came, int)
+        return Kind.REJECTED.value if is_refused else self.outcome
 
 
 def with_outcome(claim: Claim, entry: Entry, message: str | None) -> str:

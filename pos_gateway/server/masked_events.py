@@ -5,7 +5,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from pos_gateway.domain.errors import InvalidOrder
-from pos_gateway.domain.masking import MASK, masked
+from pos_gateway.domain.masking import MASK, masked, masked_reason
 from pos_gateway.domain.order import Order
 
 #: What begins an event's order. No text of a field before it has this: its quotes are escaped.
@@ -20,7 +20,8 @@ def masked_event(body: bytes) -> dict[str, Any]:
     head, _, order = body.partition(_ORDER)
     event: dict[str, Any] = from_json(head + b"}")
     if event.get("reason"):
-        event["reason"]["message"] = MASK
+        code, message = masked_reason(event["type"], event["reason"]["code"])
+        event["reason"] |= {"code": code, "message": message}
     order = order.removesuffix(b"}")
     try:
         event["order"] = None if order == b"null" else masked(Order.parse_json(order))

@@ -6,12 +6,12 @@ from pydantic_core import from_json
 from sqlalchemy import Engine
 
 from pos_gateway.broker.message import Message
-from pos_gateway.domain.masking import MASK
+from pos_gateway.domain.masking import masked_reason
 from pos_gateway.domain.submit_result import SUBMITTED
 from pos_gateway.events.archive import Archive
 from pos_gateway.ledger.attempts import RecordedAttempt
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
-from pos_gateway.ledger.states import Action, Key
+from pos_gateway.ledger.states import Action, Key, State
 from pos_gateway.ledger.submissions import submitted_at
 from pos_gateway.runtime.clock import shown
 from pos_gateway.server.masked_events import masked_event
@@ -60,7 +60,7 @@ class Orders:
 
     def _attempts(self, key: Key, *, reveal: bool) -> list[dict[str, Any]]:
         """The last ten, oldest first."""
-        return [_attempt(each, reveal=reveal) for each in self._admin.attempts(key)]
+        return [_attempt(each, key.action, reveal=reveal) for each in self._admin.attempts(key)]
 
     def _cancellation(
         self, request: OrderStanding | None, *, reveal: bool
@@ -69,7 +69,8 @@ class Orders:
             return None
         return {
             "state": request.state.value,
-            "reason": _reason(request, reveal=reveal),
+            # In the POS's words as soon as the POS was asked.
+            "reason": _reason(request, State.REJECTED, reveal=reveal),
             "attempt_count": request.attempts,
             "attempts": self._attempts(request.key, reveal=reveal),
             "updated_at": shown(request.updated_at),
@@ -81,7 +82,7 @@ def _standing(order: OrderStanding | None, *, reveal: bool) -> dict[str, Any]:
         return {"external_id": None, "reason": None, "attempt_count": 0}
     return {
         "external_id": order.external_id,
-        "reason": _reason(order, reveal=reveal),
+        "reason": _reason(order, order.state, reveal=reveal),
         "attempt_count": order.attempts,
         "deliver_by": shown(order.deliver_by),
         "in_doubt_since": shown(order.doubt_since),
@@ -90,20 +91,25 @@ def _standing(order: OrderStanding | None, *, reveal: bool) -> dict[str, Any]:
     }
 
 
-def _reason(of: OrderStanding | RecordedAttempt, *, reveal: bool) -> dict[str, str] | None:
+def _reason(
+    of: OrderStanding | RecordedAttempt, kind: str, *, reveal: bool
+) -> dict[str, str] | None:
     if not of.reason_code:
         return None
-    return {"code": of.reason_code, "message": (of.reason_message or "") if reveal else MASK}
+    if reveal:
+        return {"code": of.reason_code, "message": of.reason_message or ""}
+    code, message = masked_reason(kind, of.reason_code)
+    return {"code": code, "message": message}
 
 
-def _attempt(attempt: RecordedAttempt, *, reveal: bool) -> dict[str, Any]:
+def _attempt(attempt: RecordedAttempt, action: Action, *, reveal: bool) -> dict[str, Any]:
     """An attempt, with its stages in seconds."""
     return {
         "at": shown(attempt.at),
         "did": attempt.did,
         "came": attempt.came,
         "outcome": attempt.outcome,
-        "reason": _reason(attempt, reveal=reveal),
+        "reason": _reason(attempt, attempt.reason_kind(action), reveal=reveal),
         "waited_seconds": attempt.waited,
         "claim_seconds": attempt.claim,
         "connect_seconds": attempt.connect,

@@ -244,15 +244,15 @@ FAULTS = [
     Fault(
         "the POS's words are masked for every role",
         "server/page/views/order_life",
-        "    if is_the_poss:\n        return ShownReason(MASK, MASK)\n",
-        "",
+        "    if is_in_pos_words(state, code) or not",
+        "    if not",
         "orders::no_page_or_part_has_personal_data",
     ),
     Fault(
         "a viewer sees no reason's message",
         "server/page/views/order_life",
-        '(message or "") if role.allows(Capability.REVEAL) else MASK',
-        'message or ""',
+        " or not role.allows(Capability.REVEAL):",
+        ":",
         "orders::a_viewer_sees_no_reasons_message",
     ),
     Fault(
@@ -347,10 +347,10 @@ FAULTS = [
         "merchants::a_viewer_sees_no_action",
     ),
     Fault(
-        "operators' words about orders are not for viewers",
+        "operators' words are not for viewers",
         "server/page/views/merchant",
-        "if not line.order_id or",
-        "if True or",
+        "    if role.allows(Capability.REVEAL):\n        return line\n",
+        "    return line\n",
         "merchants::does_not_read_what_operators",
     ),
     Fault(
@@ -363,9 +363,9 @@ FAULTS = [
     Fault(
         "no page costs a query a merchant",
         "administration/troubles",
-        "known = records(connection, [each.merchant_id for each in worst])",
+        "known = records(connection, [each.merchant_id for each in worst], reveal=reveal)",
         "known = {}\n        for each in worst:\n"
-        "            known |= records(connection, [each.merchant_id])",
+        "            known |= records(connection, [each.merchant_id], reveal=reveal)",
         "merchants::costs_a_query_a_merchant",
     ),
     Fault(

@@ -12,6 +12,7 @@ from sqlalchemy import delete, event, insert, select
 from pos_gateway.audit.log import AuditLine, AuditLog, Wanted
 from pos_gateway.audit.note import By, Note, write
 from pos_gateway.database.schema import merchants, orders
+from pos_gateway.domain.masking import MASK
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.catalogs import CatalogStore
@@ -250,23 +251,34 @@ def test_a_merchants_page_has_its_hour_orders_record_and_audit(page: Desk) -> No
     assert "Catalog present" in text
     paused = words(browser.get(link("/merchants/{}", story.paused)))
     assert "no worker reported an open breaker or a lowered limit" in paused
-    assert "Paused by operator since" in paused and "the kitchen is flooded" in paused
+    assert (
+        "Paused by operator since" in paused
+        and f"({MASK})" in paused
+        and "the kitchen is flooded" not in paused
+    )
     assert "merchants.pause" in paused
     assert "Catalog none" in paused
 
 
-def test_a_viewer_does_not_read_what_operators_wrote_about_an_order(
-    page: Desk, admin: MerchantAdmin
+def test_a_viewer_does_not_read_what_operators_wrote(
+    page: Desk, reports: Reports, admin: MerchantAdmin
 ) -> None:
     admin.put([a_merchant()], KIM)
-    admin.pause(["m"], By("lee", "of the merchant"), paused=True)
+    admin.pause(["m"], By("lee", "Berg wants it"), paused=True)
+    reports.worker("w").report(Trouble("m", waiting=1))
+    row = _order("m", "o2") | {"state": "rejected", "reason_code": "no_cake_for_Berg"}
     with page.site.database.begin() as connection:
         note = Note("orders.resolve", "m", "o1", "asked A. Berg")
         write(connection, [note], by=By("kim", "A. Berg called"), at=1.0)
+        connection.execute(insert(orders), row)
     for role, sees in ((Role.VIEWER, False), (Role.OPERATOR, True)):
-        text = words(page.operator(role, name=str(role)).get("/merchants/m"))
-        assert ("Berg" in text) == sees
-        assert "orders.resolve" in text and "of the merchant" in text
+        browser = page.operator(role, name=str(role))
+        text = words(browser.get("/merchants/m"))
+        assert ("A. Berg" in text) == sees
+        assert "orders.resolve" in text and "paused by lee" in text.lower()
+        assert "no_cake_for_Berg" not in text  # a POS's words: for those who reveal the order
+        assert ("Berg wants it" in text) == sees
+        assert ("Berg wants it" in words(browser.get("/merchants"))) == sees
 
 
 def test_no_page_costs_a_query_a_merchant(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.database.engine import open_database
-from pos_gateway.domain.masking import MASK
+from pos_gateway.domain.masking import MASK, masked_reason
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.attempts import RecordedAttempt
@@ -39,10 +39,10 @@ def an_attempt() -> RecordedAttempt:
     )
 
 
-def an_event(order_json: str) -> bytes:
+def an_event(order_json: str, kind: str = "failed", code: str = "refused") -> bytes:
     """As it is published."""
     row = Row(
-        *(1, 1, "e-1", "failed", "m-1", "o-1", 1.0, "x-1", "refused", WORDS, 1, None, order_json),
+        *(1, 1, "e-1", kind, "m-1", "o-1", 1.0, "x-1", code, WORDS, 1, None, order_json),
         *("square", "square"),
     )
     return Hydration(Payloads(Vault())).message(row).body
@@ -88,7 +88,7 @@ def reasons_in(content: Any) -> Iterator[Any]:
 def test_a_viewer_sees_no_words_of_a_pos(orders: Orders) -> None:
     shown = orders.show("m-1", "o-1", reveal=False)
     assert WHO not in json.dumps(shown)
-    masked = {"code": "refused", "message": MASK}
+    known, masked = {"code": "refused", "message": MASK}, {"code": MASK, "message": MASK}
     places = [
         shown["reason"],
         shown["attempts"][0]["reason"],
@@ -96,7 +96,24 @@ def test_a_viewer_sees_no_words_of_a_pos(orders: Orders) -> None:
         shown["cancellation"]["attempts"][0]["reason"],
         shown["events"][0]["reason"],
     ]
-    assert places == list(reasons_in(shown)) == [masked] * 5
+    assert places == list(reasons_in(shown)) == [known, known, masked, masked, known]
+
+
+def test_a_poss_own_code_is_masked_with_its_words() -> None:
+    """A POS's code may be a sentence about the customer."""
+    for kind, code, is_shown in (
+        ("rejected", f"no {WHO}", False),
+        ("order.rejected", f"no {WHO}", False),
+        ("cancelled", f"by {WHO}", False),
+        ("order.cancelled_by_pos", WHO, False),
+        ("retry", "not_cancelled", False),
+        ("cancelled", "resolved", True),
+        ("order.failed", "http_401", True),
+    ):
+        assert masked_reason(kind, code) == (code if is_shown else MASK, MASK)
+    event = masked_event(an_event(json.dumps(an_order()), kind="rejected", code=f"no {WHO}"))
+    assert WHO not in json.dumps(event)
+    assert event["reason"] == {"code": MASK, "message": MASK}
 
 
 def test_a_backend_sees_them(orders: Orders) -> None:

@@ -20,6 +20,7 @@ from pos_gateway.server.page.charts import Series
 from pos_gateway.server.page.heat_map import Range
 from pos_gateway.server.page.view import Get, Looking, Page, Part, View
 from pos_gateway.server.page.views.merchant_remedies import remedy
+from pos_gateway.server.page.views.order_life import shown_reason
 from pos_gateway.server.page.views.order_words import STATES
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.page.words import counted, seconds
@@ -53,7 +54,7 @@ class MerchantPage(View):
         try:
             file = self._about.file(merchant_id)
         except UnknownMerchant:
-            now = self._about.now(merchant_id)
+            now = self._about.now(merchant_id, reveal=visit.role.allows(Capability.REVEAL))
             says = now.trouble.words if now.trouble else "no merchant has this id"
             return Page(
                 "merchant_unknown.html",
@@ -76,7 +77,7 @@ class MerchantPage(View):
 
     def _now(self, looking: Looking) -> Mapping[str, Any]:
         merchant_id = looking.values["merchant_id"]
-        now = self._about.now(merchant_id)
+        now = self._about.now(merchant_id, reveal=looking.role.allows(Capability.REVEAL))
         return {
             "merchant_id": merchant_id,
             "says": self._in_words(now),
@@ -89,14 +90,18 @@ class MerchantPage(View):
 
     def _work(self, looking: Looking) -> Mapping[str, Any]:
         merchant_id = looking.values["merchant_id"]
-        work = self._about.work(merchant_id)
+        work, last = self._about.work(merchant_id), self._about.orders(merchant_id, most=_ORDERS)
         minutes = work.hour.minutes
         ranges = _ranges(minutes)
         return {
             "merchant_id": merchant_id,
             "orders": [(each, work.orders[each]) for each in _STATES if work.orders[each]],
             "states": STATES,
-            "last": self._about.orders(merchant_id, most=_ORDERS),
+            "last": last,
+            "reasons": {
+                each.key: shown_reason(looking.role, each.state, each.reason_code, None)
+                for each in last
+            },
             "at": [each.at for each in minutes],
             "outcomes": _outcomes(minutes),
             "breaker": _breaker(minutes),
@@ -136,10 +141,11 @@ def shown_fields(fields: Document, settings: Settings) -> Sequence[tuple[str, st
 
 
 def _shown(line: AuditLine, role: Role) -> AuditLine:
-    """An operator's words about an order may name a customer: they are for those who may reveal it."""
-    if not line.order_id or role.allows(Capability.REVEAL):
+    """An operator's words may name a customer: they are for those who may reveal one."""
+    if role.allows(Capability.REVEAL):
         return line
-    return replace(line, details=MASK, reason=MASK)
+    masked = replace(line, reason=line.reason and MASK)
+    return replace(masked, details=MASK) if line.order_id else masked
 
 
 def _flat(prefix: str, fields: Document) -> Sequence[tuple[str, str]]:

@@ -59,8 +59,9 @@ class Merchants(View):
             first=link("/merchants", find=part) if after else None,
         )
 
-    def _troubles(self, _looking: Looking) -> Mapping[str, Any]:
-        found = troubles(self._database, MAX_TROUBLES, self._clock, self._fleet)
+    def _troubles(self, looking: Looking) -> Mapping[str, Any]:
+        reveal = looking.role.allows(Capability.REVEAL)
+        found = troubles(self._database, MAX_TROUBLES, self._clock, self._fleet, reveal=reveal)
         return {"found": found, "now": self._clock.now().timestamp()}
 
     def _providers(self, looking: Looking) -> Mapping[str, Any]:

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from pos_gateway.domain.masking import MASK
+from pos_gateway.domain.masking import is_in_pos_words, masked_reason
 from pos_gateway.domain.outcome import Lifecycle
 from pos_gateway.ledger.attempts import ABANDONED, LOOK_UP, SEND, WORKER_LOST, RecordedAttempt
-from pos_gateway.ledger.states import Action, State
+from pos_gateway.ledger.states import Action
 from pos_gateway.server.page.words import counted, duration, seconds
 from pos_gateway.tokens.token import Capability, Role
 
@@ -31,10 +31,6 @@ _LOST = {
     ABANDONED: "its green thread was killed",
 }
 _CALLBACKS = frozenset(f"order.{each.value}" for each in Lifecycle)
-#: States and events whose reason is in the POS's own words, which may repeat the customer's.
-_POS_WORDS = frozenset({State.REJECTED.value, State.CANCELLED.value, *Lifecycle})
-#: The reason of an operator's decision, in ours.
-_RESOLVED = "resolved"
 
 _LINE = Markup(
     '<svg class="life" viewBox="0 0 {width:.0f} 40" preserveAspectRatio="none" role="img" '
@@ -88,10 +84,9 @@ def shown_reason(
         return None
     if role is None:
         return ShownReason(code, message or "")
-    is_the_poss = (state in _POS_WORDS and code != _RESOLVED) or code == "not_cancelled"
-    if is_the_poss:
-        return ShownReason(MASK, MASK)
-    return ShownReason(code, (message or "") if role.allows(Capability.REVEAL) else MASK)
+    if is_in_pos_words(state, code) or not role.allows(Capability.REVEAL):
+        return ShownReason(*masked_reason(state, code))
+    return ShownReason(code, message or "")
 
 
 def attempt_entries(
@@ -99,9 +94,7 @@ def attempt_entries(
 ) -> Iterable[Entry]:
     """The attempts of an order, or of its cancel request."""
     for each in attempts:
-        # A refused cancellation may be retried, with the POS's words as its reason.
-        is_refused = action is Action.CANCEL and isinstance(each.came, int)
-        state = State.REJECTED.value if is_refused else each.outcome
+        state = each.reason_kind(action)
         lost = _LOST.get(each.reason_code or "")
         yield Entry(
             each.at,
