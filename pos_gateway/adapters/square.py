@@ -12,12 +12,9 @@ a name and a price. At Square a tip belongs to a payment, so it is not sent. An 
 Order Manager if it has a fulfillment: ``pickup`` becomes one here if the customer has a name.
 """
 
-import hashlib
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -39,11 +36,12 @@ from pos_gateway.adapters.replies import (
     with_the_order,
 )
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
+from pos_gateway.adapters.square_order import creation, encoded, key, price
 from pos_gateway.adapters.window import windows
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Customer, Item, Modifier, Order
+from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Lifecycle, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.errors import NoValidReply
@@ -53,8 +51,7 @@ FIELDS = {"location_id": PosField("the Square location's id")}
 
 #: OrderState, without DRAFT: no order is created as one here.
 _STATES = {"OPEN": Kind.ACCEPTED, "COMPLETED": Kind.ACCEPTED, "CANCELED": Kind.CANCELLED}
-#: What a callback means: by OrderState, else by FulfillmentState. FAILED says neither that the order
-#: is cancelled nor that it is done.
+#: What a callback means: by OrderState, else by FulfillmentState.
 _SAID: Mapping[str, Kind | Lifecycle] = {
     "CANCELED": Kind.CANCELLED,
     "COMPLETED": Lifecycle.COMPLETED,
@@ -63,9 +60,12 @@ _FULFILLING: Mapping[str, Kind | Lifecycle] = {
     **_SAID,
     "RESERVED": Lifecycle.PREPARING,
     "PREPARED": Lifecycle.READY,
+    "FAILED": Kind.CANCELLED,
 }
-#: FulfillmentState: the terminal ones.
-_DONE = ("COMPLETED", "CANCELED", "FAILED")
+#: FulfillmentState: the terminal ones, and those without which nothing is made.
+_DONE, _GIVEN_UP = ("COMPLETED", "CANCELED", "FAILED"), ("CANCELED", "FAILED")
+_FAILED = Reason(Rejection.OTHER, "the fulfillment has failed at Square: it was not completed")
+_CANCELLED = Reason(Rejection.OTHER, "the fulfillment was cancelled at Square")
 
 #: ErrorCode: those of CreateOrder that reject an order. Any other is OTHER.
 REJECTIONS: Mapping[str, Rejection] = {
@@ -84,6 +84,7 @@ REJECTIONS: Mapping[str, Rejection] = {
     "INVALID_ENUM_VALUE": Rejection.INVALID_ORDER,
     "UNPROCESSABLE_ENTITY": Rejection.INVALID_ORDER,
     "LOCATION_MISMATCH": Rejection.OTHER,
+    "INVALID_PHONE_NUMBER": Rejection.INVALID_ORDER,
     "NOT_FOUND": Rejection.ITEM_UNAVAILABLE,
 }
 #: Codes after which the order is looked up, since Square may have it. BAD_REQUEST is one: Square
@@ -92,12 +93,9 @@ _ASK = frozenset({"IDEMPOTENCY_KEY_REUSED", "CONFLICT", "BAD_REQUEST"})
 
 #: Codes of an UpdateOrder with another version than the order has by now ("Update Orders").
 _MISMATCH = frozenset({"VERSION_MISMATCH", "CONFLICT"})
+_PAID = "the order is paid at Square: cancel its fulfillment and refund it there"
 _OUTDATED = Reason("version_mismatch", "Square has changed the order since it was looked up")
 
-#: Longest texts, from OrderLineItem and OrderLineItemModifier; reference_id and ticket_name, from
-#: Order; display_name and note, from FulfillmentPickupDetails.
-_NAME, _MODIFIER, _NOTE, _REFERENCE, _TICKET = 512, 255, 2000, 40, 30
-_RECIPIENT, _PICKUP_NOTE = 255, 500
 #: Clock skew between Square, the backend and us that a look-up by time allows for.
 _SKEW = timedelta(hours=1)
 #: A look-up's orders per page (Square allows 1,000, but a reply must stay short) and maximum pages.
@@ -105,7 +103,10 @@ _PAGE, _PAGES = 20, 25
 _TOO_MANY = f"not among the orders of its time, {_PAGE * _PAGES} or {LOOK_UP} bytes of them"
 #: Maximum characters of a cursor, which is sent back. Square documents no limit.
 _CURSOR = 4096
-_JSON = {"Content-Type": "application/json"}
+#: The version of the API that requests and replies here were written to; without it, the version is
+#: the application's own setting. Square's document of that day is what the requests were checked with.
+_VERSION = {"Square-Version": "2025-08-20"}
+_JSON = {**_VERSION, "Content-Type": "application/json"}
 
 
 class SquareAdapter:
@@ -121,13 +122,14 @@ class SquareAdapter:
         return problems(merchant, FIELDS, self.limits)
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        content = lines.request(order, self.limits, lambda: _creation(order, merchant))
+        content = lines.request(order, self.limits, lambda: creation(order, merchant))
         if isinstance(content, Outcome):
             return content
         url, expects = f"{merchant.base_url}/v2/orders", with_the_order(order)
         reply = send(Request("POST", url, content, _JSON, expects))
         if reply.status == 200:
-            return _decision(reply, order, merchant)
+            made = _made(reply, order, merchant)
+            return made if isinstance(made, Outcome) else self._priced(made, order, merchant, send)
         if reply.status not in (400, 409, 422):
             outcome = by_status(reply, self.limits.unprocessed)
             return _in_its_words(outcome, reply) if reply.status == 404 else outcome
@@ -156,7 +158,7 @@ class SquareAdapter:
             return rejected(Rejection.UNKNOWN_ORDER, "Square does not know the order")
         if isinstance(found, Outcome):
             return found
-        standing = _standing(found)
+        standing = decision(_STATES, found.get("state"), found.get("id"))
         if standing.kind is not Kind.ACCEPTED:
             return standing
         version = found.get("version")
@@ -168,27 +170,80 @@ class SquareAdapter:
             "fulfillments": _cancelled(found.get("fulfillments")),
         }
         # A new key for each version: an old key would change nothing.
-        change = {"idempotency_key": _key(order, f"cancel {version}"), "order": content}
+        change = {"idempotency_key": key(order, f"cancel {version}"), "order": content}
         url = _order_url(standing.external_id, merchant)
-        reply = send(Request("PUT", url, _encoded(change), _JSON, with_the_order(order)))
-        return self._cancelled(reply, order, merchant)
+        reply = send(Request("PUT", url, encoded(change), _JSON, with_the_order(order)))
+        return self._cancelled(reply, order, merchant, is_paid=bool(found.get("tenders")))
 
-    def _cancelled(self, reply: Reply, order: Order, merchant: Merchant) -> Outcome:
+    def _cancelled(
+        self, reply: Reply, order: Order, merchant: Merchant, *, is_paid: bool
+    ) -> Outcome:
         """What the reply to a cancellation says."""
         if reply.status == 200:
-            after = _decision(reply, order, merchant)
+            after = _made(reply, order, merchant)
+            if isinstance(after, dict):
+                after = decision(_STATES, after.get("state"), after.get("id"))
             is_done = after.kind is not Kind.ACCEPTED
             return after if is_done else in_doubt("a 200, but the order is not cancelled")
         code, detail = _error(reply)
         if reply.status in (400, 409, 422) and code in _MISMATCH:
             return Outcome(Kind.RETRY, _OUTDATED, contact=CallResult.ANSWERED)
         if reply.status in (400, 422):
-            return rejected(REJECTIONS.get(code, Rejection.OTHER), f"{code} {detail}")
+            words = f"{_PAID}: {code} {detail}" if is_paid else f"{code} {detail}"
+            return rejected(REJECTIONS.get(code, Rejection.OTHER), words)
         return by_status(reply, self.limits.unprocessed)
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         found = _find(order, merchant, send)
-        return _standing(found) if isinstance(found, dict) else found
+        return self._priced(found, order, merchant, send) if isinstance(found, dict) else found
+
+    def _priced(
+        self, found: dict[str, Any], order: Order, merchant: Merchant, send: Send
+    ) -> Outcome:
+        """The outcome of an order as Square has it; at another price it is cancelled there.
+
+        Square calculates totals itself. One that was accepted before had ours then: the shop may have
+        changed the order since.
+        """
+        standing = _standing(found)
+        if standing.kind is Kind.IN_DOUBT or standing.reason or order.external_id is not None:
+            return standing
+        is_cancelled = standing.kind is Kind.CANCELLED
+        money = inside(found, "total_money")
+        amount, currency = money.get("amount"), money.get("currency")
+        if is_cancelled and not amount:
+            return standing
+        if type(amount) is not int or not isinstance(currency, str):
+            return in_doubt("an order without its total")
+        mismatch = lines.mispriced(order, amount, currency)
+        if mismatch is None:
+            return standing
+        if is_cancelled:  # by an earlier attempt, whose reply was lost
+            return Outcome(Kind.REJECTED, mismatch, standing.external_id)
+        return self._withdrawn(found, mismatch, order, merchant, send)
+
+    def _withdrawn(
+        self, found: dict[str, Any], mismatch: Reason, order: Order, merchant: Merchant, send: Send
+    ) -> Outcome:
+        """Cancel an order that is at Square at another price, and reject it; in doubt until then.
+
+        An order that the shop has begun with is left to an operator. The doubt has no ``external_id``:
+        a callback about the order would accept it.
+        """
+        known_as = identifier(found.get("id"))
+        if found.get("state") != "OPEN" or _fulfilling(found) - {"PROPOSED"}:
+            after = Outcome(Kind.REJECTED, for_operator=True)
+            why = "the shop has begun with it"
+        else:
+            known = order.in_ledger(None, None, known_as)
+            after = after_refusal(lambda: self.cancel(known, merchant, send)) or in_doubt("")
+            if after.kind is Kind.CANCELLED:
+                return Outcome(Kind.REJECTED, mismatch, known_as)
+            why = f"not cancelled yet: {after.reason.message if after.reason else after.kind}"
+        if after.kind is not Kind.IN_DOUBT and after.contact is CallResult.NONE:
+            after = after.after(CallResult.ANSWERED)
+        reason = Reason.of(mismatch.code, f"{mismatch.message}; {known_as} at Square: {why}")
+        return replace(after, kind=Kind.IN_DOUBT, reason=reason, external_id=None)
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         given = request.headers.get("x-square-hmacsha256-signature", "")
@@ -209,7 +264,8 @@ def _callbacks(event: dict[str, Any]) -> list[Callback]:
     updates = found.get("fulfillment_update")
     last = updates[-1] if isinstance(updates, list) and updates else None
     state = inside({"last": last}, "last").get("new_state")
-    meaning = _SAID.get(str(found.get("state"))) or _FULFILLING.get(str(state))
+    of_order = _SAID.get(str(found.get("state")))
+    meaning = of_order or _FULFILLING.get(str(state))
     known_as, location = (identifier(found.get(each)) for each in ("order_id", "location_id"))
     if meaning is None or known_as is None or location is None:
         return []
@@ -219,42 +275,10 @@ def _callbacks(event: dict[str, Any]) -> list[Callback]:
             meaning,
             external_id=known_as,
             occurred_at=unix_time(found.get("updated_at") or event.get("created_at")),
+            reason=_FAILED if of_order is None and state == "FAILED" else None,
             account=("location_id", location),
         )
     ]
-
-
-def _creation(order: Order, merchant: Merchant) -> bytes:
-    content: dict[str, Any] = {
-        "location_id": merchant.pos["location_id"],
-        # Private to the application that wrote it, up to 255 characters: look-ups use it.
-        "metadata": {"order_id": order.order_id, "merchant_id": order.merchant_id},
-        "line_items": [
-            _line(order, item, merchant, f"items[{number}]")
-            for number, item in enumerate(lines.cooperatively(order))
-        ],
-    }
-    if len(order.order_id) <= _REFERENCE:
-        content["reference_id"] = order.order_id
-    if order.customer and order.customer.name:
-        content["ticket_name"] = lines.shortened(order.customer.name, _TICKET)
-        if order.fulfillment == "pickup":
-            content["fulfillments"] = [_pickup(order, order.customer)]
-    return _encoded({"idempotency_key": _key(order), "order": content})
-
-
-def _pickup(order: Order, customer: Customer) -> dict[str, Any]:
-    name = lines.text(customer.name, _RECIPIENT, "customer.name")
-    details: dict[str, Any] = {"schedule_type": "ASAP", "recipient": {"display_name": name}}
-    # The phone number goes into the note: Square would reject the order for an invalid one. The
-    # order's notes are whole in its first line, too.
-    parts = filter(None, (customer.phone, order.notes))
-    note = lines.shortened(" ".join(parts), _PICKUP_NOTE + 1)
-    if len(note) > _PICKUP_NOTE:
-        note = lines.text(customer.phone, _PICKUP_NOTE, "customer.phone")
-    if note:
-        details["note"] = note
-    return {"type": "PICKUP", "state": "PROPOSED", "pickup_details": details}
 
 
 def _cancelled(fulfillments: object) -> list[dict[str, Any]]:
@@ -263,56 +287,6 @@ def _cancelled(fulfillments: object) -> list[dict[str, Any]]:
         each for each in found if isinstance(each, dict) and each.get("state") not in _DONE
     ]
     return [{"uid": each.get("uid"), "state": "CANCELED"} for each in open_ones]
-
-
-def _line(order: Order, item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
-    known_as = merchant.pos_id(item.sku)
-    folded = _is_folded(item)
-    line: dict[str, Any] = {
-        **_named(known_as, lambda: lines.name(item, _NAME, path)),
-        "quantity": str(item.quantity),
-        "base_price_money": {"amount": _price(item), "currency": order.currency},
-        "modifiers": [
-            {
-                **_named(
-                    merchant.pos_id(modifier.sku) if known_as else None,
-                    partial(_modifier_name, modifier, f"{path}.modifiers[{number}].name"),
-                ),
-                "quantity": str(modifier.quantity),
-                "base_price_money": {
-                    "amount": 0 if folded else modifier.unit_price,
-                    "currency": order.currency,
-                },
-            }
-            for number, modifier in enumerate(item.modifiers)
-        ],
-    }
-    note = lines.notes(order, item, _NOTE, path)
-    return {**line, "note": note} if note else line
-
-
-def _is_folded(item: Item) -> bool:
-    """Whether the item's price includes its modifiers': money is unsigned, and one is a discount."""
-    return any(modifier.unit_price < 0 for modifier in item.modifiers)
-
-
-def _price(item: Item) -> int:
-    return lines.unit_price(item) if _is_folded(item) else item.unit_price
-
-
-def _modifier_name(modifier: Modifier, path: str) -> str:
-    return lines.text(modifier.name, _MODIFIER, path) or "modifier"
-
-
-def _named(known_as: str | None, name: Callable[[], str]) -> dict[str, str]:
-    """The catalog id if there is one, else the name: Square's name wins over ours."""
-    return {"name": name()} if known_as is None else {"catalog_object_id": known_as}
-
-
-def _key(order: Order, what: str = "create") -> str:
-    """Unique among all orders of the application: two merchants may use the same order id."""
-    whole = f"{order.merchant_id}\n{order.order_id}\n{what}"
-    return hashlib.sha256(whole.encode()).hexdigest()
 
 
 def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
@@ -342,7 +316,9 @@ def _retrieved(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] |
     """The order that has Square's id for ours; None if there is none, or it is another one."""
     if order.external_id is None:
         return None
-    reply = send(Request("GET", _order_url(order.external_id, merchant), expects=BODY_LIMIT))
+    reply = send(
+        Request("GET", _order_url(order.external_id, merchant), None, _VERSION, BODY_LIMIT)
+    )
     if reply.status != 200:
         return None if is_absent(reply) else no_answer(reply)
     found = (json_object(reply) or {}).get("order")
@@ -367,7 +343,7 @@ class _Search:
         """The orders of a time window; an Outcome ends it, since they cannot all be read."""
         url, search = f"{self._merchant.base_url}/v2/orders/search", self._search(window)
         while True:
-            asked = Request("POST", url, _encoded(search), _JSON, BODY_LIMIT, is_search=True)
+            asked = Request("POST", url, encoded(search), _JSON, BODY_LIMIT, is_search=True)
             try:
                 reply = self._send(asked)
             except NoValidReply as error:
@@ -407,7 +383,8 @@ class _Search:
         }
 
 
-def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
+def _made(reply: Reply, order: Order, merchant: Merchant) -> dict[str, Any] | Outcome:
+    """The order in a 200; in doubt without ours."""
     record = json_object(reply) or {}
     found = record.get("order")
     if not isinstance(found, dict) or record.get("errors"):
@@ -415,11 +392,24 @@ def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
     # An idempotency key of the release before gets the order that it has made.
     if not (_is(found, order, merchant) or _was(found, order, merchant)):
         return in_doubt("the reply is about another order")
-    return _standing(found)
+    return found
 
 
 def _standing(found: dict[str, Any]) -> Outcome:
-    return decision(_STATES, found.get("state"), found.get("id"))
+    """The outcome of an order's state; an open one whose fulfillments were given up is cancelled."""
+    outcome, states = decision(_STATES, found.get("state"), found.get("id")), _fulfilling(found)
+    if outcome.kind is not Kind.ACCEPTED or not states or not states.issubset(_GIVEN_UP):
+        return outcome
+    reason = _FAILED if "FAILED" in states else _CANCELLED
+    return replace(outcome, kind=Kind.CANCELLED, reason=reason)
+
+
+def _fulfilling(found: dict[str, Any]) -> set[str]:
+    """The states of its fulfillments."""
+    listed = found.get("fulfillments")
+    return (
+        {str(inside(each).get("state")) for each in listed} if isinstance(listed, list) else set()
+    )
 
 
 def _is(found: dict[str, Any], order: Order, merchant: Merchant) -> bool:
@@ -442,7 +432,7 @@ def _is_like(found: dict[str, Any], order: Order) -> bool:
     """Whether it has our lines, by quantity and price; also if it shows none."""
     shown = found.get("line_items")
     return not isinstance(shown, list) or [_amount(each) for each in shown] == [
-        (str(item.quantity), _price(item)) for item in lines.cooperatively(order)
+        (str(item.quantity), price(item)) for item in lines.cooperatively(order)
     ]
 
 
@@ -464,10 +454,6 @@ def _error(reply: Reply) -> tuple[str, str]:
     if not isinstance(first, dict):
         return f"HTTP_{reply.status}", ""
     return str(first.get("code")), f"{first.get('field') or ''} {first.get('detail') or ''}".strip()
-
-
-def _encoded(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _moment(at: datetime) -> str:

@@ -1,4 +1,4 @@
-"""Faults in the verification of callbacks, each with the test that must find it.
+"""Faults in the verification of callbacks and in the price of an order, each with the test that must find it.
 
 ``python -m tests.adapters.faults`` tries them.
 """
@@ -84,6 +84,20 @@ FAULTS = [
         ' or found.get("location_id") != merchant.pos["location_id"]:',
         ":",
         "square::another_location",
+    ),
+    Fault(
+        "an order at another price than Square's is not accepted",
+        "adapters/square",
+        "        return self._withdrawn(found, mismatch, order, merchant, send)",
+        "        return standing",
+        "square_total::both_totals",
+    ),
+    Fault(
+        "an order at another price is rejected once it is cancelled at Square",
+        "adapters/square",
+        "        return replace(after, kind=Kind.IN_DOUBT, reason=reason, external_id=None)",
+        "        return Outcome(Kind.REJECTED, mismatch, known_as)",
+        "square_total::fails_or_is_lost",
     ),
 ]
 

@@ -8,7 +8,7 @@ from pos_gateway.transport.exchange import Reply, Request, Send
 
 
 class Scripted(Send):
-    """Answers from a list, or by a function of the list, and keeps the requests."""
+    """Answers from a list, and keeps the requests. A function makes its reply of the request."""
 
     def __init__(self, *replies: Reply | Callable[[Request], Reply]) -> None:
         self.replies = list(replies)

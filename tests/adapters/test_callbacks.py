@@ -298,7 +298,6 @@ def _hmac_sha256(key: bytes, message: bytes) -> bytes:
         square_event("created", state="COMPLETED"),
         square_event("updated", state="COMPLETED", order_id=None),
         square_event("updated", state="COMPLETED", location_id="two words"),
-        square_event("fulfillment.updated", fulfillment_update=[{"new_state": "FAILED"}]),
         square_event("fulfillment.updated", fulfillment_update=[{"new_state": "PROPOSED"}]),
         square_event("fulfillment.updated", fulfillment_update=["RESERVED"]),
         square_event("fulfillment.updated", fulfillment_update={}),
@@ -316,6 +315,17 @@ def test_a_square_order_that_is_cancelled_is_not_prepared() -> None:
     assert [(each.meaning, each.account) for each in found] == [
         (Kind.CANCELLED, ("location_id", "L1"))
     ]
+
+
+def test_a_square_fulfillment_that_has_failed_is_a_cancelled_order_with_its_reason() -> None:
+    update = [{"new_state": "FAILED"}]
+    body = square_event("fulfillment.updated", fulfillment_update=update)
+    found = SQUARE.read(SQUARE.request(body))
+    assert found is not None
+    [(meaning, reason)] = [(each.meaning, each.reason) for each in found]
+    assert meaning is Kind.CANCELLED
+    assert reason is not None
+    assert "failed at Square" in reason.message
 
 
 # Toast

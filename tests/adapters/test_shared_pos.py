@@ -17,7 +17,7 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import reply
-from tests.adapters.vendors import CLOVER, SQUARE, TOAST, Vendor, body, guid
+from tests.adapters.vendors import CLOVER, SQUARE, TOAST, Vendor, body, guid, square_made
 from tests.gate import Gate
 from tests.orders import an_order
 
@@ -81,7 +81,7 @@ class Square(Kitchen):
                 if made["said"] == said["order"]:
                     return reply(200, {"order": made})
                 return reply(400, {"errors": [{"code": "IDEMPOTENCY_KEY_REUSED"}]})
-        made = {**said["order"], "id": f"S{len(self.orders)}", "state": "OPEN", "version": 1}
+        made = {**square_made(said["order"]), "id": f"S{len(self.orders)}"}
         self.orders.append({**made, "key": said["idempotency_key"], "said": said["order"]})
         return reply(200, {"order": made})
 

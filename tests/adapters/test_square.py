@@ -12,7 +12,7 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply
-from tests.adapters.vendors import SQUARE, body, order_of
+from tests.adapters.vendors import SQUARE, body, order_of, square_made
 from tests.gate import Gate, Pos
 
 ORDER = order_of(customer={"name": "Ada"}, notes="no nuts")
@@ -34,7 +34,7 @@ def submitted(*replies: Reply) -> Outcome:
 
 
 def test_an_order_goes_to_the_merchants_location_as_ad_hoc_items() -> None:
-    send = Scripted(reply(200, SQUARE.accepted(ORDER.order_id)))
+    send = Scripted(SQUARE.creates(ORDER))
     SQUARE.adapter.submit(ORDER, SQUARE.merchant, send)
     [request] = send.requests
     assert (request.method, request.url) == ("POST", "https://pos.example.com/v2/orders")
@@ -67,7 +67,7 @@ def test_an_order_of_another_location_is_not_ours() -> None:
 
 def test_a_long_order_id_is_in_the_metadata_alone() -> None:
     order = order_of("x" * 128)
-    send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
+    send = Scripted(SQUARE.creates(order))
     assert SQUARE.adapter.submit(order, SQUARE.merchant, send).kind is Kind.ACCEPTED
     assert "reference_id" not in body(send.requests[0])["order"]
 
@@ -76,7 +76,7 @@ def test_a_discount_among_the_modifiers_is_in_the_items_price() -> None:
     modifiers = [{"name": "cheese", "unit_price": 100}, {"name": "coupon", "unit_price": -150}]
     item = {"sku": "s", "name": "Burger", "quantity": 1, "unit_price": 850, "modifiers": modifiers}
     order = order_of(items=[item], total=800)
-    send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
+    send = Scripted(SQUARE.creates(order))
     SQUARE.adapter.submit(order, SQUARE.merchant, send)
     [line] = body(send.requests[0])["order"]["line_items"]
     assert line["base_price_money"]["amount"] == 800
@@ -92,7 +92,7 @@ def test_a_catalog_item_has_its_name_and_the_orders_price() -> None:
     item = {"sku": "bur", "name": "Burger", "quantity": 1, "unit_price": 850, "notes": "rare"}
     order = order_of(items=[{**item, "modifiers": modifiers}], total=1055)
     merchant = SQUARE.merchant.with_catalog({"bur": "V1", "che": "M1"})
-    send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
+    send = Scripted(SQUARE.creates(order))
     SQUARE.adapter.submit(order, merchant, send)
 
     def money(amount: int) -> dict[str, object]:
@@ -116,7 +116,7 @@ def test_a_catalog_modifier_on_an_ad_hoc_item_is_ad_hoc() -> None:
     modifiers = [{"sku": "che", "name": "cheese", "unit_price": 100}]
     item = {"sku": "bur", "name": "Burger", "quantity": 1, "unit_price": 850}
     order = order_of(items=[{**item, "modifiers": modifiers}], total=950)
-    send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
+    send = Scripted(SQUARE.creates(order))
     SQUARE.adapter.submit(order, SQUARE.merchant.with_catalog({"che": "M1"}), send)
     [line] = body(send.requests[0])["order"]["line_items"]
     assert [each.get("name") for each in (line, *line["modifiers"])] == ["Burger", "cheese"]
@@ -202,7 +202,7 @@ def test_an_order_that_square_has_changed_twice_is_cancelled_later(tmp_path: Pat
             return (
                 mismatches.pop() if mismatches else (200, {"order": {**order, "state": "CANCELED"}})
             )
-        order.update(body(request)["order"], id="S1", state="OPEN", version=1)
+        order.update(square_made(body(request)["order"]))
         return 200, {"order": order}
 
     gate = a_gate(tmp_path, pos)
@@ -242,7 +242,7 @@ def test_an_orders_fulfillments_are_cancelled_with_it() -> None:
 def test_a_pickup_names_its_recipient() -> None:
     customer = {"name": "Ada", "phone": "+1 555 0100"}
     order = order_of(customer=customer, notes="no nuts", fulfillment="pickup")
-    send = Scripted(reply(200, SQUARE.accepted(order.order_id)))
+    send = Scripted(SQUARE.creates(order))
     SQUARE.adapter.submit(order, SQUARE.merchant, send)
     [fulfillment] = body(send.requests[0])["order"]["fulfillments"]
     assert (fulfillment["type"], fulfillment["state"]) == ("PICKUP", "PROPOSED")
@@ -268,7 +268,7 @@ def test_a_text_is_sent_whole_or_refused_with_its_name(
     text: str, most: int, fields: Callable[[str], dict[str, Any]]
 ) -> None:
     whole = order_of(**fields("x" * most))
-    send = Scripted(reply(200, SQUARE.accepted(whole.order_id)))
+    send = Scripted(SQUARE.creates(whole))
     assert SQUARE.adapter.submit(whole, SQUARE.merchant, send).kind is Kind.ACCEPTED
     assert b"x" * most in (send.requests[0].body or b"")
     refused = SQUARE.adapter.submit(
@@ -277,6 +277,49 @@ def test_a_text_is_sent_whole_or_refused_with_its_name(
     assert refused.reason is not None
     assert (refused.kind, refused.reason.code) == (Kind.REJECTED, "text_too_long")
     assert refused.reason.message.startswith(f"{text} has ")
+
+
+@pytest.mark.parametrize(
+    ("given", "number"),
+    [
+        ("+1 (415) 555-2671", "+14155552671"),
+        ("+49 170 1234567", "+491701234567"),
+        ("+1 555 0100", None),  # a digit short
+        ("555-0100", None),
+        ("+1234567890123456", None),
+        ("+49 170 1234567 ext. 3", None),
+        ("+\u0661\u0664155552671", None),
+    ],
+)
+def test_a_phone_number_is_the_recipients_or_in_the_note(given: str, number: str | None) -> None:
+    customer = {"name": "Ada", "phone": given}
+    order = order_of(customer=customer, notes="no nuts", fulfillment="pickup")
+    send = Scripted(SQUARE.creates(order))
+    SQUARE.adapter.submit(order, SQUARE.merchant, send)
+    [fulfillment] = body(send.requests[0])["order"]["fulfillments"]
+    details = fulfillment["pickup_details"]
+    assert details["recipient"].get("phone_number") == number
+    assert details["note"] == ("no nuts" if number else f"{given} no nuts")
+
+
+def test_a_pickup_note_that_is_too_long_is_in_the_first_line_alone() -> None:
+    customer = {"name": "Ada", "phone": "555-0100"}
+    order = order_of(customer=customer, notes="n" * 499, fulfillment="pickup")
+    send = Scripted(SQUARE.creates(order))
+    SQUARE.adapter.submit(order, SQUARE.merchant, send)
+    sent = body(send.requests[0])["order"]
+    assert sent["fulfillments"][0]["pickup_details"]["note"] == "555-0100"
+    assert sent["line_items"][0]["note"] == "n" * 499
+
+
+def test_every_request_names_the_version_of_the_api() -> None:
+    accepted = SQUARE.accepted(ORDER.order_id)
+    send = Scripted(BAD, FOUND, reply(200, accepted), SQUARE.cancelled(accepted)[-1])
+    SQUARE.adapter.submit(ORDER, SQUARE.merchant, send)
+    known = ORDER.in_ledger(None, None, "S1")
+    SQUARE.adapter.cancel(known, SQUARE.merchant, send)
+    assert {each.method for each in send.requests} == {"POST", "GET", "PUT"}
+    assert {each.headers["Square-Version"] for each in send.requests} == {"2025-08-20"}
 
 
 class Busy:

@@ -74,7 +74,7 @@ def test_a_field_that_says_nothing_to_a_kitchen_rejects_no_order(
     vendor: Vendor, fields: dict[str, Any]
 ) -> None:
     order = order_of(**fields)
-    send = Scripted(*vendor.before(order), reply(200, vendor.accepted(order.order_id)))
+    send = Scripted(*vendor.before(order), vendor.creates(order))
     assert vendor.adapter.submit(order, vendor.merchant, send).kind is Kind.ACCEPTED
 
 

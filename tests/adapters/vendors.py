@@ -139,8 +139,27 @@ def _square_accepted(order_id: str) -> Body:
         "metadata": {"order_id": order_id, "merchant_id": "fast-1"},
         "state": "OPEN",
         "version": 1,
+        "total_money": {"amount": 1700, "currency": "EUR"},  # of ``order_of``
     }
     return {"order": content}
+
+
+def square_made(sent: Body) -> Body:
+    """The Order that Square makes of this one: with a total of its lines."""
+    [currency] = {line["base_price_money"]["currency"] for line in sent["line_items"]}
+    made = {**sent, "id": "CAISENgvlJ6jLWAzERDzjyHVybY", "state": "OPEN", "version": 1}
+    if "fulfillments" in sent:
+        made["fulfillments"] = [
+            {**each, "uid": f"F{number}"} for number, each in enumerate(sent["fulfillments"])
+        ]
+    return {**made, "total_money": {"amount": square_total(sent), "currency": currency}}
+
+
+def _square_pos(order: Order) -> Callable[[Request], Reply]:
+    def handle(request: Request) -> Reply:
+        return reply(200, {"order": square_made(body(request)["order"])})
+
+    return handle
 
 
 def _square_changed(**change: Any) -> Body:
@@ -152,9 +171,10 @@ def _square_error(code: str, status: int = 400) -> Reply:
     return reply(status, {"errors": [error]})
 
 
-def _square_total(_: Order, sent: Body) -> int:
+def square_total(sent: Body) -> int:
+    """The total of an Order of Square's."""
     total = 0
-    for line in sent["order"]["line_items"]:
+    for line in sent["line_items"]:
         assert line["base_price_money"]["amount"] >= 0
         each = line["base_price_money"]["amount"]
         for modifier in line["modifiers"]:
@@ -185,7 +205,8 @@ SQUARE = Vendor(
         if code != "BAD_REQUEST"
     ]
     + [(_square_error("SOMETHING_NEW"), "other"), (reply(422, b"<html>"), "other")],
-    comes_to=_square_total,
+    comes_to=lambda _, sent: square_total(sent["order"]),
+    pos=_square_pos,
     key=lambda request: body(request)["idempotency_key"],
     cancelled=lambda accepted: [
         reply(200, {"orders": [accepted["order"]]}),
@@ -199,6 +220,11 @@ SQUARE = Vendor(
         (_square_changed(id=None), Kind.IN_DOUBT),
         (_square_changed(metadata={"order_id": "another"}), Kind.IN_DOUBT),
         (_square_changed(location_id="L2"), Kind.IN_DOUBT),
+        (_square_changed(total_money=None), Kind.IN_DOUBT),
+        (_square_changed(fulfillments=[{"state": "PROPOSED"}]), Kind.ACCEPTED),
+        (_square_changed(fulfillments=[{"state": "COMPLETED"}]), Kind.ACCEPTED),
+        (_square_changed(fulfillments=[{"state": "CANCELED"}]), Kind.CANCELLED),
+        (_square_changed(fulfillments=[{"state": "FAILED"}]), Kind.CANCELLED),
         ({"errors": [{"code": "X"}]}, Kind.IN_DOUBT),
     ],
     item_ids=_square_items,

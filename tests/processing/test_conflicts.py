@@ -13,7 +13,13 @@ from tests.gate import Gate
 BUSY = (409, {"error": {"code": "in_progress", "message": "this key is being processed"}})
 MERCHANT = {"id": "m", "base_url": "https://pos.example.com"}
 SQUARE = {"adapter": "square", "pos": {"location_id": "L"}}
-FOUND = {"id": "7", "state": "OPEN", "location_id": "L", "metadata": {"order_id": "o1"}}
+FOUND = {
+    "id": "7",
+    "state": "OPEN",
+    "location_id": "L",
+    "metadata": {"order_id": "o1"},
+    "total_money": {"amount": 1700, "currency": "EUR"},
+}
 EXISTS = (400, {"errors": [{"code": "BAD_REQUEST", "detail": "Order already exists"}]})
 
 

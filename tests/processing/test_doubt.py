@@ -93,7 +93,8 @@ class Refusing(Pos):
     def handle(self, request: Request) -> Reply:
         if request.url.endswith("/search"):
             metadata = {"metadata": {"order_id": "o1"}, "location_id": "L1"}
-            found = [{"id": "1", "state": "OPEN", **metadata}] * self.made
+            total = {"total_money": {"amount": 1700, "currency": "EUR"}}
+            found = [{"id": "1", "state": "OPEN", **metadata, **total}] * self.made
             return _reply(200, {"orders": found})
         return self._refusal if self.creates and request.body else super().handle(request)
 
@@ -492,7 +493,8 @@ class Vendors:
         self.asked.append(request.method)
         if request.changes and request.method == "POST":
             accepted = {"id": "K", "state": "open", "note": "[o1]", "total": 1700}
-            made = {"id": "K", "state": "OPEN", "location_id": "L1"}
+            total = {"amount": 1700, "currency": "EUR"}
+            made = {"id": "K", "state": "OPEN", "location_id": "L1", "total_money": total}
             return _reply(200, {**accepted, "order": {**made, "metadata": {"order_id": "o1"}}})
         answer = self.found.pop(0)
         if isinstance(answer, Exception):

@@ -66,7 +66,7 @@ class Clover(Vendor):
     record: ClassVar = {"adapter": "clover", "pos": {"merchant_id": "M1"}}
 
     def _named(self, order_id: str) -> dict[str, Any]:
-        return {"state": "open", "note": f"[{order_id}] #{DIGEST} Ada"}
+        return {"state": "open", "note": f"[{order_id}] #{DIGEST} Ada", "total": 1700}
 
     def _answer(self, request: Request) -> Any:
         if request.method == "POST":
@@ -87,7 +87,8 @@ class Square(Vendor):
     record: ClassVar = {"adapter": "square", "pos": {"location_id": "L1"}}
 
     def _named(self, order_id: str) -> dict[str, Any]:
-        found = {"state": "OPEN", "location_id": "L1", "version": 1}
+        total = {"amount": 1700, "currency": "EUR"}
+        found = {"state": "OPEN", "location_id": "L1", "version": 1, "total_money": total}
         return {**found, "metadata": {"order_id": order_id, "merchant_id": "m"}}
 
     def _answer(self, request: Request) -> Any:

@@ -22,7 +22,9 @@ def square(lab: Lab) -> Iterator[list[dict[str, Any]]]:
         while request := read_request(connection):
             order = json.loads(request.partition(b"\r\n\r\n")[2])["order"]
             items.extend(order["line_items"])
-            body = {"order": {**order, "id": f"S{len(items)}", "state": "OPEN"}}
+            total = {"amount": 1700, "currency": "EUR"}  # of ``an_order``
+            made = {**order, "id": f"S{len(items)}", "state": "OPEN", "total_money": total}
+            body = {"order": made}
             connection.sendall(a_reply(json.dumps(body).encode()))
 
     with peer(take) as seen:
