@@ -27,7 +27,7 @@ from pos_gateway.admission.lane import Call, Demand, Lane, Ticket
 from pos_gateway.admission.lanes import LANES, Lanes
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.parked_count import ParkedCount
-from pos_gateway.admission.parking import look_again
+from pos_gateway.admission.parking import ParkingQueue, look_again
 from pos_gateway.admission.room import WaitBudget
 from pos_gateway.admission.scheduler import Scheduler
 from pos_gateway.admission.symptoms import MerchantStatus, Symptoms
@@ -93,8 +93,11 @@ class Admission(Generic[Ticket]):
         deadline: float = inf,
         *,
         may_wait: bool = True,
+        is_look_up: bool = False,
     ) -> Call[Ticket] | AdmissionVerdict:
         """Offer an order; one that may not wait is to be parked instead.
+
+        A look-up is an order that the POS may have: new orders take no start from it for ever.
 
         Returns:
             Call: started, holds a slot until ``release``.
@@ -110,14 +113,14 @@ class Admission(Generic[Ticket]):
             return AdmissionVerdict.EXPIRE
         if not lane.waiting and lane.has_room:
             if self._scheduler.may_start_at_once(lane, now):
-                return self._start(lane, ticket)
+                return self._start(lane, ticket, is_look_up=is_look_up)
         else:
             self._scheduler.judge(lane, now)
         lane.offered(now)
-        if not may_wait or self._room.is_spent(lane, now):
+        if not may_wait or self._room.is_spent(lane, now, look_ups=is_look_up):
             self._scheduler.update(lane, now)  # it may be light by now, or heavy
             return AdmissionVerdict.PARK
-        self._backlog.put(lane, ticket, now, deadline)
+        self._backlog.put(lane, ticket, now, deadline, is_look_up=is_look_up)
         self._changed(lane)
         return AdmissionVerdict.WAIT
 
@@ -125,10 +128,10 @@ class Admission(Generic[Ticket]):
         """Start the next waiting order that may start; None if there is none."""
         self.tick(now)
         lane = self._scheduler.next(now) if self._room.waiting else None
-        first = lane.first() if lane is not None else None
+        first = lane.first(now) if lane is not None else None
         if lane is None or first is None:
             return None
-        return self._start(lane, lane.take(first))
+        return self._start(lane, lane.take(first), is_look_up=first.is_look_up)
 
     def began(self, call: Call[Ticket], now: float) -> None:
         """A started order's exchange begins: from now on its merchant is judged by it. Once at most.
@@ -284,32 +287,41 @@ class Admission(Generic[Ticket]):
         """Whether the merchant answers, so that orders parked now return soon."""
         return self._room.state(self._lane(merchant_id), now).answers
 
-    def park_delay(self, merchant_id: str, now: float, *, few: bool = False) -> float:
+    def park_delay(
+        self, merchant_id: str, now: float, *, few: bool = False, look_ups: bool = False
+    ) -> float:
         """Seconds until orders parked now return; ``few`` are to return with others."""
         lane = self._lane(merchant_id)
-        return lane.parking.delay(self._room.state(lane, now), few=few)
+        state = self._room.state(lane, now, look_ups=look_ups)
+        return _parking(lane, look_ups).delay(state, few=few)
 
-    def unpark(self, merchant_id: str, orders: int, now: float) -> int:
+    def unpark(self, merchant_id: str, orders: int, now: float, *, look_ups: bool = False) -> int:
         """How many of the returned orders to unpark to the queue now.
 
         Args:
             merchant_id: the orders' merchant.
             orders: how many have returned.
             now: the time.
+            look_ups: they are look-ups.
         """
         self.tick(now)
         lane = self._lane(merchant_id)
-        return lane.parking.unpark(orders, self._room.state(lane, now))
+        state = self._room.state(lane, now, look_ups=look_ups)
+        return _parking(lane, look_ups).unpark(orders, state)
 
-    def look_again(self, merchant_id: str, orders_at_hand: int, now: float) -> float | None:
+    def look_again(
+        self, merchant_id: str, orders_at_hand: int, now: float, *, look_ups: bool = False
+    ) -> float | None:
         """Seconds until a bundle that waits in the worker is checked again; None: park it.
 
         Args:
             merchant_id: the bundle's merchant.
             orders_at_hand: how many of its orders wait in bundles already.
             now: the time.
+            look_ups: they are look-ups.
         """
-        return look_again(orders_at_hand, self._room.state(self._lane(merchant_id), now))
+        state = self._room.state(self._lane(merchant_id), now, look_ups=look_ups)
+        return look_again(orders_at_hand, state)
 
     # Observability
 
@@ -384,10 +396,11 @@ class Admission(Generic[Ticket]):
         call.done = True
         self._health.came_back(call, now, contact, retry_after)
 
-    def _start(self, lane: Lane[Ticket], ticket: Ticket) -> Call[Ticket]:
+    def _start(self, lane: Lane[Ticket], ticket: Ticket, *, is_look_up: bool) -> Call[Ticket]:
         now = self._now
         share, well_for = lane.breaker.time_limit_share, now - lane.held_at
         call = Call(lane, ticket, now, time_limit_share=share, well_for=well_for)
+        call.is_look_up = is_look_up
         if not lane.breaker.is_closed:
             call.probe = lane.breaker.begin_probe()
         lane.bulkhead.enter()
@@ -425,3 +438,8 @@ class Admission(Generic[Ticket]):
             if terms is not None:
                 self.set_terms(merchant_id, terms)
         return lane
+
+
+def _parking(lane: Lane[Ticket], look_ups: bool) -> ParkingQueue:
+    """The parking queue of a merchant's look-ups, or of its other orders."""
+    return lane.look_ups.parking if look_ups else lane.parking

@@ -24,9 +24,11 @@ class Backlog(Generic[Ticket]):
         self._by_age: deque[Waiting[Ticket]] = deque()
         self._expired: list[Ticket] = []
 
-    def put(self, lane: Lane[Ticket], ticket: Ticket, now: float, deadline: float) -> None:
+    def put(
+        self, lane: Lane[Ticket], ticket: Ticket, now: float, deadline: float, *, is_look_up: bool
+    ) -> None:
         """Let an order wait."""
-        waiting = lane.put(ticket, now, deadline)
+        waiting = lane.put(ticket, now, deadline, is_look_up=is_look_up)
         self._by_age.append(waiting)
         if deadline < inf:
             self._agenda.add(deadline, self._expire, waiting)

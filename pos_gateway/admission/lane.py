@@ -11,6 +11,7 @@ from pos_gateway.admission.breaker import Breaker, BreakerState
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.evidence import Evidence
 from pos_gateway.admission.limits import Terms
+from pos_gateway.admission.look_ups import LookUps
 from pos_gateway.admission.merchant_latency import MerchantLatency
 from pos_gateway.admission.parking import ParkingQueue
 from pos_gateway.admission.provider import Provider
@@ -28,8 +29,6 @@ Ticket = TypeVar("Ticket")
 QUIET = 60.0
 #: Seconds after an order that was not sent for which the merchant is shown: its retry comes within 60.
 UNSENT = 120.0
-#: Seconds that an order without a deadline counts as having left.
-LOOK_UP_WITHIN = 60.0
 #: Seconds that a call is assumed to take before the first answer.
 UNKNOWN_DURATION = 1.0
 
@@ -44,6 +43,8 @@ class Waiting(Generic[Ticket]):
     deadline: float
     #: It does not wait any more.
     done: bool = False
+    #: The POS may have it.
+    is_look_up: bool = False
 
 
 class Demand(NamedTuple):
@@ -108,6 +109,7 @@ class Lane(Generic[Ticket]):
     _queue: list[tuple[float, int, Waiting[Ticket]]] = field(default_factory=list)
     _number: int = 0
     _parking: ParkingQueue | None = None
+    _look_ups: LookUps[Ticket] | None = None
 
     @property
     def parking(self) -> ParkingQueue:
@@ -115,6 +117,18 @@ class Lane(Generic[Ticket]):
         if self._parking is None:
             self._parking = ParkingQueue()
         return self._parking
+
+    @property
+    def look_ups(self) -> LookUps[Ticket]:
+        """Its look-ups, made on demand: few merchants ever have an order in doubt."""
+        if self._look_ups is None:
+            self._look_ups = LookUps()
+        return self._look_ups
+
+    def waiting_of(self, *, look_ups: bool) -> int:
+        """Its waiting look-ups, or its other waiting orders."""
+        number = self._look_ups.waiting if self._look_ups is not None else 0
+        return number if look_ups else self.waiting - number
 
     def agree(self, terms: Terms, provider: Provider | None) -> None:
         """Set the merchant's terms and provider."""
@@ -245,32 +259,41 @@ class Lane(Generic[Ticket]):
         """Whether it has been idle for so long that its history says little."""
         return self.is_idle and now - self.last_call > QUIET
 
-    def put(self, ticket: Ticket, now: float, deadline: float) -> Waiting[Ticket]:
-        """Let an order wait; the earliest deadline goes first.
-
-        One without a deadline (its own has passed, and it is looked up) counts as if it had
-        ``LOOK_UP_WITHIN`` left: it waits for no later orders, and cannot keep them all waiting.
-        """
-        waiting = Waiting(self, ticket, now, deadline)
-        self._number += 1
+    def put(
+        self, ticket: Ticket, now: float, deadline: float, *, is_look_up: bool = False
+    ) -> Waiting[Ticket]:
+        """Let an order wait; the earliest deadline goes first, and look-ups have a queue of their own."""
+        waiting = Waiting(self, ticket, now, deadline, is_look_up=is_look_up)
         self.waiting += 1
+        if is_look_up:
+            self.look_ups.waiting += 1
+            self.look_ups.queue.append(waiting)
+            return waiting
+        self._number += 1
         if len(self._queue) > 2 * self.waiting + 16:  # most entries are done
             self._queue = [entry for entry in self._queue if not entry[2].done]
             heapq.heapify(self._queue)
-        urgency = deadline if deadline < inf else now + LOOK_UP_WITHIN
-        heapq.heappush(self._queue, (urgency, self._number, waiting))
+        heapq.heappush(self._queue, (deadline, self._number, waiting))
         return waiting
 
-    def first(self) -> Waiting[Ticket] | None:
+    def first(self, now: float) -> Waiting[Ticket] | None:
         """The waiting order whose turn is next."""
+        order, look_ups = self._first_order(), self._look_ups
+        look_up = look_ups.first() if look_ups is not None else None
+        if order is None or look_ups is None or look_up is None:
+            return order or look_up
+        return look_up if look_ups.go_first(self.usage, now) else order
+
+    def _first_order(self) -> Waiting[Ticket] | None:
+        """The waiting order, no look-up, with the earliest deadline."""
         while self._queue and self._queue[0][2].done:
             heapq.heappop(self._queue)
         return self._queue[0][2] if self._queue else None
 
     def expiring(self, time: float) -> list[Waiting[Ticket]]:
         """Waiting orders with a deadline by ``time``, the earliest first."""
-        left = [each for each in self._queue if not each[2].done and each[2].deadline <= time]
-        return [waiting for _, _, waiting in sorted(left)]
+        left = [each for each in self._in_queues() if each.deadline <= time]
+        return sorted(left, key=lambda each: each.deadline)
 
     def take(self, waiting: Waiting[Ticket]) -> Ticket:
         """Remove a waiting order and return its ticket. No reference to it is kept."""
@@ -278,13 +301,23 @@ class Lane(Generic[Ticket]):
         del waiting.ticket
         waiting.done = True
         self.waiting -= 1
-        self.first()
+        if waiting.is_look_up:
+            self.look_ups.waiting -= 1
+            self.look_ups.first()
+        else:
+            self._first_order()
         return ticket
 
     def take_all(self) -> list[Ticket]:
         """Remove all waiting orders and return their tickets."""
-        left = [waiting for _, _, waiting in self._queue if not waiting.done]
-        return [self.take(waiting) for waiting in left]
+        return [self.take(waiting) for waiting in self._in_queues()]
+
+    def _in_queues(self) -> list[Waiting[Ticket]]:
+        """Its waiting orders."""
+        queued = [waiting for _, _, waiting in self._queue]
+        if self._look_ups is not None:
+            queued += self._look_ups.queue
+        return [waiting for waiting in queued if not waiting.done]
 
 
 @dataclass(slots=True, eq=False)
@@ -311,6 +344,8 @@ class Call(Generic[Ticket]):
     #: It was asked to end early, since its slot is needed.
     cut_short: bool = False
     done: bool = False
+    #: The POS may have its order.
+    is_look_up: bool = False
 
     @property
     def is_light(self) -> bool:

@@ -56,18 +56,18 @@ class WaitBudget(Generic[Ticket]):
         lane.counted_waiting, lane.counted_blocked = lane.waiting, blocked
         lane.counted_stuck = stuck
 
-    def is_spent(self, lane: Lane[Ticket], now: float) -> bool:
-        """Whether no more orders of this merchant may wait here."""
+    def is_spent(self, lane: Lane[Ticket], now: float, *, look_ups: bool = False) -> bool:
+        """Whether no more orders of this merchant, or no more of its look-ups, may wait here."""
         if lane.breaker.is_open and lane.breaker.until - now > self._limits.local_wait_timeout:
             return True
-        return lane.waiting >= self._room(lane)
+        return lane.waiting_of(look_ups=look_ups) >= self._room(lane, look_ups=look_ups)
 
     def may_stay(self, lane: Lane[Ticket]) -> bool:
         """Whether its orders may go on waiting, however long: the merchant takes orders."""
         return _answers(lane) and lane.bulkhead.limit > 0
 
-    def state(self, lane: Lane[Ticket], now: float) -> ParkingState:
-        """The merchant's state, for its parked orders."""
+    def state(self, lane: Lane[Ticket], now: float, *, look_ups: bool = False) -> ParkingState:
+        """The merchant's state, for its parked orders, or for its parked look-ups."""
         limits, breaker = self._limits, lane.breaker
         return ParkingState(
             now=now,
@@ -78,16 +78,20 @@ class WaitBudget(Generic[Ticket]):
             answered_at=lane.last_answer,
             interval=_interval(lane, now),
             known_in=_known_in(lane),
-            waiting=lane.waiting,
-            room=self._room(lane),
+            waiting=lane.waiting_of(look_ups=look_ups),
+            room=self._room(lane, look_ups=look_ups),
             parked=self._parked.of(lane.merchant_id),
             bundles=self._parked.bundles,
             shortest=limits.park_delay_min,
             longest=limits.park_delay_max,
         )
 
-    def _room(self, lane: Lane[Ticket]) -> int:
-        """How many of the merchant's orders may wait."""
+    def _room(self, lane: Lane[Ticket], *, look_ups: bool) -> int:
+        """How many of the merchant's orders may wait, and half as many look-ups beside them."""
+        room = self._room_for_orders(lane)
+        return ceil(room / 2) if look_ups else room
+
+    def _room_for_orders(self, lane: Lane[Ticket]) -> int:
         limits = self._limits
         left = max(0, limits.max_blocked - self.waiting)
         if not _answers(lane):

@@ -146,6 +146,8 @@ class Scheduler(Generic[Ticket]):
         """A call holds a slot."""
         lane = call.lane
         lane.usage.add(1, now)
+        if call.is_look_up:
+            lane.look_ups.usage.add(1, now)
         if lane.is_light:
             call.light, lane.light_held = lane.light_spell, lane.light_held + 1
             self.light.add(1, now)
@@ -159,6 +161,8 @@ class Scheduler(Generic[Ticket]):
     def released(self, call: Call[Ticket], now: float) -> None:
         """A call holds its slot no more."""
         call.lane.usage.add(-1, now)
+        if call.is_look_up:
+            call.lane.look_ups.usage.add(-1, now)
         if call.is_light:
             call.lane.light_held -= 1
             self.light.add(-1, now)

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.wire import NO_EMBED
+from pos_gateway.broker.wire import LOOK_UP, NO_EMBED, is_look_up
 from pos_gateway.domain.errors import InvalidBundle
 from pos_gateway.domain.record import identifier
 
@@ -41,7 +41,7 @@ _NEXT = b",\n"
 _MERCHANT, _ORDERS = "x-merchant-id", "x-orders"
 _DELIVER_BY = "x-deliver-by"
 #: Headers that describe a bundle.
-HEADERS = frozenset({_MERCHANT, _ORDERS, _DELIVER_BY})
+HEADERS = frozenset({_MERCHANT, _ORDERS, _DELIVER_BY, LOOK_UP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,8 @@ class Bundle:
     #: Its orders as in the message, in pieces of one line or more. Hundreds of bundles may be here, and
     #: their messages until they are acknowledged: nothing is copied that a message has.
     pieces: Sequence[bytes | memoryview] = ()
+    #: Whether all of its orders are look-ups.
+    look_ups: bool = False
 
     @classmethod
     def of(cls, merchant_id: str, routing_key: str, parked: Iterable[ParkedOrder]) -> "Bundle":
@@ -91,7 +93,8 @@ class Bundle:
         """A bundle of one order, to be joined with others."""
         pieces, by = parked.lines(), parked.deliver_by
         due = None if by is None else ceil(by)
-        return cls(merchant_id, routing_key, 1, _size(pieces), due, pieces)
+        look_up = is_look_up(parked.message.headers)
+        return cls(merchant_id, routing_key, 1, _size(pieces), due, pieces, look_up)
 
     @classmethod
     def read(cls, headers: Mapping[str, Any], body: bytes, routing_key: str) -> Self:
@@ -111,7 +114,8 @@ class Bundle:
         if not (body.startswith(_HEAD) and body.endswith(_TAIL)):
             raise InvalidBundle("the body does not begin or end as a bundle's")
         lines = memoryview(body)[len(_HEAD) : -len(_TAIL)]
-        return cls(merchant_id, routing_key, orders, len(lines), deliver_by, [lines])
+        look_ups = headers.get(LOOK_UP) is True
+        return cls(merchant_id, routing_key, orders, len(lines), deliver_by, [lines], look_ups)
 
     @property
     def lines(self) -> bytes:
@@ -140,6 +144,8 @@ class Bundle:
         }
         if self.deliver_by is not None:
             headers[_DELIVER_BY] = self.deliver_by
+        if self.look_ups:
+            headers[LOOK_UP] = True
         return Message(
             exchange=topology.orders_exchange.name,
             routing_key=self.routing_key,
@@ -194,6 +200,7 @@ def joined(bundles: Iterable[Bundle]) -> Bundle:
         _size(pieces),
         min(dues, default=None),
         pieces,
+        all(part.look_ups for part in parts),
     )
 
 

@@ -19,9 +19,10 @@ from pos_gateway.broker.message import Message, undelayed
 SUBMIT_ORDER = "pos_gateway.submit_order"
 CANCEL_ORDER = "pos_gateway.cancel_order"
 
-#: Headers of an order's message: how often it was retried, and whether the POS may have the order,
-#: which is then looked up even after it has expired.
-ATTEMPTS, RESOLVE = HISTORY = "x-attempts", "x-resolve"
+#: Headers of an order's message: how often it was retried, whether it is looked up even after it has
+#: expired, and whether the POS may have it, so that its retry is a look-up. Of a bundle: whether all
+#: of its orders are look-ups.
+ATTEMPTS, RESOLVE, LOOK_UP = HISTORY = "x-attempts", "x-resolve", "x-look-up"
 #: Counted at most: AMQP numbers have 64 bits, and an order gets a few thousand tries.
 _MAX_TRIES = 2**31
 #: Marks a message that the gateway has published: the limit on an order's size is for new orders.
@@ -224,6 +225,12 @@ def resolves(headers: Mapping[str, Any]) -> bool:
     A backend's header is not the gateway's: without a try there is nothing to resolve.
     """
     return headers.get(RESOLVE) is True and tries(headers) > 0
+
+
+def is_look_up(headers: Mapping[str, Any]) -> bool:
+    """Whether a message is the retry of an order that the POS may have."""
+    # A release without the header wrote the other one alone.
+    return (headers.get(LOOK_UP) is True or headers.get(RESOLVE) is True) and tries(headers) > 0
 
 
 def home_key(routing_key: str | None) -> str:

@@ -65,6 +65,8 @@ class MessageContext:
     came: wire.Came | None = None
     #: Whether it is past its deadline, and to be looked up (``wire.RESOLVE``).
     resolve: bool = False
+    #: Whether the POS may have the order (``wire.LOOK_UP``).
+    look_up: bool = False
 
     @property
     def source(self) -> bytes | None:
@@ -74,7 +76,14 @@ class MessageContext:
     def at(self, now: datetime) -> "MessageContext":
         """The same, at a later time."""
         return MessageContext(
-            self.routing_key, self.tries, now, self.trace, self.span, self.came, self.resolve
+            self.routing_key,
+            self.tries,
+            now,
+            self.trace,
+            self.span,
+            self.came,
+            self.resolve,
+            self.look_up,
         )
 
     def message(
@@ -202,17 +211,19 @@ class _Submission:
 
     def undone(self, outcome: Outcome) -> Decision:
         """Not sent; outcome unknown: retry."""
-        again = self._soon_again(outcome, resolve=self._context.resolve)
+        resolve, look_up = self._context.resolve, self._context.look_up
+        again = self._soon_again(outcome, resolve=resolve, look_up=look_up)
         return Decision(outcome, messages=[again])
 
     def renewed(self, outcome: Outcome, claim: Claim) -> Decision:
         """The deadline was extended by an operator; republish with the new one."""
         entries = [(claim, _unchanged(claim, self._at))]
-        return Decision(outcome, entries, messages=[self._soon_again(outcome, resolve=False)])
+        again = self._soon_again(outcome, resolve=False, look_up=claim.history.may_be_there)
+        return Decision(outcome, entries, messages=[again])
 
-    def _soon_again(self, outcome: Outcome, *, resolve: bool) -> Message:
+    def _soon_again(self, outcome: Outcome, *, resolve: bool, look_up: bool) -> Message:
         delay = min(_delay(outcome, self._context.tries), max(1.0, self._left))
-        return self._again(delay, resolve=resolve)
+        return self._again(delay, resolve=resolve, look_up=look_up)
 
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
         """The entry under the claim, and what follows."""
@@ -256,7 +267,8 @@ class _Submission:
         entry = self._entry(said, after, attempts=after.attempts, event_kind=event_kind)
         messages = []
         if not outcome.for_operator and delay < self._left + RESOLVE_FOR * after.may_be_there:
-            messages.append(self._again(delay, resolve=delay >= self._left))
+            again = self._again(delay, resolve=delay >= self._left, look_up=after.may_be_there)
+            messages.append(again)
         return Decision(outcome, [(claim, entry)], messages=messages)
 
     def _end(
@@ -289,9 +301,11 @@ class _Submission:
             outcome=outcome.kind,
         )
 
-    def _again(self, delay: float, *, resolve: bool) -> Message:
+    def _again(self, delay: float, *, resolve: bool, look_up: bool) -> Message:
         metrics.retries.inc()
         headers = {wire.ATTEMPTS: self._context.tries + 1, wire.RESOLVE: resolve}
+        if look_up:
+            headers[wire.LOOK_UP] = True
         message = self._context.message(wire.SUBMIT_ORDER, self._key.order_id, self._text, headers)
         left = self._left if self._left > delay else self._left + RESOLVE_FOR
         return message.delayed(delay, before=_latest(delay, left))
@@ -421,12 +435,17 @@ class _Cancelling:
         delay = _in_time(_delay(self._outcome, self._context.tries), left)
         delay = min(delay, max(1.0, left))
         metrics.retries.inc()
-        resolve = self._context.resolve if claim is None else since is not None and delay >= in_time
+        look_up = self._context.look_up if claim is None else since is not None
+        resolve = self._context.resolve if claim is None else look_up and delay >= in_time
         message = self._context.message(
             wire.CANCEL_ORDER,
             self._request.order_id,
             self._request.to_json(),
-            {wire.ATTEMPTS: self._context.tries + 1, wire.RESOLVE: resolve},
+            {
+                wire.ATTEMPTS: self._context.tries + 1,
+                wire.RESOLVE: resolve,
+                wire.LOOK_UP: look_up,
+            },
         ).delayed(delay, before=_latest(delay, left))
         entries = self._released_submission()
         if claim is not None:

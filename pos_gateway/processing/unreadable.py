@@ -78,7 +78,11 @@ class UnreadableMessages:
             order.source,
             routing_key=context.routing_key,
             # Known as the gateway's own, it may be as long as it is.
-            headers={wire.ATTEMPTS: context.tries + 1, wire.RESOLVE: claim.history.may_be_there},
+            headers={
+                wire.ATTEMPTS: context.tries + 1,
+                wire.RESOLVE: claim.history.may_be_there,
+                wire.LOOK_UP: claim.history.may_be_there,
+            },
         ).delayed(LOOK_AGAIN_AFTER)
         outcome = Outcome(Kind.RETRY, reason)
         return decision.on_released(claim, outcome, [again.following(context.trace)], context)

@@ -259,7 +259,12 @@ class Dispatcher:
         # A cancel request waits for no merchant before it is known that its order may be there.
         may_wait = request.action is Action.SUBMIT or request.state is RequestState.NEEDS_POS
         match self.admission.offer(
-            request.merchant_id, request, now, now + left, may_wait=may_wait
+            request.merchant_id,
+            request,
+            now,
+            now + left,
+            may_wait=may_wait,
+            is_look_up=request.is_look_up,
         ):
             case Call() as call:
                 self._start(call)

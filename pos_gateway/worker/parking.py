@@ -68,7 +68,8 @@ class Parking:
         self._admission = admission
         self._quarantine = quarantine
         self._now = now
-        self._open: dict[tuple[str, str], _Gathering] = {}
+        #: By merchant, routing key, and whether they are look-ups.
+        self._open: dict[tuple[str, str, bool], _Gathering] = {}
         self._waiting = WaitingBundles(admission, self._settle, now)
         #: Messages in open bundles, and how many there may be: they occupy the prefetch window that
         #: all merchants share, and hundreds of merchants may have one order each in it.
@@ -84,8 +85,10 @@ class Parking:
     def take_back(self, back: ReturnedBundle) -> None:
         """Unpark as many of a bundle's orders as may return; else it waits, or is parked again."""
         bundle, number = back.bundle, 0
-        if not self._waiting.has(bundle.merchant_id):
-            number = self._admission.unpark(bundle.merchant_id, bundle.orders, self._now())
+        if not self._waiting.has(bundle):
+            number = self._admission.unpark(
+                bundle.merchant_id, bundle.orders, self._now(), look_ups=bundle.look_ups
+            )
         if number or back.is_late or not self._waiting.keep(back):
             self._settle(back, number)
 
@@ -123,7 +126,7 @@ class Parking:
         self._publishing.join(timeout)
 
     def _gather(self, bundle: Bundle, original: Original) -> None:
-        key = bundle.merchant_id, bundle.routing_key
+        key = bundle.merchant_id, bundle.routing_key, bundle.look_ups
         if key in self._open and not self._open[key].has_room_for(bundle):
             self._close(key)
         gathering = self._open.get(key)
@@ -139,12 +142,12 @@ class Parking:
         elif self._gathered > self._most_gathered:
             self._close(next(iter(self._open)))  # the oldest
 
-    def _close(self, key: tuple[str, str]) -> None:
+    def _close(self, key: tuple[str, str, bool]) -> None:
         """Close a bundle to further orders: it is published as it is."""
         gathering = self._take(key)
         self._publishing.add(lambda: self._park(joined(gathering.parts), gathering.originals))
 
-    def _take(self, key: tuple[str, str]) -> "_Gathering":
+    def _take(self, key: tuple[str, str, bool]) -> "_Gathering":
         """Take an open bundle out: it gets no more orders."""
         gathering = self._open.pop(key)
         gathering.timer.close()
@@ -208,8 +211,9 @@ class Parking:
 
     def _delayed(self, bundle: Bundle) -> Message:
         """The message that returns the bundle at its turn, or when its first order expires."""
-        few = bundle.is_small()
-        delay = self._admission.park_delay(bundle.merchant_id, self._now(), few=few)
+        delay = self._admission.park_delay(
+            bundle.merchant_id, self._now(), few=bundle.is_small(), look_ups=bundle.look_ups
+        )
         left = inf if bundle.deliver_by is None else bundle.deliver_by - time()
         return bundle.message().delayed(min(delay, left), before=left, bits=FINE)
 

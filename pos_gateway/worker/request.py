@@ -45,6 +45,7 @@ class OrderRequest(TrackedRequest):
         "cancel_token",
         "deliver_by",
         "eventer",
+        "is_look_up",
         "is_stale",
         "kept",
         "key",
@@ -116,6 +117,9 @@ class OrderRequest(TrackedRequest):
         if until is not None and wire.resolves(self.headers):
             until = until + RESOLVE_FOR if self.action is Action.CANCEL else None
         self.deliver_by = until
+        #: Whether the POS may have the order.
+        headers = self.message.headers
+        self.is_look_up = wire.ATTEMPTS in headers and wire.is_look_up(headers)
         #: Identifies duplicates; None if the message lacks an id.
         self.key: tuple[str, str, Action] | None = None
         if self.merchant_id and self.order_id:

@@ -137,6 +137,7 @@ def deliver(
         span=trace,
         came=came,
         resolve=wire.resolves(headers),
+        look_up=wire.ATTEMPTS in headers and wire.is_look_up(headers),
     )
     decide = partial(_cancel, may_call=may_call) if action is Action.CANCEL else _submit
     if gate.tracing is None:

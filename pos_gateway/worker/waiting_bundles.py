@@ -11,6 +11,7 @@ from typing import Any
 import gevent
 
 from pos_gateway.admission.admission import Admission
+from pos_gateway.broker.bundle import Bundle
 from pos_gateway.worker.bundles import ReturnedBundle
 
 
@@ -32,7 +33,8 @@ class WaitingBundles:
         self._admission = admission
         self._settle = settle
         self._now = now
-        self._of: dict[str, _Kept] = {}
+        #: By merchant, and whether they are look-ups.
+        self._of: dict[tuple[str, bool], _Kept] = {}
         self._number, self._most = 0, admission.limits.max_blocked // 4
         self._loop = gevent.get_hub().loop
 
@@ -41,16 +43,16 @@ class WaitingBundles:
         """Orders in the waiting bundles."""
         return sum(back.bundle.orders for kept in self._of.values() for back in kept.bundles)
 
-    def has(self, merchant_id: str) -> bool:
-        """Whether bundles of the merchant wait; a returning one queues behind them."""
-        return merchant_id in self._of
+    def has(self, bundle: Bundle) -> bool:
+        """Whether bundles of its merchant and kind wait; a returning one queues behind them."""
+        return (bundle.merchant_id, bundle.look_ups) in self._of
 
     def keep(self, back: ReturnedBundle) -> bool:
         """Let a bundle wait; False: park it instead."""
-        merchant_id = back.bundle.merchant_id
-        kept = self._of.get(merchant_id)
+        key = merchant_id, look_ups = back.bundle.merchant_id, back.bundle.look_ups
+        kept = self._of.get(key)
         orders = sum(each.bundle.orders for each in kept.bundles) if kept else 0
-        wait = self._admission.look_again(merchant_id, orders, self._now())
+        wait = self._admission.look_again(merchant_id, orders, self._now(), look_ups=look_ups)
         if wait is None or self._number >= self._most:
             return False
         self._number += 1
@@ -58,8 +60,8 @@ class WaitingBundles:
             kept.bundles.append(back)
         else:
             # A timer, and no green thread: hundreds of merchants' bundles may wait.
-            kept = self._of[merchant_id] = _Kept(deque([back]))
-            self._look_in(wait, merchant_id, kept)
+            kept = self._of[key] = _Kept(deque([back]))
+            self._look_in(wait, key, kept)
         return True
 
     def drop(self) -> list[ReturnedBundle]:
@@ -71,24 +73,24 @@ class WaitingBundles:
         self._number = 0
         return dropped
 
-    def _look_in(self, seconds: float, merchant_id: str, kept: "_Kept") -> None:
+    def _look_in(self, seconds: float, key: tuple[str, bool], kept: "_Kept") -> None:
         kept.timer = self._loop.timer(seconds)
-        kept.timer.start(self._look, merchant_id, kept)
+        kept.timer.start(self._look, key, kept)
 
-    def _look(self, merchant_id: str, kept: "_Kept") -> None:
+    def _look(self, key: tuple[str, bool], kept: "_Kept") -> None:
         """Unpark as many of the first bundle's orders as may return, or let it wait."""
         kept.timer.close()
-        back, now = kept.bundles[0], self._now()
-        number = self._admission.unpark(merchant_id, back.bundle.orders, now)
-        again = self._admission.look_again(merchant_id, 0, now)
+        (merchant_id, look_ups), back, now = key, kept.bundles[0], self._now()
+        number = self._admission.unpark(merchant_id, back.bundle.orders, now, look_ups=look_ups)
+        again = self._admission.look_again(merchant_id, 0, now, look_ups=look_ups)
         if number or again is None or back.is_late:
             kept.bundles.popleft()
             self._number -= 1
             self._settle(back, number)
         if kept.bundles:
-            self._look_in(again or 0.0, merchant_id, kept)
+            self._look_in(again or 0.0, key, kept)
         else:
-            del self._of[merchant_id]
+            del self._of[key]
 
 
 class _Kept:

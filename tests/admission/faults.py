@@ -68,20 +68,27 @@ FAULTS = [
     _fault(
         "the most urgent of a merchant's orders goes first",
         "lane",
-        "heapq.heappush(self._queue, (urgency, self._number, waiting))",
+        "heapq.heappush(self._queue, (deadline, self._number, waiting))",
         "heapq.heappush(self._queue, (0.0, self._number, waiting))",
     ),
     _fault(
-        "an order without a deadline waits for no later one",
+        "look-ups and new orders have half of the merchant's slot-time each",
+        "look_ups",
+        "return 2 * held <= everything.average(now) + everything.held",
+        "return True",
+    ),
+    _fault(
+        "new orders take no room to wait from look-ups",
         "lane",
-        "urgency = deadline if deadline < inf else now + LOOK_UP_WITHIN",
-        "urgency = deadline",
+        "return number if look_ups else self.waiting - number",
+        "return self.waiting",
+        "admission::new_orders_leave_room",
     ),
     _fault(
         "an order without a deadline does not expire",
         "lane",
-        "if not each[2].done and each[2].deadline <= time]",
-        "if not each[2].done and each[0] <= time + 60]",
+        "in self._in_queues() if each.deadline <= time]",
+        "in self._in_queues()]",
     ),
     _fault("an order expires once", "lane", "        waiting.done = True\n", ""),
     _fault(
@@ -131,7 +138,7 @@ FAULTS = [
     _fault(
         "a merchant's waiting orders are bounded",
         "room",
-        "return lane.waiting >= self._room(lane)",
+        "return lane.waiting_of(look_ups=look_ups) >= self._room(lane, look_ups=look_ups)",
         "return False",
         "admission",
     ),

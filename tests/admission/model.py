@@ -63,6 +63,7 @@ class Sent:
     started: float
     provider: str | None
     probe: int | None
+    is_look_up: bool
     #: Its merchant was light when it started, and the call is no outlier.
     is_light: bool = False
     #: When the call becomes an outlier, when that was seen, and whose limit applied.
@@ -103,6 +104,8 @@ class Merchant:
     deviation: float = 0.0
     silent: bool = False
     held: Held = field(default_factory=Held)
+    #: The same, of its look-ups alone.
+    look_ups_held: Held = field(default_factory=Held)
     last_call: float = 0.0
     last_answer: float = -inf
 
@@ -155,11 +158,7 @@ class Kept:
     number: int
     since: float
     deadline: float
-    urgency: float = 0.0
-
-    def __post_init__(self) -> None:
-        late = self.since + lane.LOOK_UP_WITHIN
-        self.urgency = self.deadline if self.deadline < inf else late
+    is_look_up: bool = False
 
 
 class Model:
@@ -334,11 +333,34 @@ class Model:
         """Waiting orders of merchants in trouble."""
         return sum(n for each, n in self.waiting.items() if self.is_troubled(each))
 
-    def is_too_much(self, merchant: Merchant, now: float, *, is_light: bool) -> bool:
-        """Whether no more of its orders may wait."""
+    def look_up_goes_first(self, merchant: Merchant) -> bool | None:
+        """Whether look-ups had less than half of its slot-time; None if that is too close to call."""
+        own, whole = (
+            each.average(self.now) + len(each.since)
+            for each in (merchant.look_ups_held, merchant.held)
+        )
+        return None if abs(2 * own - whole) < NEAR else 2 * own < whole
+
+    def next_of(self, merchant: Merchant) -> list[Kept]:
+        """The merchant's orders of which one is next: two if it is undecidable which."""
+        own = [each for each in self.kept if each.merchant is merchant]
+        look_ups = [each for each in own if each.is_look_up][:1]
+        rest = [each for each in own if not each.is_look_up]
+        orders = sorted(rest, key=lambda each: (each.deadline, each.number))[:1]
+        first = self.look_up_goes_first(merchant)
+        if not look_ups or not orders or first is None:
+            return look_ups + orders
+        return look_ups if first else orders
+
+    def is_too_much(
+        self, merchant: Merchant, now: float, *, is_light: bool, is_look_up: bool
+    ) -> bool:
+        """Whether no more of its orders, or no more of its look-ups, may wait."""
         if merchant.state == "open" and merchant.until - now > self.limits.local_wait_timeout:
             return True
-        return self.waiting[merchant] >= self.room_to_wait(merchant, is_light=is_light)
+        own = [e for e in self.kept if e.merchant is merchant and e.is_look_up is is_look_up]
+        room_to_wait = self.room_to_wait(merchant, is_light=is_light)
+        return len(own) >= (ceil(room_to_wait / 2) if is_look_up else room_to_wait)
 
     def room_to_wait(self, merchant: Merchant, *, is_light: bool) -> float:
         """How many of its orders may wait."""
@@ -380,12 +402,24 @@ class Model:
         has_turns = self.answers_now(merchant) and merchant.here > 0
         return has_turns or (self.may_start(merchant) and not self.is_silent(merchant))
 
-    def start(self, name: str, number: int, now: float, *, is_light: bool, was_light: bool) -> Sent:
+    def start(
+        self,
+        name: str,
+        number: int,
+        now: float,
+        *,
+        is_light: bool,
+        was_light: bool,
+        is_look_up: bool,
+    ) -> Sent:
         """Its merchant was light; its call is not light if the merchant becomes heavy by it."""
         merchant = self.merchants[name]
         assert merchant.terms is not None
         probe = merchant.spell if merchant.state == "half_open" else None
-        sent = Sent(merchant, number, now, merchant.terms.provider, probe, is_light)
+        provider = merchant.terms.provider
+        sent = Sent(merchant, number, now, provider, probe, is_look_up, is_light)
+        if is_look_up:
+            merchant.look_ups_held.since.append(now)
         self.sent.append(sent)
         merchant.starts.append(now)
         merchant.held.since.append(now)
@@ -407,6 +441,8 @@ class Model:
         """Its slot is free."""
         self.sent.remove(sent)
         sent.merchant.held.end(sent.started, self.now)
+        if sent.is_look_up:
+            sent.merchant.look_ups_held.end(sent.started, self.now)
         if sent.is_light:
             self.light.end(sent.started, self.now)
 

@@ -48,8 +48,17 @@ class Stage:
             return Terms(self.terms.limit, provider)
         return self.terms
 
-    def offer(self, merchant_id: str, ticket: str = "o", *, within: float = inf) -> object:
-        decision = self.admission.offer(merchant_id, ticket, self.now, self.now + within)
+    def offer(
+        self,
+        merchant_id: str,
+        ticket: str = "o",
+        *,
+        within: float = inf,
+        is_look_up: bool = False,
+    ) -> object:
+        decision = self.admission.offer(
+            merchant_id, ticket, self.now, self.now + within, is_look_up=is_look_up
+        )
         if isinstance(decision, Call):
             self._start(decision)
             return START

@@ -259,13 +259,63 @@ def test_parked_orders_are_counted_until_they_are_due() -> None:
 def test_the_most_urgent_of_a_merchants_orders_goes_first() -> None:
     stage = Stage(limit=1, slots=8, max_waiting=9)
     stage.offer("m", "running")
-    for order, within in (("later", 90.0), ("in doubt", inf), ("soon", 20.0), ("soon too", 20.0)):
+    for order, within in (("later", 90.0), ("soon", 20.0), ("soon too", 20.0)):
         stage.offer("m", order, within=within)
     started = []
     while stage.calls:
         stage.reply("m", after=0.1)
         started += stage.starts()
-    assert started == ["soon", "soon too", "in doubt", "later"]
+    assert started == ["soon", "soon too", "later"]
+
+
+@pytest.mark.parametrize("within", [inf, 90.0])
+def test_look_ups_and_new_orders_go_in_turn_at_a_limit_of_one(within: float) -> None:
+    stage = Stage(limit=1, slots=8, max_waiting=9)
+    stage.offer("m", "running")
+    for order in ("new 1", "new 2", "new 3"):
+        stage.offer("m", order, within=20.0)
+    for order in ("in doubt 1", "in doubt 2", "in doubt 3"):
+        stage.offer("m", order, within=within, is_look_up=True)
+    started = []
+    while stage.calls:
+        stage.reply("m", after=0.1)
+        started += stage.starts()
+    assert started == ["in doubt 1", "new 1", "in doubt 2", "new 2", "in doubt 3", "new 3"]
+
+
+def test_look_ups_that_hang_leave_new_orders_half_of_the_limit() -> None:
+    stage = Stage(limit=4, slots=16, max_waiting=40)
+    for n in range(4):
+        stage.offer("m", f"running {n}")
+    for n in range(9):
+        stage.offer("m", f"in doubt {n}", is_look_up=True)
+        stage.offer("m", f"new {n}", within=60.0)
+    for _ in range(4):
+        stage.reply("m", after=0.1)
+    started = stage.starts()
+    assert sorted(started) == ["in doubt 0", "in doubt 1", "new 0", "new 1"]
+    for n in range(2, 6):  # the look-ups hang, and the new orders are answered
+        call = next(call for call in stage.calls if not call.is_look_up)
+        stage.calls.remove(call)
+        stage.now += 0.1
+        stage.admission.release(call, stage.now)
+        assert stage.starts() == [f"new {n}"]
+
+
+def test_new_orders_leave_room_to_wait_for_look_ups() -> None:
+    stage = Stage(limit=1, slots=8, max_waiting=9)
+    stage.know("m")
+    stage.offer("m", "running")
+    while stage.offer("m", "new", within=20.0) is AdmissionVerdict.WAIT:
+        pass
+    assert stage.admission.unpark("m", 1, stage.now) == 0
+    assert stage.admission.unpark("m", 1, stage.now, look_ups=True) == 1
+    waiting = 0
+    while stage.offer("m", "in doubt", is_look_up=True) is AdmissionVerdict.WAIT:
+        waiting += 1
+    assert 0 < waiting < stage.standing("m").waiting - waiting
+    stage.pass_time(1.0)
+    assert stage.admission.unpark("m", 1, stage.now, look_ups=True) == 0
 
 
 def test_an_order_without_a_deadline_does_not_hide_expiring_ones() -> None:

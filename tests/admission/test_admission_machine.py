@@ -75,10 +75,13 @@ class AdmissionMachine(RuleBasedStateMachine):
         merchant=MERCHANTS,
         time_limit_share=st.sampled_from([inf, inf, 20.0, 6.0, 0.5, 0.0]),
         times=st.sampled_from([1, 1, 2, 12]),
+        is_look_up=st.booleans(),
     )
-    def arrive(self, merchant: str, time_limit_share: float, times: int) -> None:
+    def arrive(
+        self, merchant: str, time_limit_share: float, times: int, is_look_up: bool = False
+    ) -> None:
         for _ in range(times):
-            self._offer(merchant, self.now + time_limit_share)
+            self._offer(merchant, self.now + time_limit_share, is_look_up=is_look_up)
         self._dispatch()
 
     @rule(merchants=st.lists(MERCHANTS, min_size=4, max_size=12), seconds=SECONDS)
@@ -298,7 +301,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             if merchant.allotment <= in_flight < merchant.limit:
                 assert merchant.name in self.short
 
-    def _offer(self, name: str, deadline: float) -> None:
+    def _offer(self, name: str, deadline: float, *, is_look_up: bool = False) -> None:
         self.number += 1
         merchant = self._met(name)
         self.model.on_arrival(merchant, self.now)
@@ -307,10 +310,10 @@ class AdmissionMachine(RuleBasedStateMachine):
         has_slot = self.model.has_slot(merchant) if may_start else False
         is_light = self.model.is_light(merchant)
         too_much = {
-            self.model.is_too_much(merchant, self.now, is_light=each)
+            self.model.is_too_much(merchant, self.now, is_light=each, is_look_up=is_look_up)
             for each in ((True, False) if is_light is None else (is_light,))
         }
-        verdict = self.admission.offer(name, self.number, self.now, deadline)
+        verdict = self.admission.offer(name, self.number, self.now, deadline, is_look_up=is_look_up)
         self._note_the_heavy()
         match verdict:
             case Call() as call:
@@ -320,7 +323,7 @@ class AdmissionMachine(RuleBasedStateMachine):
                 assert not is_expired and False in too_much
                 assert not has_slot or self.model.kept
                 assert not (has_slot and is_light and not self.model.waiting[merchant])
-                self.model.keep(Kept(merchant, self.number, self.now, deadline))
+                self.model.keep(Kept(merchant, self.number, self.now, deadline, is_look_up))
             case AdmissionVerdict.PARK:
                 assert not is_expired and True in too_much
                 assert not (has_slot and not self.model.kept)
@@ -426,10 +429,9 @@ class AdmissionMachine(RuleBasedStateMachine):
             # Or since others, which were checked before it, are heavy now.
             had_a_slot = may[merchant] is not False
             assert had_a_slot or self.model.has_slot(merchant) is not False
-            own = [each for each in self.model.kept if each.merchant is merchant]
-            most_urgent = min(own, key=lambda each: (each.urgency, each.number))
-            assert call.ticket == most_urgent.number
-            self.model.let_go(most_urgent)
+            own = self.model.next_of(merchant)
+            assert call.ticket in [each.number for each in own]
+            self.model.let_go(next(each for each in own if each.number == call.ticket))
             self._began(call, before[merchant])
         self._cut_short()
 
@@ -443,6 +445,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.now,
             is_light=call.is_light,
             was_light=call.light is not None,
+            is_look_up=call.is_look_up,
         )
         self.calls.append((sent, call))
         if not self.database_stalls:

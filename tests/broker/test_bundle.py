@@ -66,6 +66,23 @@ def test_the_headers_say_what_is_in_it() -> None:
     assert all(each.message.routing_key == "orders.canary" for each in read.open())
 
 
+def test_a_bundle_of_look_ups_alone_says_so() -> None:
+    in_doubt = [parked(n, **{"x-attempts": 1, "x-look-up": True}) for n in (1, 2)]
+    of_an_earlier_release = parked(3, **{"x-attempts": 1, "x-resolve": True})
+    from_a_backend = parked(4, **{"x-look-up": True})
+    for orders, are_look_ups in (
+        (in_doubt, True),
+        ([*in_doubt, of_an_earlier_release], True),
+        ([*in_doubt, parked(5)], False),
+        ([*in_doubt, from_a_backend], False),
+    ):
+        message = Bundle.of("m", "orders", orders).message()
+        assert ("x-look-up" in message.headers, arrived(message).look_ups) == (
+            are_look_ups,
+            are_look_ups,
+        )
+
+
 def test_a_bundle_goes_on_as_it_came_without_being_opened() -> None:
     message = Bundle.of("m", "orders", [parked(1), parked(2)]).message()
     broken = replace(message, body=message.body.replace(b'"message_id"', b'"messageeid"'))

@@ -198,6 +198,15 @@ def test_an_order_in_doubt_never_ends_as_not_sent(kind: Kind, history: dict[str,
     assert (written(late).state, recorded_event(late)) == (State.IN_DOUBT, "in_doubt")
 
 
+@pytest.mark.parametrize("seconds", [600, -1])
+def test_a_retry_says_that_the_pos_may_have_the_order(seconds: float) -> None:
+    """Also where an attempt did nothing, and its message alone knows."""
+    [in_doubt] = decided(Outcome(Kind.RETRY, REASON), seconds=seconds, doubt_since=1.0).messages
+    assert wire.is_look_up(in_doubt.headers)
+    [refused] = decided(Outcome(Kind.RETRY, REASON)).messages
+    assert not wire.is_look_up(refused.headers)
+
+
 def test_an_order_in_doubt_has_one_event() -> None:
     decision = decided(
         Outcome(Kind.RETRY, REASON), seconds=-1, doubt_since=1.0, last_event="in_doubt"

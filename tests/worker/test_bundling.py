@@ -255,7 +255,7 @@ def test_a_bundle_is_acknowledged_after_its_orders_are_unparked_or_parked_again(
 
 def test_the_last_order_of_a_bundle_is_parked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(limit=10)
-    monkeypatch.setattr(scene.admission, "unpark", lambda *_: 9)
+    monkeypatch.setattr(scene.admission, "unpark", lambda *_, **_kind: 9)
     original = scene.bring_back(10)
     scene.settle()
     assert {m.message_id for m in scene.gate.stored} == {f"o{n}" for n in range(10)}

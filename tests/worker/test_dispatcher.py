@@ -51,6 +51,7 @@ class Order(TrackedRequest):
         self.key = merchant_id, order_id, self.action
         self.deliver_by, self.placed_at = time() + seconds, None
         self.headers: dict[str, Any] = {}
+        self.is_look_up = False
         self.routing_key = "orders"
         self.call: Any = None
         self.received: float | None = None

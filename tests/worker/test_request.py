@@ -276,7 +276,8 @@ def test_a_request_takes_its_retrys_content_and_keeps_its_delivery(
     request_: OrderRequest,
 ) -> None:
     later = {**ORDER, "deliver_by": "2100-01-01T00:00:00Z"}
-    headers = {wire.ATTEMPTS: 4, wire.RESOLVE: True}
+    headers = {wire.ATTEMPTS: 4, wire.RESOLVE: True, wire.LOOK_UP: True}
+    assert not request_.is_look_up
     body = json.dumps(later).encode()
     again = wire.submit_message("o1", body, routing_key="orders", headers=headers)
     wait_for_the_retry(request_, again)
@@ -284,6 +285,7 @@ def test_a_request_takes_its_retrys_content_and_keeps_its_delivery(
     assert (request_.key, request_.read()[0]) == (("m1", "o1", "submit"), later)
     assert (request_.attempts, request_.deliver_by, request_.received) == (4, None, 7.0)
     assert (request_.state, request_.decision, request_.again) == ("arrived", None, None)
+    assert request_.is_look_up
     wait_for_the_retry(request_, again)
     request_.become(replace(again, headers={**again.headers, wire.RESOLVE: False}), 8.0)
     assert request_.deliver_by == datetime.fromisoformat("2100-01-01T00:00:00Z").timestamp()

@@ -14,6 +14,7 @@ from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.health import Health
 from pos_gateway.admission.lane import Lane
 from pos_gateway.admission.limits import AdmissionLimits
+from pos_gateway.admission.look_ups import LookUps
 from pos_gateway.admission.pacing import Pacing
 from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.scheduler import Scheduler
@@ -123,6 +124,18 @@ RULES: dict[str, tuple[Patch, Sequence[str]]] = {
     "but only while silent ones hold a quarter": (
         partial(patch.object, Scheduler, "silence_is_costly", _heavy_lack),
         ("100 at 1 s on average, some at 10 s",),
+    ),
+    "new orders do not go before every look-up": (
+        partial(patch.object, LookUps, "go_first", lambda *_: False),
+        ("2 with three times the orders that they take, and some in doubt",),
+    ),
+    "nor look-ups before every new order": (
+        partial(patch.object, LookUps, "go_first", lambda *_: True),
+        ("2 whose look-ups hang",),
+    ),
+    "look-ups have room of their own to wait": (
+        partial(patch.object, Lane, "waiting_of", lambda lane, look_ups: lane.waiting),
+        ("2 with three times the orders that they take, and some in doubt",),
     ),
     "a breaker for each merchant": (
         partial(patch.object, Breaker, "is_tripped", lambda *_: False),

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from math import ceil
+from math import ceil, inf
 from random import Random
 from typing import Any
 
@@ -26,6 +26,7 @@ SIFT, WINDOW, ENDING = 2500.0, 10, 0.001
 #: Seconds between two checks of the time; orders of a bundle, and seconds that it is open.
 TICK, BUNDLE, OPEN, OPEN_SILENT = 0.1, 64, 0.2, 2.0
 
+Kind = tuple[str, bool]
 Seconds = Callable[[Random, float], float]
 Answer = tuple[CallResult, float | None]
 
@@ -58,6 +59,10 @@ class Group:
     provider: str | None = None
     #: Or the number of providers that its merchants are spread over.
     providers: int = 0
+    #: Seconds from an order's arrival to its deadline.
+    lasts: float = inf
+    #: A look-up's reply, if it takes another time than ``reply``.
+    look_up: Seconds | None = None
     #: The result of an answered call, by the merchant's orders in flight.
     answer: Callable[[int], Answer] = lambda _in_flight: (CallResult.ANSWERED, None)
 
@@ -72,6 +77,13 @@ class Order:
     #: Its merchant had answered before by then.
     is_known: bool = False
     attempts: int = 0
+    #: Since when its POS may have it; None: it has not.
+    doubt_since: float | None = None
+
+    def deadline(self, now: float) -> float:
+        """When it expires; one in doubt is looked up after that, too."""
+        until = self.came + self.group.lasts
+        return inf if self.doubt_since is not None and until <= now else until
 
 
 @dataclass
@@ -94,6 +106,10 @@ class Seen:
     failed: int = 0
     cut_short: int = 0
     parked: int = 0
+    expired: int = 0
+    #: Orders in doubt that were not looked up yet, and seconds that others were in doubt before that.
+    in_doubt: set[Order] = field(default_factory=set)
+    doubts: list[float] = field(default_factory=list)
 
     def p99(self) -> float:
         """Seconds under which 99 of 100 orders waited for a slot."""
@@ -140,9 +156,10 @@ class Driver:
         #: Messages in the queue: orders, and bundles that are back.
         self._queue: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
         self._held, self._is_reading = 0, False
-        self._open: dict[str, list[Order]] = {}
+        #: By merchant, and whether they are look-ups, as all that follows.
+        self._open: dict[Kind, list[Order]] = {}
         #: Bundles that are back and at hand until more may wait.
-        self._at_hand: dict[str, deque[list[Order]]] = {}
+        self._at_hand: dict[Kind, deque[list[Order]]] = {}
         self._bundles_at_hand = 0
         #: When the time is checked next, beside each tick.
         self._look_due = 0.0
@@ -179,6 +196,12 @@ class Driver:
     def cut_short(self) -> int:
         """Calls that were cut short, of all merchants."""
         return sum(each.cut_short for each in self.seen.values())
+
+    def longest_doubt(self, name: str) -> float:
+        """The most seconds for which an order was in doubt, or still is, without a look-up."""
+        seen = self.seen[name]
+        still = (self._now - (order.doubt_since or 0.0) for order in seen.in_doubt)
+        return max([*seen.doubts, *still], default=0.0)
 
     def never_started(self, name: str) -> int:
         """Merchants of a group that never had a slot."""
@@ -219,11 +242,26 @@ class Driver:
         self._held += 1
         if order.offered is None:
             order.offered, order.is_known = self._now, order.merchant in self._known
-        match self.admission.offer(order.merchant, order, self._now):
+        match self.admission.offer(
+            order.merchant,
+            order,
+            self._now,
+            order.deadline(self._now),
+            is_look_up=order.doubt_since is not None,
+        ):
             case Call() as call:
                 self._start(call)
             case AdmissionVerdict.PARK:
                 self._park(order)
+            case AdmissionVerdict.EXPIRE:
+                self._expire(order)
+
+    def _expire(self, order: Order) -> None:
+        """One in doubt comes back for a look-up."""
+        self._held -= 1
+        self.seen[order.group.name].expired += order.doubt_since is None
+        if order.doubt_since is not None:
+            self._at(self._now + 1.0, self._publish, order)
 
     def _start(self, call: Call[Order]) -> None:
         self.admission.began(call, self._now)
@@ -237,7 +275,13 @@ class Driver:
         if self._now >= self._warm_up and not order.attempts and order.is_known:
             seen.waited.append(waited)
             seen.queued.append(self._now - order.came)
-        takes, timeout = group.reply(self._random, self._now), group.timeout * call.time_limit_share
+        reply = group.reply
+        if order in seen.in_doubt:
+            seen.in_doubt.remove(order)
+            seen.doubts.append(self._now - (order.doubt_since or 0.0))
+        if order.doubt_since is not None:
+            reply = group.look_up or reply
+        takes, timeout = reply(self._random, self._now), group.timeout * call.time_limit_share
         if takes < timeout:
             self._at(self._now + takes, self._end, call, *group.answer(self._calls[order.merchant]))
         else:
@@ -256,6 +300,9 @@ class Driver:
         if contact is not CallResult.ANSWERED:
             order.attempts += 1
             seen.failed += 1
+            if contact is CallResult.TIMED_OUT and group.lasts < inf and order.doubt_since is None:
+                order.doubt_since = self._now
+                seen.in_doubt.add(order)
             pause = min(60, 2**order.attempts) * self._random.uniform(0.8, 1.2)
             self._at(self._now + pause, self._publish, order)
         else:
@@ -270,6 +317,8 @@ class Driver:
         self.admission.tick(self._now)
         while (call := self.admission.next_start(self._now)) is not None:
             self._start(call)
+        for order in self.admission.expired():
+            self._expire(order)
         self._look_at(self.admission.next_at)
         for call in self.admission.to_cut_short():
             self.seen[call.ticket.group.name].cut_short += 1
@@ -291,59 +340,66 @@ class Driver:
     def _park(self, order: Order) -> None:
         """It waits in an open bundle for others of its merchant."""
         self.seen[order.group.name].parked += 1
-        bundle = self._open.get(order.merchant)
+        kind = order.merchant, order.doubt_since is not None
+        bundle = self._open.get(kind)
         if bundle is None:
-            bundle = self._open[order.merchant] = []
+            bundle = self._open[kind] = []
             answers = self.admission.answers(order.merchant, self._now)
             at = self._now + (OPEN if answers else OPEN_SILENT)
-            self._at(at, self._close, order.merchant, bundle)
+            self._at(at, self._close, kind, bundle)
         bundle.append(order)
         if len(bundle) >= BUNDLE:
-            self._close(order.merchant, bundle)
+            self._close(kind, bundle)
 
-    def _close(self, merchant: str, bundle: list[Order]) -> None:
-        if self._open.get(merchant) is bundle:
-            del self._open[merchant]
+    def _close(self, kind: Kind, bundle: list[Order]) -> None:
+        if self._open.get(kind) is bundle:
+            del self._open[kind]
             self._held -= len(bundle)
-            self._delay(merchant, bundle)
+            self._delay(kind, bundle)
             self._read_soon()
 
-    def _delay(self, merchant: str, bundle: list[Order]) -> None:
-        few = len(bundle) <= BUNDLE // 2
-        delay = self.admission.park_delay(merchant, self._now, few=few)
-        at = self._now + max(1, ceil(delay))
+    def _delay(self, kind: Kind, bundle: list[Order]) -> None:
+        (merchant, look_ups), few = kind, len(bundle) <= BUNDLE // 2
+        delay = self.admission.park_delay(merchant, self._now, few=few, look_ups=look_ups)
+        first = min(order.deadline(self._now) for order in bundle) - self._now
+        at = self._now + max(1, ceil(min(delay, first)))
         self.admission.parked_count.add(merchant, len(bundle), at)
-        self._at(at, self._enqueue, self._take_back, merchant, bundle)
+        self._at(at, self._enqueue, self._take_back, kind, bundle)
 
-    def _take_back(self, merchant: str, bundle: list[Order]) -> None:
-        kept, number = self._at_hand.get(merchant, deque()), 0
+    def _take_back(self, kind: Kind, bundle: list[Order]) -> None:
+        (merchant, look_ups), kept, number = kind, self._at_hand.get(kind, deque()), 0
         if not kept:
-            number = self.admission.unpark(merchant, len(bundle), self._now)
-        if not number and self._bundles_at_hand < self._window // 8:
-            wait = self.admission.look_again(merchant, sum(map(len, kept)), self._now)
+            number = self.admission.unpark(merchant, len(bundle), self._now, look_ups=look_ups)
+        is_late = any(order.came + order.group.lasts <= self._now for order in bundle)
+        is_late &= not look_ups
+        if not number and not is_late and self._bundles_at_hand < self._window // 8:
+            orders = sum(map(len, kept))
+            wait = self.admission.look_again(merchant, orders, self._now, look_ups=look_ups)
             if wait is not None:
                 if not kept:
-                    self._at_hand[merchant] = kept
-                    self._at(self._now + wait, self._look, merchant)
+                    self._at_hand[kind] = kept
+                    self._at(self._now + wait, self._look, kind)
                 kept.append(bundle)
                 self._bundles_at_hand += 1
                 self._held += 1
                 return
-        self._unpark(merchant, bundle, number)
+        self._unpark(kind, bundle, number)
 
-    def _look(self, merchant: str) -> None:
-        kept = self._at_hand[merchant]
-        number = self.admission.unpark(merchant, len(kept[0]), self._now)
-        again = self.admission.look_again(merchant, 0, self._now)
+    def _look(self, kind: Kind) -> None:
+        (merchant, look_ups), kept = kind, self._at_hand[kind]
+        number = self.admission.unpark(merchant, len(kept[0]), self._now, look_ups=look_ups)
+        again = self.admission.look_again(merchant, 0, self._now, look_ups=look_ups)
         if number or again is None:
             self._bundles_at_hand -= 1
             self._held -= 1
-            self._unpark(merchant, kept.popleft(), number)
+            self._unpark(kind, kept.popleft(), number)
         if kept:
-            self._at(self._now + (again or 0.0), self._look, merchant)
+            self._at(self._now + (again or 0.0), self._look, kind)
 
-    def _unpark(self, merchant: str, bundle: list[Order], number: int) -> None:
-        for order in bundle[:number]:
+    def _unpark(self, kind: Kind, bundle: list[Order], number: int) -> None:
+        late = [order for order in bundle if order.deadline(self._now) <= self._now]
+        rest = [order for order in bundle if order.deadline(self._now) > self._now]
+        for order in (*late, *rest[:number]):
             self._enqueue(self._offer, order)
-        if bundle[number:]:
-            self._delay(merchant, bundle[number:])
+        if rest[number:]:
+            self._delay(kind, rest[number:])

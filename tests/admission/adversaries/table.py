@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from random import Random
 
 from pos_gateway.domain.outcome import CallResult
-from tests.admission.adversaries.driver import Answer, Driver, Group, about, hangs_from
+from tests.admission.adversaries.driver import (
+    Answer,
+    Driver,
+    Group,
+    Seconds,
+    about,
+    hangs_from,
+)
 
 #: Seconds that 99 of 100 orders of healthy merchants wait for a slot at most.
 HEALTHY_P99 = 0.01
@@ -32,6 +39,10 @@ class Adversary:
     p99: float = 1e9
     #: Their orders that start within a tenth of a second at most: starts take the worker's CPU.
     at_once: float = 1e9
+    #: Seconds that an order in doubt waits for its first look-up at most, and orders of its merchants
+    #: that are answered at least.
+    doubt: float = 1e9
+    answered: int = 0
     seconds: float = 26.0
     warm_up: float = 12.0
 
@@ -61,6 +72,10 @@ class Adversary:
             broken.append(f"p99 {others.p99():.1f} s")
         if others is not None and others.most_at_once() > self.at_once:
             broken.append(f"{others.most_at_once()} start in 0.1 s")
+        if others is not None and driver.longest_doubt("others") > self.doubt:
+            broken.append(f"{driver.longest_doubt('others'):.0f} s in doubt")
+        if others is not None and others.answered < self.answered:
+            broken.append(f"{others.answered} answered")
         if cut_short and driver.cut_short > self.cut_short:
             broken.append(f"{driver.cut_short} cut short")
         return broken
@@ -97,6 +112,12 @@ def _alternating(random: Random, now: float) -> float:
 
 def _flapping(_random: Random, now: float) -> float:
     return 1e9 if now >= STRIKE and (now - STRIKE) % 20 < 10 else 0.4
+
+
+def flaky(seconds: float, share: float) -> Seconds:
+    """A reply that takes this long, and never comes in this share of calls, whatever the load."""
+    reply = about(seconds)
+    return lambda random, now: 1e9 if random.random() < share else reply(random, now)
 
 
 def _erratic(random: Random, _now: float) -> float:
@@ -297,5 +318,34 @@ ADVERSARIES = [
         cut_short=300,
         seconds=40.0,
         warm_up=25.0,
+    ),
+    Adversary(
+        "2 with three times the orders that they take, and some in doubt",
+        beside(
+            Group(
+                "others", 2, flaky(0.5, 0.1), limit=1, rate=12, lasts=20.0, timeout=4.0, start=3.0
+            )
+        ),
+        doubt=20.0,
+        answered=100,
+        seconds=120.0,
+    ),
+    Adversary(
+        "2 whose look-ups hang",
+        beside(
+            Group(
+                "others",
+                2,
+                flaky(0.2, 0.1),
+                limit=1,
+                rate=12,
+                lasts=20.0,
+                timeout=4.0,
+                start=3.0,
+                look_up=lambda _random, _now: 1e9,
+            )
+        ),
+        answered=170,
+        seconds=120.0,
     ),
 ]
