@@ -63,15 +63,20 @@ class SessionStore:
     def start(self, token: str) -> str:
         """Start a session of the token with this digest; returns the cookie's secret."""
         secret = new_secret()
-        row = {"digest": session_digest(secret), "token": token}
-        newest = select(sessions.c.digest).where(sessions.c.token == token)
-        kept = newest.order_by(sessions.c.created_at.desc(), sessions.c.digest).limit(MAX_SESSIONS)
+        own = session_digest(secret)
+        others = select(sessions.c.digest).where(
+            sessions.c.token == token, sessions.c.digest != own
+        )
+        # Those that a clock set back has ended are ahead of all others, and go first.
+        ranked = others.order_by(not_(_is_live()), sessions.c.created_at.desc(), sessions.c.digest)
+        surplus = sessions.c.digest.in_(ranked.offset(MAX_SESSIONS - 1))
+        # A row that another login removes at this moment is skipped: neither waits for the other.
+        free = select(sessions.c.digest).where(surplus).with_for_update(skip_locked=True)
         with self._engine.begin() as connection:
-            connection.execute(insert(sessions).values(created_at=Now(), used_at=Now(), **row))
-            # Its own statement: a row that another login removes at this moment is skipped.
-            digests = set(connection.scalars(kept))
-            surplus = set(connection.scalars(newest.with_for_update(skip_locked=True))) - digests
-            connection.execute(delete(sessions).where(sessions.c.digest.in_(sorted(surplus))))
+            row = {"digest": own, "token": token, "created_at": Now(), "used_at": Now()}
+            connection.execute(insert(sessions).values(row))
+            # One statement has one snapshot: a session that begins meanwhile is no surplus.
+            connection.execute(delete(sessions).where(sessions.c.digest.in_(free)))
         return secret
 
     def end(self, digest: str) -> None:

@@ -272,6 +272,47 @@ def test_a_token_has_fifty_sessions_at_most(
     assert one.find(others) is not None
 
 
+def test_logins_at_once_end_none_of_each_other(
+    engine: Engine, one: Process, store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another login commits before each statement of this one."""
+    monkeypatch.setattr(session_store, "MAX_SESSIONS", 3)
+    kim = token(one, store)
+    old = [one.sessions.start(kim) for _ in range(3)]
+    age(engine, created_at=60.0, used_at=60.0)
+    fresh: list[str] = []
+    others = SessionStore(engine.execution_options(other=True))
+
+    def another(connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        is_other = connection.get_execution_options().get("other")
+        # SQLite has one writer: no other can begin once this one has written.
+        may_begin = engine.dialect.name != "sqlite" or statement.startswith("INSERT")
+        if not is_other and may_begin:
+            fresh.append(others.start(kim.digest))
+
+    event.listen(engine, "before_cursor_execute", another)
+    fresh.append(one.sessions.start(kim))
+    event.remove(engine, "before_cursor_execute", another)
+    one.refresh()
+    assert len(fresh) >= 2
+    assert all(one.find(each) for each in fresh)
+    assert not all(one.find(each) for each in old)
+
+
+def test_sessions_that_a_clock_set_back_has_ended_make_room_first(
+    one: Process, engine: Engine, store: TokenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_store, "MAX_SESSIONS", 3)
+    kim = token(one, store)
+    for _ in range(3):
+        one.sessions.start(kim)
+    age(engine, created_at=-60.0, used_at=-60.0)
+    secrets = [one.sessions.start(kim) for _ in range(3)]
+    one.refresh()
+    assert all(one.find(each) for each in secrets)
+    assert one.sessions._store.count() == 3
+
+
 def test_ended_sessions_are_removed(one: Process, engine: Engine, store: TokenStore) -> None:
     kim = token(one, store)
     for _ in range(3):
