@@ -25,7 +25,7 @@ Codes = Mapping[int, tuple[str, ...]]
 #: By module, the problems that it raises. An operation has those of the modules that it passes.
 PROBLEMS: Mapping[str, Codes] = {
     "uvicorn_internals": {
-        400: ("malformed_request", "bad_target", "bad_host", "upgrade_with_body"),
+        400: ("malformed_request", "bad_target", "bad_host"),
         408: ("slow_request",),
         431: ("head_too_large",),
         501: ("unsupported_coding",),

@@ -13,6 +13,7 @@ import uvicorn
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from pos_gateway.runtime.addresses import networks
+from pos_gateway.server.held import Held
 from pos_gateway.server.peer import noting_peer
 from pos_gateway.server.site import Site
 from pos_gateway.server.uvicorn_internals import HttpServer, Loop, Protocol
@@ -81,7 +82,8 @@ async def _serve(
 
 def _config(site: Site, certificate: Path | None, key: Path | None) -> uvicorn.Config:
     proxies = [str(each) for each in networks(site.settings.trusted_proxies)]
-    limits = {"max_connections": _allowed(site.settings.http_connections), "idle": {}}
+    connections = _allowed(site.settings.http_connections)
+    limits = {"max_connections": connections, "idle": {}, "held": Held()}
     app: Any = site.app
     if proxies:
         app = ProxyHeadersMiddleware(app, trusted_hosts=proxies)

@@ -7,7 +7,8 @@ unread, and these faults, which a client can use:
   are then not answered at all; what follows an ``Upgrade`` in one packet is dropped, and its rest read
   as a request.
 - ``data_received``, too: all requests of a packet are parsed, and wait behind the one that is being
-  answered: thousands in a packet of a quarter of a megabyte, at five kilobytes each.
+  answered: thousands in a packet of a quarter of a megabyte, at five kilobytes each. And nothing bounds the
+  bytes that wait on all connections together.
 - ``on_headers_complete``: trailers become headers of a request that was checked without them.
 - ``connection_made``: above its limit it refuses new clients, even if all others say nothing.
 - ``on_headers_complete``, too: a reply without a length has chunks, which HTTP/1.0 does not know.
@@ -18,7 +19,11 @@ unread, and these faults, which a client can use:
 - ``transport.close`` as its cycles call it: a reply to a request that is still being sent is lost, as
   the client's system drops it on the reset that follows.
 
-``uvloop.Loop``: its servers take the time limit of a TLS handshake, and uvicorn gives them none.
+- the parser, as httptools builds it: it takes the body of a request with ``Upgrade`` for what follows, where
+  RFC 9110, 7.8, has a server ignore an upgrade.
+
+``uvloop.Loop``: its servers say nothing of a connection before its TLS handshake is done, and uvicorn gives them
+no time limit.
 
 ``HttpServer.capture_signals``, ``main_loop`` and ``shutdown``: a stop ends the streams first, so that their clients
 reconnect elsewhere: uvicorn would wait for them. And uvicorn's process dies of its signal; this one exits
@@ -39,7 +44,9 @@ import uvloop
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from pos_gateway.server.held import FREE, Held
 from pos_gateway.server.problems import Problem
+from pos_gateway.server.tls_listener import TlsListener
 from pos_gateway.telemetry import metrics
 
 #: Seconds for a request to arrive, from its first byte to its last, and for a new connection's first byte.
@@ -51,12 +58,13 @@ WRITE_AHEAD = 16 * 1024
 #: Seconds for which the rest of a request is read, and dropped, after the last reply.
 LINGER = 2.0
 #: Maximum bytes of a request's line and headers together, and maximum headers.
-HEAD_BYTES, HEADERS = 32 * 1024, 100
+HEAD_BYTES, HEADERS = 16 * 1024, 100
 #: Maximum bytes around each byte of a chunked body: a chunk of one byte has five.
 _AROUND = 16
-#: Requests of a connection that may wait for the one before: above it nothing more is parsed. And the
-#: bytes that are parsed between two checks of that: 40 requests at most.
-PIPELINED, PART = 8, 1024
+#: Requests of a connection that may wait for the one before: above it nothing more is parsed.
+PIPELINED = 2
+#: The end of a head, or of a body in chunks. No more is parsed at once: the next request may have to wait.
+_BLANK_LINE = b"\r\n\r\n"
 #: Seconds between two searches for clients that are too slow.
 _SWEEP = 1.0
 
@@ -72,6 +80,8 @@ class Protocol(HttpToolsProtocol):
     max_connections = 4096
     #: The connections without a request that is being answered, the longest idle first.
     idle: ClassVar[dict["Protocol", None]] = {}
+    #: Bounds what waits on all connections.
+    held: ClassVar[Held] = Held()
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -86,8 +96,14 @@ class Protocol(HttpToolsProtocol):
         self._length = 0
         #: The request that is being answered.
         self._running: RequestResponseCycle | None = None
-        #: The bytes after ``PIPELINED`` requests, which are not parsed yet.
-        self._unparsed = memoryview(b"")
+        #: The framing of a body behind an ``Upgrade``, until the parser has it; and whether it has, so that
+        #: what it says of a head is said again.
+        self._framing = b""
+        self._is_framed = False
+        #: Bytes that came behind ``PIPELINED`` requests, and where those begin that are not parsed yet.
+        self._unparsed, self._at = b"", 0
+        #: Whether ``held`` counts bytes of this connection.
+        self._is_held = False
         #: The refusal after which nothing is read any more.
         self._refusal: Problem | None = None
         self._is_lingering = False
@@ -112,6 +128,7 @@ class Protocol(HttpToolsProtocol):
             self._running.disconnected = True
             self._running.message_event.set()
         self.idle.pop(self, None)
+        self.held.count(self, 0)
         self._unset_keepalive_if_required()
         self.transport.close = _nothing  # type: ignore[method-assign]  # or it is garbage in a cycle
 
@@ -122,20 +139,46 @@ class Protocol(HttpToolsProtocol):
             self.flow.pause_reading()
             return
         self._unset_keepalive_if_required()
-        self._parse(memoryview(bytes(self._unparsed) + data if self._unparsed else data))
+        self._parse(self._unparsed[self._at :] + data if self._unparsed else data, 0)
+        self._count_held()
 
-    def _parse(self, data: memoryview) -> None:
+    def _parse(self, data: bytes, at: int) -> None:
         """Parse until ``PIPELINED`` requests wait; the rest is kept until they are answered."""
-        while data and len(self.pipeline) < PIPELINED and self._refusal is None:
-            size = PART if self._in_head else max(PART, self._length - self._body)
-            self._parse_part(data[:size])
-            data = data[size:]
-        self._keep(data if self._refusal is None else memoryview(b""))
+        while at < len(data) and len(self.pipeline) < PIPELINED and self._refusal is None:
+            end = self._end_of_part(data, at)
+            self._parse_part(memoryview(data)[at:end])
+            at = end
+        is_left = at < len(data) and self._refusal is None
+        self._keep(data if is_left else b"", at)
 
-    def _keep(self, data: memoryview) -> None:
-        self._unparsed, self.flow.is_full = data, bool(data)
+    def _end_of_part(self, data: bytes, at: int) -> int:
+        """The end of the present head or body, so that no request behind it is parsed."""
+        if not self._in_head and self._body < self._length:
+            return at + self._length - self._body
+        end = data.find(_BLANK_LINE, at)
+        return len(data) if end < 0 else end + len(_BLANK_LINE)
+
+    def _keep(self, data: bytes, at: int) -> None:
+        self._unparsed, self._at, self.flow.is_full = data, at, bool(data)
         if data:  # the next reply resumes: others wait for theirs
             self.flow.pause_reading()
+
+    def _count_held(self) -> None:
+        """Count the bytes that wait: unparsed, of an incomplete head, and of bodies that nothing has taken."""
+        size = len(self._unparsed) + (self._bytes if self._in_head else 0)
+        if self.cycle is not None:
+            size += len(self.cycle.body)
+            if self.pipeline:
+                assert self._running is not None  # noqa: S101
+                size += len(self._running.body) + sum(len(each.body) for each, _ in self.pipeline)
+        if size > FREE or self._is_held:
+            self._is_held = size > FREE
+            self.held.count(self, size)
+
+    def abort(self) -> None:
+        """End the connection at once: too much waits in memory."""
+        metrics.http_requests("(none)", "499").inc()
+        self.transport.abort()
 
     def _parse_part(self, data: memoryview) -> None:
         if self.since is None:
@@ -178,7 +221,11 @@ class Protocol(HttpToolsProtocol):
             self.since = self.loop.time()
 
     def on_headers_complete(self) -> None:
-        length = _require_sound(self.parser, self.url, self.headers)
+        if self._is_framed:  # its request has begun
+            self._is_framed = self._in_head = False
+            self._bytes = 0
+            return
+        length, self._framing = _require_sound(self.parser, self.url, self.headers)
         super().on_headers_complete()
         if self.parser.get_http_version() == "1.0":  # the end of the connection ends its reply
             self.cycle.chunked_encoding = False
@@ -195,6 +242,8 @@ class Protocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._framing:  # the parser skips the body
+            return
         super().on_message_complete()
         self.since, self._has_begun, self._in_head, self._bytes = None, False, True, 0
 
@@ -213,7 +262,9 @@ class Protocol(HttpToolsProtocol):
             self.idle[self] = None
         if self._unparsed:
             self._unset_keepalive_if_required()
-            self._parse(self._unparsed)
+            self._parse(self._unparsed, self._at)
+        if self._is_held:
+            self._count_held()
 
     def shutdown(self) -> None:
         """Close, once the request in flight is answered."""
@@ -242,6 +293,8 @@ class Protocol(HttpToolsProtocol):
 
     def sweep(self, now: float) -> None:
         """Close it if its client is too slow in sending, or in reading."""
+        if self._is_held:
+            self._count_held()
         transport: _Transport = self.transport  # type: ignore[assignment]
         unsent = transport.get_write_buffer_size()
         taken = transport.written - unsent
@@ -265,6 +318,9 @@ class Protocol(HttpToolsProtocol):
                 return
             except httptools.HttpParserUpgrade as upgrade:  # it is not taken: HTTP/1.1 goes on
                 data = data[upgrade.args[0] :]
+                if self._framing:  # the same again, without an upgrade: the parser reads the body
+                    framing, self._framing, self._is_framed = self._framing, b"", True
+                    self.parser.feed_data(framing)
 
     def _make_room(self) -> bool:
         """Close the connection that is idle for longest; False: none is, and this one is refused."""
@@ -298,7 +354,7 @@ class Protocol(HttpToolsProtocol):
             return
         self._is_lingering = transport.is_ending = True
         self.since = self.loop.time()
-        self._keep(memoryview(b""))
+        self._keep(b"", 0)
         transport.write_eof()
         self.flow.resume_reading()
 
@@ -356,8 +412,10 @@ def _nothing() -> None:
     pass
 
 
-def _require_sound(parser: Any, url: bytes, headers: list[tuple[bytes, bytes]]) -> int:
-    """The length of its body; 0: it has none, or chunks.
+def _require_sound(
+    parser: Any, url: bytes, headers: list[tuple[bytes, bytes]]
+) -> tuple[int, bytes]:
+    """The length of its body, 0 if it has none, or chunks; and a head that frames it, if it follows an upgrade.
 
     Raises Problem for what a proxy before this server may have understood otherwise.
     """
@@ -377,11 +435,15 @@ def _require_sound(parser: Any, url: bytes, headers: list[tuple[bytes, bytes]]) 
         raise _head_too_large()
     if hosts > 1 or (hosts == 0 and not is_old):
         raise _bad_host()
+    framing = b""
     if (has_chunks or length) and parser.should_upgrade():
-        raise _upgrade_with_body()  # the parser would take the body for what follows
+        if parser.get_method() == b"CONNECT":
+            raise _bad_target()
+        coding = b"Transfer-Encoding: chunked" if has_chunks else b"Content-Length: %d" % length
+        framing = b"POST / HTTP/1.1\r\n" + coding + _BLANK_LINE
     if not url.startswith((b"/", b"http://", b"https://")) or not url.isascii():
         raise _bad_target()
-    return 0 if has_chunks else length
+    return 0 if has_chunks else length, framing
 
 
 def _refusal(
@@ -399,11 +461,6 @@ _bad_host = _refusal(400, "bad_host", "an HTTP/1.1 request has the header Host o
 _unsupported_coding = _refusal(
     501, "unsupported_coding", "the one Transfer-Encoding that is taken is chunked, over HTTP/1.1"
 )
-_upgrade_with_body = _refusal(
-    400,
-    "upgrade_with_body",
-    "a request with a body has no header Upgrade: have your client use HTTP/1.1",
-)
 _head_too_large = _refusal(
     431,
     "head_too_large",
@@ -413,18 +470,13 @@ _slow = _refusal(408, "slow_request", f"the request did not come within {REQUEST
 
 
 class Loop(uvloop.Loop):  # type: ignore[misc]  # it has no types
-    """uvloop's, in which a TLS handshake may take no longer than a request: its default is 60 s.
+    """uvloop's, whose TLS connections count before their handshake, which may take no longer than a request."""
 
-    uvicorn passes no limit on, and counts a connection only once the handshake is done.
-    """
-
-    handshake_timeout = REQUEST_TIMEOUT
-
-    async def create_server(self, *arguments: Any, **named: Any) -> Any:
-        """uvloop's."""
+    async def create_server(self, make: Any, *arguments: Any, **named: Any) -> Any:
+        """uvloop's, and with ``ssl`` our own."""
         if named.get("ssl") is not None:
-            named["ssl_handshake_timeout"] = self.handshake_timeout
-        return await super().create_server(*arguments, **named)
+            return TlsListener(named["sock"], named["ssl"], make, REQUEST_TIMEOUT)
+        return await super().create_server(make, *arguments, **named)
 
 
 class HttpServer(uvicorn.Server):

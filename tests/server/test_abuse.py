@@ -359,7 +359,32 @@ WAYS = {
         goes_on=True,
     ),
     "upgrade_h2c_with_a_body": Way(
-        framed(b"Upgrade: h2c", b"Connection: Upgrade", b"Content-Length: @LENGTH@")
+        framed(b"Upgrade: h2c", b"Connection: Upgrade", b"Content-Length: @LENGTH@"),
+        (202,),
+        goes_on=True,
+    ),
+    "upgrade_h2c_with_chunks": Way(
+        framed(
+            b"Upgrade: h2c",
+            b"Connection: Upgrade",
+            b"Transfer-Encoding: chunked",
+            body=CHUNKS,
+        ),
+        (202,),
+        goes_on=True,
+    ),
+    "upgrade_h2c_with_two_framings": Way(
+        framed(
+            b"Upgrade: h2c",
+            b"Connection: Upgrade",
+            b"Content-Length: @LENGTH@",
+            b"Transfer-Encoding: chunked",
+        )
+    ),
+    "upgrade_with_a_request_as_body": Way(
+        STREAM + b"Upgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: @INNER@\r\n\r\n" + INNER,
+        (200,),
+        goes_on=True,
     ),
     "newlines_before_a_request": Way(b"\r\n" * 100, (), goes_on=True),
     # Requests behind a body that nothing reads.

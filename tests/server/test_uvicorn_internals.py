@@ -4,9 +4,10 @@ import asyncio
 import inspect
 import re
 import signal
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import httptools
 import pytest
@@ -17,10 +18,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from pos_gateway.server import uvicorn_internals as subject
+from pos_gateway.server.held import FREE, HELD, Held
 from pos_gateway.server.uvicorn_internals import (
     HEAD_BYTES,
     LINGER,
-    PART,
     PIPELINED,
     REQUEST_TIMEOUT,
     WRITE_AHEAD,
@@ -106,7 +107,9 @@ class Lab:
         self.may_end = asyncio.Event()
         self.transport = Transport(is_tls=is_tls)
         self.state = ServerState()
-        self._kind = type("Limited", (Protocol,), {"idle": {}, "max_connections": 1})
+        self._kind = type(
+            "Limited", (Protocol,), {"idle": {}, "max_connections": 1, "held": Held()}
+        )
         self.protocol = self.connected(self.transport)
 
     def connected(self, transport: Transport) -> Protocol:
@@ -452,16 +455,40 @@ async def test_a_lost_connection_leaves_nothing_behind(lab: Lab) -> None:
 async def test_what_follows_an_upgrade_is_the_next_request(lab: Lab) -> None:
     upgrade = GET[:-2] + b"Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
     lab.protocol.data_received(upgrade + upgrade + GET[:9])
-    lab.protocol.data_received(GET[9:])
+    lab.protocol.data_received(GET[9:] + upgrade[:-1])
     assert await lab.statuses() == [204] * 3
+    lab.protocol.data_received(upgrade[-1:] + GET)
+    assert await lab.statuses() == [204] * 5
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_an_upgrade_with_a_body_is_ignored(size: int, is_chunked: bool) -> None:
+    """A request in the body is a body, however it comes, and what follows it is a request."""
+
+    @lab_test
+    async def check(lab: Lab) -> None:
+        lab.reads_bodies = True
+        framing = b"Content-Length: %d\r\n\r\n" % len(GET)
+        sent = GET
+        if is_chunked:
+            framing = b"Transfer-Encoding: chunked\r\n\r\n"
+            sent = b"%x\r\n%s\r\n0\r\nX: y\r\n\r\n" % (len(GET), GET)
+        upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
+        post = b"POST /a HTTP/1.1\r\nHost: a\r\n" + upgrade + framing + sent
+        whole = (post + GET) * 2
+        for at in range(0, len(whole), size):
+            lab.protocol.data_received(whole[at : at + size])
+        assert await lab.statuses() == [204] * 4
+        assert [each["path"] for each in lab.requests] == ["/a", "/"] * 2
+        assert lab.bodies == [GET, b""] * 2
+
+    check()
 
 
 @lab_test
-async def test_an_upgrade_with_a_body_is_refused(lab: Lab) -> None:
-    upgrade = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
-    length = b"Content-Length: %d\r\n\r\n" % len(GET)
-    lab.protocol.data_received(GET[:-2] + upgrade + length)
-    lab.protocol.data_received(GET)
+async def test_a_connect_with_a_body_is_refused(lab: Lab) -> None:
+    lab.protocol.data_received(b"CONNECT / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n" + GET)
     assert await lab.statuses() == [400]
     assert lab.requests == []
 
@@ -469,16 +496,15 @@ async def test_an_upgrade_with_a_body_is_refused(lab: Lab) -> None:
 @lab_test
 async def test_few_requests_wait_on_a_connection(lab: Lab) -> None:
     """What came behind them is not parsed, and no more is read, until they were answered."""
-    most = PIPELINED + PART // len(GET)
     lab.may_reply.clear()
     lab.protocol.data_received(GET * 1000 + GET[:5])
-    assert PIPELINED <= len(lab.protocol.pipeline) <= most
+    assert len(lab.protocol.pipeline) == PIPELINED
     assert lab.reads() is False
     lab.protocol.flow.resume_reading()  # as a request does that waits for its body
     assert lab.reads() is False
     lab.may_reply.set()
     assert await lab.statuses() == [204] * 1000
-    assert max(lab.waiting) <= most
+    assert max(lab.waiting) <= PIPELINED
     assert lab.reads() is True
     lab.protocol.data_received(GET[5:] + GET)
     assert await lab.statuses() == [204] * 1002
@@ -499,14 +525,14 @@ async def test_a_body_behind_many_requests_is_whole(lab: Lab) -> None:
 @lab_test
 async def test_few_requests_wait_behind_a_body(lab: Lab) -> None:
     """It is parsed at once, and the requests in its packet are not."""
-    body = b"x" * 100 * PART
+    body = b"x" * 100_000
     head = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body)
     lab.reads_bodies = True
     lab.may_reply.clear()
     half = len(body) // 2
     lab.protocol.data_received(head + body[:half])
     lab.protocol.data_received(body[half:] + GET * 1000)
-    assert len(lab.protocol.pipeline) <= PIPELINED + PART // len(GET)
+    assert len(lab.protocol.pipeline) == PIPELINED
     lab.may_reply.set()
     assert await lab.statuses() == [204] * 1001
     assert [each for each in lab.bodies if each] == [body]
@@ -565,6 +591,54 @@ async def test_with_all_connections_busy_a_new_one_is_refused(lab: Lab) -> None:
     assert refused.written.startswith(b"HTTP/1.1 503 ")
     assert refused.calls == ["close"]
     assert not lab.transport.is_closing()
+
+
+@lab_test
+async def test_what_waits_on_all_connections_is_bounded(lab: Lab) -> None:
+    """Heads, what is unparsed, bodies that nothing takes: the connection that waits for longest is aborted."""
+    size = 200_000
+    head = b"POST / HTTP/1.1\r\nHost: a\r\n"
+    post = head + b"Content-Length: %d\r\n\r\n" % size
+    waiting = [
+        head + b"X: " + b"a" * (HEAD_BYTES - 100),
+        GET * (size // len(GET)),
+        post + b"b" * (size - 1),
+        GET + post + b"b" * size + GET,
+    ]
+    held = lab.protocol.held
+    lab._kind.max_connections = 10_000
+    lab.may_reply.clear()
+    transports, sent = [], 0
+    for each in range(4 * (HELD // size)):
+        transports.append(Transport())
+        data = waiting[each % 4]
+        lab.connected(transports[-1]).data_received(data)
+        sent += len(data)
+    assert HELD - size <= held.bytes <= HELD < sent
+    aborted = [each.is_closing() for each in transports]
+    assert aborted == sorted(aborted, reverse=True)
+    assert any(aborted)
+
+
+@lab_test
+async def test_what_was_taken_waits_no_longer(lab: Lab) -> None:
+    size, held = 4 * FREE, lab.protocol.held
+    post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % size
+    lab.reads_bodies = True
+    lab.may_reply.clear()
+    lab.protocol.data_received(post + b"b" * size + GET * 1000)
+    assert held.bytes > size
+    lab.may_reply.set()
+    assert await lab.statuses() == [204] * 1001
+    assert held.bytes == 0
+    lab.protocol.data_received(post + b"b" * (size - 1))
+    assert held.bytes > 0
+    await lab.statuses()  # the application has taken it
+    lab.protocol.sweep(lab.loop.now)
+    assert held.bytes == 0
+    lab.protocol.data_received(b"b" + post + b"b" * FREE * 2)
+    lab.protocol.connection_lost(None)
+    assert held.bytes == 0
 
 
 @lab_test
@@ -630,26 +704,80 @@ def test_it_says_that_it_stops_before_it_waits_for_requests() -> None:
     assert source.index("main_loop()") < source.index("self.shutdown(")
 
 
-def test_a_tls_handshake_has_a_time_limit() -> None:
+@pytest.fixture
+def tls() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """A server's context, and one that trusts it."""
+    authority, trusting = trustme.CA(), ssl.create_default_context()
+    authority.configure_trust(trusting)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context, trusting
 
-    class Hasty(Loop):
-        handshake_timeout = 0.1
+
+class Shaken(asyncio.Protocol):
+    """Counts as uvicorn's protocol does, and says so."""
+
+    max_connections = 3
+    connections: ClassVar[set[object]] = set()
+
+    def connection_made(self, transport: Any) -> None:
+        self.connections.add(self)
+        transport.write(b"hello")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connections.discard(self)
+
+
+def test_a_tls_handshake_has_a_time_limit(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "REQUEST_TIMEOUT", 0.1)
 
     async def run() -> bytes:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=context)
-        async with server:
-            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            async with asyncio.timeout(SOON):
-                came = await reader.read()
-            writer.close()
-            return came
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = await loop.create_server(Shaken, sock=listener, ssl=tls[0])
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        async with asyncio.timeout(SOON):
+            came = await reader.read()
+        writer.close()
+        server.close()
+        return came
 
-    with asyncio.Runner(loop_factory=Hasty) as runner:
+    with asyncio.Runner(loop_factory=Loop) as runner:
         assert runner.run(run()) == b""
-    assert "ssl=config.ssl" in inspect.getsource(uvicorn.Server.startup)
+    startup = inspect.getsource(uvicorn.Server.startup)
+    assert "create_server(create_protocol, sock=sock, ssl=config.ssl" in startup
+
+
+def test_connections_that_never_shake_hands_count(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    """Each takes the longest handshake's place: they use no more descriptors, and a client is served."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = await loop.create_server(Shaken, sock=listener, ssl=tls[0])
+        address = listener.getsockname()
+        silent = [await asyncio.open_connection(*address) for _ in range(10)]
+        async with asyncio.timeout(SOON):
+            for reader, _ in silent[: -Shaken.max_connections]:
+                assert await reader.read() == b""
+            reader, writer = await asyncio.open_connection(*address, ssl=tls[1])
+            assert await reader.readexactly(5) == b"hello"
+            assert await silent[-Shaken.max_connections][0].read() == b""
+        assert len(server._shaking) == Shaken.max_connections - 1
+        server.close()
+        listener.close()
+        async with asyncio.timeout(SOON):
+            await server.wait_closed()
+            for reader, _ in silent[1 - Shaken.max_connections :]:
+                assert await reader.read() == b""
+        writer.close()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(run())
 
 
 def test_connections_are_swept_in_uvicorns_set() -> None:
