@@ -32,6 +32,7 @@ from pos_gateway.domain.errors import (
 )
 from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.runtime.clock import shown
+from pos_gateway.runtime.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -370,7 +371,7 @@ def run(*, until_eof: bool) -> None:
         relay.start()
         with _reporting(engine, ledger, relay, settings.broker_url):
             if until_eof:
-                threading.Thread(target=_at_eof, args=(stopping.set,), daemon=True).start()
+                threading.Thread(target=_at_eof, args=(stopping.notify,), daemon=True).start()
             stopping.wait()
         schema.stop()
         relay.stop()
@@ -415,13 +416,13 @@ def _at_eof(do: Callable[[], None]) -> None:
 
 
 @contextlib.contextmanager
-def _until_signal() -> Iterator[threading.Event]:
-    """Set by the first SIGTERM or SIGINT; the second has its default effect."""
-    stopping = threading.Event()
+def _until_signal() -> Iterator[Wakeup]:
+    """Notified by the first SIGTERM or SIGINT; the second has its default effect."""
+    stopping = Wakeup()
     before: dict[signal.Signals, object] = {}
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
-        stopping.set()
+        stopping.notify()
         for each in before:
             signal.signal(each, signal.SIG_DFL)
 

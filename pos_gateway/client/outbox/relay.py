@@ -17,6 +17,7 @@ from pos_gateway.client.outbox.table import Dialect
 from pos_gateway.client.protocols import SubmittingClient
 from pos_gateway.domain.http_limits import BATCH_BYTES
 from pos_gateway.runtime.failpoints import reach
+from pos_gateway.runtime.wakeup import Wakeup
 
 #: Python's: the program is the backend's.
 logger = logging.getLogger(__name__)
@@ -62,8 +63,8 @@ class Relay:
         self._connect = connector(database)
         self._batch = batch
         self._poll = poll
-        self._stopping = threading.Event()
-        self._woken = threading.Event()
+        self._stopping = Wakeup()
+        self._woken = Wakeup()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         #: Rows of the next batch: one after a batch failed, to find out whether a row is the cause.
@@ -88,14 +89,14 @@ class Relay:
 
     def stop(self, timeout: float = 15.0) -> None:
         """Finish the batch, and end. For any thread, and for signal handlers with 0. Idempotent."""
-        self._stopping.set()
-        self._woken.set()
+        self._stopping.notify()
+        self._woken.notify()
         if self._thread is not None and timeout > 0:
             self._thread.join(timeout)
 
     def wake(self) -> None:
         """Look at the table now: after a commit, where the database does not notify."""
-        self._woken.set()
+        self._woken.notify()
 
     def lag(self) -> Lag:
         """How far the relays of this outbox are behind. Raises the driver's errors."""
@@ -107,7 +108,7 @@ class Relay:
         listener: Listener | None = None
         logger.info("the outbox's relay has started")
         try:
-            while not self._stopping.is_set():
+            while not self._stopping.is_notified:
                 try:
                     with closing(Store(self._connect())) as store:
                         if listener is None and store.dialect is Dialect.POSTGRESQL:
@@ -140,7 +141,7 @@ class Relay:
 
     def _serve(self, store: Store) -> None:
         with closing(_permit(store)) as permit:
-            while not self._stopping.is_set():
+            while not self._stopping.is_notified:
                 self._woken.clear()
                 step = self._step(store) if permit.take() else None
                 if step is None:
