@@ -1,19 +1,21 @@
 """Toast's orders API. Built to Toast's public documentation, not certified by Toast.
 
-Sources, on doc.toasttab.com: "Creating orders", "Order prices", "External identifiers", "Handling
-request timeouts for the orders API", "Rate limiting", "API responses and errors", "Void an order",
-and the orders API reference (Order, Check, Selection, ErrorMessage); for callbacks "Orders webhook"
-and "Message signing".
+Sources, on doc.toasttab.com: "Creating orders", "Order details based on the order dining option",
+"Specifying modifiers and instructions for menu item selections", "Order prices", "External
+identifiers", "Handling request timeouts for the orders API", "Rate limiting", "API responses and
+errors", "Void an order", "Regional expansion", and the orders API reference (Order, Check, Selection,
+Customer, ErrorMessage); for callbacks "Orders webhook", "Guest order fulfillment status webhook" and
+"Message signing".
 
 Toast has no ad-hoc items: the catalog's id for an item's ``sku``, or else the ``sku`` itself, is
-the item's GUID at Toast, with the GUID of its menu group (a modifier's: of its option group) before
-it where the menu requires one: ``group/item``. Toast sets the prices. They are requested first, as
-its documentation demands, and an order with a different total is rejected.
+the GUID of the item's menu group (a modifier's: of its option group) and the item's own:
+``group/item``. Toast sets the prices. They are requested first, as its documentation demands, and an
+order is sent only if they come to its total with tax. A created order whose total is another one by
+then, or whose payment was not taken, is voided and rejected.
 """
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -21,8 +23,8 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from pos_gateway.adapters import lines
-from pos_gateway.adapters.marks import merchant_digest, the_only
+from pos_gateway.adapters import lines, toast_order
+from pos_gateway.adapters.marks import the_only
 from pos_gateway.adapters.pos_fields import GUID, PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
@@ -42,7 +44,7 @@ from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Modifier, Order
-from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
+from pos_gateway.domain.outcome import CallResult, Kind, Lifecycle, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
@@ -61,10 +63,18 @@ FIELDS = {
         required=False,
         names_pos=False,
     ),
+    "customer_email": PosField(
+        "the e-mail address of customers who give none, ASCII, at most 53 characters",
+        toast_order.EMAIL.pattern,
+        required=False,
+        names_pos=False,
+    ),
 }
 
-_ITEM = re.compile(f"(?:(?P<group>{GUID})/)?(?P<item>{GUID})")
-ITEM = PosField("the item's GUID at Toast, or its group's and its own: group/item", _ITEM.pattern)
+ITEM = PosField(
+    "the GUIDs of the item's menu group (a modifier's: its option group) and its own: group/item",
+    toast_order.ITEM.pattern,
+)
 
 #: Order.approvalStatus.
 _STATES = {
@@ -74,6 +84,13 @@ _STATES = {
     "NOT_APPROVED": Kind.REJECTED,
 }
 
+#: Order.guestOrderStatus, beside RECEIVED and VOIDED.
+_STAGES = {
+    "IN_PREPARATION": Lifecycle.PREPARING,
+    "READY_FOR_PICKUP": Lifecycle.READY,
+    "CLOSED": Lifecycle.COMPLETED,
+}
+_UNDECIDED = [state for state, kind in _STATES.items() if kind is Kind.PENDING]
 _NOT_APPROVED = "the restaurant did not approve the order"
 #: A callback's time, and most that are tried: it is one of the first fields.
 _TIMESTAMP, _TIMES = re.compile(rb'"timestamp"\s*:\s*"([^"\\]{1,64})"'), 4
@@ -81,18 +98,11 @@ _TIMESTAMP, _TIMES = re.compile(rb'"timestamp"\s*:\s*"([^"\\]{1,64})"'), 4
 #: ErrorMessage.code. Toast publishes no list; this one is in "API responses and errors".
 REJECTIONS: Mapping[str, Rejection] = {"10025": Rejection.PAYMENT_REQUIRED}
 _REFUSALS = (400, 422)
-#: Maximum characters of a special request: more than the notes of an order and an item have.
-_REQUEST = 10_000
+#: What an ErrorMessage of an unknown menu entity names.
+_MENU = re.compile("menu|item|modifier|selection|optiongroup", re.IGNORECASE)
 
 #: Clock skew between Toast, the backend and us in the time of an order that names no merchant.
 _SKEW = timedelta(hours=1)
-#: Maximum minor units that a JSON number of dollars holds exact to the cent.
-_LARGEST = 10**15
-#: Currencies whose minor unit is no hundredth (ISO 4217): Toast's amounts have two decimals.
-_NOT_HUNDREDTHS = re.compile(
-    "BIF|CLP|DJF|GNF|ISK|JPY|KMF|KRW|PYG|RWF|UGX|UYI|VND|VUV|XAF|XOF|XPF"
-    "|BHD|IQD|JOD|KWD|LYD|OMR|TND|CLF|UYW"
-)
 
 
 class ToastAdapter:
@@ -104,10 +114,11 @@ class ToastAdapter:
     name = "toast"
     pos_fields = FIELDS
     guarantee = Guarantee.QUERYABLE
-    #: "Handling request timeouts for the orders API"; "Rate limiting".
+    #: "Handling request timeouts for the orders API". "Rate limiting": 20 a second, and 10,000 in 15
+    #: minutes, which is less, evenly spread.
     limits = Limits(
         longest_reply=30.0,
-        per_second=20.0,
+        per_second=10_000 / (15 * 60),
         requests=2,
         request_bytes=2**20,
         callback_bytes=2**20,  # "Orders webhook": over 600 kB
@@ -117,9 +128,9 @@ class ToastAdapter:
         return problems(merchant, FIELDS, self.limits, ITEM)
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        if (refused := _unsendable(order, merchant)) is not None:
+        if (refused := toast_order.unsendable(order, merchant, self.limits)) is not None:
             return refused
-        content = lines.request(order, self.limits, lambda: _creation(order, merchant))
+        content = lines.request(order, self.limits, lambda: toast_order.creation(order, merchant))
         if isinstance(content, Outcome):
             return content
         expects = with_the_order(order)
@@ -127,37 +138,31 @@ class ToastAdapter:
             prices = send(_post(merchant, "/prices", content, expects))
         except NoValidReply as error:  # only prices were requested: no order exists yet
             raise NotSent(error.code, error) from error
-        if (refused := self._priced_otherwise(order, prices)) is not None:
+        if (refused := self._priced_otherwise(order, merchant, prices)) is not None:
             return refused
         reply = send(_post(merchant, "/orders", content, expects))
         if reply.status == 200:
-            return _decision(reply, order, merchant)
+            return self._agreed(json_object(reply), order, merchant, send)
         if reply.status in (*_REFUSALS, 409):
             return self._perhaps_there(order, merchant, send, reply)
-        return by_status(reply, self.limits.unprocessed)
+        return _unknown_entity(reply, order, merchant) or by_status(reply, self.limits.unprocessed)
 
     def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         """Void the order with its payments. Toast voids only what was paid by another means."""
-        known = self.look_up(order, merchant, send)
-        if known is None:
+        found = _find(order, merchant, send)
+        if found is None:
             return rejected(Rejection.UNKNOWN_ORDER, "Toast does not know the order")
-        if known.kind not in (Kind.ACCEPTED, Kind.PENDING):
-            return known
-        everything = b'{"selections":{"voidAll":true},"payments":{"voidAll":true}}'
-        guid = quote(known.external_id or "", safe="")
-        expects = with_the_order(order)
-        reply = send(_post(merchant, f"/orders/{guid}/void", everything, expects))
-        if reply.status == 200:
-            after = _decision(reply, order, merchant)
-            is_done = after.kind in (Kind.CANCELLED, Kind.IN_DOUBT)
-            return after if is_done else in_doubt("a 200, but the order is not voided")
-        return _refused(*_error(reply)) if reply.status in _REFUSALS else by_status(reply)
+        known = _decided(found, order, merchant) if isinstance(found, dict) else found
+        stands = known.kind in (Kind.ACCEPTED, Kind.PENDING)
+        return _voided(known, order, merchant, send) if stands else known
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        reply = send(_get(merchant, _external_id(order, merchant)))
-        if is_absent(reply):
-            return self._look_up_unmarked(order, merchant, send)
-        return _decision(reply, order, merchant) if reply.status == 200 else no_answer(reply)
+        found = _find(order, merchant, send)
+        if not isinstance(found, dict):
+            return found
+        if order.external_id is not None:  # accepted before: the shop may have changed it since
+            return _decided(found, order, merchant)
+        return self._agreed(found, order, merchant, send)
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         """The signature is over the body and then its ``timestamp``.
@@ -169,17 +174,22 @@ class ToastAdapter:
         is_its = is_signed(given, merchant, request.body, ends=times)
         return _callbacks(said(request.body)) if is_its else None
 
-    def _look_up_unmarked(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        """Look up the order as the release before has sent it: its mark names no merchant."""
-        reply = send(_get(merchant, _unmarked(order, merchant)))
-        if reply.status != 200:
-            return None if is_absent(reply) else no_answer(reply)
-        found = json_object(reply) or {}
-        if not _in_its_time(found, order):
-            return None
-        amounts = _amounts(found)
-        known = the_only([found], lambda _: not amounts or order.total in amounts)
-        return known if isinstance(known, Outcome) else _decided(known, order, merchant)
+    def _agreed(
+        self, found: dict[str, Any] | None, order: Order, merchant: Merchant, send: Send
+    ) -> Outcome:
+        """A new order's standing; one with another total, or unpaid, is voided, and rejected."""
+        known = _decided(found, order, merchant)
+        if found is None or known.kind not in (Kind.ACCEPTED, Kind.PENDING):
+            return known
+        reason = _disagreement(found, order, merchant)
+        if reason is None:
+            return known
+        undone = after_refusal(lambda: _voided(known, order, merchant, send))
+        if undone is None or undone.kind is Kind.CANCELLED:
+            return Outcome(Kind.REJECTED, reason)
+        words = undone.reason.message if undone.reason is not None else "no reason"
+        both = Reason.of(reason.code, f"{reason.message}; it stands at Toast: {words}")
+        return replace(undone, kind=Kind.IN_DOUBT, reason=both)
 
     def _perhaps_there(
         self, order: Order, merchant: Merchant, send: Send, refusal: Reply
@@ -193,10 +203,12 @@ class ToastAdapter:
             return in_doubt(f"refused as if it were there ({words}), but Toast does not know it")
         return _refused(code, words)
 
-    def _priced_otherwise(self, order: Order, reply: Reply) -> Outcome | None:
-        """None if Toast's prices sum to our total, before or with tax. No order exists yet."""
+    def _priced_otherwise(self, order: Order, merchant: Merchant, reply: Reply) -> Outcome | None:
+        """None if Toast's prices with tax come to our total. No order exists yet."""
         if reply.status in _REFUSALS:
             return _refused(*_error(reply))
+        if (unknown := _unknown_entity(reply, order, merchant)) is not None:
+            return unknown
         if reply.status != 200:
             outcome = by_status(reply, self.limits.unprocessed)
             is_passing = outcome.kind is Kind.IN_DOUBT
@@ -205,10 +217,8 @@ class ToastAdapter:
         if not amounts:
             reason = Reason.of("invalid_reply", "asked for the prices, Toast answered no checks")
             return Outcome(Kind.RETRY, reason, contact=CallResult.FAILED)
-        if order.total in amounts:
-            return None
-        problem = f"at Toast it is {amounts[0]} ({amounts[1]} with tax), the total is {order.total}"
-        return rejected(Rejection.PRICE_MISMATCH, problem)
+        mismatch = _mispriced(amounts, order)
+        return None if mismatch is None else Outcome(Kind.REJECTED, mismatch)
 
 
 def _callbacks(message: dict[str, Any]) -> list[Callback]:
@@ -217,8 +227,10 @@ def _callbacks(message: dict[str, Any]) -> list[Callback]:
         return []
     found = inside(message, "details", "order")
     known_as = identifier(found.get("guid"))
-    meaning = _STATES.get(str(found.get("approvalStatus")))
-    if found.get("voided") is True or found.get("deleted") is True:
+    meaning: Kind | Lifecycle | None = _STATES.get(str(found.get("approvalStatus")))
+    if meaning is Kind.ACCEPTED:
+        meaning = _stage(found) or meaning
+    if _is_voided(found):
         meaning = Kind.CANCELLED
     restaurant = identifier(inside(message, "details").get("restaurantGuid"))
     if known_as is None or restaurant is None or meaning in (None, Kind.PENDING):
@@ -236,109 +248,129 @@ def _callbacks(message: dict[str, Any]) -> list[Callback]:
     ]
 
 
-def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:
-    """Our own rejection of an order that Toast's API cannot express."""
-    is_odd = _NOT_HUNDREDTHS.fullmatch(order.currency) is not None
-    if is_odd or max(order.total, order.tip or 0) > _LARGEST:
-        problem = f"{order.total} {order.currency} cannot be written with two decimals"
-        return rejected(Rejection.INVALID_ORDER, problem)
+def _stage(found: dict[str, Any]) -> Lifecycle | None:
+    """How far the kitchen is: by the order's own status, or by those of its items.
+
+    An order's and a check's ``closedDate`` say when they were paid.
+    """
+    status = str(found.get("guestOrderStatus"))
+    items = set(_fulfillments(found))
+    by_items = None
+    if items and items <= {"READY"}:
+        by_items = Lifecycle.READY
+    elif items & {"SENT", "READY"}:
+        by_items = Lifecycle.PREPARING
+    by_order = _STAGES.get(status)
+    if by_order is None or by_items is None:
+        return by_order or by_items
+    return by_items if by_items.is_after(by_order) else by_order
+
+
+def _fulfillments(found: dict[str, Any]) -> Iterator[str]:
+    """The ``fulfillmentStatus`` of each item that is not voided."""
+    for check in _objects(found.get("checks")):
+        for item in _objects(check.get("selections")):
+            if item.get("voided") is not True and check.get("voided") is not True:
+                yield str(item.get("fulfillmentStatus"))
+
+
+def _objects(found: Any) -> list[dict[str, Any]]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def _is_voided(found: dict[str, Any]) -> bool:
+    is_gone = found.get("voided") is True or found.get("deleted") is True
+    return is_gone or found.get("guestOrderStatus") == "VOIDED"
+
+
+def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
+    """The order as Toast has it; None if Toast does not know it; an Outcome if that is in doubt.
+
+    The release before has sent it with a mark that names no merchant.
+    """
+    reply = send(_get(merchant, toast_order.external_id(order, merchant)))
+    if not is_absent(reply):
+        if reply.status != 200:
+            return no_answer(reply)
+        return json_object(reply) or in_doubt("a 200 whose body is not a JSON object")
+    reply = send(_get(merchant, toast_order.unmarked(order, merchant)))
+    if reply.status != 200:
+        return None if is_absent(reply) else no_answer(reply)
+    found = json_object(reply) or {}
+    if not _in_its_time(found, order):
+        return None
+    amounts = _amounts(found)
+    return the_only([found], lambda _: not amounts or order.total in amounts)
+
+
+def _voided(known: Outcome, order: Order, merchant: Merchant, send: Send) -> Outcome:
+    """Void the order with its payments."""
+    everything = b'{"selections":{"voidAll":true},"payments":{"voidAll":true}}'
+    guid = quote(known.external_id or "", safe="")
+    reply = send(_post(merchant, f"/orders/{guid}/void", everything, with_the_order(order)))
+    if reply.status == 200:
+        after = _decided(json_object(reply), order, merchant)
+        is_done = after.kind in (Kind.CANCELLED, Kind.IN_DOUBT)
+        return after if is_done else in_doubt("a 200, but the order is not voided")
+    return _refused(*_error(reply)) if reply.status in _REFUSALS else by_status(reply)
+
+
+def _disagreement(found: dict[str, Any], order: Order, merchant: Merchant) -> Reason | None:
+    """Why an order at Toast is not the one that was agreed, as far as it shows; None: it is."""
+    amounts = _amounts(found)
+    if amounts and amounts[1] is not None and (reason := _mispriced(amounts, order)) is not None:
+        return reason
+    is_open = any(each.get("paymentStatus") == "OPEN" for each in _objects(found.get("checks")))
+    if "payment" not in merchant.pos or not is_open or found.get("approvalStatus") in _UNDECIDED:
+        return None
+    problem = "Toast has not taken the payment: its check is OPEN"
+    return Reason.of(Rejection.PAYMENT_REQUIRED, problem)
+
+
+def _mispriced(amounts: Sequence[Decimal | int | None], order: Order) -> Reason | None:
+    """Why these amounts, before tax and with it, are not the order's total; None: they are."""
+    reason = lines.mispriced(order, amounts[1])
+    if reason is None or amounts[0] == amounts[1]:
+        return reason
+    return Reason.of(reason.code, f"{reason.message}; before tax the POS's is {amounts[0]}")
+
+
+def _unknown_entity(reply: Reply, order: Order, merchant: Merchant) -> Outcome | None:
+    """What a 404 with an ErrorMessage says: the order refers to an entity that Toast lacks.
+
+    An item of the menu is the order's matter; a dining option or the like is the record's.
+    """
+    if not is_absent(reply):
+        return None
+    code, words = _error(reply)
+    words = words[:1000]
+    if words == _wordless(reply):
+        return None
     for item in order.items:
-        if not _ITEM.fullmatch(_known_as(item, merchant)):
-            problem = f"the sku {lines.shortened(item.sku, 100)!r} is not in the merchant's catalog"
-            return rejected(Rejection.INVALID_ORDER, f"{problem}, and no GUID of Toast's itself")
-        for modifier in item.modifiers:
-            is_request = modifier.sku is None and modifier.unit_price == 0
-            if not is_request and not _ITEM.fullmatch(_known_as(modifier, merchant)):
-                problem = (
-                    f"the modifier {lines.shortened(modifier.name, 100)!r} needs a GUID of Toast's"
-                )
-                return rejected(
-                    Rejection.INVALID_ORDER, f"{problem}, in the merchant's catalog or as its sku"
-                )
-    return None
-
-
-def _creation(order: Order, merchant: Merchant) -> bytes:
-    check: dict[str, Any] = {
-        "entityType": "Check",
-        "selections": [
-            _selection(order, item, merchant, f"items[{number}]")
-            for number, item in enumerate(lines.cooperatively(order))
-        ],
-    }
-    if order.customer is not None:
-        first, _, last = lines.shortened(order.customer.name, 255).rpartition(" ")
-        phone = lines.shortened(order.customer.phone, 255)
-        customer = {"firstName": first, "lastName": last, "phone": phone}
-        check["customer"] = {name: value for name, value in customer.items() if value}
-    if "payment" in merchant.pos:
-        check["payments"] = [
-            {
-                "type": "OTHER",
-                "otherPayment": {"guid": merchant.pos["payment"]},
-                "paidDate": order.placed_at.strftime("%Y-%m-%dT%H:%M:%S.000%z"),
-                "amount": _dollars(order.total),
-                "tipAmount": _dollars(order.tip or 0),
-            }
-        ]
-    content = {
-        "entityType": "Order",
-        "externalId": _external_id(order, merchant),
-        "diningOption": {"guid": merchant.pos["dining_option"], "entityType": "DiningOption"},
-        "checks": [check],
-    }
-    return json.dumps(content, separators=(",", ":")).encode()
-
-
-def _selection(order: Order, item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
-    modifiers = [_modifier(modifier, merchant) for modifier in item.modifiers]
-    note = lines.notes(order, item, _REQUEST, path)
-    return {
-        "entityType": "MenuItemSelection",
-        **_reference(_known_as(item, merchant), "itemGroup"),
-        "quantity": item.quantity,
-        "modifiers": [*modifiers, _request(note)] if note else modifiers,
-    }
-
-
-def _modifier(modifier: Modifier, merchant: Merchant) -> dict[str, Any]:
-    if modifier.sku is None:
-        times = f"{modifier.quantity} x " if modifier.quantity > 1 else ""
-        return _request(times + lines.shortened(modifier.name, 4096))
-    known_as = _known_as(modifier, merchant)
-    return {**_reference(known_as, "optionGroup"), "quantity": modifier.quantity}
-
-
-def _request(text: str) -> dict[str, Any]:
-    return {"selectionType": "SPECIAL_REQUEST", "displayName": text}
-
-
-def _known_as(what: Item | Modifier, merchant: Merchant) -> str:
-    return merchant.pos_id(what.sku) or what.sku or ""
-
-
-def _reference(known_as: str, group: str) -> dict[str, Any]:
-    found = _ITEM.fullmatch(known_as)
-    assert found is not None  # noqa: S101  (_unsendable has checked it)
-    reference: dict[str, Any] = {"item": {"guid": found["item"], "entityType": "MenuItem"}}
-    if found["group"]:
-        reference[group] = {"guid": found["group"]}
-    return reference
-
-
-def _decision(reply: Reply, order: Order, merchant: Merchant) -> Outcome:
-    return _decided(json_object(reply), order, merchant)
+        parts: tuple[Item | Modifier, ...] = (item, *item.modifiers)
+        for each in parts:
+            found = toast_order.ITEM.fullmatch(toast_order.known_as(each, merchant))
+            if found and any(guid.lower() in words.lower() for guid in found.groups()):
+                problem = f"{lines.shortened(each.name, 100)!r} ({each.sku}): {code} {words}"
+                return rejected(Rejection.ITEM_UNAVAILABLE, problem)
+    if _MENU.search(words):
+        return rejected(Rejection.ITEM_UNAVAILABLE, f"{code} {words}")
+    named = [f"pos.{name}: " for name, value in merchant.pos.items() if value in words]
+    return Outcome(Kind.FAILED, Reason.of("http_404", f"{''.join(named)}{code} {words}"))
 
 
 def _decided(found: dict[str, Any] | None, order: Order, merchant: Merchant) -> Outcome:
     if found is None:
         return in_doubt("a 200 whose body is not a JSON object")
-    if found.get("externalId") not in (_external_id(order, merchant), _unmarked(order, merchant)):
+    if found.get("externalId") not in (
+        toast_order.external_id(order, merchant),
+        toast_order.unmarked(order, merchant),
+    ):
         return in_doubt("the reply is about another order")
     outcome = decision(_STATES, found.get("approvalStatus"), found.get("guid"))
     if outcome.kind is Kind.IN_DOUBT:
         return outcome
-    if found.get("voided") is True or found.get("deleted") is True:
+    if _is_voided(found):
         return replace(outcome, kind=Kind.CANCELLED)
     if outcome.kind is Kind.REJECTED:
         reason = rejected(Rejection.OTHER, _NOT_APPROVED).reason
@@ -354,7 +386,11 @@ def _error(reply: Reply) -> tuple[str, str]:
     """Code and message of an ErrorMessage."""
     error = json_object(reply) or {}
     words = filter(None, (error.get("message"), error.get("developerMessage")))
-    return str(error.get("code")), " / ".join(map(str, words)) or f"HTTP {reply.status}"
+    return str(error.get("code")), " / ".join(map(str, words)) or _wordless(reply)
+
+
+def _wordless(reply: Reply) -> str:
+    return f"HTTP {reply.status}"
 
 
 def _in_its_time(found: dict[str, Any], order: Order) -> bool:
@@ -367,21 +403,26 @@ def _in_its_time(found: dict[str, Any], order: Order) -> bool:
     return not times or any(since <= created <= until for since, until in times)
 
 
-def _amounts(found: dict[str, Any]) -> list[Decimal | int]:
-    """What its checks come to in minor units, before tax and with it; empty without checks."""
+def _amounts(found: dict[str, Any]) -> list[Decimal | int | None]:
+    """What its checks come to in minor units, before tax and with it; empty without checks.
+
+    None: one of them does not say.
+    """
     checks = found.get("checks")
-    if not isinstance(checks, list) or not all(isinstance(each, dict) for each in checks):
+    if not checks or not isinstance(checks, list):
         return []
-    return [sum(_minor(check.get(name)) for check in checks) for name in ("amount", "totalAmount")]
+    if not all(isinstance(each, dict) for each in checks):
+        return []
+    return [_sum(each.get(name) for each in checks) for name in ("amount", "totalAmount")]
 
 
-def _external_id(order: Order, merchant: Merchant) -> str:
-    """At most 141 characters after the naming authority's; Toast allows 256."""
-    return f"{_unmarked(order, merchant)}-{merchant_digest(order)}"
-
-
-def _unmarked(order: Order, merchant: Merchant) -> str:
-    return f"{merchant.pos['naming_authority']}:{order.order_id}"
+def _sum(dollars: Iterable[object]) -> Decimal | int | None:
+    total = Decimal(0)
+    for each in dollars:
+        if isinstance(each, bool) or not isinstance(each, int | float):
+            return None
+        total += Decimal(str(each)) * 100
+    return int(total) if total == total.to_integral_value() else total
 
 
 def _orders(merchant: Merchant) -> str:
@@ -400,14 +441,3 @@ def _get(merchant: Merchant, external_id: str) -> Request:
 
 def _headers(merchant: Merchant) -> dict[str, str]:
     return {"Toast-Restaurant-External-ID": merchant.pos["restaurant"]}
-
-
-def _dollars(minor: int) -> float:
-    """Exact: below ``_LARGEST`` a float's shortest form has the same two decimals."""
-    return float(Decimal(minor) / 100)
-
-
-def _minor(amount: object) -> Decimal:
-    """An amount in minor units; NaN, which equals no total, for a value that is no number."""
-    is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
-    return Decimal(str(amount)) * 100 if is_number else Decimal("NaN")

@@ -173,6 +173,13 @@ def toast_body(meaning: Kind | Lifecycle) -> bytes | None:
             return toast_event(approvalStatus="NOT_APPROVED")
         case Kind.CANCELLED:
             return toast_event(approvalStatus="APPROVED", voided=True)
+        case Lifecycle.PREPARING | Lifecycle.READY | Lifecycle.COMPLETED:
+            statuses = {
+                Lifecycle.PREPARING: "IN_PREPARATION",
+                Lifecycle.READY: "READY_FOR_PICKUP",
+                Lifecycle.COMPLETED: "CLOSED",
+            }
+            return toast_event(approvalStatus="APPROVED", guestOrderStatus=statuses[meaning])
     return None
 
 

@@ -5,7 +5,7 @@
 
 from tests.planting import Fault, try_all
 
-SIGNATURES = "adapters/signatures"
+SIGNATURES, TOAST = "adapters/signatures", "adapters/toast"
 
 FAULTS = [
     Fault(
@@ -45,7 +45,7 @@ FAULTS = [
     ),
     Fault(
         "Toast signs its time",
-        "adapters/toast",
+        TOAST,
         "merchant, request.body, ends=times)",
         "merchant, request.body)",
         "callbacks::calls_time_is_found",
@@ -70,6 +70,41 @@ FAULTS = [
         "total <= order.total * _MOST_TAX",
         "total <= order.total",
         "clover::note_was_lost",
+    ),
+    Fault(
+        "a total without tax is not Toast's",
+        TOAST,
+        "lines.mispriced(order, amounts[1])",
+        "lines.mispriced(order, amounts[0])",
+        "toast::only_before_tax",
+    ),
+    Fault(
+        "an order that turned out otherwise at Toast is not accepted",
+        TOAST,
+        "        if reason is None:\n            return known",
+        "        if True:\n            return known",
+        "toast::turns_out_otherwise or toast::never_accepted",
+    ),
+    Fault(
+        "a voiding that was not sent is no order that was not sent",
+        TOAST,
+        "after_refusal(lambda: _voided(known, order, merchant, send))",
+        "_voided(known, order, merchant, send)",
+        "toast::voiding_that_is_not_sent",
+    ),
+    Fault(
+        "a modifier has its item's quantity at Toast",
+        "adapters/toast_order",
+        '[{**reference, "quantity": item.quantity}] * modifier.quantity',
+        '[{**reference, "quantity": modifier.quantity}]',
+        "toast::has_its_items_quantity",
+    ),
+    Fault(
+        "a paid order is not completed by that",
+        TOAST,
+        "    by_order = _STAGES.get(status)",
+        '    by_order = Lifecycle.COMPLETED if found.get("closedDate") else _STAGES.get(status)',
+        "callbacks::not_completed_by_that",
     ),
     Fault(
         "Clover's deletions alone are cancellations",

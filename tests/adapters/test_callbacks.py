@@ -24,6 +24,7 @@ from tests.adapters.callers import (
     REST,
     SQUARE,
     TOAST,
+    WHEN,
     Caller,
     compact,
     rest_body,
@@ -387,6 +388,52 @@ def test_a_vendors_time_is_no_number(said_at: Any, seconds: float | None) -> Non
 )
 def test_what_toast_says_besides_is_of_no_use(body: bytes) -> None:
     assert TOAST.read(TOAST.request(body)) == []
+
+
+def toast_meaning(*items: str, voided: int = 0, **fields: Any) -> Kind | Lifecycle | None:
+    """What an order_updated means, with items of these statuses and voided ones that wait."""
+    gone = [{"fulfillmentStatus": "NEW", "voided": True}] * voided
+    selections = [*gone, *({"fulfillmentStatus": each, "voided": False} for each in items)]
+    checks = [{"selections": selections, "paymentStatus": "CLOSED"}]
+    body = toast_event(**{"approvalStatus": "APPROVED", "checks": checks, **fields})
+    found = TOAST.read(TOAST.request(body))
+    assert found is not None
+    return found[0].meaning if found else None
+
+
+@pytest.mark.parametrize(
+    ("meaning", "said"),
+    [
+        (Kind.ACCEPTED, toast_meaning()),
+        (Kind.ACCEPTED, toast_meaning("NEW", "HOLD")),
+        (Kind.ACCEPTED, toast_meaning("NEW", guestOrderStatus="RECEIVED")),
+        (Lifecycle.PREPARING, toast_meaning("NEW", "SENT")),
+        (Lifecycle.PREPARING, toast_meaning("READY", "NEW")),
+        (Lifecycle.READY, toast_meaning("READY", "READY")),
+        (Lifecycle.READY, toast_meaning("READY", voided=1)),
+        (Lifecycle.READY, toast_meaning("READY", guestOrderStatus="IN_PREPARATION")),
+        (Lifecycle.READY, toast_meaning("SENT", guestOrderStatus="READY_FOR_PICKUP")),
+        (Lifecycle.COMPLETED, toast_meaning("READY", guestOrderStatus="CLOSED")),
+        (Kind.CANCELLED, toast_meaning("READY", guestOrderStatus="VOIDED")),
+        (Kind.CANCELLED, toast_meaning("READY", deleted=True)),
+        (Kind.REJECTED, toast_meaning("SENT", approvalStatus="NOT_APPROVED")),
+        (None, toast_meaning("SENT", approvalStatus="NEEDS_APPROVAL")),
+    ],
+)
+def test_toast_says_how_far_its_kitchen_is(
+    meaning: Kind | Lifecycle | None, said: Kind | Lifecycle | None
+) -> None:
+    assert said is meaning
+
+
+def test_a_toast_order_that_is_paid_is_not_completed_by_that() -> None:
+    """It was paid before: its check and the order are closed from the beginning."""
+    assert toast_meaning("NEW", closedDate=WHEN, paidDate=WHEN) is Kind.ACCEPTED
+
+
+def test_odd_items_of_a_toast_order_say_nothing() -> None:
+    for checks in (None, {}, ["x"], [{"selections": "x"}], [{"selections": ["x", {}]}]):
+        assert toast_meaning(checks=checks) is Kind.ACCEPTED
 
 
 def test_toast_may_say_600_kilobytes() -> None:

@@ -25,7 +25,7 @@ from pos_gateway.transport.exchange import (
 from pos_gateway.transport.guard import Guard
 from testkit.hostile.peer import a_reply, peer, read_request
 from tests.adapters.scripted import Scripted, reply
-from tests.adapters.vendors import EXAMPLES, VENDORS, Vendor, body, guid, known_as, order_of
+from tests.adapters.vendors import EXAMPLES, VENDORS, Vendor, body, known_as, order_of, sku_of
 from tests.orders import an_order
 
 ORDER = order_of()
@@ -259,7 +259,7 @@ def test_the_same_order_is_always_the_same_bytes_under_the_same_key(vendor: Vend
 
 
 def test_a_catalog_item_has_the_poss_id_and_the_orders_price(vendor: Vendor) -> None:
-    bun, cheese, soup = guid("bun"), guid("cheese"), guid("soup")
+    bun, cheese, soup = sku_of("bun"), sku_of("cheese"), sku_of("soup")
     burger = {"sku": bun, "name": "Burger", "quantity": 1, "unit_price": 850}
     modifiers = [{"sku": cheese, "name": "cheese", "quantity": 2, "unit_price": 50}]
     order = order_of(
@@ -288,14 +288,14 @@ def orders(draw: st.DrawFn) -> Order:
     for number in range(draw(st.integers(1, 4))):
         modifiers = [
             {
-                "sku": guid(number, each),
+                "sku": sku_of(number, each),
                 "name": draw(_TEXT),
                 "quantity": draw(st.integers(1, 3)),
                 "unit_price": draw(st.integers(-200, 500)),
             }
             for each in range(draw(st.integers(0, 3)))
         ]
-        item = {"sku": guid(number), "name": draw(_TEXT), "quantity": draw(st.integers(1, 60))}
+        item = {"sku": sku_of(number), "name": draw(_TEXT), "quantity": draw(st.integers(1, 60))}
         price = draw(st.integers(0, 10**7))
         items.append({**item, "unit_price": price, "modifiers": modifiers, "notes": draw(_TEXT)})
     total = sum(
@@ -315,7 +315,7 @@ def test_the_request_adds_up_to_the_total_or_is_rejected(
     name: str, order: Order, in_catalog: set[tuple[int, int]]
 ) -> None:
     vendor = VENDORS[name]
-    skus = [guid(item) if modifier < 0 else guid(item, modifier) for item, modifier in in_catalog]
+    skus = [sku_of(item) if part < 0 else sku_of(item, part) for item, part in in_catalog]
     merchant = vendor.merchant.with_catalog({sku: known_as(sku) for sku in skus})
     before = vendor.before(order)
     send = Scripted(*before, vendor.creates(order))
@@ -333,7 +333,7 @@ def test_the_request_adds_up_to_the_total_or_is_rejected(
     "name", ["\x00\r\n\x1b[31m\u202e", "🍔" * 2000, "x" * 4096, "", '"\\', "\u2028é\ufeff"]
 )
 def test_a_hostile_name_is_sent_as_valid_json(vendor: Vendor, name: str) -> None:
-    item = {"sku": guid("i"), "name": name, "quantity": 1, "unit_price": 5, "notes": name}
+    item = {"sku": sku_of("i"), "name": name, "quantity": 1, "unit_price": 5, "notes": name}
     item["modifiers"] = [{"name": name}]
     customer = {"name": name, "phone": name}
     order = order_of(items=[item], total=5, customer=customer, notes=name)
@@ -408,13 +408,13 @@ def test_a_cursor_that_is_sent_back_is_bounded(cursor: object) -> None:
 
 def test_a_request_over_the_size_limit_is_not_built(vendor: Vendor) -> None:
     """It can grow with items times modifiers times quantity."""
-    modifiers = [{"name": "x" * 50, "sku": guid("m")}] * 240
-    items = [{"sku": guid("i"), "name": "x", "quantity": 120, "unit_price": 0}] * 20
+    modifiers = [{"name": "x" * 50, "sku": sku_of("m")}] * 240
+    items = [{"sku": sku_of("i"), "name": "x", "quantity": 120, "unit_price": 0}] * 20
     for each in items:
         each["modifiers"] = modifiers
     order = order_of(items=items, total=0)
     most = vendor.adapter.limits.request_bytes
-    merchant = vendor.merchant.with_catalog({guid(x): known_as(guid(x)) for x in "im"})
+    merchant = vendor.merchant.with_catalog({sku_of(x): known_as(sku_of(x)) for x in "im"})
     send = Scripted(*vendor.before(order), reply(500))
     outcome = vendor.adapter.submit(order, merchant, send)
     sizes = [len(request.body or b"") for request in send.requests]
@@ -444,7 +444,9 @@ def test_the_size_of_clovers_request_is_known_before_it_is_built(
 
 def test_the_adapter_works_over_a_socket(vendor: Vendor) -> None:
     accepted = reply(200, vendor.accepted(ORDER.order_id))
-    script = [*vendor.before(ORDER), accepted, vendor.found(vendor.accepted(ORDER.order_id))]
+    sent = creation(vendor, ORDER)
+    before = [each if isinstance(each, Reply) else each(sent) for each in vendor.before(ORDER)]
+    script = [*before, accepted, vendor.found(vendor.accepted(ORDER.order_id))]
     answers, received = iter(script), []
 
     def play(connection: Any) -> None:

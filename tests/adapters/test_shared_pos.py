@@ -17,7 +17,16 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import reply
-from tests.adapters.vendors import CLOVER, SQUARE, TOAST, Vendor, body, guid, square_made
+from tests.adapters.vendors import (
+    CLOVER,
+    SQUARE,
+    TOAST,
+    Vendor,
+    body,
+    guid,
+    sku_of,
+    square_made,
+)
 from tests.gate import Gate
 from tests.orders import an_order
 
@@ -100,7 +109,7 @@ class Toast(Kitchen):
         path = urlsplit(request.url).path
         for check in said.get("checks", []):
             amount = 8.5 * check["selections"][0]["quantity"]
-            check.update(amount=amount, totalAmount=amount + 1)
+            check.update(amount=amount - 1, totalAmount=amount)
         if path.endswith("/prices"):
             return reply(200, said)
         if request.method == "GET" or path.endswith("/void"):
@@ -163,7 +172,7 @@ def kitchen(request: pytest.FixtureRequest) -> Kitchen:
 
 
 def order_of(brand: str, number: int = 1, customer: str = "Ada", order_id: str = "1001") -> Order:
-    items = [{"sku": guid("b"), "name": "Burger", "quantity": number, "unit_price": 850}]
+    items = [{"sku": sku_of("b"), "name": "Burger", "quantity": number, "unit_price": 850}]
     fields = {"items": items, "total": 850 * number, "customer": {"name": customer}}
     return Order.parse(an_order(order_id, brand, **fields))
 
@@ -288,7 +297,7 @@ def test_the_longest_ids_fit_into_a_mark_unchanged() -> None:
 
             def send(request: Request) -> Reply:
                 sent.append(request)  # noqa: B023
-                return reply(200, {"checks": [{"amount": 8.5, "totalAmount": 9}]})
+                return reply(200, {"checks": [{"amount": 8, "totalAmount": 8.5}]})
 
             vendor.adapter.submit(order, vendor.merchant, send)
             found = mark(body(sent[-1]))

@@ -1,23 +1,36 @@
 """Toast: what the conformance suite does not test."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pos_gateway.adapters import toast
+from pos_gateway.adapters import toast, toast_order
 from pos_gateway.adapters.replies import json_object
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NotSent, NoValidReply
-from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 from tests.adapters.scripted import Scripted, reply
-from tests.adapters.vendors import DIGEST, TOAST, body, guid, order_of
+from tests.adapters.toast_pos import ToastPos
+from tests.adapters.vendors import (
+    DIGEST,
+    TOAST,
+    body,
+    guid,
+    known_as,
+    order_of,
+    sku_of,
+    toast_menu,
+    toast_pos,
+)
 from tests.gate import Gate
 
-ORDER = order_of(tip=300, customer={"name": "Ada Lovelace", "phone": "555"}, notes="no nuts")
+ADA = {"name": "Ada Lovelace", "phone": "+1 (555) 010-0199", "email": "ada@example.com"}
+ORDER = order_of(tip=300, customer=ADA, notes="no nuts")
 [PRICES] = TOAST.before(ORDER)
 REFUSED = reply(400, {"status": 400, "code": 10025, "message": "Payment amount cannot be empty"})
 
@@ -33,9 +46,9 @@ def code_of(outcome: Outcome) -> str:
 
 
 def test_an_order_is_priced_and_then_posted_under_its_external_id() -> None:
-    send = Scripted(PRICES, reply(200, TOAST.accepted(ORDER.order_id)))
-    assert TOAST.adapter.submit(ORDER, TOAST.merchant, send).kind is Kind.ACCEPTED
-    prices, creation = send.requests
+    pos = toast_pos(ORDER)
+    assert TOAST.adapter.submit(ORDER, TOAST.merchant, pos).kind is Kind.ACCEPTED
+    prices, creation = pos.requests
     assert prices.url == "https://pos.example.com/orders/v2/prices"
     assert creation.url == "https://pos.example.com/orders/v2/orders"
     assert creation.headers["Toast-Restaurant-External-ID"] == guid("restaurant")
@@ -44,7 +57,9 @@ def test_an_order_is_priced_and_then_posted_under_its_external_id() -> None:
     assert sent["externalId"] == f"GATEWAY:order/1-{DIGEST}"
     assert sent["diningOption"]["guid"] == guid("dining option")
     [check] = sent["checks"]
-    assert check["customer"] == {"firstName": "Ada", "lastName": "Lovelace", "phone": "555"}
+    named = {"firstName": "Ada", "lastName": "Lovelace"}
+    assert check["customer"] == {**named, "phone": "5550100199", "email": "ada@example.com"}
+    assert check["tabName"] == "Ada Lovelace"
     assert (check["payments"][0]["amount"], check["payments"][0]["tipAmount"]) == (17.0, 3.0)
     [selection] = check["selections"]
     assert selection["item"]["guid"] == guid("burger")
@@ -72,7 +87,8 @@ def test_the_groups_guid_precedes_the_items() -> None:
     TOAST.adapter.submit(order, TOAST.merchant, send)
     [selection] = body(send.requests[1])["checks"][0]["selections"]
     assert selection["itemGroup"]["guid"] == guid("mains")
-    [sent] = selection["modifiers"]
+    sent, again = selection["modifiers"]
+    assert sent == again
     assert (sent["optionGroup"]["guid"], sent["item"]["guid"]) == (guid("sauces"), guid("mayo"))
 
 
@@ -80,8 +96,8 @@ def test_the_catalog_maps_skus_to_guids() -> None:
     modifier = {"sku": "may", "name": "mayo", "unit_price": 5}
     item = {"sku": "bur", "name": "b", "quantity": 1, "unit_price": 5, "modifiers": [modifier]}
     order = order_of(items=[item], total=10)
-    catalog = {"bur": f"{guid('mains')}/{guid('burger')}", "may": guid("mayo")}
-    send = Scripted(*TOAST.before(order), reply(500))
+    catalog = {"bur": f"{guid('mains')}/{guid('burger')}", "may": f"{guid('s')}/{guid('mayo')}"}
+    send = Scripted(reply(200, {"checks": [{"amount": 0.1, "totalAmount": 0.1}]}), reply(500))
     TOAST.adapter.submit(order, TOAST.merchant.with_catalog(catalog), send)
     [selection] = body(send.requests[1])["checks"][0]["selections"]
     assert selection["itemGroup"]["guid"] == guid("mains")
@@ -89,19 +105,341 @@ def test_the_catalog_maps_skus_to_guids() -> None:
     assert [each["item"]["guid"] for each in selection["modifiers"]] == [guid("mayo")]
 
 
-def test_an_invalid_guid_is_refused_in_the_catalog() -> None:
+def test_a_catalog_has_an_items_group_and_its_own_guid() -> None:
+    """Toast refuses an item without its group."""
     catalog = {"a": guid("a"), "b": f"{guid('g')}/{guid('b')}", "c": "1234"}
-    [problem] = TOAST.adapter.check(TOAST.merchant.with_catalog(catalog))
-    assert (problem.field, problem.value) == ("pos_id", "1234")
+    problems = TOAST.adapter.check(TOAST.merchant.with_catalog(catalog))
+    assert [each.field for each in problems] == ["pos_id"] * 2
+    assert {each.value for each in problems} == {guid("a"), "1234"}
+    assert "group/item" in problems[0].problem
+
+
+def test_an_item_or_a_modifier_without_its_group_is_refused_by_name() -> None:
+    item = {"sku": sku_of("b"), "name": "Burger", "quantity": 1, "unit_price": 5}
+    cheese = {"name": "cheese", "sku": guid("cheese")}
+    for each, named in (
+        ({**item, "sku": guid("b")}, guid("b")),
+        ({**item, "modifiers": [cheese]}, "cheese"),
+    ):
+        pos = toast_pos(ORDER)
+        outcome = TOAST.adapter.submit(order_of(items=[each], total=5), TOAST.merchant, pos)
+        assert code_of(outcome) == "invalid_order"
+        assert outcome.reason is not None
+        assert named in outcome.reason.message
+        assert pos.requests == []
+
+
+def with_modifiers(quantity: int, *modifiers: dict[str, Any]) -> Order:
+    """An order of these modifiers on each of as many burgers."""
+    burger = {"sku": sku_of("b"), "name": "Burger", "quantity": quantity, "unit_price": 850}
+    each = 850 + sum(m.get("quantity", 1) * m.get("unit_price", 0) for m in modifiers)
+    return order_of(items=[{**burger, "modifiers": list(modifiers)}], total=quantity * each)
+
+
+BACON = {"name": "bacon", "sku": sku_of("bacon"), "unit_price": 150}
+NO_ONION = {"name": "no onion", "sku": sku_of("no onion")}
+
+
+@pytest.mark.parametrize("quantity", [1, 2, 5])
+@pytest.mark.parametrize(
+    "modifiers",
+    [
+        [BACON],
+        [{**BACON, "quantity": 2}],
+        [NO_ONION],
+        [{"name": "no onion"}],
+        [{**BACON, "quantity": 3}, NO_ONION, {"name": "well done", "quantity": 2}],
+    ],
+)
+def test_a_modifier_has_its_items_quantity_and_is_listed_again_for_each_time(
+    quantity: int, modifiers: list[dict[str, Any]]
+) -> None:
+    """Toast's guide: a modifier of another quantity than its item's rejects the order."""
+    order = with_modifiers(quantity, *modifiers)
+    pos = toast_pos(order)
+    assert TOAST.adapter.submit(order, TOAST.merchant, pos).kind is Kind.ACCEPTED
+    [made] = pos.orders
+    assert made["checks"][0]["totalAmount"] * 100 == order.total
+    assert made["checks"][0]["paymentStatus"] == "CLOSED"
+
+
+def test_modifiers_without_number_are_refused_before_they_are_written() -> None:
+    modifiers = [{**BACON, "unit_price": 0, "quantity": 10_000}] * 250
+    outcome = TOAST.adapter.submit(with_modifiers(1, *modifiers), TOAST.merchant, Scripted())
+    assert code_of(outcome) == "invalid_order"
+
+
+def test_the_shortest_modifier_is_no_shorter_than_is_assumed() -> None:
+    order = with_modifiers(1, BACON)
+    pos = toast_pos(order)
+    TOAST.adapter.submit(order, TOAST.merchant, pos)
+    [modifier] = body(pos.requests[0])["checks"][0]["selections"][0]["modifiers"]
+    shortest = len(json.dumps(modifier, separators=(",", ":")))
+    assert 0.9 * shortest <= toast_order._MODIFIER <= shortest
+
+
+@pytest.mark.parametrize("where", ["notes", "items[0].notes", "items[0].modifiers[0].name"])
+def test_a_special_request_is_sent_whole_or_refused_by_name(where: str) -> None:
+    burger = {"sku": sku_of("b"), "name": "Burger", "quantity": 1, "unit_price": 850}
+    for size in (1000, 1001):
+        text = "x" * size
+        fields: dict[str, Any] = {"items": [burger]}
+        if where == "notes":
+            fields["notes"] = text
+        elif where == "items[0].notes":
+            fields["items"] = [{**burger, "notes": text}]
+        else:
+            fields["items"] = [{**burger, "modifiers": [{"name": text}]}]
+        order = order_of(total=850, **fields)
+        pos = toast_pos(order)
+        outcome = TOAST.adapter.submit(order, TOAST.merchant, pos)
+        if size == 1000:
+            assert outcome.kind is Kind.ACCEPTED
+        else:
+            assert code_of(outcome) == "text_too_long"
+            assert outcome.reason is not None
+            assert where in outcome.reason.message
+            assert pos.requests == []
+
+
+@pytest.mark.parametrize(
+    ("customer", "names"),
+    [
+        ({"name": "Ada"}, ("Ada", ".")),
+        ({"name": "Ada King Lovelace"}, ("Ada King", "Lovelace")),
+    ],
+)
+def test_a_customer_has_a_first_and_a_last_name(
+    customer: dict[str, str], names: tuple[str, str]
+) -> None:
+    order = order_of(customer={**ADA, **customer})
+    pos = toast_pos(order)
+    assert TOAST.adapter.submit(order, TOAST.merchant, pos).kind is Kind.ACCEPTED
+    sent = pos.orders[0]["checks"][0]["customer"]
+    assert (sent["firstName"], sent["lastName"]) == names
+
+
+@pytest.mark.parametrize(
+    ("phone", "number"),
+    [
+        ("5550100199", {"phone": "5550100199"}),
+        ("1-555-010-0199", {"phone": "5550100199"}),
+        ("+44 20 7946 0018", {"phone": "2079460018", "phoneCountryCode": "44"}),
+        ("+353 1 234 5678", {"phone": "12345678", "phoneCountryCode": "353"}),
+        ("+49 30 123456", {"phone": "30123456", "phoneCountryCode": "49"}),
+    ],
+)
+def test_a_phone_number_has_ten_digits_or_a_country(phone: str, number: dict[str, str]) -> None:
+    order = order_of(customer={**ADA, "phone": phone})
+    pos = toast_pos(order)
+    assert TOAST.adapter.submit(order, TOAST.merchant, pos).kind is Kind.ACCEPTED
+    sent = pos.orders[0]["checks"][0]["customer"]
+    assert {name: value for name, value in sent.items() if name.startswith("phone")} == number
+
+
+@pytest.mark.parametrize(
+    ("missing", "tab"),
+    [
+        ({"phone": None}, "Ada Lovelace"),
+        ({"phone": "555"}, "Ada Lovelace 555"),
+        ({"name": None}, "+1 (555) 010-0199"),
+        ({"email": None}, "Ada Lovelace +1 (555) 010-0199"),
+        ({"email": "ada@" + "x" * 50}, "Ada Lovelace +1 (555) 010-0199"),
+        ({"email": "ädä@example.com"}, "Ada Lovelace +1 (555) 010-0199"),
+        ({"email": {"home": "a@b"}}, "Ada Lovelace +1 (555) 010-0199"),
+    ],
+)
+def test_what_is_known_of_an_incomplete_customer_is_on_the_tab(
+    missing: dict[str, Any], tab: str
+) -> None:
+    """Toast refuses a customer without all four; the kitchen display shows the tab's name."""
+    order = order_of(customer={**ADA, **missing})
+    pos = toast_pos(order)
+    assert TOAST.adapter.submit(order, TOAST.merchant, pos).kind is Kind.ACCEPTED
+    [check] = pos.orders[0]["checks"]
+    assert check["tabName"] == tab
+    assert "customer" not in check
+    merchant = TOAST.merchant
+    merchant = merchant.model_copy(
+        update={"pos": {**merchant.pos, "customer_email": "a@b.example"}}
+    )
+    assert TOAST.adapter.check(merchant) == []
+    completed = toast_pos(order)
+    TOAST.adapter.submit(order, merchant, completed)
+    sent = completed.orders[0]["checks"][0].get("customer", {})
+    assert sent.get("email") == (None if "email" not in missing else "a@b.example")
+
+
+@pytest.mark.parametrize("email", ["a", "a@b@c", "a b@c", "ä@b.example", "a@" + "x" * 52])
+def test_an_invalid_email_is_refused_in_the_record(email: str) -> None:
+    merchant = TOAST.merchant
+    merchant = merchant.model_copy(update={"pos": {**merchant.pos, "customer_email": email}})
+    assert [each.field for each in TOAST.adapter.check(merchant)] == ["pos.customer_email"]
+
+
+def test_a_delivery_is_refused_by_name() -> None:
+    for text in ("delivery", "Delivery "):
+        outcome = TOAST.adapter.submit(order_of(fulfillment=text), TOAST.merchant, Scripted())
+        assert code_of(outcome) == "unsupported_field"
+        assert outcome.reason is not None
+        assert "fulfillment" in outcome.reason.message
 
 
 def test_another_price_at_toast_is_a_rejection_without_a_create() -> None:
     other = reply(200, {"checks": [{"amount": 17.5, "totalAmount": 18.9}]})
     assert code_of(submitted(other)) == "price_mismatch"
-    with_tax = reply(200, {"checks": [{"amount": 16.0, "totalAmount": 17.0}]})
-    assert submitted(with_tax, reply(200, TOAST.accepted("order/1"))).kind is Kind.ACCEPTED
     no_amount = reply(200, {"checks": [{"amount": True, "totalAmount": None}]})
     assert code_of(submitted(no_amount)) == "price_mismatch"
+
+
+def test_a_total_that_agrees_only_before_tax_is_rejected_with_both_numbers() -> None:
+    """Paid as it is, the check would stay open for the tax."""
+    pos = toast_pos(ORDER, tax=8, is_included=False)
+    outcome = TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
+    assert code_of(outcome) == "price_mismatch"
+    assert outcome.reason is not None
+    for number in ("is 1836,", "is 1700 EUR", "before tax the POS's is 1700"):
+        assert number in outcome.reason.message
+    assert pos.orders == []
+
+
+def test_a_total_with_tax_is_accepted_and_paid() -> None:
+    pos = toast_pos(ORDER, tax=8)
+    assert TOAST.adapter.submit(ORDER, TOAST.merchant, pos).kind is Kind.ACCEPTED
+    [check] = pos.orders[0]["checks"]
+    assert (check["amount"], check["totalAmount"], check["paymentStatus"]) == (
+        15.74,
+        17.0,
+        "CLOSED",
+    )
+
+
+class Turning(ToastPos):
+    """Raises its prices, or takes no payments, once it was asked for the prices.
+
+    Replies of the silent paths are lost, and so is the voiding itself if ``keeps``.
+    """
+
+    def __init__(self, *, silent: str = "", refuses: bool = False, raises: bool = True) -> None:
+        super().__init__(toast_menu(ORDER))
+        self.silent, self.refuses, self.raises = silent, refuses, raises
+
+    def __call__(self, request: Request) -> Reply:
+        if request.url.endswith("/orders"):
+            self.takes_payments = self.raises
+            if self.raises:
+                self.menu = {
+                    each: listed._replace(price=listed.price + 50)
+                    for each, listed in self.menu.items()
+                }
+        if request.url.endswith("/void") and self.refuses:
+            return reply(400, {"message": "it is not yours", "code": 1})
+        answer = super().__call__(request)
+        if self.silent and request.url.endswith(self.silent):
+            raise NoValidReply("timeout", "no reply in time")
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("raises", "code"), [(True, "price_mismatch"), (False, "payment_required")]
+)
+def test_an_order_that_turns_out_otherwise_is_voided_and_rejected(raises: bool, code: str) -> None:
+    pos = Turning(raises=raises)
+    assert code_of(TOAST.adapter.submit(ORDER, TOAST.merchant, pos)) == code
+    assert [each["voided"] for each in pos.orders] == [True]
+
+
+@pytest.mark.parametrize("lost", ["/orders", "/void"])
+def test_an_order_with_another_total_is_never_accepted_whatever_reply_is_lost(lost: str) -> None:
+    pos = Turning(silent=lost)
+    with pytest.raises(NoValidReply):
+        TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
+    pos.silent = ""
+    known = TOAST.adapter.look_up(ORDER, TOAST.merchant, pos)
+    assert known is not None
+    assert known.kind in (Kind.REJECTED, Kind.CANCELLED)
+    assert [each["voided"] for each in pos.orders] == [True]
+
+
+def test_an_order_with_another_total_that_is_not_voided_is_in_doubt() -> None:
+    pos = Turning(refuses=True)
+    outcome = TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
+    again = TOAST.adapter.look_up(ORDER, TOAST.merchant, pos)
+    for each in (outcome, again):
+        assert each is not None
+        assert each.reason is not None
+        assert (each.kind, each.reason.code) == (Kind.IN_DOUBT, "price_mismatch")
+        assert "it is not yours" in each.reason.message
+
+
+def test_a_voiding_that_is_not_sent_leaves_the_order_in_doubt() -> None:
+    """As not sent, the order would be made a second time."""
+    pos = Turning()
+
+    def send(request: Request) -> Reply:
+        if request.url.endswith("/void"):
+            raise NotSent("refused", "no connection")
+        return pos(request)
+
+    with pytest.raises(NoValidReply, match="no connection"):
+        TOAST.adapter.submit(ORDER, TOAST.merchant, Send(send))
+
+
+def test_an_accepted_order_whose_total_the_shop_has_changed_stays_accepted() -> None:
+    pos = toast_pos(ORDER)
+    accepted = TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
+    pos.orders[0]["checks"][0].update(totalAmount=22.0, paymentStatus="OPEN")  # a dessert
+    order = ORDER.in_ledger(None, None, accepted.external_id)
+    assert TOAST.adapter.look_up(order, TOAST.merchant, pos) == accepted
+    assert TOAST.adapter.cancel(order, TOAST.merchant, pos).kind is Kind.CANCELLED
+
+
+def test_an_order_that_staff_collects_for_may_be_open() -> None:
+    merchant = TOAST.merchant
+    paid_there = {name: value for name, value in merchant.pos.items() if name != "payment"}
+    pos = toast_pos(ORDER)
+    merchant = merchant.model_copy(update={"pos": paid_there})
+    assert TOAST.adapter.submit(ORDER, merchant, pos).kind is Kind.ACCEPTED
+    assert pos.orders[0]["checks"][0]["paymentStatus"] == "OPEN"
+
+
+def test_a_pending_order_may_be_open() -> None:
+    found = {**TOAST.accepted(ORDER.order_id), "approvalStatus": "NEEDS_APPROVAL"}
+    check = {"amount": 17.0, "totalAmount": 17.0, "paymentStatus": "OPEN"}
+    assert submitted(PRICES, reply(200, {**found, "checks": [check]})).kind is Kind.PENDING
+
+
+def test_an_item_that_toast_does_not_know_is_named_in_its_words() -> None:
+    """Toast's 404 is about an entity that the order refers to."""
+    pos = ToastPos({})
+    outcome = TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
+    assert code_of(outcome) == "item_unavailable"
+    assert outcome.reason is not None
+    assert "'Burger'" in outcome.reason.message
+    assert f"MenuItem {guid('burger')} was not found" in outcome.reason.message
+    merchant = TOAST.merchant.with_catalog({sku_of("burger"): known_as(sku_of("burger"))})
+    renamed = TOAST.adapter.submit(ORDER, merchant, pos)
+    assert code_of(renamed) == "item_unavailable"
+    unnamed = reply(404, {"code": 7, "message": "menu item not found"})
+    assert code_of(submitted(PRICES, unnamed)) == "item_unavailable"
+
+
+def test_a_setting_that_toast_does_not_know_fails_the_order_with_its_words() -> None:
+    words = f"DiningOption {guid('dining option')} does not exist"
+    for replies in ([], [PRICES]):
+        outcome = submitted(*replies, reply(404, {"code": 7, "message": words}))
+        assert outcome.kind is Kind.FAILED
+        assert outcome.reason is not None
+        assert outcome.reason.code == "http_404"
+        assert outcome.reason.message == f"pos.dining_option: 7 {words}"
+    assert submitted(reply(404, b"<html>")).kind is Kind.FAILED
+
+
+def test_both_of_toasts_limits_are_kept() -> None:
+    per_second = TOAST.adapter.limits.per_second
+    assert per_second is not None
+    assert per_second <= 20
+    assert per_second * 15 * 60 <= 10_000
 
 
 @pytest.mark.parametrize("answer", [reply(500), reply(504), reply(200, b"<html>"), reply(429)])
@@ -133,7 +471,7 @@ def test_an_order_without_prices_is_never_in_doubt(tmp_path: Path) -> None:
     gate = Gate(tmp_path, pos)
     record = {"id": "m", "base_url": "https://pos.example.com", "adapter": "toast", **TOAST.record}
     MerchantStore(gate.database).put([Merchant.parse(record)])
-    items = [{"sku": guid("b"), "name": "B", "quantity": 1, "unit_price": 1700}]
+    items = [{"sku": sku_of("b"), "name": "B", "quantity": 1, "unit_price": 1700}]
     order = gate.an_order(items=items, seconds=120)
     for _ in range(4):
         gate.take(order)
@@ -196,6 +534,7 @@ def test_an_order_is_looked_up_by_its_external_id() -> None:
         {"currency": "JPY"},
         {"tip": 10**15 + 1},
         {"items": [{"sku": "burger", "name": "b", "quantity": 2, "unit_price": 850}]},
+        {"items": [{"sku": guid("b"), "name": "b", "quantity": 2, "unit_price": 850}]},
     ],
 )
 def test_an_order_that_toast_cannot_represent_is_rejected_unsent(change: dict[str, object]) -> None:
@@ -204,7 +543,7 @@ def test_an_order_that_toast_cannot_represent_is_rejected_unsent(change: dict[st
 
 def test_a_modifier_with_a_price_needs_a_guid() -> None:
     modifier = {"name": "cheese", "unit_price": 50}
-    item = {"sku": guid("b"), "name": "b", "quantity": 1, "unit_price": 850}
+    item = {"sku": sku_of("b"), "name": "b", "quantity": 1, "unit_price": 850}
     order = order_of(items=[{**item, "modifiers": [modifier]}], total=900)
     assert code_of(submitted(order=order)) == "invalid_order"
 

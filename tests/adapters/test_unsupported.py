@@ -12,7 +12,7 @@ from pos_gateway.adapters.rejection import Refused, Rejection
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from tests.adapters.scripted import Scripted, reply
-from tests.adapters.vendors import VENDORS, Vendor, body, guid, order_of
+from tests.adapters.vendors import VENDORS, Vendor, body, order_of, sku_of
 
 
 @pytest.fixture(params=[name for name in VENDORS if name != "rest"])
@@ -21,7 +21,7 @@ def vendor(request: pytest.FixtureRequest) -> Vendor:
 
 
 def item(**fields: Any) -> dict[str, Any]:
-    burger = {"sku": guid("burger"), "name": "Burger", "quantity": 2, "unit_price": 850}
+    burger = {"sku": sku_of("burger"), "name": "Burger", "quantity": 2, "unit_price": 850}
     return {"items": [{**burger, **fields}]}
 
 
@@ -65,7 +65,7 @@ def test_a_field_that_would_be_dropped_is_refused_by_name(
         {"channel": "web", "backend": {"shard": 7}, "feedback_url": "https://x", "tax_id": "DE1"},
         {"taxes": [], "fees": None, "tax": 0, "delivery": False, "fulfillment": {}},
         {"customer": {"name": "Ada", "id": 7, "email": "ada@example.com"}},
-        {"fulfillment": "delivery"},
+        {"fulfillment": "dine-in"},
         item(id=1, metadata={"row": 7}, allergens=[], note=None),
         modifier(modifiers=[], line_id="7"),
     ],

@@ -11,7 +11,6 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from pos_gateway.domain.order import Order
 from pos_gateway.transport.exchange import Reply, Request, Send
 from tests.adapters.scripted import reply
 
@@ -89,7 +88,7 @@ class ToastPos(Send):
 
     def _answer(self, request: Request, path: str) -> Body:
         if request.method == "POST" and path in ("/prices", "/orders"):
-            order = self._priced(json.loads(request.body or b""))
+            order = self.priced(json.loads(request.body or b""))
             return order if path == "/prices" else self._made(order)
         name = path.removeprefix("/orders/").removesuffix("/void")
         for order in self.orders:
@@ -107,7 +106,8 @@ class ToastPos(Send):
         self.orders.append(made)
         return made
 
-    def _priced(self, order: Body) -> Body:
+    def priced(self, order: Body) -> Body:
+        """The order with the restaurant's amounts."""
         _has("Order", order)
         if len(order.get("externalId", "")) > 256:
             raise _No("the externalId is too long")
@@ -158,17 +158,6 @@ class ToastPos(Send):
         if not is_modifier and price < 0:
             raise _No("an item is negatively priced")
         return price
-
-
-def menu_of(order: Order, *, catalog: Mapping[str, str] | None = None) -> dict[str, Listed]:
-    """A menu with the prices of the order, whose skus, or the catalog's ids, are ``group/item``."""
-    found: dict[str, Listed] = {}
-    for item in order.items:
-        for each in (item, *item.modifiers):
-            group, _, known_as = (catalog or {}).get(each.sku or "", each.sku or "").partition("/")
-            if known_as:
-                found[known_as] = Listed(group, each.unit_price)
-    return found
 
 
 def _customer(found: Body) -> None:

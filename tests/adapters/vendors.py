@@ -21,6 +21,7 @@ from pos_gateway.domain.outcome import Kind
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.clover_pos import CloverPos
 from tests.adapters.scripted import reply
+from tests.adapters.toast_pos import Listed, ToastPos
 from tests.orders import an_order
 from tests.planting import ROOT
 
@@ -48,7 +49,7 @@ class Vendor:
     #: The replies that lead to the order being cancelled.
     cancelled: Callable[[Body], list[Reply]]
     #: The replies before the order is created.
-    before: Callable[[Order], list[Reply]] = lambda _: []
+    before: Callable[[Order], list[Reply | Callable[[Request], Reply]]] = lambda _: []
     #: The POS that checks and prices the request which creates the order; None: the acceptance.
     pos: Callable[[Order], Callable[[Request], Reply]] | None = None
     #: Changes to the acceptance, and their outcomes.
@@ -79,14 +80,19 @@ def guid(*parts: object) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_OID, repr(parts)))
 
 
+def sku_of(*parts: object) -> str:
+    """A sku that every POS takes: Toast's has the GUID of the item's group before its own."""
+    return f"{guid('group', *parts)}/{guid(*parts)}"
+
+
 def known_as(sku: str) -> str:
     """The POS's id of an item in the merchant's catalog."""
-    return guid("at the POS", sku)
+    return sku_of("at the POS", sku)
 
 
 def order_of(order_id: str = "order/1", **fields: Any) -> Order:
     """An order with skus that every POS takes."""
-    items = [{"sku": guid("burger"), "name": "Burger", "quantity": 2, "unit_price": 850}]
+    items = [{"sku": sku_of("burger"), "name": "Burger", "quantity": 2, "unit_price": 850}]
     return Order.parse(an_order(order_id, **{"items": items, **fields}))
 
 
@@ -249,30 +255,30 @@ def _toast_accepted(order_id: str) -> Body:
     }
 
 
-def _toast_prices(order: Order) -> list[Reply]:
-    amount = order.total / 100
-    return [reply(200, {"checks": [{"amount": amount, "totalAmount": amount + 1}]})]
+def toast_menu(order: Order) -> dict[str, Listed]:
+    """A menu with the order's prices, by its skus and by the catalog's ids."""
+    found: dict[str, Listed] = {}
+    for item in order.items:
+        for each in (item, *item.modifiers):
+            for name in (each.sku, known_as(each.sku)) if each.sku else ():
+                group, _, known = name.partition("/")
+                found[known] = Listed(group, each.unit_price)
+    return found
+
+
+def toast_pos(order: Order, **restaurant: Any) -> ToastPos:
+    """The restaurant whose prices the order has."""
+    return ToastPos(toast_menu(order), **restaurant)
 
 
 def _toast_total(order: Order, sent: Body) -> int:
-    """At the prices of a menu that is the backend's."""
+    """As Toast prices it, on a menu that is the backend's."""
     [check] = sent["checks"]
     [payment] = check["payments"]
     assert Decimal(str(payment["amount"])) * 100 == order.total
     assert Decimal(str(payment["tipAmount"])) * 100 == (order.tip or 0)
-    menu = {item.sku: item.unit_price for item in order.items}
-    menu |= {
-        each.sku: each.unit_price for item in order.items for each in item.modifiers if each.sku
-    }
-    menu |= {known_as(sku): price for sku, price in menu.items()}
-
-    def price(selection: Body) -> int:
-        if selection.get("selectionType") == "SPECIAL_REQUEST":
-            return 0
-        each: int = menu[selection["item"]["guid"]]
-        return int(selection["quantity"]) * (each + sum(map(price, selection.get("modifiers", []))))
-
-    return sum(map(price, check["selections"]))
+    [priced] = toast_pos(order).priced(sent)["checks"]
+    return int(Decimal(str(priced["totalAmount"])) * 100)
 
 
 def _toast_items(sent: Body) -> list[str | None]:
@@ -280,7 +286,8 @@ def _toast_items(sent: Body) -> list[str | None]:
     found: list[str | None] = []
     for selection in check["selections"]:
         for each in (selection, *selection["modifiers"]):
-            found.append(each["item"]["guid"] if "item" in each else None)
+            group = each.get("itemGroup") or each.get("optionGroup")
+            found.append(f"{group['guid']}/{each['item']['guid']}" if "item" in each else None)
     return found
 
 
@@ -298,7 +305,8 @@ TOAST = Vendor(
         reply(200, accepted),
         reply(200, {**accepted, "voided": True}),
     ],
-    before=_toast_prices,
+    before=lambda order: [toast_pos(order)],
+    pos=toast_pos,
     states=[
         ({"approvalStatus": "FUTURE"}, Kind.ACCEPTED),
         ({"approvalStatus": "NEEDS_APPROVAL"}, Kind.PENDING),

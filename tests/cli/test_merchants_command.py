@@ -321,7 +321,7 @@ def test_one_wrong_entry_and_nothing_is_written(open_merchants: Program) -> None
         "line 7: price: is not a field of this record (got 5)",
         "line 8: merchant_id: is no merchant's here; pos-gateway merchants import writes them (got ",
         "line 9: sku: was given by line 1 already (got 'soup')",
-        "line 10: pos_id: must be the item's GUID at Toast, or its group's and its own: group/item",
+        "line 10: pos_id: must be the GUIDs of the item's menu group",
         "line 12: (record): is not JSON: ",
         "pos-gateway: 10 of 12 entries are wrong; none was written",
     )
