@@ -1,19 +1,18 @@
 """All that an operator may see of one merchant: its record without a secret, its trouble, its hour,
 its orders, and what operators did."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, select
 
 from pos_gateway.administration.troubles import InTrouble, in_trouble, records
 from pos_gateway.audit.log import AuditLine, AuditLog, Wanted
-from pos_gateway.database.schema import catalogs, orders
+from pos_gateway.database.schema import catalogs
 from pos_gateway.domain.credentials import FIELDS, TLS_FIELDS, Credentials, UnreadableCredentials
 from pos_gateway.domain.errors import UnknownMerchant
-from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
-from pos_gateway.ledger.states import Action, State
+from pos_gateway.ledger.order_search import Count, FoundOrder, OrderSearch
+from pos_gateway.ledger.order_search import Wanted as WantedOrders
 from pos_gateway.merchants.masked import Document, document
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.reports.fleet_view import FleetView
@@ -21,8 +20,8 @@ from pos_gateway.reports.merchant_hour import MerchantHour, merchant_hour
 from pos_gateway.reports.words import Record
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
-#: Audit lines, and orders of a page.
-LINES, PAGE = 20, 50
+#: Audit lines, and orders.
+LINES, LAST = 20, 10
 #: Instead of a secret.
 SET, NOT_SET = "set", "not set"
 
@@ -57,21 +56,16 @@ class MerchantWork:
     """What it does with its orders."""
 
     hour: MerchantHour
-    #: Its orders by state.
-    orders: Counter[State]
+    #: Its orders by state, and the last changed ones.
+    counts: Sequence[Count]
+    last: Sequence[FoundOrder]
 
 
 class MerchantViews:
     """Reads merchants for operators. Safe from threads. Every call raises SQLAlchemyError."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        store: MerchantStore,
-        order_admin: OrderAdmin,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._engine, self._store, self._orders, self._clock = engine, store, order_admin, clock
+    def __init__(self, engine: Engine, store: MerchantStore, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._engine, self._store, self._clock = engine, store, clock
         self._fleet = FleetView(engine)
 
     def file(self, merchant_id: str) -> MerchantFile:
@@ -102,26 +96,9 @@ class MerchantViews:
         return MerchantNow(known[merchant_id], trouble, fleet.watching)
 
     def work(self, merchant_id: str) -> MerchantWork:
-        """Its hour and its orders: four queries."""
-        of_it = orders.c.merchant_id == merchant_id, orders.c.action == Action.SUBMIT
-        by_state = select(orders.c.state, func.count()).where(*of_it).group_by(orders.c.state)
-        with self._engine.connect() as connection:
-            counts = Counter({State(state): n for state, n in connection.execute(by_state)})
-        return MerchantWork(merchant_hour(self._engine, merchant_id), counts)
-
-    def orders(
-        self,
-        merchant_id: str,
-        state: State | None = None,
-        *,
-        most: int = PAGE,
-        before: OrderStanding | None = None,
-    ) -> list[OrderStanding]:
-        """Its orders, the last changed first; ``before``: those after this one, for the next page."""
-        states = [] if state is None else [state]
-        return self._orders.orders(
-            states=states, merchant_id=merchant_id, limit=most, before=before
-        )
+        """Its hour and its orders: seven queries. Raises AdminError: they take too long."""
+        found = OrderSearch(self._engine).find(WantedOrders(merchant_id=merchant_id), None, LAST)
+        return MerchantWork(merchant_hour(self._engine, merchant_id), found.counts, found.orders)
 
 
 def without_secrets(auth: Credentials) -> Document:

@@ -165,13 +165,12 @@ class OrderAdmin:
         }
         return rows | {each.key: each for each in found}
 
-    def count(self, state: State) -> int:
-        """How many orders are in this state."""
+    def count(self, state: State, most: int | None = None) -> int:
+        """How many orders are in this state; ``most`` at most."""
+        are_meant = orders.c.state == state, orders.c.action == Action.SUBMIT
+        found = select(orders.c.order_id).where(*are_meant).limit(most).subquery()
         with self._engine.connect() as connection:
-            query = select(func.count()).where(
-                orders.c.state == state, orders.c.action == Action.SUBMIT
-            )
-            return connection.execute(query).scalar_one()
+            return connection.execute(select(func.count()).select_from(found)).scalar_one()
 
     def unanswered_cancels(self, before: float) -> tuple[int, OrderStanding | None]:
         """How many cancel requests are open whose ``deliver_by`` was before, and the oldest."""

@@ -4,8 +4,10 @@ There is none by time alone, since every write of a worker would pay for it: the
 the newest of each state, merged.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
@@ -35,9 +37,13 @@ T = TypeVar("T")
 MAX_IDS = 500
 #: Orders of a state that are counted, where all merchants' are.
 MAX_COUNTED = 1000
-#: Seconds for a search, on PostgreSQL.
+#: Orders of a merchant that are sorted; of a merchant with more those of each state are read along its index.
+MAX_SORTED = 10_000
+#: Seconds for a search.
 TIMEOUT = 2.0
 _CANCELED = "57014"  # PostgreSQL's code for a statement that took too long
+#: SQLite's message for the same, and how many of its instructions pass between two looks at the clock.
+_INTERRUPTED, _INSTRUCTIONS = "interrupted", 10_000
 
 
 class Place(NamedTuple):
@@ -58,6 +64,8 @@ class FoundOrder(NamedTuple):
     doubt_since: float | None
     deliver_by: float | None
     updated_at: float
+    #: As the row has it: ``other`` where a key seals a POS's words.
+    reason_code: str | None
 
     @property
     def place(self) -> Place:
@@ -112,32 +120,62 @@ class OrderSearch:
 
     def find(self, wanted: Wanted, after: Place | None, most: int) -> Results:
         """The orders after this place. Raises AdminError: the search took too long."""
-        return self._bounded(lambda connection: _find(connection, wanted, after, most))
-
-    def _bounded(self, run: Callable[[Connection], T]) -> T:
-        is_postgresql = self._engine.dialect.name == "postgresql"
-        try:
-            with self._engine.begin() as connection:
-                if is_postgresql:
-                    limit = f"set local statement_timeout = '{TIMEOUT:g}s'"
-                    connection.execute(text(limit))
-                return run(connection)
-        except OperationalError as error:
-            if getattr(error.orig, "sqlstate", None) != _CANCELED:
-                raise
-            raise AdminError(
-                f"the search took longer than {TIMEOUT:g} s: give the whole id of the order, or its merchant"
-            ) from None
+        found, count = within_time(
+            self._engine, lambda connection: _find(connection, wanted, after, most)
+        )
+        with suppress(AdminError):  # the orders are worth more than their number
+            return replace(found, counts=within_time(self._engine, count))
+        return found
 
 
-def _find(connection: Connection, wanted: Wanted, after: Place | None, most: int) -> Results:
+def within_time(engine: Engine, run: Callable[[Connection], T]) -> T:
+    """What ``run`` reads, in a transaction. Raises AdminError: it took longer than ``TIMEOUT``."""
+    try:
+        with engine.begin() as connection, _limited(connection):
+            return run(connection)
+    except OperationalError as error:
+        if getattr(error.orig, "sqlstate", None) != _CANCELED and str(error.orig) != _INTERRUPTED:
+            raise
+        raise AdminError(
+            f"the search took longer than {TIMEOUT:g} s: give the whole id of the order, or its merchant"
+        ) from None
+
+
+@contextmanager
+def _limited(connection: Connection) -> Iterator[None]:
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"set local statement_timeout = '{TIMEOUT:g}s'"))
+        yield
+        return
+    until = time.monotonic() + TIMEOUT
+    driver: Any = connection.connection.driver_connection
+    driver.set_progress_handler(lambda: time.monotonic() > until, _INSTRUCTIONS)
+    try:
+        yield
+    finally:
+        driver.set_progress_handler(None, 0)
+
+
+def is_large(connection: Connection, merchant_id: str) -> bool:
+    """Whether a merchant has more orders than are sorted."""
+    some = select(orders.c.order_id).where(orders.c.merchant_id == merchant_id)
+    counted = some.limit(MAX_SORTED + 1).subquery()
+    return (connection.scalar(select(func.count()).select_from(counted)) or 0) > MAX_SORTED
+
+
+def _find(
+    connection: Connection, wanted: Wanted, after: Place | None, most: int
+) -> tuple[Results, Callable[[Connection], list[Count]]]:
+    """The page, and what counts the orders by state."""
     of_all, is_part, is_cut = _conditions(connection, wanted)
     conditions = [*of_all]
     if wanted.state is not None:
         conditions.append(orders.c.state == wanted.state)
     if after is not None:
-        conditions += _behind(after)
-    walks = wanted.order is None and wanted.merchant_id is None
+        conditions += behind(after)
+    walks = wanted.order is None and (
+        wanted.merchant_id is None or is_large(connection, wanted.merchant_id)
+    )
     every = [*OVERDUE] if wanted.overdue else [*State]
     states = every if walks and wanted.state is None else [wanted.state] if walks else [None]
     pages = []
@@ -153,8 +191,11 @@ def _find(connection: Connection, wanted: Wanted, after: Place | None, most: int
     else:
         rows = connection.execute(pages[0]).all()
     found = [FoundOrder(*row)._replace(state=State(row.state)) for row in rows]
-    counts = _counts(connection, of_all, each_by_itself=walks, states=every)
-    return Results(found[:most], len(found) > most, is_part, is_cut, counts)
+
+    def count(connection: Connection) -> list[Count]:
+        return _counts(connection, of_all, each_by_itself=walks, states=every)
+
+    return Results(found[:most], len(found) > most, is_part, is_cut), count
 
 
 def _conditions(
@@ -189,11 +230,14 @@ def _has(connection: Connection, part: str) -> ColumnElement[bool]:
     return found
 
 
-def _behind(place: Place) -> list[ColumnElement[bool]]:
+def behind(place: Place, *, newest_first: bool = True) -> list[ColumnElement[bool]]:
     """The first condition is one that an index can use."""
     at, *key = place
+    changed = orders.c.updated_at
     is_later = tuple_(orders.c.merchant_id, orders.c.order_id) > tuple_(*key)
-    return [orders.c.updated_at <= at, or_(orders.c.updated_at < at, is_later)]
+    if newest_first:
+        return [changed <= at, or_(changed < at, is_later)]
+    return [changed >= at, or_(changed > at, is_later)]
 
 
 def _page(condition: ColumnElement[bool], most: int) -> Select[Any]:

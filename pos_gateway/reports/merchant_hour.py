@@ -8,12 +8,15 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Select, select, union_all
 
 from pos_gateway.database.clock import Now, ThisMinute
 from pos_gateway.database.schema import orders
 from pos_gateway.ledger.attempts import results
+from pos_gateway.ledger.order_search import is_large
+from pos_gateway.ledger.states import State
 from pos_gateway.reports.trouble_minutes import TroubleMinute, minutes_of
 
 #: Minutes, and the most rows that are read: the latest.
@@ -46,16 +49,13 @@ class MerchantHour:
 
 
 def merchant_hour(engine: Engine, merchant_id: str) -> MerchantHour:
-    """A merchant's last hour: three queries, along keys. Raises SQLAlchemyError."""
-    began = Now() - 60.0 * MINUTES
-    query = (
-        select(orders.c.attempt_history)
-        .where(orders.c.merchant_id == merchant_id, orders.c.updated_at >= began)
-        .order_by(orders.c.updated_at.desc())
-        .limit(ROWS)
-    )
+    """A merchant's last hour: four queries, along keys. Raises SQLAlchemyError."""
     with engine.connect() as connection:
         last = connection.execute(select(ThisMinute())).scalar_one()
+        states = [[each] for each in State] if is_large(connection, merchant_id) else [[*State]]
+        parts = [_of_states(merchant_id, each) for each in states]
+        newest = union_all(*parts).subquery()
+        query = select(newest.c.attempt_history).order_by(newest.c.updated_at.desc()).limit(ROWS)
         rows = connection.execute(query).all()
         troubles = minutes_of(connection, merchant_id, MINUTES)
     if not rows and not troubles:
@@ -74,3 +74,13 @@ def merchant_hour(engine: Engine, merchant_id: str) -> MerchantHour:
                 if seconds is not None:
                     minutes[number].replies[bisect_left(REPLIES, seconds)] += 1
     return MerchantHour(minutes, is_cut=len(rows) == ROWS)
+
+
+def _of_states(merchant_id: str, states: Sequence[State]) -> Select[Any]:
+    """The latest orders of a merchant in these states."""
+    row = orders.c
+    is_recent = (row.merchant_id == merchant_id) & (row.updated_at >= Now() - 60.0 * MINUTES)
+    wanted = select(row.attempt_history, row.updated_at).where(is_recent)
+    if len(states) == 1:  # else all are: no index is needed
+        wanted = wanted.where(row.state == states[0])
+    return select(wanted.order_by(row.updated_at.desc()).limit(ROWS).subquery())

@@ -10,8 +10,6 @@ from sqlalchemy import Engine, insert
 from pos_gateway.administration.merchant_view import MerchantViews
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import UnknownMerchant
-from pos_gateway.ledger.order_admin import OrderAdmin
-from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import State
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.catalogs import CatalogStore
@@ -27,7 +25,7 @@ SECRET = "Xk9-hunter2"
 def views(engine: Engine, key: str = KEY) -> MerchantViews:
     vault = Vault(key)
     store = MerchantStore(engine, vault=vault)
-    return MerchantViews(engine, store, OrderAdmin(engine, Payloads(vault)))
+    return MerchantViews(engine, store)
 
 
 def add_order(
@@ -70,7 +68,8 @@ def test_all_that_is_known_of_it(engine: Engine, reports: Reports, admin: Mercha
     assert (state.record.paused, state.record.by) == (True, "kim")
     assert state.trouble is not None
     assert state.trouble.words.startswith("paused by kim since ")
-    assert work.orders == {State.NEW: 1, State.ACCEPTED: 2}
+    assert {each.state: each.number for each in work.counts} == {State.NEW: 1, State.ACCEPTED: 2}
+    assert [each.order_id for each in work.last] == ["o-0", "o-1", "o-2"]
     assert view.has_catalog
     assert [each.what for each in view.audit] == ["merchants.import", "merchants.pause"]
     CatalogStore(engine).put({"m": {}})
@@ -81,7 +80,7 @@ def test_a_quiet_merchant_has_no_trouble(engine: Engine, admin: MerchantAdmin) -
     admin.put([a_merchant()], KIM)
     view = views(engine)
     now, work = view.now("m"), view.work("m")
-    assert (now.trouble, now.workers, work.orders, work.hour.minutes) == (None, 0, {}, [])
+    assert (now.trouble, now.workers, [*work.counts], work.hour.minutes) == (None, 0, [], [])
     assert now.record.exists and not view.file("m").has_catalog
     with pytest.raises(UnknownMerchant):
         view.file("n")
@@ -115,20 +114,3 @@ def test_no_secret_is_in_it(
     unreadable = views(engine, new_key()).file("m")
     assert unreadable.fields["auth"]["problem"].startswith("its secrets are sealed with the key")
     assert "hunter" not in repr(unreadable)
-
-
-def test_its_orders_are_paged_whatever_their_times(engine: Engine, admin: MerchantAdmin) -> None:
-    admin.put([a_merchant()], KIM)
-    for number in range(7):
-        state = State.FAILED if number % 2 else State.ACCEPTED
-        add_order(engine, f"o-{number}", state, 100.0 + number // 3)  # some at the same moment
-    add_order(engine, "o-9", State.FAILED, 50.0, "other")
-    view, seen, before = views(engine), [], None
-    while page := view.orders("m", most=2, before=before):
-        seen += [each.order_id for each in page]
-        before = page[-1]
-    assert seen == ["o-6", "o-5", "o-4", "o-3", "o-2", "o-1", "o-0"]
-    failed = view.orders("m", State.FAILED, most=2)
-    assert [each.order_id for each in failed] == ["o-5", "o-3"]
-    rest = view.orders("m", State.FAILED, before=failed[-1])
-    assert [each.order_id for each in rest] == ["o-1"]

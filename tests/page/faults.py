@@ -300,8 +300,8 @@ FAULTS = [
     Fault(
         "an order's page goes on behind the last one",
         "ledger/order_search",
-        "or_(orders.c.updated_at < at, is_later)",
-        "orders.c.updated_at < at",
+        "or_(changed < at, is_later)",
+        "changed < at",
         "orders::pages_have_every_order_once",
     ),
     Fault(

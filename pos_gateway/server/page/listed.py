@@ -62,7 +62,7 @@ def views(sources: Sources) -> Sequence[View]:
     settings, database, clock = sources.settings, sources.database, sources.clock
     vault, known = Vault(settings.secret_keys), adapters()
     admin = MerchantAdmin(database, vault, partial(misfits, known=known), clock)
-    about = MerchantViews(database, MerchantStore(database, clock, vault), sources.orders, clock)
+    about = MerchantViews(database, MerchantStore(database, clock, vault), clock)
     reading = OrderReading(database, sources.orders, sources.archive, sources.fleet, clock)
     letters = LetterCount(settings.broker_url, database, sources.bulk, clock)
     overdue = Overdue(database)
@@ -76,7 +76,7 @@ def views(sources: Sources) -> Sequence[View]:
         MerchantEdits(admin, settings, sorted(known)),
         ProviderActs(admin, database, sources.fleet),
         Orders(database, clock),
-        InDoubt(database, sources.orders, sources.bulk, clock),
+        InDoubt(database, sources.bulk, clock),
         DeadLetters(sources.bulk, letters, clock),
         Runs(sources.bulk, clock),
         Canary(settings, database, Payloads(vault), sources.split, clock),

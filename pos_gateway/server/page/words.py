@@ -58,6 +58,11 @@ def counted(value: int, one: str, many: str | None = None) -> str:
     return f"{value:,} {one if value == 1 else many or one + 's'}"
 
 
+def at_most_counted(value: int, one: str, most: int) -> str:
+    """``2 orders``, and ``more than 10,000 orders`` where no more are counted."""
+    return f"more than {counted(most, one)}" if value > most else counted(value, one)
+
+
 def without_commands(sentence: str) -> str:
     """The sentence without the commands behind its acts, which the page has itself."""
     return _COMMAND.sub("", sentence)

@@ -1,18 +1,17 @@
 """Orders in doubt: which there are, of whom, since when, and one answer for many."""
 
+import json
 import threading
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from sqlalchemy import Engine
 
-from pos_gateway.administration.bulk.doubt import DOUBTFUL
-from pos_gateway.administration.bulk.groups import LetterGroup
+from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.adapters.registry import adapters
 from pos_gateway.administration.bulk.run import RATE, BulkAction, Subject
+from pos_gateway.administration.doubts import DoubtPage, Doubts
 from pos_gateway.domain.errors import AdminError
-from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
-from pos_gateway.merchants.providers import provider_of_each
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.bulk_threads import BulkThreads
 from pos_gateway.server.page.links import link
@@ -25,6 +24,7 @@ from pos_gateway.server.page.views.bulk_forms import (
     options_of,
 )
 from pos_gateway.server.page.views.order_acts import TIMES
+from pos_gateway.server.page.views.orders import place_of
 from pos_gateway.server.page.visit import Visit
 
 #: Orders and groups on a page.
@@ -34,29 +34,20 @@ _RECENT, _TIMES = 2.0, 10.0
 _ANSWERS = {"accepted": BulkAction.ACCEPTED, "not_sent": BulkAction.NOT_SENT}
 
 
-class Doubts(NamedTuple):
-    """All orders in doubt, the longest in doubt first."""
-
-    at: float
-    orders: list[OrderStanding]
-    providers: dict[str, str | None]
-
-
 class InDoubt(View):
     """The list at ``/in-doubt``."""
 
     nav = Nav("In doubt", "/in-doubt")
 
-    def __init__(
-        self, database: Engine, orders: OrderAdmin, threads: BulkThreads, clock: Clock
-    ) -> None:
-        self._database = database
-        self._orders = orders
+    def __init__(self, database: Engine, threads: BulkThreads, clock: Clock) -> None:
+        blind = [name for name, each in adapters().items() if each.guarantee is Guarantee.BLIND]
+        self._doubts = Doubts(database, blind)
         self._threads = threads
         self._clock = clock
         self._lock = threading.Lock()
-        self._read: Doubts | None = None
-        self._recent_until = 0.0
+        #: The last page that was read, of which query, and until when it counts.
+        self._read: tuple[object, DoubtPage] | None = None
+        self._as_of = self._recent_until = 0.0
         self.routes = (
             Get("/in-doubt", self._page),
             Action(
@@ -65,29 +56,19 @@ class InDoubt(View):
         )
 
     def _page(self, visit: Visit) -> Page:
-        fields = _given(visit)
-        doubts = self._doubts()
-        filter_ = filter_of(fields, self._now())
-        meant = [each for each in doubts.orders if filter_.has_order(each, doubts.providers)]
-        number = _page_number(visit.query.get("page", ""))
-        first = (number - 1) * _ORDERS
-        groups = _groups(meant, doubts.providers)
+        fields, after = _given(visit), visit.query.get("after")
+        found, as_of = self._found(fields, after)
+        more = found.orders[-1].place if found.has_more else None
         return Page(
             "in_doubt.html",
             "In doubt",
             now=self._now(),
-            as_of=doubts.at,
+            as_of=as_of,
             given=fields,
-            count=len(meant),
-            groups=[(each, _narrowed(fields, each.key)) for each in groups[:_GROUPS]],
-            more_groups=max(0, len(groups) - _GROUPS),
-            orders=meant[first : first + _ORDERS],
-            since={each.key: since_of(each) for each in meant[first : first + _ORDERS]},
-            number=number,
-            earlier=link("/in-doubt", **fields, page=str(number - 1)) if number > 1 else None,
-            later=link("/in-doubt", **fields, page=str(number + 1))
-            if len(meant) > first + _ORDERS
-            else None,
+            found=found,
+            groups=[(each, _narrowed(fields, each.key)) for each in found.groups],
+            first=link("/in-doubt", **fields) if after else None,
+            later=link("/in-doubt", **fields, after=json.dumps(more)) if more else None,
             may_act=visit.may_act,
             resolve=link("/in-doubt/resolve", **fields),
             active=self._threads.store.active(Subject.DOUBT),
@@ -123,47 +104,26 @@ class InDoubt(View):
             link("/runs/{}", str(run_id)),
         )
 
-    def _doubts(self) -> Doubts:
-        with self._lock:  # one read for all viewers
+    def _found(self, fields: dict[str, str], after: str | None) -> tuple[DoubtPage, float]:
+        query = (*fields.items(), after)
+        with self._lock:  # one read for all viewers of a page
             began = time.monotonic()
-            if self._read is None or began >= self._recent_until:
+            if self._read is None or self._read[0] != query or began >= self._recent_until:
                 at = self._now()
-                found = [x for x in self._orders.orders(states=DOUBTFUL) if x.is_in_doubt]
-                found.sort(key=lambda each: (since_of(each), each.key))
-                self._read = Doubts(at, found, provider_of_each(self._database))
+                page = self._doubts.page(
+                    filter_of(fields, at), place_of(after), at, most=_ORDERS, groups=_GROUPS
+                )
+                self._read, self._as_of = (query, page), at
                 now = time.monotonic()
                 self._recent_until = now + min(60.0, max(_RECENT, _TIMES * (now - began)))
-            return self._read
+            return self._read[1], self._as_of
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
 
 
-def since_of(order: OrderStanding) -> float:
-    """Since when it is in doubt."""
-    return order.updated_at if order.doubt_since is None else order.doubt_since
-
-
 def _given(visit: Visit) -> dict[str, str]:
     return {name: value for name, value in given(visit.query).items() if name != "only"}
-
-
-def _page_number(text: str) -> int:
-    return (
-        int(text) if text.isascii() and text.isdigit() and 1 <= len(text) <= 6 and int(text) else 1
-    )
-
-
-def _groups(orders: list[OrderStanding], providers: Mapping[str, str | None]) -> list[LetterGroup]:
-    found: dict[tuple[str | None, ...], LetterGroup] = {}
-    for each in orders:
-        key = (each.reason_code, each.merchant_id, providers.get(each.merchant_id))
-        group = found.get(key)
-        if group is None:
-            named = dict(zip(("reason", "merchant", "provider"), key, strict=True))
-            group = found[key] = LetterGroup(named)
-        group.add(since_of(each))
-    return sorted(found.values(), key=lambda group: -group.count)
 
 
 def _narrowed(fields: dict[str, str], key: Mapping[str, str | None]) -> str:

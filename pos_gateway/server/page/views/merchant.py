@@ -27,8 +27,6 @@ from pos_gateway.server.page.words import counted, seconds
 from pos_gateway.settings import Settings
 from pos_gateway.tokens.token import Capability, Role
 
-#: Orders that are listed.
-_ORDERS = 10
 #: Outcomes of attempts in the order in which they are stacked; a later release may have others.
 _OUTCOMES = (
     *(Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.PENDING, Kind.RETRY),
@@ -90,18 +88,18 @@ class MerchantPage(View):
 
     def _work(self, looking: Looking) -> Mapping[str, Any]:
         merchant_id = looking.values["merchant_id"]
-        work, last = self._about.work(merchant_id), self._about.orders(merchant_id, most=_ORDERS)
+        work = self._about.work(merchant_id)
+        counts = {each.state: each for each in work.counts}
         minutes = work.hour.minutes
         ranges = _ranges(minutes)
         return {
             "merchant_id": merchant_id,
-            "orders": [(each, work.orders[each]) for each in _STATES if work.orders[each]],
+            "orders": [(each, counts[each]) for each in _STATES if each in counts],
             "states": STATES,
-            "last": last,
-            "reasons": {
-                each.key: shown_reason(looking.role, each.state, each.reason_code, None)
-                for each in last
-            },
+            "last": [
+                (each, shown_reason(looking.role, each.state, each.reason_code, None))
+                for each in work.last
+            ],
             "at": [each.at for each in minutes],
             "outcomes": _outcomes(minutes),
             "breaker": _breaker(minutes),

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from pos_gateway.administration.doubts import MAX_COUNTED
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.overdue import Overdue
 from pos_gateway.ledger.states import State
@@ -53,7 +54,7 @@ class NavCounts(View):
         counts: Counts = {
             "/merchants": (fleet.in_trouble, "in trouble"),
             "/orders": (self._overdue.count(), "past their time"),
-            "/in-doubt": (self._orders.count(State.IN_DOUBT), "in doubt"),
+            "/in-doubt": (self._orders.count(State.IN_DOUBT, MAX_COUNTED), "in doubt"),
             "/dead-letters": (fleet.queues.get("orders.dead"), "dead-lettered"),
         }
         return {path: count for path, count in counts.items() if count[0] != 0}

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pos_gateway.administration.doubts import MAX_COUNTED
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.order_admin import OrderAdmin
@@ -15,7 +16,7 @@ from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.charts import Series
 from pos_gateway.server.page.view import Get, Looking, Nav, Page, Part, View
 from pos_gateway.server.page.visit import Visit
-from pos_gateway.server.page.words import counted, duration
+from pos_gateway.server.page.words import at_most_counted, counted, duration
 
 #: Seconds after which a late event is worth a sentence.
 _LATE = 10.0
@@ -73,7 +74,7 @@ class Now(View):
 
     def _figures(self, _looking: Looking) -> Mapping[str, Any]:
         fleet, minute = self._fleet.now(), a_minute(self._fleet.history(2))
-        in_doubt, split = self._orders.count(State.IN_DOUBT), self._split()
+        in_doubt, split = self._orders.count(State.IN_DOUBT, MAX_COUNTED + 1), self._split()
         queued = {
             name: fleet.queues[name] for name in ("orders", "orders.canary") if name in fleet.queues
         }
@@ -98,6 +99,7 @@ class Now(View):
             "parked": fleet.parked if fleet.watching else None,
             "queued": sum(queued.values()) if queued else None,
             "in_doubt": in_doubt,
+            "most": MAX_COUNTED,
             "dead": dead,
             "split": split,
             "notices": _notices(fleet, in_doubt, dead, self._overdue.count(), split),
@@ -243,7 +245,7 @@ def _of_orders(fleet: Fleet, in_doubt: int, dead: int | None, overdue: int) -> l
     if in_doubt:
         found.append(
             Notice(
-                f"{counted(in_doubt, 'order')} in doubt: the POS may have {'it' if in_doubt == 1 else 'them'}.",
+                f"{at_most_counted(in_doubt, 'order', MAX_COUNTED)} in doubt: the POS may have {'it' if in_doubt == 1 else 'them'}.",
                 "Most are looked up and resolved by themselves; for one that stays, ask its merchant, and resolve "
                 "it. On the command line: pos-gateway orders resolve.",
                 links=[("Work list", "/in-doubt"), ("Each order", "/orders?state=in_doubt")],

@@ -55,7 +55,9 @@ class Orders(View):
         now = self._clock.now().timestamp()
         given = {name: visit.query[name].strip() for name in _FIELDS if visit.query.get(name)}
         given = {name: value for name, value in given.items() if value}
-        found = self._search.find(_wanted(given, now), _place(visit.query.get("after")), MAX_LISTED)
+        found = self._search.find(
+            _wanted(given, now), place_of(visit.query.get("after")), MAX_LISTED
+        )
         return Page(
             "orders.html",
             "Orders",
@@ -96,7 +98,7 @@ def _wanted(given: dict[str, str], now: float) -> Wanted:
     )
 
 
-def _place(text: str | None) -> Place | None:
+def place_of(text: str | None) -> Place | None:
     if text is None:
         return None
     try:
