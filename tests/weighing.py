@@ -1,4 +1,5 @@
-"""Bytes of a merchant's Python objects: ``python -m tests.weighing record|lane|connection``.
+"""Bytes of a merchant's Python objects: ``python -m tests.weighing record|lane|connection``;
+and the part of freed blocks that stays: ``blocks BYTES``.
 
 In a separate process: objects left by other tests would be counted too.
 """
@@ -19,6 +20,7 @@ from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.memory import return_large_blocks
 from pos_gateway.transport.exchange import Request, Transport
 from pos_gateway.transport.guard import Guard
 from tests.schema import make_tables
@@ -85,6 +87,29 @@ def connection(url: str) -> float:
     return weight
 
 
+def blocks(size: str) -> float:
+    """The part of many blocks' memory that the process keeps once they are freed."""
+    number, kept = 400, []
+    if "untouched" not in sys.argv:
+        return_large_blocks()
+    bytearray(
+        8 * 2**20
+    )  # frees one, after which glibc would take blocks of this size from its heap
+    before = _resident()
+    freed = []
+    for _ in range(number):
+        freed.append(bytearray(int(size)))
+        kept.append(bytes(1000))
+    most = _resident()
+    freed.clear()
+    return (_resident() - before) / (most - before)
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+
 if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
-    print({"record": record, "lane": lane, "connection": connection}[what](*arguments))
+    weights = {"record": record, "lane": lane, "connection": connection, "blocks": blocks}
+    print(weights[what](*(each for each in arguments if each != "untouched")))

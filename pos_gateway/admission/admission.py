@@ -124,6 +124,14 @@ class Admission(Generic[Ticket]):
         self._changed(lane)
         return AdmissionVerdict.WAIT
 
+    def takes(self, merchant_id: str, size: int) -> bool:
+        """Count a large order of ``size`` bytes of memory, until ``left``; False: park it."""
+        return self._room.takes(self._lane(merchant_id), size)
+
+    def left(self, merchant_id: str, size: int) -> None:
+        """A large order that ``takes`` has counted is not in this process any more."""
+        self._room.left(merchant_id, size)
+
     def next_start(self, now: float) -> Call[Ticket] | None:
         """Start the next waiting order that may start; None if there is none."""
         self.tick(now)
@@ -329,6 +337,11 @@ class Admission(Generic[Ticket]):
     def waiting(self) -> int:
         """Waiting orders."""
         return self._room.waiting
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of memory that the large orders here take."""
+        return self._room.bytes
 
     @property
     def blocked(self) -> int:

@@ -38,6 +38,8 @@ class AdmissionLimits:
     #: Waiting orders of all merchants together: ``room.py`` divides them. Beyond that, merchants
     #: that lack only a slot may have max_waiting (a light one) or 1 (a heavy one).
     max_blocked: int = 1000
+    #: Bytes of memory that the large orders in this process may take: ``room.py`` divides them, too.
+    max_bytes: int = 128 * 2**20
     #: Bounds of a parked order's delay in seconds; the upper one is how late a backlog may notice
     #: its merchant's recovery.
     park_delay_min: float = 1.0
@@ -50,6 +52,7 @@ class AdmissionLimits:
             "max_waiting",
             "local_wait_timeout",
             "max_blocked",
+            "max_bytes",
             "park_delay_min",
         ):
             value = getattr(self, name)

@@ -1,11 +1,14 @@
-"""How many orders may wait in the worker; the others are parked in the broker.
+"""How many orders may be in the worker, and how many bytes; the others are parked in the broker.
 
 Merchants share one budget, and each may have as many as are left of it (the dynamic threshold of
 shared buffers: Choudhury and Hahne, 1998): one alone has at most half, and however many there are,
 some is left for the next. What is left is shared by seconds of work, and merchants that take no
 orders (silent, breaker open, paused, without a permit) have a small part of it together.
+
+Bytes are divided by the same rule, and only large orders count: ordinary ones are bounded by their number.
 """
 
+from collections import Counter
 from math import ceil
 from typing import Generic
 
@@ -26,6 +29,9 @@ STUCK, STUCK_OR_UNKNOWN = 0.25, 0.5
 FOR_A_RECORD = 64
 #: Part of the budget left from which a merchant may have all the seconds of work that it can use.
 AMPLE = 1 / 3
+#: Part of the bytes for large orders that only merchants that take orders may use; and a merchant with
+#: none here may begin one until then, even if the order is larger than all the bytes that are left.
+ANSWERING = 0.5
 #: Beyond this multiple of the budget, only light merchants' orders may wait for a slot here.
 EXCEEDED = 1.25
 
@@ -45,6 +51,9 @@ class WaitBudget(Generic[Ticket]):
         #: Those of ``waiting`` whose merchant is in trouble, and those whose merchant takes none.
         self.blocked = 0
         self.stuck = 0
+        #: Bytes of the large orders that are here, waiting or in flight, and of each merchant's.
+        self.bytes = 0
+        self._bytes_of: Counter[str] = Counter()
 
     def update(self, lane: Lane[Ticket]) -> None:
         """Update the counts for a lane."""
@@ -61,6 +70,25 @@ class WaitBudget(Generic[Ticket]):
         if lane.breaker.is_open and lane.breaker.until - now > self._limits.local_wait_timeout:
             return True
         return lane.waiting_of(look_ups=look_ups) >= self._room(lane, look_ups=look_ups)
+
+    def takes(self, lane: Lane[Ticket], size: int) -> bool:
+        """Count a large order of ``size`` bytes, until ``left``; False: there is no room for it now."""
+        limit, own = self._limits.max_bytes, self._bytes_of[lane.merchant_id]
+        is_ample = self.bytes <= ANSWERING * limit
+        if not (is_ample and own == 0):
+            has_room = own + size <= limit - self.bytes
+            if not has_room or not (is_ample or _answers(lane)):
+                return False
+        self.bytes += size
+        self._bytes_of[lane.merchant_id] = own + size
+        return True
+
+    def left(self, merchant_id: str, size: int) -> None:
+        """A large order that was counted is not here any more."""
+        self.bytes -= size
+        self._bytes_of[merchant_id] -= size
+        if not self._bytes_of[merchant_id]:
+            del self._bytes_of[merchant_id]
 
     def may_stay(self, lane: Lane[Ticket]) -> bool:
         """Whether its orders may go on waiting, however long: the merchant takes orders."""

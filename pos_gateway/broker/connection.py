@@ -50,6 +50,12 @@ class AnsweredConnection(Connection):
         connection = self.connection if self.connected else None  # kombu would connect
         return isinstance(connection, _Answered) and connection.waits
 
+    def excuse_silence(self) -> None:
+        """Count the peer's heartbeats as received: its bytes are not read for a while."""
+        connection = self.connection
+        if isinstance(connection, _Answered):
+            connection.bytes_recv += 1
+
     def acknowledge_together(self, later: Callable[[Callable[[], None]], object]) -> None:
         """Batch acknowledgements from now on: they are written when ``later`` calls its argument.
 

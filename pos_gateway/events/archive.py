@@ -2,15 +2,17 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlalchemy import ColumnElement, Engine, bindparam, func, select, text
+from sqlalchemy import Row as SqlRow
 
 from pos_gateway.broker.message import Message
 from pos_gateway.database.schema import events, pipeline
 from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
-from pos_gateway.events.outbox import ROWS, Row
+from pos_gateway.events.outbox import BATCH_BYTES, ROWS, Row
 from pos_gateway.ledger.states import Action, Key
 
 #: Generations of an order whose events are looked for, beside the present one.
@@ -53,16 +55,11 @@ class Archive:
 
     def read(self, first: int, last: int, batch: int) -> Iterator[list[tuple[int, Message]]]:
         """The kept events of these positions, each with its position, in batches, in order."""
-        page = select(events.c.id, events.c.position).order_by(events.c.position).limit(batch)
-        while True:
-            with self._engine.connect() as connection:
-                found = connection.execute(page.where(events.c.position.between(first, last))).all()
-            if not found:
-                return
-            # All of them may have been pruned by now, and later ones not.
-            if rows := self._hydrated([row.id for row in found]):
-                yield rows
+        while found := self._first(first - 1, min(batch, last - first + 1), BATCH_BYTES):
             first = found[-1].position + 1
+            # All of them may have been pruned by now, and later ones not.
+            if rows := self._hydrated([row.id for row in found if row.position <= last]):
+                yield rows
 
     def after(self, position: int, most: int, size: int) -> list[tuple[int, Message]]:
         """The kept published events after this position, each with its own, in order.
@@ -71,22 +68,27 @@ class Archive:
             most: most events.
             size: most bytes that are kept of them, if there is more than one.
         """
-        ids: list[int] = []
-        for row_id, length in self._lengths(position, most):
-            size -= length
-            if ids and size < 0:
-                break
-            ids.append(row_id)
+        ids = [row.id for row in self._first(position, most, size)]
         return self._hydrated(ids) if ids else []
 
-    def _lengths(self, position: int, most: int) -> Iterator[tuple[int, int]]:
-        """The ids of these events, each with the bytes that are kept of it."""
+    def _first(self, position: int, most: int, size: int) -> Sequence[SqlRow[Any]]:
+        """The ids and positions of these events, up to ``size`` bytes; of one in any case."""
+        found: list[SqlRow[Any]] = []
+        for row in self._lengths(position, most):
+            size -= row.length
+            if found and size < 0:
+                break
+            found.append(row)
+        return found
+
+    def _lengths(self, position: int, most: int) -> Iterator[SqlRow[Any]]:
+        """The ids and positions of these events, each with the bytes that are kept of it."""
         query = _LENGTHS[self._engine.dialect.name == "postgresql"]
         while most > 0:
             values = {"after": position, "most": min(most, _CHUNK)}
             with self._engine.connect() as connection:
                 rows = connection.execute(query, values).all()
-            yield from ((row.id, row.length) for row in rows)
+            yield from rows
             if len(rows) < _CHUNK:
                 return
             position, most = rows[-1].position, most - _CHUNK

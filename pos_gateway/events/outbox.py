@@ -11,12 +11,14 @@ Helpers lock rows and never wait (``skip locked``), so they cannot deadlock with
 import json
 import select
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 
+from pos_gateway.events.floor import Floor
 from pos_gateway.ledger.event_notices import CHANNEL
 from pos_gateway.ledger.lease import LeaseRow
 from pos_gateway.ledger.ledger import Run, here
@@ -92,6 +94,7 @@ class Outbox:
         self._listening, self._quiet_for, self._was_notified = 0, 0.0, False
         #: The last assignment found events: the next one likely does, and reads them at once.
         self._is_busy = False
+        self._floor = Floor()
         #: The events of the last assignment, if it has read them.
         self._assigned: list[Row] = []
 
@@ -118,10 +121,18 @@ class Outbox:
         """
         assign = self._say.assign_and_read if self._is_busy else self._say.assign
         self._assigned, self._is_busy = [], False
-        found, rows = self._do(lambda cursor: assign(cursor, term, most))
+
+        def search(cursor: Any) -> Assigned:
+            writers = partial(self._say.writers, cursor)
+            floor = self._floor.before(self._writer.connects, writers)
+            return assign(cursor, term, most, floor)
+
+        found, rows = self._do(search)
         if found is None or found[0] != term.epoch:
             return None
-        _, before, after = found
+        _, before, after, last = (*found, None)[:4]
+        if after is not None:
+            self._floor.found(last, is_all=after - before < most)
         self._assigned = rows
         self._is_busy = after is not None and after > term.assigned
         if after is None and before > term.assigned:
@@ -276,7 +287,14 @@ _SKIP = """
 update pipeline set assigned = {position}
 where id = 1 and epoch = {epoch} and assigned <= {position}"""
 
-_FRONT = "select id from events where position is null order by id limit {most}"
+# Beside a transaction that holds a snapshot (a dump, a report) every event that has got a position since
+# leaves an entry in the index, which would be read each time: they are before the floor.
+_FRONT = "select id from events where position is null and id > {floor} order by id limit {most}"
+
+# The transactions that may have taken ids of the table: the lock comes before the first id, and stays.
+_WRITERS = """
+select virtualtransaction from pg_locks
+where relation = 'events'::regclass and mode = 'RowExclusiveLock' and pid <> pg_backend_pid()"""
 
 #: The columns of a ``Row``; the events to read follow. Subqueries, since a join might scan all
 #: orders.
@@ -287,11 +305,14 @@ select events.id, events.position, events.event_id, events.type, events.merchant
        coalesce(events.payload, (
            select payload from orders
            where orders.merchant_id = events.merchant_id and orders.order_id = events.order_id
-             and orders.action = 'submit')),
+             and orders.action = 'submit')) as payload,
        (select provider from merchants where merchants.id = events.merchant_id),
        (select adapter from merchants where merchants.id = events.merchant_id),
        events.trace
 from """
+
+#: Bytes of orders after which a batch is full, however few its events are.
+BATCH_BYTES = 4 * 2**20
 
 _READ = (
     ROWS
@@ -300,10 +321,15 @@ _READ = (
 order by position"""
 )
 
+# Counted from the last position on, for the same reason as the front.
 _BACK = """
 select id from events
 where position is null and id < {below} and body is null and (helper is null or not {is_alive})
-  and exists (select 1 from events where position is null order by id limit 1 offset {behind})
+  and exists (
+      select 1 from events
+      where position is null and id > coalesce((
+          select id from events where position = (select assigned from pipeline where id = 1)), 0)
+      order by id limit 1 offset {behind})
 order by id desc limit {most}"""
 
 # Only of the first ones: a search for old events would scan them all.
@@ -317,18 +343,29 @@ delete from events where id in (
     where occurred_at < {before})"""
 
 
+_WIDTH = len(fields(Row))
+
 #: The epoch, and the highest positions before and after an assignment (None: nothing was written), if
 #: there is a row; and the events, if they were read.
 Assigned = tuple[tuple[Any, ...] | None, list[Row]]
 
 
-def _of(term: Term, most: int) -> dict[str, Any]:
+def _of(term: Term, most: int, floor: int) -> dict[str, Any]:
     return {
         "epoch": term.epoch,
         "assigned": term.assigned,
         "published": term.published,
         "most": most,
+        "floor": floor,
     }
+
+
+def _row(columns: Sequence[Any]) -> Row:
+    return Row(*columns[:_WIDTH])
+
+
+def _size(row: Row) -> int:
+    return len(row.payload or "") + len(row.body or "")
 
 
 def _integers(*values: int) -> Iterator[bytes]:
@@ -339,6 +376,7 @@ class _Common:
     """The statements that both databases share."""
 
     _place: str
+    _read = _READ
 
     def term(self, cursor: Any) -> Term:
         found = cursor.execute(_TERM).fetchone()
@@ -364,7 +402,9 @@ class _Common:
         return bool(cursor.execute(self._filled(_SKIP, values), values).rowcount)
 
     def read(self, cursor: Any, after: int, most: int) -> list[Row]:
-        return [Row(*each) for each in self._all(cursor, _READ, {"after": after, "most": most})]
+        return [
+            _row(each) for each in self._all(cursor, self._read, {"after": after, "most": most})
+        ]
 
     def prune(self, cursor: Any, values: Mapping[str, Any]) -> int:
         removed: int = cursor.execute(self._filled(_PRUNE, values), values).rowcount
@@ -383,6 +423,19 @@ class _PostgreSQL(_Common):
     """Each statement is one transaction."""
 
     _place = "%({})s"
+
+    # The length of a text is known without reading the text.
+    @staticmethod
+    def _within(rows: str, order: str = "") -> str:
+        """The first of these rows, until they have ``BATCH_BYTES``."""
+        size = "coalesce(octet_length(payload), 0) + coalesce(octet_length(body), 0)"
+        before = f"over ({order} rows between unbounded preceding and 1 preceding)"
+        return f"""
+select * from (
+    select found.*, coalesce(sum({size}) {before}, 0)::bigint as before from ({rows}) found) counted
+where before < {BATCH_BYTES}"""
+
+    _read = _within(_READ, "order by position") + " order by position"
 
     # ``assigned`` is compared as well as the epoch. A statement whose answer was lost may still run
     # when it is repeated: the second would wait for the first, count its rows once more, and leave
@@ -403,18 +456,22 @@ given as (
 
     # An idle leader asks this all the time.
     _ASSIGN = f"""{_NUMBER}
-select epoch, concat_ws(' ', assigned, (select assigned from lead)) from pipeline where id = 1"""
+select epoch, concat_ws(' ', assigned, (
+    select concat_ws(' ', assigned, (select max(id) from picked)) from lead))
+from pipeline where id = 1"""
 
     # One round trip less.
     _ASSIGN_AND_READ = f"""{_NUMBER}
-select pipeline.epoch, pipeline.assigned, (select assigned from lead), events.*
-from pipeline left join ({ROWS}given events) events on true
+select pipeline.epoch, pipeline.assigned, (select assigned from lead),
+       (select max(id) from picked), events.*
+from pipeline left join ({_within(ROWS + "given events", "order by position")}) events on true
 where pipeline.id = 1 order by events.position"""
 
     _CHUNK = f"""
 with back as materialized ({_BACK} for update skip locked),
-leased as (update events set helper = {{helper}} from back where events.id = back.id)
-{ROWS} back join events on events.id = back.id"""
+found as materialized ({_within(ROWS + "back join events on events.id = back.id")}),
+leased as (update events set helper = {{helper}} from found where events.id = found.id)
+select * from found"""
 
     _WRITE = """
 with r as materialized (select * from json_to_recordset({rows}) as r(id bigint, body text)),
@@ -428,30 +485,34 @@ update events set body = free.body from free where events.id = free.id"""
         from pos_gateway.database.psycopg_internals import Prepared  # noqa: PLC0415  (needs psycopg)
 
         self._show = Prepared("events_show", _SHOW)
-        places = {"published": 1, "epoch": 2, "assigned": 3, "most": 4}
+        places = {"published": 1, "epoch": 2, "assigned": 3, "most": 4, "floor": 5}
         text = self._ASSIGN.format(**{name: f"${n}::bigint" for name, n in places.items()})
         self._assign = Prepared("events_assign", text)
 
     def show(self, cursor: Any, term: Term) -> None:
         self._show.execute(cursor.connection, *_integers(term.published, term.epoch))
 
-    def assign(self, cursor: Any, term: Term, most: int) -> Assigned:
-        values = _integers(term.published, term.epoch, term.assigned, most)
+    def writers(self, cursor: Any) -> set[str]:
+        return {each for (each,) in cursor.execute(_WRITERS)}
+
+    def assign(self, cursor: Any, term: Term, most: int, floor: int = 0) -> Assigned:
+        values = _integers(term.published, term.epoch, term.assigned, most, floor)
         rows = self._assign.execute(cursor.connection, *values)
         if not rows:
             return None, []
         epoch, positions = rows[0]
         before, *after = (int(each) for each in (positions or b"").split())
-        return (epoch, before, after[0] if after else None), []
+        return (epoch, before, *after, None, None)[:4], []
 
-    def assign_and_read(self, cursor: Any, term: Term, most: int) -> Assigned:
-        found = self._all(cursor, self._ASSIGN_AND_READ, _of(term, most))
-        rows = [Row(*each[3:]) for each in found if each[3] is not None]  # else there is no row
-        return (found[0][:3] if found else None), rows
+    def assign_and_read(self, cursor: Any, term: Term, most: int, floor: int = 0) -> Assigned:
+        found = self._all(cursor, self._ASSIGN_AND_READ, _of(term, most, floor))
+        rows = [_row(each[4:]) for each in found if each[4] is not None]  # else there is no row
+        return (found[0][:4] if found else None), rows
 
     def chunk(self, cursor: Any, values: Mapping[str, Any]) -> list[Row]:
         text = self._CHUNK.replace("{is_alive}", "helper = any({alive}::text[])")
-        return [Row(*each) for each in self._all(cursor, text, values)]
+        rows = [_row(each) for each in self._all(cursor, text, values)]
+        return sorted(rows, key=lambda row: -row.id)
 
     def write(self, cursor: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         values = {"rows": json.dumps(rows)}
@@ -466,14 +527,17 @@ class _SQLite(_Common):
     def show(self, cursor: Any, term: Term) -> None:
         pass
 
-    def assign(self, cursor: Any, term: Term, most: int) -> Assigned:
+    def writers(self, cursor: Any) -> None:
+        """Not known: the floor stays where it is, and no deleted entry stays in the index."""
+
+    def assign(self, cursor: Any, term: Term, most: int, floor: int = 0) -> Assigned:
         found = cursor.execute(_TERM).fetchone()
         if found is None or Term(*found).epoch != term.epoch:
             return None, []
         _, epoch, assigned, published = found
         if assigned != term.assigned:
             return (epoch, assigned, None), []
-        ids = [row[0] for row in self._all(cursor, _FRONT, {"most": most})]
+        ids = [row[0] for row in self._all(cursor, _FRONT, {"most": most, "floor": floor})]
         if not ids and published >= term.published:
             return (epoch, assigned, None), []
         cursor.executemany(
@@ -486,8 +550,8 @@ class _SQLite(_Common):
         )
         return (epoch, assigned, after), []
 
-    def assign_and_read(self, cursor: Any, term: Term, most: int) -> Assigned:
-        found, _ = self.assign(cursor, term, most)
+    def assign_and_read(self, cursor: Any, term: Term, most: int, floor: int = 0) -> Assigned:
+        found, _ = self.assign(cursor, term, most, floor)
         has_assigned = found is not None and found[2] is not None and found[2] > term.assigned
         return found, self.read(cursor, term.assigned, most) if has_assigned else []
 
@@ -495,11 +559,26 @@ class _SQLite(_Common):
         values = {**values, "alive": json.dumps(values["alive"])}
         is_alive = "helper in (select value from json_each({alive}))"
         ids = self._all(cursor, _BACK.replace("{is_alive}", is_alive), values)
-        cursor.executemany(
-            "update events set helper = ? where id = ?", [(values["helper"], *each) for each in ids]
-        )
         one = ROWS + "events where id = {id}"
-        return [Row(*self._all(cursor, one, {"id": row_id})[0]) for (row_id,) in ids]
+        rows, size = [], 0
+        for (row_id,) in ids:
+            rows.append(_row(self._all(cursor, one, {"id": row_id})[0]))
+            size += _size(rows[-1])
+            if size >= BATCH_BYTES:
+                break
+        cursor.executemany(
+            "update events set helper = ? where id = ?",
+            [(values["helper"], row.id) for row in rows],
+        )
+        return rows
+
+    def read(self, cursor: Any, after: int, most: int) -> list[Row]:
+        rows, size = [], 0
+        cursor.execute(self._filled(_READ, values := {"after": after, "most": most}), values)
+        while size < BATCH_BYTES and (found := cursor.fetchone()) is not None:
+            rows.append(_row(found))
+            size += _size(rows[-1])
+        return rows
 
     def write(self, cursor: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         cursor.executemany(

@@ -79,6 +79,10 @@ class Pipeline:
         self._batch = batch
         #: The lag, while this worker leads.
         self.lag = Lag()
+        #: The last batch was full, and all of it is stored: more events may follow.
+        self._has_more = False
+        #: It had fewer events than have a position, for their bytes: the next one has those.
+        self._is_cut = False
         #: The highest position that the broker may have.
         self._sent = 0
         #: Events left to publish one by one.
@@ -99,7 +103,7 @@ class Pipeline:
         while not self._stopping.is_set():
             self._something.clear()  # a later event is seen by this step, or the next
             stored = self._stepped()
-            if 0 < stored < self._batch and not self.in_trouble:
+            if stored and not self._has_more and not self.in_trouble:
                 self._show_progress()
                 self._stopping.wait(GATHER)
             elif stored == 0 and self._leadership.leads and not self.in_trouble:
@@ -143,7 +147,8 @@ class Pipeline:
             term = self._skipped(term, known)
         else:
             # Also with no event to assign: it finds out whether this worker still leads.
-            term = self._outbox.assign(term, self._batch)
+            most, self._is_cut = 0 if self._is_cut else self._batch, False
+            term = self._outbox.assign(term, most)
         self._leadership.go_on(term)
         if term is None:
             log.info("events.leader_replaced")
@@ -168,13 +173,17 @@ class Pipeline:
         watch.lap(metrics.event_hydrated)
         failpoints.reach("events.hydrated")
         self.rest = 0.0
-        self._sent = max(self._sent, rows[-1].position or 0)
+        last = rows[-1].position or 0
+        self._is_cut = len(rows) < self._batch and last < term.assigned
+        self._has_more = self._is_cut or len(rows) == self._batch
+        self._sent = max(self._sent, last)
         stored = self._stored(messages, watch)
         failpoints.reach("events.confirmed")
         if stored:
             term = replace(term, published=rows[stored - 1].position or term.published)
             self._leadership.go_on(term)
-            self.lag.are_stored(term, rows, stored, more=len(rows) == self._batch)
+            self._has_more = self._has_more and stored == len(rows)
+            self.lag.are_stored(term, rows, stored, more=self._has_more)
         self._step_down_if_cut_off()
         return stored
 

@@ -28,6 +28,7 @@ from pos_gateway.ledger.ledger import Run, here
 from pos_gateway.ledger.pruning import present, prune_orders
 from pos_gateway.reports.store import prune_reports
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.runtime.memory import return_large_blocks
 from pos_gateway.telemetry import metrics
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class Relay:
     def start(self) -> None:
         """Start the threads. Idempotent."""
         if not self._threads:
+            return_large_blocks()
             self._threads = [
                 threading.Thread(target=self._for_ever, args=(part,), name=name, daemon=True)
                 for name, part in (("events", self._pipeline.run), ("beside events", self._beside))

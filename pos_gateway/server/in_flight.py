@@ -1,5 +1,6 @@
 """Limits the requests and bytes that this process handles at once: beyond them it refuses, and queues nothing."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,8 @@ class InFlight:
     """Counts requests in flight, and the bytes of their bodies. For the event loop.
 
     A body counts as its bytes arrive, and its request once the body is complete: a client that announces
-    much, or sends slowly, keeps no other request out.
+    much, or sends slowly, keeps no other request out. A token's bodies may have at most as many bytes as
+    remain free: one token alone half of them.
 
     Args:
         requests: most at once.
@@ -24,23 +26,35 @@ class InFlight:
         self._requests = requests
         self._count = 0
         self._bytes = 0
+        #: By token; None: requests without one.
+        self._of: Counter[str | None] = Counter()
 
     @contextmanager
-    def reading(self) -> Iterator[Callable[[int], None]]:
-        """Takes the number of bytes that came, which count while entered. Raises Problem 429."""
+    def reading(self, token: str | None = None) -> Iterator[Callable[[int], None]]:
+        """Takes the number of bytes that came, which count while entered. Raises Problem 429.
+
+        Args:
+            token: the request's, by its digest.
+        """
         size = 0
 
         def add(count: int) -> None:
             nonlocal size
-            if self._bytes + count > BODIES:
+            if self._of[token] + count > BODIES - self._bytes - count:
                 raise self._refusal(close=True)
             size += count
-            self._bytes += count
+            self._count_bytes(token, count)
 
         try:
             yield add
         finally:
-            self._bytes -= size
+            self._count_bytes(token, -size)
+
+    def _count_bytes(self, token: str | None, count: int) -> None:
+        self._bytes += count
+        self._of[token] += count
+        if not self._of[token]:
+            del self._of[token]
 
     @contextmanager
     def taking(self) -> Iterator[None]:

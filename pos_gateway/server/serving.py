@@ -13,6 +13,7 @@ import uvicorn
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from pos_gateway.runtime.addresses import networks
+from pos_gateway.runtime.memory import return_large_blocks
 from pos_gateway.server.held import Held
 from pos_gateway.server.peer import noting_peer
 from pos_gateway.server.site import Site
@@ -64,6 +65,7 @@ def serve(
     gc.collect()
     gc.freeze()  # what is loaded by now is no garbage
     gc.set_threshold(_SEARCH_AFTER)
+    return_large_blocks()
     address, bound = listener.getsockname()[:2]
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(_serve(site, server, listener, lambda: on_ready(address, bound)))

@@ -79,8 +79,8 @@ class SubmitRoutes:
 
     async def submit(self, scope: Scope, receive: Receive) -> JsonReply:
         """``POST /v1/orders``: 202 once the broker has stored it; 200 if it has ended."""
-        self._access.require(scope, Capability.SUBMIT)
-        with self._in_flight.reading() as count:
+        token = self._access.require(scope, Capability.SUBMIT)
+        with self._in_flight.reading(token.digest) as count:
             body = await read_body(
                 scope,
                 receive,
@@ -98,7 +98,7 @@ class SubmitRoutes:
     async def submit_batch(self, scope: Scope, receive: Receive) -> JsonReply:
         """``POST /v1/orders/batch``: 207, and a result for each order, in order."""
         token = self._access.require(scope, Capability.SUBMIT)
-        with self._in_flight.reading() as count:
+        with self._in_flight.reading(token.digest) as count:
             body = await read_body(
                 scope, receive, BATCH_BYTES, content_types=_BATCH_TYPES, count=count
             )
@@ -114,7 +114,7 @@ class SubmitRoutes:
     ) -> JsonReply:
         """``POST …/cancel``: 202 once the broker has stored the request."""
         token = self._access.require(scope, Capability.SUBMIT)
-        request = await self._cancel_request(scope, receive, merchant_id, order_id)
+        request = await self._cancel_request(scope, receive, token, merchant_id, order_id)
         with self._in_flight.taking():
             self._access.acted(token, scope, "orders.cancel", merchant_id, order_id)
             key = home_of(merchant_id, self._split())
@@ -126,11 +126,11 @@ class SubmitRoutes:
         return JsonReply(202, to_json({"order_id": order_id, "merchant_id": merchant_id}))
 
     async def _cancel_request(
-        self, scope: Scope, receive: Receive, merchant_id: str, order_id: str
+        self, scope: Scope, receive: Receive, token: Token, merchant_id: str, order_id: str
     ) -> CancelRequest:
         record: dict[str, Any] = {"deliver_by": (self._clock.now() + CANCEL_FOR).isoformat()}
         if has_body(scope) or header(scope["headers"], b"content-type") is not None:
-            with self._in_flight.reading() as count:
+            with self._in_flight.reading(token.digest) as count:
                 body = await read_body(
                     scope, receive, _CANCEL_BYTES, content_types=_JSON, count=count
                 )

@@ -22,6 +22,7 @@ from pos_gateway.domain.outcome import Reason
 from pos_gateway.domain.trace_context import TRACEPARENT, TRACESTATE, TraceContext
 from pos_gateway.processing import gateway
 from pos_gateway.processing.decision import MessageContext
+from pos_gateway.runtime.memory import memory_limit, return_large_blocks
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import bundles
 from pos_gateway.worker.celery_internals import Consumer, maybe_shutdown
@@ -61,6 +62,8 @@ class OrderConsumer(Consumer):
         self._reads = False
         self._stops = False
         self._wakes_up = False
+        #: Bytes of messages that are being dead-lettered.
+        self._set_aside = 0
         self._events_process: EventsProcess | None = None
         pool = options["pool"]
         if getattr(pool, "is_green", False):
@@ -173,6 +176,7 @@ class OrderConsumer(Consumer):
         elif self.dispatcher.start():
             watch_threads()
             tune_gc()
+            return_large_blocks()
             green_reporter(self._gateway, self.dispatcher, self.app).start()
         super().on_ready()
 
@@ -241,7 +245,21 @@ class OrderConsumer(Consumer):
         else:
             import gevent  # noqa: PLC0415  (a synchronous worker runs without it)
 
-            gevent.spawn(self._quarantine, message, code, reason)
+            size = len(message.body)
+            self._set_aside += size
+            gevent.spawn(self._quarantine, message, code, reason).rawlink(
+                lambda _: self._no_more_aside(size)
+            )
+
+    def _no_more_aside(self, size: int) -> None:
+        self._set_aside -= size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this worker's memory has no room for another message."""
+        return self._set_aside > SET_ASIDE or (
+            self.dispatcher is not None and self.dispatcher.is_full
+        )
 
     def on_decode_error(self, message: Any, exc: BaseException) -> None:
         self.quarantine(message, "undecodable", why_undecodable(exc))
@@ -339,6 +357,7 @@ class OrderConsumer(Consumer):
                 park_delay_max=settings.park_delay_max,
                 park_delay_min=min(1.0, settings.park_delay_max),
                 max_blocked=max(settings.max_waiting, pool.limit * WINDOW // 2),
+                max_bytes=max_bytes(),
             ),
             park_message=_same_again,
             quarantine=self.quarantine,
@@ -360,6 +379,15 @@ STOP_SEEN_WITHIN = 0.5
 
 #: Messages in the prefetch window for each slot.
 WINDOW = 10
+#: Part of the memory limit for large orders, and their bytes where there is none; and bytes of messages
+#: that may be on their way to orders.dead before the next one is read.
+LARGE, LARGE_BYTES, SET_ASIDE = 0.25, 128 * 2**20, 8 * 2**20
+
+
+def max_bytes() -> int:
+    """Bytes of memory that large orders may take in this process."""
+    limit = memory_limit()
+    return LARGE_BYTES if limit is None else int(LARGE * limit)
 
 
 #: Seconds to commit outcomes after the longest exchange, when stopping.

@@ -67,6 +67,8 @@ TICK, REST = 0.1, 1.0
 BATCH_SIZE, BATCH_PAUSE = 8, 0.005
 #: Retries may take a quarter of ``max_blocked``, by this divisor.
 KEPT = 4
+#: Messages on their way to the broker may take an eighth of ``max_bytes``, by this divisor.
+LEAVING = 8
 #: Seconds between checks of the time of day.
 TIME_OF_DAY = 0.5
 
@@ -139,6 +141,8 @@ class Dispatcher:
         self._crew = Crew(lambda: green_threads(pool), self._deliver, self._finished)
         self._closed = False
         self._late: list[OrderRequest] = []
+        #: Bytes of large requests that are here for a moment, beside those that admission counts.
+        self._pressing = 0
         self._late_bundles: list[ReturnedBundle] = []
         gate.directory.listen(self._merchant_loaded)
 
@@ -229,6 +233,8 @@ class Dispatcher:
         for request in self._drop_waiting() + joined:
             request.enter(RequestState.REQUEUED)  # Celery keeps what has not ended
         self._joined.clear()
+        for request in self._late:
+            request.count_no_more()
         self._late.clear()
         self._late_bundles.clear()
         self._parking.forget()
@@ -246,7 +252,12 @@ class Dispatcher:
         """Take in a request. Never blocks."""
         self._end_rest()
         if self._closed or self._ticker is None or not self._may_start:
+            if request.size and request.on_over is None:
+                self._count_pressing(request)
             self._late.append(request)
+            return
+        if request.size and request.on_over is None and not self._takes_large(request):
+            self._park(request)
             return
         if self._joins(request):
             return
@@ -327,6 +338,7 @@ class Dispatcher:
         if self._late and not self._closed:
             late, self._late = self._late, []
             for request in late:  # they arrived while nothing could start
+                request.count_no_more()
                 self.offer(request)
         self._dispatch()
         overdue = self.admission.overdue(self._clock.now(), BATCH_SIZE)
@@ -352,6 +364,31 @@ class Dispatcher:
         for call in self.admission.to_cut_short():
             metrics.cut_short.inc()
             call.ticket.cancel_token.cancel()
+
+    def _takes_large(self, request: OrderRequest) -> bool:
+        """Count a large request until it is over; False: there is no room for its bytes, so park it."""
+        merchant_id, size = request.merchant_id, request.size
+        if self.admission.takes(merchant_id, size):
+            request.on_over = partial(self.admission.left, merchant_id, size)
+            return True
+        if merchant_id != NO_MERCHANT and self._seconds_left(request) > 0:
+            return False
+        self._count_pressing(request)
+        return True
+
+    def _count_pressing(self, request: OrderRequest) -> None:
+        """Count a large request that is here for a moment, and cannot be parked."""
+        self._pressing += request.size
+        request.on_over = partial(self._pressed, request.size)
+
+    def _pressed(self, size: int) -> None:
+        self._pressing -= size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no message may be read before some of the bytes here have left for the broker."""
+        limit = self.admission.limits.max_bytes // LEAVING
+        return self._parking.bytes + self._pressing > limit
 
     @property
     def _may_start(self) -> bool:
@@ -590,6 +627,7 @@ class Dispatcher:
 
     def _park(self, request: OrderRequest) -> None:
         request.enter(RequestState.PARKING)
+        request.count_no_more()  # from here on parking counts its bytes
         order = ParkedOrder(self._park_message(request), request.deliver_by)
         self._parking.park(request.merchant_id, order, request)
 

@@ -21,6 +21,9 @@ YIELD_EVERY, BUSY = 30, 0.002
 #: Seconds between checks for a stop while no message arrives. A signal ends the wait (``Drain``), but
 #: with TLS, and for a stop by remote control. Each check costs a timer and an exception.
 IDLE = 1.0
+#: Seconds between checks for room while no message is read for want of it. The broker waits at the socket,
+#: and keeps what it has not written.
+FULL = 0.01
 #: Seconds that the connection for monitoring is read at a time, which looks for nothing.
 _READ = 60.0
 
@@ -67,6 +70,11 @@ def green_loop(
             if messages % YIELD_EVERY == 0 or thread_time() - since >= BUSY:
                 yield_control()
                 since = thread_time()
+                if consumer.is_full:
+                    messages = -1  # checked again before the next one
+                    connection.excuse_silence()
+                    gevent.sleep(FULL)
+                    continue
             try:
                 connection.drain_events(timeout=IDLE)
             except TimeoutError:

@@ -76,11 +76,16 @@ class Parking:
         self._gathered, self._most_gathered = 0, admission.limits.max_blocked // 2
         #: An open bundle has a timer, and a closed one waits here: neither has a stack.
         self._publishing = JobQueue(CONCURRENCY)
+        #: Messages on their way to the broker, with the bytes of their orders, and the sum of those.
+        self._leaving: dict[Original, int] = {}
+        self.bytes = 0
         self._loop = gevent.get_hub().loop
 
     def park(self, merchant_id: str, order: ParkedOrder, original: Original) -> None:
         """Park an order; its message is acknowledged once the broker has stored it."""
-        self._gather(Bundle.of_one(merchant_id, order.message.routing_key, order), original)
+        bundle = Bundle.of_one(merchant_id, order.message.routing_key, order)
+        self._leaves(original, bundle.size)
+        self._gather(bundle, original)
 
     def take_back(self, back: ReturnedBundle) -> None:
         """Unpark as many of a bundle's orders as may return; else it waits, or is parked again."""
@@ -95,6 +100,7 @@ class Parking:
     def _settle(self, back: ReturnedBundle, number: int) -> None:
         """Unpark ``number`` of a bundle's orders, and the expired ones; park the rest again."""
         bundle = back.bundle
+        self._leaves(back, bundle.size)
         if number or back.is_late:
             self._publishing.add(partial(self._unpark, back, number))
         elif bundle.is_small() or bundle.orders == 1:
@@ -117,12 +123,13 @@ class Parking:
             self._take(key)
         self._waiting.drop()
         self._publishing.drop()
+        self._leaving.clear()
+        self.bytes = 0
 
     def requeue_waiting(self, timeout: float) -> None:
         """Requeue what is not being published yet; wait ``timeout`` seconds for the rest."""
-        for key in list(self._open):
-            _reject(self._take(key).originals)
-        _reject(self._waiting.drop())
+        gathered = [each for key in list(self._open) for each in self._take(key).originals]
+        self._have_left([*gathered, *self._waiting.drop()], is_stored=False)
         self._publishing.join(timeout)
 
     def _gather(self, bundle: Bundle, original: Original) -> None:
@@ -154,16 +161,32 @@ class Parking:
         self._gathered -= len(gathering.originals)
         return gathering
 
-    def _park(self, bundle: Bundle, originals: list[Original]) -> None:
-        message = self._delayed(bundle)
-        if self._store(message):
+    def _park(self, bundle: Bundle, originals: Sequence[Original]) -> None:
+        try:
+            message = self._delayed(bundle)
+            is_stored = self._store(message)
+        except BaseException:  # a bug, or the worker stops: nothing waits for them
+            self._count_no_more(originals)
+            raise
+        if is_stored:
             self._count(bundle, message)
-            for number, original in enumerate(originals, 1):
+        self._have_left(originals, is_stored=is_stored)
+
+    def _leaves(self, original: Original, size: int) -> None:
+        """Count a message with orders of ``size`` bytes until ``_have_left``."""
+        self._leaving[original] = size
+        self.bytes += size
+
+    def _have_left(self, originals: Sequence[Original], *, is_stored: bool) -> None:
+        """Acknowledge messages whose orders are stored, or requeue them."""
+        self._count_no_more(originals)
+        for number, original in enumerate(originals, 1):
+            if is_stored:
                 original.acknowledge()
-                if number % YIELD_EVERY == 0:
-                    yield_control()
-        else:
-            _reject(originals)
+            else:
+                original.reject(requeue=True)
+            if number % YIELD_EVERY == 0:
+                yield_control()
 
     def _unpark(self, back: ReturnedBundle, number: int) -> None:
         bundle, orders = back.bundle, self._opened(back)
@@ -194,18 +217,19 @@ class Parking:
     def _unparked(
         self, back: ReturnedBundle, staying: Bundle | None, last: Message, *, is_stored: bool
     ) -> None:
-        if not is_stored:
-            _reject([back])
-            return
-        back.acknowledge()
-        if staying is not None:
+        self._have_left([back], is_stored=is_stored)
+        if is_stored and staying is not None:
             self._count(staying, last)
+
+    def _count_no_more(self, originals: Sequence[Original]) -> None:
+        self.bytes -= sum(self._leaving.pop(each, 0) for each in originals)
 
     def _opened(self, back: ReturnedBundle) -> list[ParkedOrder] | None:
         """The orders in a bundle; None if it is malformed, and dead-lettered as a whole."""
         try:
             return back.bundle.open()
         except InvalidBundle as error:
+            self._count_no_more([back])
             self._quarantine(back.message, "invalid_bundle", str(error))
             return None
 
@@ -256,8 +280,3 @@ class _Gathering:
         self.originals.append(original)
         self._orders += bundle.orders
         self._size += bundle.size
-
-
-def _reject(originals: Sequence[Original]) -> None:
-    for original in originals:
-        original.reject(requeue=True)

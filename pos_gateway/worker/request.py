@@ -17,6 +17,13 @@ from pos_gateway.worker.request_state import RequestState, TrackedRequest
 
 log = structlog.get_logger(__name__)
 
+#: Bytes up to which a message counts as one among others, and is read as an order at once: a longer one
+#: takes longer than its arrival may.
+ORDINARY = 16 * 1024
+#: Copies of a large one while it is attempted: the message, the order in it, its texts parsed, the ledger's
+#: payload, the POS's request twice. And the bytes of a list or an object, parsed.
+COPIES, PART = 6, 400
+
 
 class OrderRequest(TrackedRequest):
     """The request that a message makes: to submit an order, or to cancel it.
@@ -55,6 +62,7 @@ class OrderRequest(TrackedRequest):
         "order_id",
         "placed_at",
         "received",
+        "size",
         "task",
     )
 
@@ -78,6 +86,8 @@ class OrderRequest(TrackedRequest):
         self._ack, self._reject, self._consumer = ack, reject, consumer
         self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
         self.acknowledged = False
+        #: Bytes of memory that it takes at most; 0: it is of an ordinary size.
+        self.size = _size_of(message.body)
         #: How often it has waited here for a retry.
         self.kept = 0
         #: A stale delivery: its connection is gone, and the broker redelivers the message.
@@ -220,6 +230,14 @@ class OrderRequest(TrackedRequest):
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:
         """Do nothing: at a cold shutdown, ``Drain`` deals with the orders."""
+
+
+def _size_of(body: bytes | str) -> int:
+    """The bytes of memory of a large message in flight; 0: it is not large."""
+    if len(body) <= ORDINARY:
+        return 0
+    braces = body.count(b"{") + body.count(b"[") if isinstance(body, bytes) else 0
+    return COPIES * len(body) + PART * braces
 
 
 def body_of(message: Any) -> bytes:

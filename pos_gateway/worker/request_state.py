@@ -1,5 +1,6 @@
 """The states of a request in a worker, and how it comes from one to the next."""
 
+from collections.abc import Callable
 from enum import StrEnum
 
 from pos_gateway.broker.message import Message
@@ -78,7 +79,7 @@ class IllegalTransition(RuntimeError):
 class TrackedRequest:
     """A request with its state, and with what was decided in it."""
 
-    __slots__ = ("again", "decision", "state")
+    __slots__ = ("again", "decision", "on_over", "state")
 
     def __init__(self) -> None:
         self.state = RequestState.ARRIVED
@@ -86,6 +87,8 @@ class TrackedRequest:
         self.decision: Decision | None = None
         #: The message of the retry that this worker is to make.
         self.again: Message | None = None
+        #: Called once it is over; None: nothing is counted until then.
+        self.on_over: Callable[[], None] | None = None
 
     @property
     def is_committed(self) -> bool:
@@ -115,6 +118,14 @@ class TrackedRequest:
         elif before in _RESERVED:
             celery.task_ready(self)
         self.state = state
+        if self.on_over is not None and state in _OVER:
+            self.count_no_more()
+
+    def count_no_more(self) -> None:
+        """End what is counted until it is over."""
+        on_over, self.on_over = self.on_over, None
+        if on_over is not None:
+            on_over()
 
     def decide(self, decision: Decision) -> None:
         """Its attempt is over; its outcome is to be committed."""

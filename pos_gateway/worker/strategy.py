@@ -17,7 +17,7 @@ from pos_gateway.broker.wire import Malformed
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
 from pos_gateway.worker.celery_internals import default_strategy
-from pos_gateway.worker.request import OrderRequest, body_of
+from pos_gateway.worker.request import ORDINARY, OrderRequest, body_of
 from pos_gateway.worker.request_state import RequestState
 
 Handler = Callable[..., None]
@@ -67,17 +67,13 @@ def read(message: Any, limit: int) -> Any:
     if not isinstance(message.headers.get("id"), str):
         raise Malformed("invalid_message", "the header id is missing or not a string")
     # An order alone may be nested more deeply than its message can be parsed again, for its retry.
-    is_usual = parts <= wire.FLAT and len(body) <= USUAL
+    is_usual = parts <= wire.FLAT and len(body) <= ORDINARY
     if is_usual and message.headers.get("task") == wire.SUBMIT_ORDER:
         source = wire.came(body).source
         order = None if source is None else Order.read(source)
         if order is not None:
             return order
     return wire.decoded(body)
-
-
-#: Bytes of a message that is read as an order at once; a longer one takes longer than its arrival may.
-USUAL = 16 * 1024
 
 
 def why_undecodable(error: BaseException) -> str:

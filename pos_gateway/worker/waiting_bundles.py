@@ -55,6 +55,8 @@ class WaitingBundles:
         wait = self._admission.look_again(merchant_id, orders, self._now(), look_ups=look_ups)
         if wait is None or self._number >= self._most:
             return False
+        if not self._admission.takes(merchant_id, back.bundle.size):
+            return False
         self._number += 1
         if kept is not None:
             kept.bundles.append(back)
@@ -67,6 +69,8 @@ class WaitingBundles:
     def drop(self) -> list[ReturnedBundle]:
         """Remove and return all bundles."""
         dropped = [back for kept in self._of.values() for back in kept.bundles]
+        for back in dropped:
+            self._admission.left(back.bundle.merchant_id, back.bundle.size)
         for kept in self._of.values():
             kept.timer.close()
         self._of.clear()
@@ -86,6 +90,7 @@ class WaitingBundles:
         if number or again is None or back.is_late:
             kept.bundles.popleft()
             self._number -= 1
+            self._admission.left(merchant_id, back.bundle.size)
             self._settle(back, number)
         if kept.bundles:
             self._look_in(again or 0.0, key, kept)

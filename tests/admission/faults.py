@@ -18,6 +18,20 @@ FAULTS = [
         "return self.in_flight <= self.limit",
     ),
     _fault(
+        "a merchant has as many bytes as are left",
+        "room",
+        "own + size <= limit - self.bytes",
+        "size <= limit - self.bytes",
+        "admission::large_orders_share_bytes",
+    ),
+    _fault(
+        "bytes that are left can be had by others",
+        "room",
+        "        self.bytes -= size\n",
+        "",
+        "admission::large_orders_share_bytes",
+    ),
+    _fault(
         "a limit is halved once for all calls that were in flight together",
         "bulkhead",
         "if started >= self._halved and",

@@ -773,6 +773,25 @@ def test_orders_of_silent_merchants_together_have_a_quarter_of_the_window() -> N
     assert stage.admission.waiting == 50
 
 
+def test_large_orders_share_bytes_and_each_merchant_leaves_as_many_as_it_has() -> None:
+    stage = Stage(max_bytes=100)
+    stage.know("a", "b", "silent")
+    stage.hang("silent")
+    takes, left = stage.admission.takes, stage.admission.left
+    assert [takes("a", 10) for _ in range(8)] == [True] * 5 + [False] * 3
+    assert [takes("b", 10) for _ in range(4)] == [True] * 3 + [False]
+    assert not takes("silent", 1)  # it has no part in the second half
+    for merchant_id, number in (("a", 5), ("b", 3)):
+        for _ in range(number):
+            left(merchant_id, 10)
+    assert stage.admission.bytes == 0
+    assert takes("a", 1000)  # larger than all there is: alone
+    assert not takes("b", 1)
+    left("a", 1000)
+    assert takes("silent", 50)
+    assert takes("b", 1000)
+
+
 def test_a_silent_merchant_that_answers_that_it_is_overloaded_is_silent_no_more() -> None:
     stage = Stage(limit=2, slots=8)
     stage.know("m")

@@ -11,9 +11,16 @@ FAULTS = [
     Fault(
         "rows that are picked together get their positions by id",
         "events/outbox",
-        "where position is null order by id limit {most}",
-        "where position is null order by id desc limit {most}",
+        "id > {floor} order by id limit {most}",
+        "id > {floor} order by id desc limit {most}",
         MACHINE,
+    ),
+    Fault(
+        "an event of a transaction that was under way is before no floor",
+        "events/floor",
+        "not found & self._next[1]",
+        "True",
+        "plans::transaction_that_was_under_way",
     ),
     Fault(
         "a deposed leader assigns no position",
@@ -102,8 +109,8 @@ FAULTS = [
     Fault(
         "published positions are recorded after the publisher confirm",
         "events/pipeline",
-        "        term = self._outbox.assign(term, self._batch)\n",
-        "        term = self._outbox.assign(replace(term, published=term.assigned), self._batch)\n",
+        "        term = self._outbox.assign(term, most)\n",
+        "        term = self._outbox.assign(replace(term, published=term.assigned), most)\n",
         MACHINE,
     ),
     Fault(
@@ -172,7 +179,7 @@ FAULTS = [
     Fault(
         "a leader remembers the last position it sent",
         "events/pipeline",
-        "self._sent = max(self._sent, rows[-1].position or 0)",
+        "self._sent = max(self._sent, last)",
         "pass",
         "failover::a_leader_assigns_no_position_twice_and_skips_no_event",
     ),
@@ -186,14 +193,14 @@ FAULTS = [
     Fault(
         "events are cut by bytes before they are read",
         "events/archive",
-        "if ids and size < 0:",
+        "if found and size < 0:",
         "if False:",
         "archive::events_are_cut_by_number_and_by_bytes",
     ),
     Fault(
         "the first event is read however large it is",
         "events/archive",
-        "if ids and size < 0:",
+        "if found and size < 0:",
         "if size < 0:",
         "archive::events_are_cut_by_number_and_by_bytes",
     ),

@@ -5,6 +5,7 @@ from sqlalchemy import Engine, insert
 
 from pos_gateway.database.schema import events, orders, pipeline
 from pos_gateway.domain.outcome import Kind
+from pos_gateway.events import archive as archive_module
 from pos_gateway.events import archive as subject
 from pos_gateway.events.archive import Archive
 from pos_gateway.events.event import dehydrated
@@ -67,6 +68,14 @@ def test_events_are_cut_by_number_and_by_bytes(
 ) -> None:
     found = archive.after(after, most, size)
     assert [position for position, _ in found] == list(range(after + 1, last + 1))
+
+
+def test_a_replay_reads_as_many_bytes_at_once_as_a_batch_has(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_module, "BATCH_BYTES", 5 * LONG // 2)
+    batches = [[position for position, _ in batch] for batch in archive.read(2, 6, 500)]
+    assert batches == [[2, 3], [4, 5], [6]]
 
 
 def test_an_event_with_a_position_is_found_by_its_id_once_it_is_published(engine: Engine) -> None:

@@ -1,5 +1,6 @@
 """The leader's loop: every event is published at least once, in one order."""
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.events import pipeline
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.leadership import LOOK
+from pos_gateway.events.outbox import BATCH_BYTES
 from pos_gateway.events.pipeline import GATHER, POLL, RETRY_AFTER
 from pos_gateway.ledger.event_notices import SILENCE
 from pos_gateway.ledger.lease import LEASE
@@ -442,3 +444,28 @@ def test_the_lag_grows_while_the_broker_takes_no_event_until_another_leads(
     one.leadership.step_down()
     one.pipeline.step()
     assert (lag.unpublished, lag.age(DAY + 80)) == (0, 0)
+
+
+def test_a_batch_has_no_more_bytes_than_it_may_and_all_events_are_published(
+    pod: Pods, recorded: Events, broker: Broker
+) -> None:
+    """Also the batches that are read as they get their positions, and those with one large event."""
+    large = json.dumps({"order_id": "o", "x": "y" * (BATCH_BYTES // 3)})
+    huge = json.dumps({"order_id": "o", "x": "y" * 2 * BATCH_BYTES})
+    recorded.write(8, order_payload=large)
+    recorded.write(1, order_payload=huge)
+    recorded.write(3, order_payload=large)
+    leader = pod(batch=50)
+    leader.hydration._largest = 4 * BATCH_BYTES
+    leader.finish()
+    assert broker.consumer.ids == recorded.ids
+    assert max(broker.batches) <= 3
+    assert sum(broker.batches) == len(recorded.ids)
+
+
+def test_a_helper_takes_no_more_bytes_at_once_than_a_batch_has(pod: Pods, recorded: Events) -> None:
+    large = json.dumps({"order_id": "o", "x": "y" * (BATCH_BYTES // 3)})
+    recorded.write(8, order_payload=large)
+    helper = pod(chunk=50, behind=0)
+    helper.beat()
+    assert [helper.helping.step() for _ in range(4)] == [3, 3, 2, 0]

@@ -7,7 +7,9 @@ import pytest
 from sqlalchemy import Engine, text
 
 from pos_gateway.database.engine import open_database
-from pos_gateway.events.outbox import BACK, Outbox, Row
+from pos_gateway.events import floor
+from pos_gateway.events import outbox as subject
+from pos_gateway.events.outbox import BACK, Outbox, Row, Term
 
 PUBLISHED, BACKLOG, MOST = 20_000, 4000, 50
 
@@ -139,3 +141,62 @@ def test_statements_are_planned_for_the_current_tables(engine: Engine, name: str
         OPERATIONS[name](outbox)
 
     assert MOST <= looked_at(engine, do) <= 8 * MOST
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_beside_a_snapshot_no_search_reads_again_what_has_a_position(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, is_busy: bool
+) -> None:
+    """A dump, or a forgotten psql: the entries of the past stay in the index meanwhile."""
+    monkeypatch.setattr(floor, "EVERY", 0.0)
+    with engine.connect() as snapshot:
+        snapshot.execute(text("set transaction isolation level repeatable read"))
+        snapshot.execute(text("select count(*) from merchants"))
+        outbox = Outbox(engine)
+        term: Term | None = outbox.look()[0]
+        for _ in range(BACKLOG // 200 + 4):
+            assert term is not None
+            outbox._is_busy = is_busy
+            term = outbox.assign(term, 200)
+        assert term is not None
+        assert term.assigned == PUBLISHED + BACKLOG
+        front = {"floor": outbox._floor._id, "most": MOST}
+        assert _pages(outbox, subject._FRONT, {**front, "floor": 0}) > 10  # as there would be
+        assert _pages(outbox, subject._FRONT, front) <= 10
+        back = subject._BACK.replace("{is_alive}", "false")
+        assert _pages(outbox, back, {"below": BACK, "behind": MOST, "most": MOST}) <= 10
+        outbox.close()
+
+
+def _pages(outbox: Outbox, statement: str, values: dict[str, int]) -> int:
+    """Pages that PostgreSQL reads for a statement."""
+
+    def explain(cursor: Any) -> Any:
+        asked = "explain (analyze, buffers, format json) " + statement.format(**values)
+        return cursor.execute(asked).fetchone()[0][0]
+
+    plan = outbox._writer.read(explain)["Plan"]
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
+
+
+def test_an_event_of_a_transaction_that_was_under_way_is_found(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id is lower than those of thousands that have a position by then."""
+    monkeypatch.setattr(floor, "EVERY", 0.0)
+    outbox = Outbox(engine)
+    first = "insert into events (event_id, type, merchant_id, order_id, occurred_at, attempts)"
+    with engine.connect() as late:
+        late.execute(text(first + " values ('late', 'accepted', 'm', 'late', 1, 1)"))
+        with engine.begin() as other:
+            other.execute(text(WRITE.replace("'more'", "'then'").replace("'order'", "'next'")))
+        term: Term | None = outbox.look()[0]
+        for _ in range(2 * BACKLOG // 1000 + 4):
+            assert term is not None
+            term = outbox.assign(term, 1000)
+        late.commit()
+    assert term is not None
+    after = outbox.assign(term, 10)
+    outbox.close()
+    assert after is not None
+    assert after.assigned == term.assigned + 1 == PUBLISHED + 2 * BACKLOG + 1

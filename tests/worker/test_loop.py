@@ -54,6 +54,7 @@ def messages_in_a_row(seconds: float, number: int) -> int:
     consumer = SimpleNamespace(
         timer=Mock(),
         event_dispatcher=None,
+        is_full=False,
         connection=True,
         create_task_handler=Mock(),
         on_ready=lambda: None,
@@ -127,6 +128,7 @@ def test_a_stop_by_remote_control_is_noticed_within_a_second_while_no_message_ar
     consumer = SimpleNamespace(
         timer=Mock(),
         event_dispatcher=None,
+        is_full=False,
         connection=True,
         create_task_handler=Mock(),
         on_ready=lambda: None,
@@ -163,3 +165,38 @@ def test_an_idle_synchronous_worker_looks_for_a_stop_twice_a_second() -> None:
     consumer._wake_up_for_stops()
     assert len(consumer.timer.queue) == 1
     assert Hub(consumer.timer).fire_timers(max_delay=60.0) <= 0.5
+
+
+def test_no_message_is_read_while_there_is_no_room_for_it_and_the_connection_stays() -> None:
+    read: list[bool] = []
+    full = iter([True] * 5 + [False] * 1000)
+    blueprint, excused = SimpleNamespace(state=RUN), Mock()
+
+    class Full:
+        timer, event_dispatcher, connection = Mock(), None, True
+        create_task_handler, perform_pending_operations = Mock(), Mock()
+        on_ready = Mock()
+        is_full_now = True
+
+        @property
+        def is_full(self) -> bool:
+            self.is_full_now = next(full)
+            return self.is_full_now
+
+    consumer = Full()
+
+    def read_message(**_: Any) -> None:
+        read.append(consumer.is_full_now)
+        if not consumer.is_full_now:
+            blueprint.state = CLOSE
+
+    connection = SimpleNamespace(
+        get_heartbeat_interval=lambda: 0,
+        acknowledge_together=lambda _: None,
+        drain_events=read_message,
+        excuse_silence=excused,
+    )
+    qos = SimpleNamespace(prev=1, value=1)
+    green_loop(consumer, connection, Mock(), blueprint, None, qos, None, None)
+    assert len(read) == YIELD_EVERY  # the first ones, until the first look
+    assert excused.call_count == 5

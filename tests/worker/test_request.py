@@ -21,7 +21,7 @@ from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import RESOLVE_FOR, Action
 from pos_gateway.processing.decision import Decision
 from pos_gateway.worker import strategy
-from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.request import ORDINARY, OrderRequest
 from pos_gateway.worker.request_state import RequestState
 from pos_gateway.worker.tasks import OrderTask
 from tests.orders import an_order
@@ -183,7 +183,7 @@ def test_what_is_no_json_around_an_order_is_refused(body: str) -> None:
 
 def test_a_long_message_and_a_cancel_request_are_not_read_as_an_order_on_arrival() -> None:
     long = wire.body_of(json.dumps({**ORDER, "items": ORDER["items"] * 400}).encode()).decode()
-    assert len(long) > strategy.USUAL
+    assert len(long) > ORDINARY
     assert as_taken(long) == json.loads(long)
     assert as_taken(BODIES[0], wire.CANCEL_ORDER) == json.loads(BODIES[0])
 

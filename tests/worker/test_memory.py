@@ -1,0 +1,169 @@
+"""What large orders may take of a worker's memory, and that all of it is given back."""
+
+from collections.abc import Iterator
+
+import gevent
+import pytest
+
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome
+from pos_gateway.worker import dispatcher as subject
+from pos_gateway.worker.consumer import LARGE_BYTES
+from pos_gateway.worker.dispatcher import LEAVING
+from pos_gateway.worker.request_state import RequestState
+from tests.worker.test_dispatcher import Order, Scene, a_cancel_of
+
+SIZE = LARGE_BYTES // 8
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    scene = Scene(monkeypatch)
+    yield scene
+    ticker = scene.dispatcher._ticker
+    assert ticker is not None
+    gevent.kill(ticker)
+
+
+def large(order_id: str, merchant_id: str = "m", size: int = SIZE, seconds: float = 600) -> Order:
+    order = Order(order_id, merchant_id, seconds)
+    order.size = size
+    return order
+
+
+def taken(scene: Scene) -> int:
+    return scene.dispatcher.admission.bytes
+
+
+def settled(*orders: Order) -> None:
+    for order in orders:
+        assert order.said.wait(10)
+
+
+def test_one_merchants_large_orders_leave_room_for_anothers(scene: Scene) -> None:
+    hogs = [large(f"hog{n}", "hog") for n in range(2600)]
+    scene.offer(*hogs)
+    assert taken(scene) == LARGE_BYTES // 2
+    settled(*hogs[4:])  # parked
+    healthy, small = large("healthy", "healthy"), Order("small", "other")
+    scene.offer(healthy, small)
+    assert scene.is_sent("healthy")
+    assert scene.is_sent("small")
+    for n in range(4):
+        scene.reply(f"hog{n}")
+    scene.reply("healthy")
+    settled(*hogs, healthy)
+    assert taken(scene) == 0
+
+
+def test_large_orders_of_many_merchants_take_no_more_than_one_over_the_limit(scene: Scene) -> None:
+    orders = [large(f"o{n}", f"m{n}", SIZE // 16) for n in range(2600)]
+    scene.offer(*orders)
+    assert LARGE_BYTES // 2 <= taken(scene) <= LARGE_BYTES + SIZE // 16
+    small = Order("small", "m0")
+    scene.reply("o0")
+    settled(orders[0])
+    scene.reply("small")
+    scene.offer(small)
+    settled(small)
+
+
+def test_an_order_larger_than_all_there_is_starts_alone(scene: Scene) -> None:
+    first, second = (large(f"o{n}", f"m{n}", 3 * LARGE_BYTES) for n in range(2))
+    scene.offer(first, second)
+    assert scene.is_sent("o0")
+    settled(second)  # parked
+    scene.reply("o0")
+    settled(first)
+    scene.reply("again")
+    scene.offer(again := large("again", "m1", 3 * LARGE_BYTES))
+    settled(again)
+    assert taken(scene) == 0
+
+
+def test_copies_of_a_large_order_in_flight_count_like_others(scene: Scene) -> None:
+    order = large("o")
+    copies = [large("o") for _ in range(100)]
+    scene.offer(order, *copies)
+    assert taken(scene) == LARGE_BYTES // 2
+    assert [each.state for each in copies].count(RequestState.JOINED) == 3
+    scene.reply("o")
+    settled(order, *copies)
+    assert taken(scene) == 0
+
+
+def test_a_merchant_that_does_not_answer_leaves_half_to_others(scene: Scene) -> None:
+    for n in range(20):
+        scene.dispatcher.admission._lane(f"m{n}")
+        scene.dispatcher.admission.open_breaker(f"m{n}", 2)
+    scene.offer(*(large(f"o{n}", f"m{n}") for n in range(20)))
+    assert taken(scene) <= LARGE_BYTES // 2 + SIZE
+
+
+def test_a_lost_connection_frees_all_but_what_is_in_flight(scene: Scene) -> None:
+    orders = [large(f"o{n}") for n in range(4)]
+    scene.offer(*orders, large("o0"))
+    assert taken(scene) == 4 * SIZE
+    scene.dispatcher.connection_lost()
+    assert taken(scene) == SIZE
+    scene.reply("o0")
+    while taken(scene):
+        gevent.sleep(0.001)
+
+
+def test_a_retry_counts_until_it_is_over(scene: Scene) -> None:
+    scene.delay, order = 1, large("o")
+    scene.reply("o", Outcome(Kind.RETRY, contact=CallResult.ANSWERED))
+    scene.offer(order)
+    while order.state is not RequestState.RETRY_WAITING:
+        gevent.sleep(0.001)
+    assert taken(scene) == SIZE
+    scene.now += 2
+    scene.reply("o")
+    scene.dispatcher._wake.set()
+    settled(order)
+    assert taken(scene) == 0
+
+
+def test_what_cannot_be_parked_is_read_a_few_at_a_time(scene: Scene) -> None:
+    """Expired orders, and those without a merchant."""
+    scene.broker_answers.clear()
+    late = [large(f"late{n}", f"m{n}", seconds=-1) for n in range(40)]
+    scene.offer(*late)
+    assert scene.dispatcher.is_full
+    scene.broker_answers.set()
+    settled(*late)
+    assert not scene.dispatcher.is_full
+    assert taken(scene) == 0
+
+
+def test_a_large_cancel_request_is_parked_when_there_is_no_room(scene: Scene) -> None:
+    scene.offer(*(large(f"o{n}") for n in range(4)))
+    cancel = a_cancel_of("x")
+    cancel.size, cancel.order_id = SIZE, "x"
+    scene.offer(cancel)
+    settled(cancel)
+    assert not scene.is_sent("x")
+
+
+def test_nothing_is_read_while_much_is_on_its_way_to_the_broker(scene: Scene) -> None:
+    scene.broker_answers.clear()
+    body = b"x" * (LARGE_BYTES // LEAVING // 2)
+    scene.dispatcher._park_message = lambda each: subject.Message(
+        "orders", "orders", body, each.order_id or ""
+    )
+    orders = [large(f"o{n}") for n in range(7)]
+    scene.offer(*orders)
+    assert scene.dispatcher.is_full
+    scene.broker_answers.set()
+    settled(*orders[4:])
+    assert not scene.dispatcher.is_full
+
+
+def test_arrivals_before_the_start_are_bounded(scene: Scene) -> None:
+    scene.dispatcher._closed = True
+    orders = [large(f"o{n}") for n in range(8)]
+    scene.offer(*orders)
+    assert scene.dispatcher.is_full
+    scene.dispatcher.requeue_waiting(1)
+    assert {each.word for each in orders} == {"requeue"}
+    assert not scene.dispatcher.is_full
