@@ -27,7 +27,12 @@ from pos_gateway.cli.findings import Check, Finding, Level, fail, ok, show, show
 from pos_gateway.cli.worker import command
 from pos_gateway.database.engine import COMMAND_ANSWER, open_database, require_current
 from pos_gateway.database.schema import merchants, orders
-from pos_gateway.domain.errors import InvalidSettings, PendingMigration, SchemaTooNew
+from pos_gateway.domain.errors import (
+    InvalidSettings,
+    PendingMigration,
+    PosGatewayError,
+    SchemaTooNew,
+)
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import any_in_clear
@@ -204,6 +209,8 @@ def check_database(settings: Settings) -> Iterator[Finding]:
     except (PendingMigration, SchemaTooNew) as error:
         what, _, then = str(error).partition("; run: ")
         yield fail(f"database: {shown}: {what}", then)
+    except InvalidSettings as error:
+        yield fail(f"database: {error}", "docs/deploy.md")
     except SQLAlchemyError as error:
         yield fail(
             f"database: {shown} cannot be used: {reason(error)}",
@@ -247,7 +254,18 @@ def _secrets(engine: Engine, settings: Settings) -> Iterator[Finding]:
             "secrets: POS_GATEWAY_SECRET_KEY has a short passphrase, or a mistyped key",
             "pos-gateway secrets key makes a key, and says how to change to it",
         )
-    unopened = MerchantStore(engine, vault=Vault(settings.secret_keys)).count_unopened()
+    store = MerchantStore(engine, vault=Vault(settings.secret_keys))
+    with engine.connect() as connection:
+        merchant_id = connection.scalar(select(merchants.c.id).limit(1))
+    try:
+        store.stamped([merchant_id] if merchant_id else [])
+    except PosGatewayError:
+        pass  # counted below
+    except Exception as error:  # noqa: BLE001  (whatever it is, a worker would meet it, too)
+        yield fail(
+            f"merchants: {merchant_id} cannot be read: {error}", "its orders are not delivered"
+        )
+    unopened = store.count_unopened()
     if unopened:
         yield fail(
             f"merchants: the secrets of {unopened} are sealed with a key that POS_GATEWAY_SECRET_KEY "

@@ -1,7 +1,7 @@
 """Opens and migrates the database, and checks that this version can use its schema."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,18 @@ ANSWER, COMMAND_ANSWER, _MIGRATION_ANSWER = 15.0, 600.0, 3600.0
 _PING_ANSWER = 5.0
 #: How much earlier the server ends a statement: it can say so, and nothing goes on without a client.
 _EARLIER = 5.0
+#: How a session writes and reads values, whatever its role or database has by default: as drivers and our own
+#: statements read them. ``search_path`` and time limits of locks are the operator's.
+_VALUES = {
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "timezone": "UTC",
+    "standard_conforming_strings": "on",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+}
+#: Statements of two connections by which a pooler that shares sessions is noticed.
+_ROUNDS = 3
 #: How long a transaction may have others' rows locked while its process does nothing; and a migration
 #: a table, which between two statements loads its scripts.
 _IDLE, _IDLE_MIGRATION = "5s", "60s"
@@ -149,12 +161,45 @@ def require_current(engine: Engine) -> None:
     Raises:
         PendingMigration: it is older; names the command.
         SchemaTooNew: it is newer, and lacks what this version needs.
+        InvalidSettings: a pooler in front of it shares sessions.
         SQLAlchemyError: the database is away, or one of its tables cannot be read.
     """
+    if engine.dialect.name == "postgresql":
+        _require_sessions(engine)
     with engine.connect() as connection:
         _require_revision(_revision(connection))
         # The revision alone is not enough: a table may be missing, or another role's.
         connection.exec_driver_sql(revision_and_tables())
+
+
+def _require_sessions(engine: Engine) -> None:
+    """Raises InvalidSettings behind a pooler that runs a connection's statements in several sessions.
+
+    Prepared statements, ``listen`` and time limits belong to a session. A pooler is noticed by the
+    process id that it makes up; the ids of a server's processes then say whether sessions are shared.
+    """
+    with ExitStack() as stack:
+        asking = "select pg_backend_pid()"
+
+        def connection() -> Connection:
+            opened = stack.enter_context(engine.connect())
+            return opened.execution_options(isolation_level="AUTOCOMMIT")
+
+        first = connection()
+        announced = first.connection.driver_connection.info.backend_pid  # type: ignore[union-attr]
+        if first.exec_driver_sql(asking).scalar() == announced:
+            return
+        both = first, connection()
+        seen = [
+            tuple(each.exec_driver_sql(asking).scalar() for each in both) for _ in range(_ROUNDS)
+        ]
+    if len(set(seen)) > 1 or seen[0][0] == seen[0][1]:
+        problem = (
+            "leads to a pooler that shares sessions (PgBouncer's pool_mode = transaction);"
+            " set pool_mode = session for this database, or name PostgreSQL itself"
+        )
+        shown = engine.url.render_as_string(hide_password=True)
+        raise InvalidSettings([FieldError("POS_GATEWAY_DATABASE_URL", problem, shown)])
 
 
 @cache
@@ -211,11 +256,14 @@ def _bound_answers(engine: Engine, answer: float) -> None:
     from pos_gateway.database.confirmed import ConfirmedConnection  # noqa: PLC0415  (needs psycopg)
     from pos_gateway.database.psycopg_internals import wait_at_most  # noqa: PLC0415  (likewise)
 
+    values = {**_VALUES, "statement_timeout": f"{answer - _EARLIER:g}s"}
+    settings = "; ".join(f"set {name} = '{value}'" for name, value in values.items())
+
     def connect(_dialect: object, _record: object, arguments: Any, named: Any) -> Any:
         connection = ConfirmedConnection.connect(*arguments, **named)
         wait_at_most(connection, _PING_ANSWER)
         connection.autocommit = True
-        connection.execute(f"set statement_timeout = '{answer - _EARLIER:g}s'")
+        connection.execute(settings)
         connection.autocommit = False
         return connection
 

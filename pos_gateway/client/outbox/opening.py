@@ -50,6 +50,7 @@ def connector(database: str | Connect) -> Connect:
             return partial(
                 _library("psycopg", "psycopg[binary]").connect,
                 f"postgresql://{rest}",
+                prepare_threshold=None,  # a pooler may run each transaction in another session
                 **_unsaid(rest),
             )
         case "postgresql" | "postgres", "psycopg2":
