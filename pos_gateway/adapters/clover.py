@@ -20,7 +20,6 @@ note begins with it and a digest of the merchant's, and a look-up finds the orde
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -33,12 +32,14 @@ from pos_gateway.adapters.rejection import Refused, Rejection, rejected
 from pos_gateway.adapters.replies import (
     LOOK_UP,
     after_refusal,
+    begun,
     by_status,
     decision,
     in_doubt,
     is_absent,
     json_object,
     no_answer,
+    not_undone,
     shorter,
     with_the_order,
 )
@@ -48,7 +49,7 @@ from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Order
-from pos_gateway.domain.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
@@ -155,10 +156,10 @@ class CloverAdapter:
             return known
         if known.kind is Kind.ACCEPTED:
             if _state(found) != _OPEN:
-                return _unsettled(reason, in_doubt("it is paid, and so not deleted"))
+                return begun(reason, known.external_id)
             undone = after_refusal(lambda: _deleted(known, merchant, send))
             if undone is not None and undone.kind is not Kind.CANCELLED:
-                return _unsettled(reason, undone)
+                return not_undone(reason, known.external_id, undone)
         return Outcome(Kind.REJECTED, reason)
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
@@ -411,13 +412,6 @@ def _deleted(known: Outcome, merchant: Merchant, send: Send) -> Outcome:
     if reply.status == 200:  # its body is not documented
         return Outcome(Kind.CANCELLED, external_id=known.external_id)
     return _refused(reply) if reply.status == 400 else by_status(reply)
-
-
-def _unsettled(reason: Reason, why: Outcome) -> Outcome:
-    """In doubt: an order with another total than ours stands at Clover."""
-    words = why.reason.message if why.reason is not None else "no reason"
-    both = Reason.of(reason.code, f"{reason.message}; it stands at Clover: {words}")
-    return replace(why, kind=Kind.IN_DOUBT, reason=both)
 
 
 def _refused(reply: Reply) -> Outcome:

@@ -163,6 +163,30 @@ def in_doubt(message: object) -> Outcome:
     return Outcome(Kind.IN_DOUBT, Reason.of("invalid_reply", message))
 
 
+def not_undone(disagreement: Reason, known_as: object, after: Outcome) -> Outcome:
+    """In doubt: an order that is not the agreed one stands at the POS, and undoing it was in vain.
+
+    The doubt has no ``external_id``: a callback about the order would accept it.
+
+    Args:
+        disagreement: why it is not the agreed one.
+        known_as: the POS's id of it, for an operator.
+        after: the outcome of undoing it.
+    """
+    if after.kind is not Kind.IN_DOUBT and after.contact is CallResult.NONE:
+        after = after.after(CallResult.ANSWERED)
+    why = after.reason.message if after.reason is not None else after.kind
+    words = f"{disagreement.message}; it stands at the POS as {known_as}: {why}"
+    reason = Reason.of(disagreement.code, words)
+    return replace(after, kind=Kind.IN_DOUBT, reason=reason, external_id=None)
+
+
+def begun(disagreement: Reason, known_as: object) -> Outcome:
+    """In doubt, for an operator: the shop has begun with an order that is not the agreed one."""
+    why = Reason("begun", "the shop has begun with it")
+    return not_undone(disagreement, known_as, Outcome(Kind.REJECTED, why, for_operator=True))
+
+
 def decision(states: Mapping[str, Kind], state: object, external_id: object) -> Outcome:
     """The outcome for the POS's order state; in doubt if the state is unknown or the id missing."""
     kind, known_as = states.get(str(state)), identifier(external_id)

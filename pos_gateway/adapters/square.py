@@ -26,12 +26,14 @@ from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     LOOK_UP,
     after_refusal,
+    begun,
     by_status,
     decision,
     in_doubt,
     is_absent,
     json_object,
     no_answer,
+    not_undone,
     shorter,
     with_the_order,
 )
@@ -227,23 +229,16 @@ class SquareAdapter:
     ) -> Outcome:
         """Cancel an order that is at Square at another price, and reject it; in doubt until then.
 
-        An order that the shop has begun with is left to an operator. The doubt has no ``external_id``:
-        a callback about the order would accept it.
+        An order that the shop has begun with is left to an operator.
         """
         known_as = identifier(found.get("id"))
         if found.get("state") != "OPEN" or _fulfilling(found) - {"PROPOSED"}:
-            after = Outcome(Kind.REJECTED, for_operator=True)
-            why = "the shop has begun with it"
-        else:
-            known = order.in_ledger(None, None, known_as)
-            after = after_refusal(lambda: self.cancel(known, merchant, send)) or in_doubt("")
-            if after.kind is Kind.CANCELLED:
-                return Outcome(Kind.REJECTED, mismatch, known_as)
-            why = f"not cancelled yet: {after.reason.message if after.reason else after.kind}"
-        if after.kind is not Kind.IN_DOUBT and after.contact is CallResult.NONE:
-            after = after.after(CallResult.ANSWERED)
-        reason = Reason.of(mismatch.code, f"{mismatch.message}; {known_as} at Square: {why}")
-        return replace(after, kind=Kind.IN_DOUBT, reason=reason, external_id=None)
+            return begun(mismatch, known_as)
+        known = order.in_ledger(None, None, known_as)
+        after = after_refusal(lambda: self.cancel(known, merchant, send)) or in_doubt("")
+        if after.kind is Kind.CANCELLED:
+            return Outcome(Kind.REJECTED, mismatch, known_as)
+        return not_undone(mismatch, known_as, after)
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         given = request.headers.get("x-square-hmacsha256-signature", "")

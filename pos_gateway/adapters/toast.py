@@ -30,12 +30,14 @@ from pos_gateway.adapters.protocol import CallbackRequest, Guarantee, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import (
     after_refusal,
+    begun,
     by_status,
     decision,
     in_doubt,
     is_absent,
     json_object,
     no_answer,
+    not_undone,
     with_the_order,
 )
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
@@ -184,12 +186,12 @@ class ToastAdapter:
         reason = _disagreement(found, order, merchant)
         if reason is None:
             return known
+        if _stage(found) in (Lifecycle.READY, Lifecycle.COMPLETED):
+            return begun(reason, known.external_id)
         undone = after_refusal(lambda: _voided(known, order, merchant, send))
         if undone is None or undone.kind is Kind.CANCELLED:
             return Outcome(Kind.REJECTED, reason)
-        words = undone.reason.message if undone.reason is not None else "no reason"
-        both = Reason.of(reason.code, f"{reason.message}; it stands at Toast: {words}")
-        return replace(undone, kind=Kind.IN_DOUBT, reason=both)
+        return not_undone(reason, known.external_id, undone)
 
     def _perhaps_there(
         self, order: Order, merchant: Merchant, send: Send, refusal: Reply

@@ -130,7 +130,7 @@ FAULTS = [
     Fault(
         "an order at another price is rejected once it is cancelled at Square",
         "adapters/square",
-        "        return replace(after, kind=Kind.IN_DOUBT, reason=reason, external_id=None)",
+        "        return not_undone(mismatch, known_as, after)",
         "        return Outcome(Kind.REJECTED, mismatch, known_as)",
         "square_total::fails_or_is_lost",
     ),

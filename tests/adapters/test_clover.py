@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request, Send
 from tests.adapters.clover_pos import CloverPos
@@ -102,6 +102,15 @@ def test_an_order_with_another_total_that_is_not_deleted_is_in_doubt(status: int
         outcome = call(order_of(), CLOVER.merchant, send)
         assert outcome is not None
         assert (outcome.kind, code_of(outcome)) == (Kind.IN_DOUBT, "price_mismatch")
+
+
+def test_an_order_with_another_total_that_is_paid_is_left_to_an_operator() -> None:
+    made = {**CLOVER.accepted("order/1"), "total": 1853, "state": "locked"}
+    outcome = CLOVER.adapter.submit(order_of(), CLOVER.merchant, Scripted(reply(200, made)))
+    assert (outcome.kind, outcome.for_operator, outcome.external_id) == (Kind.IN_DOUBT, True, None)
+    assert outcome.contact is CallResult.ANSWERED
+    assert outcome.reason is not None
+    assert made["id"] in outcome.reason.message
 
 
 @pytest.mark.parametrize("lost", ["POST", "DELETE"])

@@ -372,6 +372,20 @@ def test_an_order_with_another_total_that_is_not_voided_is_in_doubt() -> None:
         assert "it is not yours" in each.reason.message
 
 
+def test_an_order_with_another_total_that_is_ready_is_left_to_an_operator() -> None:
+    pos = Turning(silent="/orders")
+    with pytest.raises(NoValidReply):
+        TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
+    [made] = pos.orders
+    made["guestOrderStatus"] = "READY_FOR_PICKUP"
+    known = TOAST.adapter.look_up(ORDER, TOAST.merchant, pos)
+    assert known is not None
+    assert (known.kind, known.for_operator, known.external_id) == (Kind.IN_DOUBT, True, None)
+    assert known.reason is not None
+    assert made["guid"] in known.reason.message
+    assert not made["voided"]
+
+
 def test_a_voiding_that_is_not_sent_leaves_the_order_in_doubt() -> None:
     """As not sent, the order would be made a second time."""
     pos = Turning()

@@ -14,7 +14,7 @@ import pytest
 from pos_gateway.database.engine import open_database
 from pos_gateway.runtime.vault import new_key
 from testkit.hostile.peer import Peer, a_reply, peer, read_request
-from tests.adapters.vendors import TOAST, guid
+from tests.adapters.vendors import TOAST, sku_of
 from tests.cli.conftest import PATIENCE, Program, on_terminal
 from tests.cli.test_merchants_command import entry, imported, json_lines
 
@@ -167,7 +167,7 @@ def test_a_record_and_a_catalog_that_do_not_fit_the_adapter_are_said(
             {"id": "square", "base_url": seen.url("")},
             {"id": "toast", "base_url": seen.url(""), **toast},
         )
-        imported(here, *(entry(f"s{n}", guid(n), "toast") for n in range(2)))
+        imported(here, *(entry(f"s{n}", sku_of(n), "toast") for n in range(2)))
         engine = open_database(database_url)
         with engine.begin() as connection:  # as an earlier version, or another package, left them
             for adapter in ("fax", "square"):
@@ -184,8 +184,8 @@ def test_a_record_and_a_catalog_that_do_not_fit_the_adapter_are_said(
             "(got 'fax')  -> mend the record (pos-gateway merchants import FILE)",
             "fail  square: pos.location_id: is required: the Square location's id"
             "  -> mend the record (pos-gateway merchants import FILE)",
-            "fail  toast: pos_id: must be the item's GUID at Toast, or its group's and its own: "
-            "group/item (got '1') (and 1 more)"
+            "fail  toast: pos_id: must be the GUIDs of the item's menu group (a modifier's: its option "
+            "group) and its own: group/item (got '1') (and 1 more)"
             "  -> mend the catalog (pos-gateway merchants catalog import FILE)",
         ],
     )
