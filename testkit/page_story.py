@@ -16,12 +16,13 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
+from testkit.patience import PATIENCE
 from testkit.story.fleet_rows import write_fleet
 from testkit.story.ledger_rows import LedgerRows
 from testkit.story.plot import SINCE, Part, plot
 
 #: Seconds for the broker to take a dead letter.
-_SOON = 20.0
+_SOON = PATIENCE
 
 
 @dataclass(frozen=True)

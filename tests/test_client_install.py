@@ -9,6 +9,7 @@ from importlib.metadata import distribution, packages_distributions
 import pytest
 from packaging.requirements import Requirement
 
+from testkit.patience import PATIENCE
 from tests.planting import ROOT
 from tests.server.scripted import Scripted
 
@@ -61,7 +62,7 @@ def run(program: str, *, also: tuple[str, ...] = ()) -> "subprocess.CompletedPro
     """Run the program with the base install alone."""
     program = BASE_ONLY.format(refused=packages_of_others() - {*also}) + program
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT)
 
 
 def test_the_base_install_is_small() -> None:

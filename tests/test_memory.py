@@ -12,13 +12,14 @@ import pytest
 
 from pos_gateway.runtime.memory import OWN_PAGES, memory_limit
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
+from testkit.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def weight(what: str, *arguments: str) -> float:
     command = [sys.executable, "-m", "tests.weighing", what, *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     return float(done.stdout)
 

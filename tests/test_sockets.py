@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pos_gateway.runtime.sockets import ReadAhead, send_all
+from testkit.patience import PATIENCE
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50)), st.lists(st.integers(1, 20), min_size=1))
@@ -60,7 +61,7 @@ def test_a_partial_write_is_continued() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        ours.settimeout(10)
+        ours.settimeout(PATIENCE)
         data = bytes(range(256)) * 1024
         received = bytearray()
 

@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 #: that could not be stored.
 EVERY, AFTER_FAILURE = 2.0, 30.0
 #: Seconds that ``stop`` waits for the last report.
-GRACE = 1.0
+GRACE = 4.0
 
 
 class Figures(NamedTuple):

@@ -108,7 +108,7 @@ class MerchantsClient:
         cancels: int | None = None,
         in_flight: int | None = None,
         idle: bool = False,
-        timeout: float = 10.0,
+        timeout: float = 120.0,
     ) -> dict[str, Any]:
         """Return the counts once each is at least as given, and with ``idle`` nothing in flight.
 

@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Error, Page, Request
 
+from testkit.patience import PATIENCE
+
 #: Seconds for anything that should happen at once.
-SOON = 20.0
+SOON = PATIENCE
 
 
 class Wrong(StrEnum):

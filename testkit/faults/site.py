@@ -25,6 +25,7 @@ from testkit.faults import books, invariants
 from testkit.faults.adapters import ADAPTERS, install
 from testkit.faults.backend import Backend, Name
 from testkit.faults.invariants import Evidence, Verdict
+from testkit.patience import PATIENCE
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.proxy import Proxy
 from testkit.servers.rabbitmq import RabbitMQ
@@ -158,7 +159,7 @@ class Site:
         running = [worker for worker in self._workers if not worker.has_ended]
         for worker in running:
             worker.process.send_signal(signal.SIGTERM)
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         for worker in running:
             try:
                 worker.process.wait(max(0.1, until - time.monotonic()))

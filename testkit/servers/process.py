@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-#: Seconds a server may take to start, and to stop when asked politely.
-PATIENCE = 60.0
+from testkit.patience import PATIENCE
+
 #: Processes of pytest that have ports of their own; more of them share.
 _PROCESSES = 8
 

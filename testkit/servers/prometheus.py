@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from testkit.patience import PATIENCE
 from testkit.servers.process import Server, program
 
 
@@ -62,6 +63,6 @@ class Prometheus(Server):
     def _get(self, path: str) -> bytes:
         # No proxy of the environment stands between us and loopback.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(self.url + path, timeout=10) as reply:
+        with opener.open(self.url + path, timeout=PATIENCE) as reply:
             body: bytes = reply.read()
             return body

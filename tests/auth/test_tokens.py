@@ -28,9 +28,10 @@ from pos_gateway.domain.credentials import OAuth2, ToastLogin
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
+from testkit.patience import PATIENCE
 
 #: Seconds for calls that should take none.
-SOON = 20.0
+SOON = PATIENCE
 
 
 def client(client_id: str = "us", **fields: Any) -> OAuth2:

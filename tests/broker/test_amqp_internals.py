@@ -20,6 +20,7 @@ from pos_gateway.broker import amqp_internals as subject
 from pos_gateway.broker.amqp_internals import BufferedChannel, BufferedConnection
 from pos_gateway.broker.frames import Incoming, Outgoing, content
 from pos_gateway.broker.message import Message
+from testkit.patience import PATIENCE
 
 #: What is overridden, with the parameters that the library calls it with.
 OVERRIDDEN: dict[type, dict[str, list[str]]] = {
@@ -72,7 +73,7 @@ class Peer:
 
     def __init__(self, connection_class: type[BufferedConnection]) -> None:
         ours, self.theirs = socket.socketpair()
-        self.theirs.settimeout(10)
+        self.theirs.settimeout(PATIENCE)
         self.connection = connection_class()
         transport = TCPTransport("there")
         transport.sock, transport.connected, transport._read_buffer = ours, True, b""

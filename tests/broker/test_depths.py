@@ -11,6 +11,7 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.queue_metrics import QueueMetrics
+from testkit.patience import PATIENCE
 from testkit.servers.proxy import Proxy
 
 EMPTY = {queue.name: 0 for queue in topology.QUEUES}
@@ -81,7 +82,7 @@ def test_it_looks_by_itself_and_says_goodbye(publisher: Publisher, broker_url: s
 
     queue_metrics = Watched(broker_url)
     queue_metrics.start()
-    assert looked.wait(30)
+    assert looked.wait(PATIENCE)
     assert queue_metrics.ready == EMPTY
     assert queue_metrics._connection is not None
     queue_metrics.stop()

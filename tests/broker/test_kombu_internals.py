@@ -10,6 +10,7 @@ from kombu.transport import pyamqp
 from pos_gateway.broker import kombu_internals as subject
 from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.kombu_internals import AmqpConnection, Channel, Connection
+from testkit.patience import PATIENCE
 
 
 class Ours(AmqpConnection):
@@ -48,8 +49,8 @@ def test_a_connection_says_whether_its_reader_waits(broker_url: str) -> None:
     looking = threading.Thread(target=end_wait, daemon=True)
     looking.start()
     with pytest.raises(OSError):
-        connection.drain_events(timeout=30)
-    looking.join(30)
+        connection.drain_events(timeout=PATIENCE)
+    looking.join(PATIENCE)
     assert seen == [True]
     assert not connection.waits
 

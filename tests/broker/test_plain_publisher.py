@@ -25,6 +25,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.broker.plain_publisher import PlainPublisher, _Job, _PublishingSession
 from pos_gateway.broker.session import Session
 from pos_gateway.domain.errors import BrokerUnavailable, MessageTooLarge, PublishRefused, Unroutable
+from testkit.patience import PATIENCE
 from testkit.servers.proxy import Proxy
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.broker.test_publisher import a_message, count
@@ -149,7 +150,7 @@ def test_a_message_whose_caller_has_given_up_is_not_written(
     declare, proceed = topology.declare, threading.Event()
 
     def declared(connection: Connection) -> None:
-        proceed.wait(20)
+        proceed.wait(PATIENCE)
         declare(connection)
 
     monkeypatch.setattr(topology, "declare", declared)
@@ -194,7 +195,7 @@ def test_an_idle_connection_that_died_silently_is_replaced_before_the_next_messa
         proxy.half_open("server")
         thread = publisher._writer._thread
         assert thread is not None
-        thread.join(20)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
         proxy.heal()
         publisher.publish(a_message(2))
@@ -225,7 +226,7 @@ def test_closing_fails_the_callers_that_wait(broker_url: str, rabbitmq: RabbitMQ
             time.sleep(0.01)
         publisher.close()
         with pytest.raises(BrokerUnavailable, match="closed by this process"):
-            waiting.result(20)
+            waiting.result(PATIENCE)
     assert unconfirmed
     publisher.close()
     with pytest.raises(BrokerUnavailable, match="is closed"):
@@ -240,10 +241,10 @@ def test_closing_is_no_lost_client_for_the_broker(rabbitmq: RabbitMQ) -> None:
         f"publisher = PlainPublisher({broker_url!r})\n"
         "publisher.publish(a_message()); publisher.close()"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     here = "vhost: 'closing'"
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE
     while True:
         log = (rabbitmq.folder / "log" / "rabbitmq.log").read_text().splitlines()
         ended = [line for line in log if "closing AMQP connection" in line and here in line]
@@ -287,7 +288,7 @@ def test_a_forked_child_makes_a_connection_of_its_own(
     for call, arguments in ((publisher.publish, (a_message(2),)), (publisher.close, ())):
         child = multiprocessing.get_context("fork").Process(target=call, args=arguments)
         child.start()
-        child.join(30)
+        child.join(PATIENCE)
         assert child.exitcode == 0
     publisher.publish(a_message(3))
     assert session_of(publisher) is session
@@ -305,7 +306,7 @@ publisher = PlainPublisher({url!r})
 
 def green(broker_url: str, program: str) -> None:
     program = GREEN.format(url=broker_url) + program
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr.decode()
 
 

@@ -29,6 +29,7 @@ from pos_gateway.domain.errors import (
     PublishError,
     Unroutable,
 )
+from testkit.patience import PATIENCE
 from testkit.servers.proxy import Proxy
 from testkit.servers.rabbitmq import RabbitMQ
 
@@ -139,9 +140,9 @@ def test_a_patient_publish_outlasts_the_brokers_absence(broker_url: str) -> None
 
         thread = threading.Thread(target=publish)
         thread.start()
-        assert trouble.wait(30)
+        assert trouble.wait(PATIENCE)
         proxy.heal()
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
         publisher.close()
     assert count(broker_url) == 2
@@ -224,7 +225,7 @@ def test_a_forked_child_makes_a_connection_of_its_own(
         target=publisher.publish, args=(a_message(2),)
     )
     child.start()
-    child.join(30)
+    child.join(PATIENCE)
     assert child.exitcode == 0
     publisher.publish(a_message(3))
     assert count(broker_url) == 3
@@ -237,7 +238,7 @@ def test_a_forked_child_that_closes_leaves_its_parents_connection_alone(
     link = publisher._link
     child = multiprocessing.get_context("fork").Process(target=publisher.close)
     child.start()
-    child.join(30)
+    child.join(PATIENCE)
     assert child.exitcode == 0
     publisher.publish(a_message(2))
     assert publisher._link is link
@@ -248,7 +249,7 @@ def start_and_wait(publisher: Publisher, message: Message) -> None:
     """Raises unless the message is stored."""
     stored: Queue[PublishError | None] = Queue()
     publisher.start([message], lambda _, error: stored.put(error))
-    assert stored.get(timeout=10) is None
+    assert stored.get(timeout=PATIENCE) is None
 
 
 def test_a_forked_child_starts_messages_on_a_connection_of_its_own(
@@ -259,7 +260,7 @@ def test_a_forked_child_starts_messages_on_a_connection_of_its_own(
         target=start_and_wait, args=(publisher, a_message(2))
     )
     child.start()
-    child.join(30)
+    child.join(PATIENCE)
     assert child.exitcode == 0
     start_and_wait(publisher, a_message(3))
     assert count(broker_url) == 3
@@ -327,10 +328,10 @@ def test_a_delayed_message_is_back_when_its_delay_is_over(
             auto_declare=False,
         )
         with consumer:
-            connection.drain_events(timeout=30)
+            connection.drain_events(timeout=PATIENCE)
             published = time.monotonic()
             publisher.publish(a_message().delayed(seconds, bits=FINE))
-            connection.drain_events(timeout=30)
+            connection.drain_events(timeout=PATIENCE)
     assert arrived[1] - published >= seconds
 
 
@@ -449,7 +450,7 @@ def test_messages_that_have_come_are_read_with_few_questions_to_the_socket(
         read_ahead._recv = counting
         channel.basic_consume("orders", no_ack=True, callback=got.append)
         while len(got) < messages:
-            connection.drain_events(timeout=10)
+            connection.drain_events(timeout=PATIENCE)
     assert len(asked) < messages
 
 

@@ -20,9 +20,8 @@ from pos_gateway.database.schema import audit
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
+from testkit.patience import PATIENCE
 
-#: Seconds that the broker may take to count what was published.
-PATIENCE = 60.0
 #: As many a second as there can be.
 FAST = BulkOptions(rate=1_000.0)
 EVERYTHING = BulkFilter()

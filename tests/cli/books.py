@@ -21,9 +21,9 @@ from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Entry, Key, State
 from pos_gateway.runtime.vault import Vault
+from testkit.patience import PATIENCE
 from tests.schema import make_tables
 
-PATIENCE = 30.0
 WHY = Reason("timeout", "no reply in time")
 
 

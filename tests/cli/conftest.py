@@ -21,13 +21,12 @@ from pos_gateway.broker import topology
 from pos_gateway.cli.root import root
 from pos_gateway.database.engine import open_database
 from pos_gateway.routing import splits
+from testkit.patience import PATIENCE
 from tests.cli import preloaded
 from tests.cli.books import Books, Letters
 from tests.schema import make_tables
 
 ROOT = Path(__file__).parents[2]
-#: Seconds after which a program that should have ended has hung.
-PATIENCE = 30
 
 
 @dataclass

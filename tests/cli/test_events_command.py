@@ -122,7 +122,7 @@ def test_types_are_filtered_and_a_limit_ends_it(connected: Program, publish: Pub
         for kind in (Kind.ACCEPTED, Kind.FAILED, Kind.PENDING, Kind.IN_DOUBT):
             publish(kind)
         assert [e["type"] for e in events(tail, 2)] == ["order.failed", "order.in_doubt"]
-        assert tail.wait(30) == 0
+        assert tail.wait(PATIENCE) == 0
 
 
 def test_merchants_and_orders_are_filtered(connected: Program, publish: Publish) -> None:

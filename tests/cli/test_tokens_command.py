@@ -13,6 +13,7 @@ from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import audit
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role, digest, is_well_formed, new_token
+from testkit.patience import PATIENCE
 from tests.cli.conftest import Program, on_terminal
 
 
@@ -64,7 +65,7 @@ def test_a_token_that_cannot_be_written_is_not_created(
     command = f"{sys.executable} -m pos_gateway tokens create shop --role backend {output}"
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
-        cwd=migrated.folder, env=migrated.environment({}), capture_output=True, text=True, timeout=60,
+        cwd=migrated.folder, env=migrated.environment({}), capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert "no token was created" in done.stderr and why in done.stderr

@@ -13,11 +13,12 @@ from pos_gateway.client import OrderClient, SubmitResult
 from pos_gateway.client.aio import AsyncOrderClient
 from pos_gateway.domain.errors import BrokerUnavailable, InvalidOrder
 from pos_gateway.http_client import HttpOrderClient
+from testkit.patience import PATIENCE
 from tests.broker.test_order_client import queued
 from tests.orders import an_order
 from tests.server.scripted import Scripted, silence
 
-SOON = 30.0
+SOON = PATIENCE
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:

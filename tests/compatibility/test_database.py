@@ -18,6 +18,7 @@ from pos_gateway.database import engine as database
 from pos_gateway.database.engine import _alembic, open_database, require_current, upgrade
 from pos_gateway.database.migrations import REVISIONS
 from pos_gateway.domain.errors import PendingMigration, SchemaTooNew
+from testkit.patience import PATIENCE
 from tests.compatibility import scenario
 from tests.compatibility.release import Release, releases
 
@@ -157,7 +158,7 @@ def test_a_worker_knows_every_revision_without_alembic() -> None:
     scripts = ScriptDirectory.from_config(_alembic()).walk_revisions()
     assert [each.revision for each in scripts] == list(reversed(REVISIONS))
     program = "import sys, pos_gateway.gcelery; assert 'alembic' not in sys.modules"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE)
 
 
 def test_a_migration_does_not_block_workers(

@@ -9,6 +9,7 @@ import pytest
 
 from pos_gateway.demo.cast import PARTS
 from pos_gateway.demo.screen import busy
+from testkit.patience import PATIENCE
 from tests.planting import ROOT
 
 #: What setuptools needs to build the wheel; building leaves files in the folder.
@@ -45,7 +46,7 @@ def run(
         env=os.environ | environment | {"PYTHONPATH": str(installed)},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=PATIENCE,
     )
 
 

@@ -19,12 +19,13 @@ from click.testing import CliRunner
 
 from pos_gateway.cli.root import root
 from pos_gateway.demo import story
+from testkit.patience import PATIENCE
 from tests.page.lab import over_http
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "pos_gateway", "demo", "--serve", "--port")
 #: Seconds for anything that should happen at once.
-SOON = 30.0
+SOON = PATIENCE
 
 
 class Demo:

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-#: Seconds for a process to start.
-PATIENCE = 60.0
+from testkit.patience import PATIENCE
 
 
 class Container:

@@ -15,6 +15,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.settings import PREFIX, Settings
 from pos_gateway.simulated_merchants.profiles import PROFILES
+from testkit.patience import PATIENCE
 from testkit.servers.process import program
 from tests.deploy.dockerfile import Dockerfile
 from tests.deploy.kustomize import ROOT, of_kind, render
@@ -147,7 +148,7 @@ def test_prometheus_scrapes_workers_and_server_and_loads_the_alerts() -> None:
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

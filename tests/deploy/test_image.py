@@ -26,6 +26,7 @@ import pytest
 import uv
 import yaml
 
+from testkit.patience import PATIENCE
 from testkit.servers.process import free_port
 from tests.deploy.dockerfile import Dockerfile, Stage, caged, carry_out
 from tests.deploy.kustomize import of_kind, render
@@ -35,8 +36,6 @@ ROOT = Path(__file__).parents[2]
 DOCKERFILE = Dockerfile.read(ROOT / "Dockerfile")
 BUILD, LAST = DOCKERFILE.stage("build"), DOCKERFILE.stages[-1]
 
-#: Seconds for a worker to start consuming, and to stop without orders in flight.
-PATIENCE = 60.0
 #: Half a minute on an idle machine; a package index may take its time.
 pytestmark = pytest.mark.timeout(600)
 
@@ -290,7 +289,7 @@ def test_the_simulated_merchants_start_with_their_requirements(
         port = json.loads(process.stdout.readline())["port"]
         asked = f"http://127.0.0.1:{port}/m/fast-1/orders/none"
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(asked, timeout=5)
+            urllib.request.urlopen(asked, timeout=PATIENCE)
         process.terminate()
     assert process.returncode == 0
 

@@ -20,12 +20,13 @@ from kombu import Connection
 from pos_gateway.client import OrderClient, outbox
 from pos_gateway.client.outbox.connections import PlainConnection
 from pos_gateway.client.outbox.opening import connector
+from testkit.patience import PATIENCE
 from testkit.servers.process import free_port
 from tests.orders import an_order
 from tests.server.scripted import Scripted
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
-SOON = 30.0
+SOON = PATIENCE
 
 
 @contextmanager

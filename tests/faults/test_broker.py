@@ -16,13 +16,13 @@ def test_every_order_is_created_once_and_has_an_event_whatever_happens_to_the_br
 
     def full() -> None:
         with rabbitmq.memory_alarm():
-            lab.merchants.wait_until(idle=True, timeout=30)
+            lab.merchants.wait_until(idle=True)
 
     with Proxy(lab.broker_url) as proxy, lab.worker(broker_url=proxy.url):
         for fault in (proxy.cut, killed, full, rabbitmq.drop_connections):
             made = lab.merchants.summary()["creates"]
             lab.place_some(poses, each=5)
-            lab.merchants.wait_until(creates=made + 10, timeout=60)
+            lab.merchants.wait_until(creates=made + 10)
             fault()
         lab.settle()
     assert lab.verdict(healthy=lambda _: True).in_doubt == []

@@ -65,7 +65,7 @@ def test_losing_a_node_loses_and_doubles_no_order(cluster: RabbitMQCluster, lab:
         for fault in faults:
             made = lab.merchants.summary()["creates"]
             lab.place_some(poses, each=8)
-            lab.merchants.wait_until(creates=made + 10, timeout=60)
+            lab.merchants.wait_until(creates=made + 10)
             with fault(cluster.leader(lab.broker_url, "orders")):
                 lab.place_some(poses, each=4)
                 lab.settle()

@@ -76,7 +76,7 @@ def test_a_canary_killed_during_a_move_and_the_move_back_lose_and_double_no_orde
             more()
             move(lab, 100)
             more()
-            lab.merchants.wait_until(in_flight=3, timeout=30)
+            lab.merchants.wait_until(in_flight=3)
             canary.send(signal.SIGKILL)
             canary.wait()
             may_be_in_doubt = lab.left_in_sending(canary, "blind")

@@ -28,7 +28,7 @@ def test_a_cancel_request_has_one_right_outcome_whenever_it_arrives(lab: FaultLa
         lab.wait_for_events("kept", 2)
         lab.merchants.profile("m", {"kind": "accept", "latency": 2.0})
         lab.place("m", "during")
-        lab.merchants.wait_until(merchant_id="m", in_flight=1, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", in_flight=1)
         lab.backend.cancel("m", "during")
         lab.wait_for_events("during", 2)
     assert events_of(lab, "before") == ["order.cancelled"]

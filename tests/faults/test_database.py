@@ -25,7 +25,7 @@ def test_no_order_is_sent_without_its_row_whatever_happens_to_the_database(
         for fault in (postgresql.drop_connections, proxy.cut, crashed):
             made = lab.merchants.summary()["creates"]
             lab.place_some(poses, each=8)
-            lab.merchants.wait_until(creates=made + 10, timeout=60)
+            lab.merchants.wait_until(creates=made + 10)
             proxy.timeout(stream="downstream")  # commits get no reply from now on
             lab.place_some(poses, each=1)
             fault()
@@ -53,9 +53,9 @@ def test_a_full_disk_delays_orders_and_sends_none(
 
     with lab.worker() as worker:
         lab.place_some(poses, each=8)
-        lab.merchants.wait_until(creates=10, timeout=60)
+        lab.merchants.wait_until(creates=10)
         say(FULL)  # some orders are in flight: their outcomes are kept until there is space
-        lab.merchants.wait_until(idle=True, timeout=30)
+        lab.merchants.wait_until(idle=True)
         before = len(lab.backend.placed)
         lab.place_some(poses, each=2)
         lab.wait_until_queued("orders", 0)

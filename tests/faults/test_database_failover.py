@@ -85,7 +85,7 @@ def load(lab: FaultLab, poses: list[str]) -> Iterator[None]:
 
 def delivered(lab: FaultLab, more: int) -> None:
     """Wait until POSes have created this many more orders."""
-    lab.merchants.wait_until(creates=lab.merchants.summary()["creates"] + more, timeout=60)
+    lab.merchants.wait_until(creates=lab.merchants.summary()["creates"] + more)
 
 
 def test_a_primary_killed_under_load_leaves_every_order_on_its_standby(

@@ -44,11 +44,11 @@ def test_a_vanished_broker_is_noticed_and_outcomes_are_kept_until_it_is_back(
         lab.worker(broker_url=proxy.url, request_timeout=2) as worker,
     ):
         lab.place_some(poses, each=8)
-        lab.merchants.wait_until(creates=20, timeout=60)
+        lab.merchants.wait_until(creates=20)
         proxy.half_open()
         lab.settle()
         lab.place_some(poses, each=8)
-        lab.merchants.wait_until(creates=90, timeout=60)
+        lab.merchants.wait_until(creates=90)
         proxy.half_open()
         assert worker.stop() == 0
     with lab.worker():

@@ -89,7 +89,7 @@ def orders_at_their_poses(
     treat("hang")
     with lab.worker(*flags, **settings) as worker:
         lab.place_some(poses, each=1)
-        lab.merchants.wait_until(in_flight=len(poses), timeout=30)
+        lab.merchants.wait_until(in_flight=len(poses))
         yield worker, lambda: treat("accept")
         lab.settle()
         assert worker.process.poll() is None, worker.log[-2000:]

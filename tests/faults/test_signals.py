@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pos_gateway.database.engine import open_database, require_current, upgrade
+from testkit.patience import PATIENCE
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.deploy.commands import ROOT, Command, commands
@@ -20,12 +21,10 @@ EVERY = os.environ.get("SIGNALS") == "all"
 #: Seconds from a command's start to SIGTERM: before the imports, during them, and once it handles
 #: signals itself.
 MOMENTS = [tenths / 10 for tenths in range(0, 40, 2)] if EVERY else [0.0, 0.4, 1.2]
-#: A pod's time from SIGTERM to SIGKILL (terminationGracePeriodSeconds).
-GRACE = 30.0
 #: Its exit status: its own, or the signal's.
 ENDED = {0, 128 + signal.SIGTERM}
 
-pytestmark = pytest.mark.timeout(1200 if EVERY else 180)
+pytestmark = pytest.mark.timeout(1200)
 
 
 def test_only_pid_1_ignores_a_signal_without_a_handler(tmp_path: Path) -> None:
@@ -43,9 +42,9 @@ def test_only_pid_1_ignores_a_signal_without_a_handler(tmp_path: Path) -> None:
         writer = told.open("w")  # opened once the program reads it
         container.tell(signal.SIGTERM)
         if init:
-            assert container.wait(GRACE) == code
+            assert container.wait(PATIENCE) == code
         writer.close()
-        assert container.wait(GRACE) == code
+        assert container.wait(PATIENCE) == code
         assert ("deaf" in container.log) is not init
 
 
@@ -82,7 +81,7 @@ def test_every_command_of_a_container_stops_on_sigterm_at_any_moment(
         try:
             time.sleep(seconds)
             container.tell(signal.SIGTERM)
-            code = container.wait(GRACE)
+            code = container.wait(PATIENCE)
         except TimeoutError:
             return f"{name}, told after {seconds} s, goes on:\n{container.log[-2000:]}"
         finally:

@@ -26,7 +26,7 @@ def test_a_second_signal_requeues_orders_in_flight_and_ends_without_a_traceback(
     ]
     for signals, environment in ways:
         with lab.worker(environment=environment, max_waiting=20) as worker:
-            lab.merchants.wait_until(merchant_id="m", in_flight=10, timeout=30)
+            lab.merchants.wait_until(merchant_id="m", in_flight=10)
             lab.wait_until_queued("orders", 0)
             for number in signals[:-1]:
                 worker.send(number)
@@ -52,7 +52,7 @@ def test_a_worker_stops_although_outcomes_cannot_be_stored(lab: FaultLab, away: 
         Proxy(url) as proxy,
         lab.worker(request_timeout=2, **{f"{away}_url": proxy.url}) as worker,
     ):
-        lab.merchants.wait_until(merchant_id="m", in_flight=10, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", in_flight=10)
         proxy.timeout()
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
@@ -69,7 +69,7 @@ def test_a_rolling_restart_under_load_leaves_no_order_in_doubt(
     for _ in range(3):
         lab.place_some(poses, each=10)
         with lab.worker() as worker:
-            lab.merchants.wait_until(in_flight=20, timeout=30)
+            lab.merchants.wait_until(in_flight=20)
             assert worker.stop() == 0
     with lab.worker():
         lab.settle()

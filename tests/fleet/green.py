@@ -2,6 +2,8 @@
 
 from gevent import monkey
 
+from testkit.patience import PATIENCE
+
 monkey.patch_all()
 
 import sys
@@ -26,14 +28,14 @@ def main(url: str) -> None:
     pod.coordinator.start()
     pod.coordinator.start()  # idempotent
     pod.submit("a", 5)
-    assert started.wait(30)
+    assert started.wait(PATIENCE)
     assert pod.running("a") == 3, pod.running("a")
 
     print("paused?", flush=True)  # the test that started this pauses Redis now
     sys.stdin.readline()
     turns = 0
     pod.submit("b", 1)
-    with gevent.Timeout(30):
+    with gevent.Timeout(PATIENCE):
         while not pod.coordinator._failing:
             gevent.sleep(0.001)
             turns += 1

@@ -9,12 +9,10 @@ from redis import Redis as Client
 
 from pos_gateway.fleet.permits import PREFIX, TIMEOUT
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
+from testkit.patience import PATIENCE
 from testkit.servers.redis import Redis
 from tests.fleet.hammer import LIMITS
 from tests.fleet.pods import Pod
-
-#: Seconds after which a process counts as stuck.
-PATIENCE = 120
 
 
 @contextmanager

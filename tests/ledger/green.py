@@ -6,6 +6,8 @@ others.
 
 from gevent import monkey
 
+from testkit.patience import PATIENCE
+
 monkey.patch_all()
 
 import contextlib
@@ -98,7 +100,7 @@ def a_slow_commit_blocks_no_other_thread(ledger: Ledger, hold: Hold, _engine: En
             gevent.sleep(0.001)
         assert not writing.ready()
         hold.open()
-        assert writing.get(timeout=30) is True
+        assert writing.get(timeout=PATIENCE) is True
 
 
 def an_outcome_and_the_claim_that_follows_share_a_transaction(
@@ -144,7 +146,7 @@ def the_server_sleeps(ledger: Ledger, _hold: Hold, engine: Engine) -> None:
     for do in (sleep, write):
         with ticking() as tick:
             thread = gevent.spawn(do)
-            thread.get(timeout=30)
+            thread.get(timeout=PATIENCE)
             assert tick.turns > TURNS, tick.turns
 
 
@@ -214,10 +216,10 @@ def killed_callers_do_not_affect_others(ledger: Ledger, hold: Hold, engine: Engi
     gevent.sleep(0.01)
     gevent.killall(threads[::3])
     hold.open()
-    assert writing.get(timeout=30) is True
+    assert writing.get(timeout=PATIENCE) is True
     for n, thread in enumerate(threads):
         if n % 3:
-            assert isinstance(thread.get(timeout=30), Claim)
+            assert isinstance(thread.get(timeout=PATIENCE), Claim)
         else:
             again = ledger.claim(keys[n], send=True)  # the killed order's message is redelivered
             assert isinstance(again, Claim), again
@@ -267,7 +269,7 @@ def native_threads_and_green_ones_share_the_engine(
         assert ledger.finish(claim, an_entry(key=key))
 
     threads = [gevent.spawn(deliver, n) for n in range(200)]
-    gevent.joinall(threads, timeout=60, raise_error=True)
+    gevent.joinall(threads, timeout=PATIENCE, raise_error=True)
     assert all(thread.successful() for thread in threads)
     assert len(Rows(engine).events()) == 200
 
@@ -318,7 +320,7 @@ def main(url: str) -> None:
                 connection.execute(table.delete())
         ledger = Ledger(engine, run=off_the_loop(engine))
         ledger.start()
-        with gevent.Timeout(60):
+        with gevent.Timeout(PATIENCE):
             story(ledger, Hold(engine, url), engine)
         ledger.close()
         engine.dispose()

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from testkit.patience import PATIENCE
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -14,7 +16,7 @@ def test_the_checks_on_green_threads_pass(ledger_url: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=2 * PATIENCE,
     )
     assert done.stdout.endswith("done\n"), f"{done.stdout}{done.stderr[-4000:]}"
     assert done.returncode == 0, done.stderr[-4000:]

@@ -21,6 +21,7 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.polls import Polls
 from pos_gateway.ledger.schema_watch import SchemaWatch
 from pos_gateway.ledger.states import Claim, Key, LeasedElsewhere, State
+from testkit.patience import PATIENCE
 from testkit.servers.postgresql import PostgreSQL
 from tests.ledger.breaking import backend, terminate
 from tests.ledger.lab import KEY, SOON, Rows, Worker, an_entry, claimed
@@ -90,7 +91,7 @@ def locked_sqlite(engine: Engine) -> Iterator[None]:
     assert holding.stdout is not None
     assert holding.stdout.readline() == "it is locked\n"
     yield
-    holding.communicate("\n", timeout=60)
+    holding.communicate("\n", timeout=PATIENCE)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from pos_gateway.database.engine import open_database
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Key, LeasedElsewhere, State
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
+from testkit.patience import PATIENCE
 from tests.ledger.lab import Rows, Worker, claimed, without_event
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +30,7 @@ def race(ledger_url: str, orders: list[Key], workers: int, callers: int) -> Coun
     wrong: list[Any] = []
 
     def call(ledger: Ledger, turn: int) -> None:
-        start.wait(60)
+        start.wait(PATIENCE)
         for n in range(len(orders)):
             key = orders[(n + turn * 7) % len(orders)]
             result = ledger.claim(key, send=True)
@@ -49,7 +50,7 @@ def race(ledger_url: str, orders: list[Key], workers: int, callers: int) -> Coun
     for each in threads:
         each.start()
     for each in threads:
-        each.join(120)
+        each.join(PATIENCE)
         assert not each.is_alive()
     assert wrong == []
     for ledger, engine in zip(ledgers, engines, strict=True):
@@ -114,7 +115,7 @@ def test_exactly_one_of_two_processes_gets_each_order(ledger_url: str, engine: E
         each.stdin.write("go\n")
         each.stdin.flush()
     for each in processes:
-        said, _ = each.communicate(timeout=120)
+        said, _ = each.communicate(timeout=PATIENCE)
         assert each.returncode == 0
         won.update(said.split())
     assert won == {f"o{n}": 1 for n in range(200)}

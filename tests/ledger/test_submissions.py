@@ -26,6 +26,7 @@ from pos_gateway.ledger.submissions import (
     prune_submissions,
 )
 from pos_gateway.runtime.vault import Vault, new_key
+from testkit.patience import PATIENCE
 
 NEW = Known(is_known=False, is_different=False, state=None)
 SAME = Known(is_known=True, is_different=False, state=None)
@@ -279,7 +280,7 @@ def test_what_another_server_writes_at_the_same_moment_is_compared(another: Anot
     another.write(ONE)
     writing = another.wait_for_it([ONE, replace(ONE, order_id="o2")])
     another.commit()
-    assert writing.result(60) == [OTHER, NEW]
+    assert writing.result(PATIENCE) == [OTHER, NEW]
 
 
 def test_servers_with_the_same_orders_do_not_wait_for_each_other(another: AnotherServer) -> None:
@@ -289,4 +290,4 @@ def test_servers_with_the_same_orders_do_not_wait_for_each_other(another: Anothe
     writing = another.wait_for_it([last, ONE])
     another.write(last)
     another.commit()
-    assert writing.result(60) == [OTHER, OTHER]
+    assert writing.result(PATIENCE) == [OTHER, OTHER]

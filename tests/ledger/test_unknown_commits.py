@@ -20,6 +20,7 @@ from pos_gateway.ledger.batch import Claiming, Finishing
 from pos_gateway.ledger.lease import LEASE, MARGIN
 from pos_gateway.ledger.statements import PostgreSQL
 from pos_gateway.ledger.states import Action, AttemptHistory, Key, LeasedElsewhere, State
+from testkit.patience import PATIENCE
 from testkit.servers.proxy import Proxy
 from tests.ledger.breaking import BreakingCommit, BreakingStatements, backend, terminate
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
@@ -340,7 +341,7 @@ def test_an_order_is_delivered_while_every_reply_of_the_server_is_lost(
         worker.beat()  # on a working connection
         watching = cut_when_it_is_written(worker, proxy, direct)
         result = do()
-        watching.join(30)
+        watching.join(PATIENCE)
         return result
 
     claim = claimed(lost(lambda: worker.claim(KEY, send=False)))

@@ -10,6 +10,7 @@ from loadtests.bench.candidate import OURS
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import Worker
 from testkit.faults.site import Site
+from testkit.patience import PATIENCE
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.cli import preloaded as commands
@@ -51,7 +52,7 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
         return begin(tuple(flags), environment, log, environment.get("PYTHONPATH", ""))
 
     def operate(site: Site, *arguments: str) -> str:
-        done = commands.run(arguments, b"", site._environment, timeout=60)
+        done = commands.run(arguments, b"", site._environment, timeout=PATIENCE)
         done.check_returncode()
         return done.stdout.decode()
 

@@ -66,6 +66,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.simulated_merchants.profiles import parse_profile
 from testkit.hostile.catalogue import CATALOGUE
 from testkit.hostile.client import HostilePeers
+from testkit.patience import PATIENCE
 
 FEW = Population((Group("ill", 1, 0.1), Group("healthy", 20, 0.9)), orders=1000, quick_orders=300)
 ONE_ILL = Attack("ill", "x", "one is ill", FEW, troubled=("ill",), mid_run=False)
@@ -504,7 +505,9 @@ class TestTheCatalogue:
             back.declare()
             # All that was delayed comes by this exchange, under the key of its own behind the delay's.
             back.bind_to(CELERY_DELAYED_DELIVERY_EXCHANGE, "#.bystander")
-            assert wait_until(lambda: filling.depth(connection, back) > 50, time.monotonic() + 30)
+            assert wait_until(
+                lambda: filling.depth(connection, back) > 50, time.monotonic() + PATIENCE
+            )
 
     def test_a_round_that_says_nothing_is_left_out_and_named(self) -> None:
         late = replace(PROMPT, fault="the producer fell behind")

@@ -31,6 +31,7 @@ from loadtests.load.scenario import LoadScenario
 from loadtests.load.verdict import Word, judge
 from pos_gateway.broker import topology
 from pos_gateway.demo.record import Record
+from testkit.patience import PATIENCE
 from testkit.servers.rabbitmq import RabbitMQ
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,12 +209,12 @@ def test_locust_alone_goes_on_while_the_broker_is_frozen_and_waits_for_what_is_o
         wait_for_consumer(place.broker_url, worker)
         broker_url = restricted(servers.rabbitmq, place.broker_url)
         with locust(broker_url, *options) as process:
-            place.merchants.wait_until(requests=1, timeout=60)
+            place.merchants.wait_until(requests=1)
             servers.rabbitmq.pause()
             frozen = time.time()
             time.sleep(1)  # the fault itself
             servers.rabbitmq.resume()
-            _, statistics = process.communicate(timeout=60)
+            _, statistics = process.communicate(timeout=PATIENCE)
         made = place.merchants.summary()["creates"]
     assert process.returncode == 0, statistics
     seen = Record.read(record)
@@ -239,9 +240,9 @@ def test_locust_says_that_it_heard_no_more_events_and_calls_nothing_missing(
         Worker(OURS.command, place.environment, place.folder),
         locust(place.broker_url, "--scenario", path, "--record", record) as process,
     ):
-        place.merchants.wait_until(requests=1, timeout=60)
+        place.merchants.wait_until(requests=1)
         servers.rabbitmq.drop_connections()
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "This is no result: the events could be followed no more: " in said
     assert "orders missing" not in said
@@ -259,7 +260,7 @@ def test_a_load_that_cannot_be_started_ends_with_a_sentence(
     options: tuple[str, ...], reason: str
 ) -> None:
     with locust("amqp://127.0.0.1:1//", *options) as process:
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     [sentence] = [line for line in said.splitlines() if "The load cannot be started: " in line]
     assert reason in sentence

@@ -13,6 +13,7 @@ from loadtests.load.scraper import Sample, Scraper, loop_lag, read
 from loadtests.load.verdict import Word, judge
 from pos_gateway.broker import topology
 from pos_gateway.demo.record import Times
+from testkit.patience import PATIENCE
 from tests.loadtests.load_runs import ORDERS, a_record, a_run, readings, samples, times
 
 
@@ -189,7 +190,7 @@ class TestTheScrape:
             with connection.Producer() as producer:
                 producer.publish("{}", routing_key="orders")
         server = socket.create_server(("127.0.0.1", 0))
-        server.settimeout(20)
+        server.settimeout(PATIENCE)
         with Scraper(server.getsockname()[1], broker_url) as scraping, server:
             for answer in answers:
                 worker, _ = server.accept()

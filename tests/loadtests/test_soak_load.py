@@ -9,6 +9,7 @@ import pytest
 from loadtests.soak import load
 from loadtests.soak.load import Load
 from testkit.faults.backend import Backend
+from testkit.patience import PATIENCE
 
 MERCHANTS = ["a", "b"]
 
@@ -53,7 +54,7 @@ def test_a_fault_that_never_comes_gets_twice_the_orders_at_most() -> None:
     backend = Placing(20)
 
     with a_load(backend, 10, 5):
-        assert backend.has_enough.wait(10)
+        assert backend.has_enough.wait(PATIENCE)
 
     assert len(backend.placed) == 20
 
@@ -77,9 +78,9 @@ def test_a_load_that_is_cut_short_places_no_more() -> None:
     placing = a_load(backend, 10**6, 1)
 
     with pytest.raises(KeyboardInterrupt), placing:
-        assert backend.has_enough.wait(10)
+        assert backend.has_enough.wait(PATIENCE)
         raise KeyboardInterrupt
 
-    placing._thread.join(10)
+    placing._thread.join(PATIENCE)
     assert not placing._thread.is_alive()
     assert len(backend.placed) < 10**6

@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 
 from loadtests.viewers import logged_in, viewers
+from testkit.patience import PATIENCE
 
 MANY = 5
 
@@ -78,7 +79,7 @@ def served(page: type[Page]) -> Iterator[str]:
 def test_viewers_look_at_the_live_parts_of_the_first_view(page: type[Page]) -> None:
     """Logged in once, each on a connection of its own."""
     with served(page) as url, logged_in(url, "t") as session, viewers(url, session, MANY):
-        assert all(page.looked.acquire(timeout=10) for _ in range(MANY))
+        assert all(page.looked.acquire(timeout=PATIENCE) for _ in range(MANY))
         assert not page.looked.acquire(blocking=False)
 
 
@@ -91,7 +92,7 @@ def test_viewers_that_are_not_served_are_no_measurement(page: type[Page]) -> Non
         viewers(url, session, MANY) as gone,
     ):
         page.ends.set()
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE
         while len(gone) < MANY:
             assert time.monotonic() < until
             time.sleep(0.002)

@@ -21,10 +21,11 @@ from pos_gateway.cache.refresh_ahead import (
 )
 from pos_gateway.domain.errors import NotLoaded
 from pos_gateway.runtime.clock import Clock
+from testkit.patience import PATIENCE
 
 LIFETIME, ABSENT, STALE, PAUSE = 100.0, 5.0, 1000.0, 1.0
 #: Seconds for calls that should take none.
-SOON = 20.0
+SOON = PATIENCE
 
 
 class Away(Exception):

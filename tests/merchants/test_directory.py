@@ -16,12 +16,13 @@ from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.processing.shared_cache import SharedCache
 from pos_gateway.runtime.vault import Vault, new_key
+from testkit.patience import PATIENCE
 from testkit.servers.redis import Redis
 from tests.merchants.conftest import HandClock
 from tests.merchants.test_store import a_merchant
 
 VAULT = Vault(new_key())
-SOON = 20.0
+SOON = PATIENCE
 
 
 @contextmanager

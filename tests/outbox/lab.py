@@ -10,10 +10,11 @@ from pos_gateway.client.outbox.connections import PlainConnection
 from pos_gateway.client.outbox.opening import connector
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.domain.order import Order
+from testkit.patience import PATIENCE
 from tests.orders import an_order
 
 #: Seconds within which everything happens that a test waits for.
-SOON = 30.0
+SOON = PATIENCE
 AWAY = BrokerUnavailable("the broker is away")
 
 

@@ -15,6 +15,7 @@ from kombu import Connection
 from pos_gateway.cli.outbox_program import main
 from pos_gateway.client import outbox
 from pos_gateway.domain.errors import OrderDiffers
+from testkit.patience import PATIENCE
 from tests.cli import preloaded
 from tests.outbox.lab import SOON, Backend, Gateway, orders
 from tests.planting import ROOT
@@ -23,7 +24,9 @@ from tests.test_client_install import run as run_with_the_base_install
 
 
 def command(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    done = preloaded.run(("outbox", *arguments), b"", {**os.environ, **environment}, timeout=60)
+    done = preloaded.run(
+        ("outbox", *arguments), b"", {**os.environ, **environment}, timeout=PATIENCE
+    )
     said = (done.stdout.decode(), done.stderr.decode())
     return subprocess.CompletedProcess(done.args, done.returncode, *said)
 

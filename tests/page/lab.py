@@ -12,6 +12,7 @@ import requests
 
 from pos_gateway.server.site import Site
 from pos_gateway.tokens.token import Role
+from testkit.patience import PATIENCE
 from tests.page.trial import Trial, trials
 from tests.server.inside import Inside, inside
 
@@ -181,7 +182,7 @@ def over_http(url: str) -> Browser:
         prepared = session.prepare_request(request)
         prepared.url = url + path
         session.cookies.clear()
-        reply = session.send(prepared, allow_redirects=False, timeout=20)
+        reply = session.send(prepared, allow_redirects=False, timeout=PATIENCE)
         lower = {name.lower(): value for name, value in reply.headers.items()}
         return Reply(reply.status_code, lower, reply.text)
 

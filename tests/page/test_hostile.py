@@ -49,6 +49,7 @@ from testkit.browser.watch import Watch, Wrong
 from testkit.hostile_records import order_named, order_with, reason_with, report_with
 from testkit.hostile_text import HOSTILE, Hostile
 from testkit.page_screenshots import log_in
+from testkit.patience import PATIENCE
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.browser_fixtures import Browse
 from tests.bulk.lab import an_order, dead_letter, publish
@@ -60,7 +61,7 @@ WIDTHS: tuple[ViewportSize, ...] = (
     {"width": 390, "height": 844},
 )
 #: Milliseconds for what a thread of the server does.
-SOON = 60_000
+SOON = 1000 * PATIENCE
 #: Strings of one merchant and one order.
 TOGETHER = 12
 ALL = list(HOSTILE.values())

@@ -26,14 +26,13 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.server.page.letter_count import Counted, LetterCount
 from pos_gateway.tokens.token import Role
 from testkit.hostile_text import MARKUP
+from testkit.patience import PATIENCE
 from tests.bulk.lab import an_order, audited, dead_letter, ids, publish
 from tests.cli.books import Books
 from tests.page.lab import Browser, Desk, Reply, desk
 from tests.server.lab import order
 
 WHY = "the merchant is back"
-#: Seconds for what a thread of the server does.
-PATIENCE = 60.0
 _MARKUP = [str(each.text) for each in list(MARKUP.values())[:3]]
 
 

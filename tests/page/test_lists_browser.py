@@ -8,13 +8,14 @@ from playwright.sync_api import Page, expect
 from pos_gateway.broker import topology
 from testkit.browser.watch import Watch, Wrong
 from testkit.page_screenshots import log_in
+from testkit.patience import PATIENCE
 from tests.browser_fixtures import Browse
 from tests.bulk.lab import an_order, dead_letter, ids, publish
 from tests.page.looks import DESK, faults
 from tests.page.story_place import StoryPlace
 
 #: Milliseconds for what a thread of the server does.
-SOON = 60_000
+SOON = 1000 * PATIENCE
 
 
 def operator(browse: Browse, place: StoryPlace, token: str, **options: object) -> Page:

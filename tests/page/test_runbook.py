@@ -37,6 +37,7 @@ from pos_gateway.tokens.token import Role
 from testkit.browser.watch import Watch, Wrong
 from testkit.page_screenshots import log_in
 from testkit.page_story import Story, seed
+from testkit.patience import PATIENCE
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.browser_fixtures import Browse
 from tests.bulk.lab import an_order, dead_letter, ids, publish
@@ -45,7 +46,7 @@ from tests.schema import make_tables
 from tests.server.lab import serving
 
 #: Milliseconds for what a thread of the server does.
-SOON = 60_000
+SOON = 1000 * PATIENCE
 NOTHING = counters(0, {}, ())
 #: What an operator who has the page alone cannot type.
 COMMANDS = re.compile(r"--[a-z]|pos-gateway (?!demo)")

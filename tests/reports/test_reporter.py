@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from pos_gateway.ledger.ledger import LEASE_IN_FORK
 from pos_gateway.reports import reporter as subject
 from pos_gateway.reports.reporter import AFTER_FAILURE, EVERY
+from testkit.patience import PATIENCE
 from tests.reports.lab import Reports
 
 
@@ -50,7 +51,7 @@ def test_the_thread_reports_until_it_is_stopped(
         worker.reporter.start()
         worker.reporter.start()
         for _ in range(4):  # at the fourth the third is stored
-            assert tried.acquire(timeout=30)
+            assert tried.acquire(timeout=PATIENCE)
     assert [each["event"] for each in logs if each["log_level"] == "error"] == ["report.mistake"]
     assert reports.names() == ["w"]
     worker.reporter.stop()
@@ -61,7 +62,7 @@ def test_stopping_waits_for_no_database(reports: Reports, monkeypatch: pytest.Mo
     monkeypatch.setattr(subject, "GRACE", 0.0)
     worker, answers = reports.worker("w"), threading.Event()
     worker.report()
-    monkeypatch.setattr(worker.reporter._store, "write", lambda *_, **__: answers.wait(60))
+    monkeypatch.setattr(worker.reporter._store, "write", lambda *_, **__: answers.wait(PATIENCE))
     worker.reporter.stop()  # would hang
     answers.set()
 

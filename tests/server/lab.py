@@ -17,13 +17,14 @@ import requests
 from pos_gateway.database.engine import open_database
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
+from testkit.patience import PATIENCE
 from tests.planting import PLANTED, ROOT
 from tests.schema import make_tables
 from tests.server import preloaded
 from tests.server.conformance import require_described
 
 #: Seconds for anything that should happen at once.
-SOON = 20.0
+SOON = PATIENCE
 
 
 def order(order_id: str = "o1", merchant_id: str = "m1", **others: Any) -> dict[str, Any]:

@@ -22,6 +22,13 @@ IMPORTED = (
     "pos_gateway.server.serving",
     "pos_gateway.server.site",
 )
+#: Seconds that a request waits for the database and the broker: four times a server's own, since a busy
+#: machine may need them, and a 503 is then no mistake.
+LIMITS = {
+    "pos_gateway.ledger.submissions.ANSWER": 2.0,
+    "pos_gateway.server.comparing.LOOK_UP_TIMEOUT": 2.0,
+    "pos_gateway.server.intake.TIMEOUT": 6.0,
+}
 
 
 def start(
@@ -40,6 +47,9 @@ def _preloaded() -> Preloaded:
 if __name__ == "__main__":
     for name in IMPORTED:
         importlib.import_module(name)
+    for module, limit in LIMITS.items():
+        name, _, constant = module.rpartition(".")
+        setattr(sys.modules[name], constant, limit)
     compiled = importlib.import_module("tests.server.compiled")
     compiled.share()
     compiled.compile_all()

@@ -12,6 +12,7 @@ from schemathesis.pytest.lazy import get_all_tests
 
 from pos_gateway.domain.http_limits import LONGEST_WAIT
 from pos_gateway.server.openapi import document
+from testkit.patience import PATIENCE
 from tests.server.lab import Server, order
 
 STREAM = "/v1/events/stream"
@@ -78,7 +79,7 @@ def streams(case: Any, server: Server, session: requests.Session) -> None:
     """A stream has no end: of one that begins, the head alone is looked at."""
     headers = {"Authorization": f"Bearer {server.token}"}
     request = case.as_transport_kwargs(base_url=server.url, headers=headers)
-    with session.request(**request, timeout=60, stream=True) as reply:
+    with session.request(**request, timeout=PATIENCE, stream=True) as reply:
         if reply.status_code != 200:
             case.validate_response(reply)
 

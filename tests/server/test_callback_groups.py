@@ -27,6 +27,7 @@ from pos_gateway.server.in_flight import InFlight
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.waiting_callbacks import WaitingCallbacks
+from testkit.patience import PATIENCE
 from tests.adapters.callers import REST, rest_body, rest_signed
 from tests.server.lab import SOON
 
@@ -48,7 +49,7 @@ class Ledger:
         return self.waiting
 
     def apply(self, received: Sequence[Received]) -> list[Applied]:
-        self.go_on.wait(10)
+        self.go_on.wait(PATIENCE)
         self.received += received
         self.groups.append([each.callback.event_id for each in received])
         for each in received:

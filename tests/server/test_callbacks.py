@@ -28,6 +28,7 @@ from pos_gateway.ledger.states import Claim, Entry, Key, State
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.server import schemas
+from testkit.patience import PATIENCE
 from tests.adapters.callers import compact, rest_signed, square_event, square_signed
 from tests.server.conformance import require_described
 from tests.server.lab import Server, migrated, serving
@@ -122,7 +123,7 @@ def call(
 def posted(url: str, body: bytes, headers: Mapping[str, str]) -> requests.Response:
     """The reply, which has to be as the OpenAPI document has it."""
     hooks = {"response": require_described}
-    return requests.post(url, data=body, headers=dict(headers), timeout=20, hooks=hooks)
+    return requests.post(url, data=body, headers=dict(headers), timeout=PATIENCE, hooks=hooks)
 
 
 def state_of(engine: Engine, key: Key) -> Any:
@@ -139,7 +140,7 @@ def told(engine: Engine, key: Key) -> list[str]:
 
 def logged(log: Path, event: str) -> list[str]:
     """The log's lines about it, once there is one."""
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE
     while not (lines := [line for line in log.read_text().splitlines() if event in line]):
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -484,7 +485,7 @@ def test_a_call_that_is_faster_than_the_workers_commit_is_applied_after_it(
     entry = Entry(State.ACCEPTED, time.time(), 1, external_id=known_as, event=event)
     assert ledger.finish(claim, entry)
     ledger.close()
-    until = time.monotonic() + 20
+    until = time.monotonic() + PATIENCE
     while told(engine, key) != ["accepted", "completed"]:
         assert time.monotonic() < until
         time.sleep(0.05)
@@ -513,10 +514,12 @@ def test_clovers_code_is_answered_and_logged_for_the_operator(server: Server, lo
     began = time.monotonic()
     for number in range(20):  # anyone may call, and name any merchant
         url = f"{server.url}/v1/callbacks/clover/m9-{number}"
-        assert requests.post(url, json={"verificationCode": "x"}, timeout=20).status_code == 200
-    assert requests.post(url, json={}, timeout=20).status_code == 403
+        assert (
+            requests.post(url, json={"verificationCode": "x"}, timeout=PATIENCE).status_code == 200
+        )
+    assert requests.post(url, json={}, timeout=PATIENCE).status_code == 403
     url = f"{server.url}/v1/callbacks/clover/c1"
-    assert requests.post(url, json=code, timeout=20).status_code == 200
+    assert requests.post(url, json=code, timeout=PATIENCE).status_code == 200
     lines = [json.loads(each) for each in logged(log, code["verificationCode"])]
     assert [each["merchant_id"] for each in lines] == ["c1"]
     others = [each for each in logged(log, "callback.verification_code") if "m9-" in each]

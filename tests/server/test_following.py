@@ -9,6 +9,7 @@ from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server import following
 from pos_gateway.server.following import PAGE_BYTES, Event, Feeds, Following, cut
 from pos_gateway.server.problems import Problem
+from testkit.patience import PATIENCE
 
 
 def events(first: int, last: int, size: int = 10) -> list[Event]:
@@ -159,7 +160,7 @@ def test_all_who_wait_are_woken_for_a_sign_of_life(monkeypatch: pytest.MonkeyPat
             for _ in range(2):
                 beats = follower.beats
                 with follower.waiter() as waiter:
-                    await asyncio.wait_for(waiter, 20.0)
+                    await asyncio.wait_for(waiter, PATIENCE)
                 assert follower.beats > beats
         follower.stop()
 

@@ -20,6 +20,7 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.server.openapi import OPERATIONS, document
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
+from testkit.patience import PATIENCE
 from tests.server.lab import Server, order, serving
 from tests.worker.lab import Lab
 
@@ -106,7 +107,7 @@ def test_every_request_of_the_page_is_answered(published: Server, folder: Path) 
         commands = commands.replace("--max-time 2 ", "--max-time 10 ")
         script = f"TOKEN=$(cat token)\nURL={published.url}\n{commands}"
         done = subprocess.run(
-            ["sh", "-euc", script], cwd=folder, capture_output=True, text=True, timeout=60
+            ["sh", "-euc", script], cwd=folder, capture_output=True, text=True, timeout=PATIENCE
         )
         assert done.returncode == 0, f"{block}\n{done.stderr}"
         shown.append(done.stdout)
@@ -141,7 +142,7 @@ def test_the_pages_callback_is_answered(
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads(blocks("json")[3])

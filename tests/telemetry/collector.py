@@ -10,8 +10,7 @@ from typing import Any, Self
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1 import trace_pb2
 
-#: Seconds after which a wait fails.
-PATIENCE = 60.0
+from testkit.patience import PATIENCE
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,15 @@ from typing import Any
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
+from testkit.patience import PATIENCE
+
 
 def get(port: int, path: str) -> tuple[int, str]:
     """A page's status and text."""
     # No proxy of the environment applies to loopback.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=60) as reply:
+        with opener.open(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE) as reply:
             return reply.status, reply.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

@@ -7,8 +7,7 @@ import threading
 from itertools import dropwhile
 from typing import Any
 
-#: Seconds after which a wait fails.
-PATIENCE = 30.0
+from testkit.patience import PATIENCE
 
 
 class Gate:

@@ -14,6 +14,7 @@ from prometheus_client import Counter, Histogram
 
 from pos_gateway.settings import PREFIX, Settings
 from pos_gateway.telemetry import metrics
+from testkit.patience import PATIENCE
 from testkit.servers.process import program
 
 ROOT = Path(__file__).parents[2]
@@ -79,7 +80,7 @@ def test_the_alerts_pass_promtools_tests() -> None:
         cwd=RULES,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -107,7 +108,7 @@ def test_prometheus_accepts_the_scrape_configuration(tmp_path: Path) -> None:
         [program("promtool", "prometheus"), "check", "config", copy],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     named = {found for alert in alerts() for found in re.findall(r'job="([^"]*)"', alert["expr"])}

@@ -11,6 +11,7 @@ from pos_gateway.cli.schema import metrics_page
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.labels import OTHER
 from pos_gateway.telemetry.prometheus_internals import Counter, Histogram
+from testkit.patience import PATIENCE
 from tests.telemetry.lab import Samples
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +28,7 @@ def test_ten_thousand_merchants_and_sixty_providers_make_fewer_than_3000_series(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     samples = Samples(done.stdout)

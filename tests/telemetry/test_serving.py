@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from pos_gateway.telemetry import serving
 from pos_gateway.telemetry.serving import Page, PageReply, Server
+from testkit.patience import PATIENCE
 from testkit.servers.process import free_port
 from tests.telemetry.lab import get, get_json
 
@@ -49,7 +50,7 @@ def test_an_unknown_path_lists_the_known_ones(serve: Serve) -> None:
 def test_a_silent_client_is_disconnected(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving._Handler, "client_timeout", 0.05)
     port = serve({"/page": lambda _: PageReply.of(1)})
-    with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as silent:
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)) as silent:
         assert silent.recv(1) == b""
         assert get(port, "/page")[0] == 200
 
@@ -70,7 +71,7 @@ def test_a_slow_client_is_disconnected(serve: Serve, monkeypatch: pytest.MonkeyP
 def test_a_too_long_request_is_not_read_to_its_end(serve: Serve) -> None:
     port = serve({"/page": lambda _: PageReply.of(1)})
     long = b"GET /page HTTP/1.1\r\nX: " + b"x" * serving.LONGEST + b"\r\n\r\n"
-    with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as client:
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)) as client:
         client.sendall(long[:-1])
         with suppress(ConnectionError):
             assert client.recv(1) == b""
@@ -84,7 +85,7 @@ def test_idle_connections_are_closed_for_new_ones(
     with ExitStack() as stack:
         silent = []
         for _ in range(4):
-            client = socket.create_connection(("127.0.0.1", port), timeout=60)
+            client = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
             silent.append(stack.enter_context(closing(client)))
             client.sendall(b"GET ")
         assert silent[0].recv(1) == b""
@@ -103,15 +104,15 @@ def test_a_page_is_rendered_one_at_a_time_with_a_bounded_queue(
     def page(_query: Mapping[str, str]) -> PageReply:
         at_once.append(len(at_once))
         begun.release()
-        assert go_on.acquire(timeout=60)
+        assert go_on.acquire(timeout=PATIENCE)
         return PageReply.of(len(at_once))
 
     port = serve({"/page": serving.one_at_a_time(page), "/other": lambda _: PageReply.of(1)})
     with ThreadPoolExecutor(3) as clients:
         first = clients.submit(get, port, "/page")
-        assert begun.acquire(timeout=60)
+        assert begun.acquire(timeout=PATIENCE)
         others = [clients.submit(get, port, "/page") for _ in range(2)]
-        refused = next(as_completed(others, timeout=60)).result()
+        refused = next(as_completed(others, timeout=PATIENCE)).result()
         assert (refused[0], len(at_once)) == (503, 1)
         assert get(port, "/other")[0] == 200
         go_on.release(2)

@@ -16,6 +16,7 @@ from pos_gateway.simulated_merchants.lateness import Lateness
 from pos_gateway.simulated_merchants.levels import BUCKETS, Timeline
 from pos_gateway.simulated_merchants.measure import Load
 from pos_gateway.simulated_merchants.orders import Order, Orders
+from testkit.patience import PATIENCE
 
 
 def an_order() -> Order:
@@ -31,7 +32,7 @@ def orders_with(number: int, *, near: int) -> Orders:
 
 def send_order(merchants: SimulatedMerchants, merchant: str, order: str) -> requests.Response:
     url, headers = f"{merchants.base_url(merchant)}/orders", {"Idempotency-Key": order}
-    return requests.post(url, json={}, headers=headers, timeout=10)
+    return requests.post(url, json={}, headers=headers, timeout=PATIENCE)
 
 
 class TestOrders:

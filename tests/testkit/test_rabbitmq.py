@@ -11,6 +11,7 @@ from amqp.exceptions import ConnectionForced, NotFound
 
 from pos_gateway.broker import topology
 from testkit.faults.backend import connection_errors
+from testkit.patience import PATIENCE
 from testkit.servers import spare_vhosts
 from testkit.servers.rabbitmq import RabbitMQ, binary
 
@@ -37,7 +38,7 @@ def _crash_while_queues_are_declared(rabbitmq: RabbitMQ, broker_url: str) -> Non
 
     declaring = threading.Thread(target=declare_many)
     declaring.start()
-    assert declared.acquire(timeout=30)
+    assert declared.acquire(timeout=PATIENCE)
 
     rabbitmq.kill()
     rabbitmq.start()
@@ -126,7 +127,7 @@ def test_dropped_connections_are_told_that_the_broker_closed_them(
         rabbitmq.drop_connections()
 
         with pytest.raises(ConnectionForced):
-            connection.drain_events(timeout=10)
+            connection.drain_events(timeout=PATIENCE)
 
 
 def test_publishers_are_blocked_for_as_long_as_the_memory_alarm_lasts(
@@ -187,4 +188,4 @@ def queue(connection: kombu.Connection) -> kombu.Queue:
 
 def drain_until(connection: kombu.Connection, happened: Callable[[], bool]) -> None:
     while not happened():
-        connection.drain_events(timeout=10)
+        connection.drain_events(timeout=PATIENCE)

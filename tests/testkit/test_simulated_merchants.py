@@ -21,6 +21,7 @@ from pos_gateway.simulated_merchants.behaviour import Behaviour, Kind
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from pos_gateway.simulated_merchants.measure import Load, measure
 from pos_gateway.simulated_merchants.mix import Alternation, Mix, Outage
+from testkit.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDER = {"order_id": "o-1", "items": []}
@@ -52,16 +53,16 @@ def send(
 
 
 def look_up(merchants: SimulatedMerchants, merchant: str, order: str = "o-1") -> requests.Response:
-    return requests.get(f"{merchants.base_url(merchant)}/orders/{order}", timeout=10)
+    return requests.get(f"{merchants.base_url(merchant)}/orders/{order}", timeout=PATIENCE)
 
 
 def cancel(merchants: SimulatedMerchants, merchant: str, order: str = "o-1") -> requests.Response:
-    return requests.post(f"{merchants.base_url(merchant)}/orders/{order}/cancel", timeout=10)
+    return requests.post(f"{merchants.base_url(merchant)}/orders/{order}/cancel", timeout=PATIENCE)
 
 
 def send_raw(merchants: SimulatedMerchants, merchant: str, *orders: str) -> socket.socket:
     """Send orders down one connection without waiting for the replies between them."""
-    connection = socket.create_connection((merchants.host, merchants.port), timeout=10)
+    connection = socket.create_connection((merchants.host, merchants.port), timeout=PATIENCE)
     for order in orders:
         connection.sendall(
             f"POST /m/{merchant}/orders HTTP/1.1\r\nHost: x\r\nIdempotency-Key: {order}\r\n"
@@ -121,17 +122,17 @@ class TestTheReferenceApi:
     ) -> None:
         url = f"{merchants.base_url('instant-1')}/orders"
 
-        assert requests.post(url, json=ORDER, timeout=10).status_code == 201
-        assert requests.post(url, data="not json", timeout=10).status_code == 400
+        assert requests.post(url, json=ORDER, timeout=PATIENCE).status_code == 201
+        assert requests.post(url, data="not json", timeout=PATIENCE).status_code == 400
         assert merchants.summary()["malformed"] == 1
         assert [each["order_id"] for each in merchants.orders("instant-1")] == ["o-1"]
 
     def test_paths_that_no_merchant_has_are_not_found(self, merchants: SimulatedMerchants) -> None:
         base = f"http://{merchants.host}:{merchants.port}"
 
-        assert requests.get(f"{base}/", timeout=10).status_code == 404
-        assert requests.get(f"{base}/m/fast-1", timeout=10).status_code == 404
-        assert requests.get(f"{base}/m/fast-1/orders", timeout=10).status_code == 405
+        assert requests.get(f"{base}/", timeout=PATIENCE).status_code == 404
+        assert requests.get(f"{base}/m/fast-1", timeout=PATIENCE).status_code == 404
+        assert requests.get(f"{base}/m/fast-1/orders", timeout=PATIENCE).status_code == 405
 
     def test_pipelined_requests_are_answered_in_their_order(
         self, merchants: SimulatedMerchants
@@ -145,7 +146,9 @@ class TestTheReferenceApi:
     def test_what_is_not_http_is_refused_and_the_next_client_is_served(
         self, merchants: SimulatedMerchants
     ) -> None:
-        with socket.create_connection((merchants.host, merchants.port), timeout=10) as connection:
+        with socket.create_connection(
+            (merchants.host, merchants.port), timeout=PATIENCE
+        ) as connection:
             connection.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
             assert connection.recv(100).startswith(b"HTTP/1.1 400")
 
@@ -244,8 +247,8 @@ class TestBehaviours:
         merchants.profile("m", {"create": {"kind": "accept"}, "checks_body": True})
         url, key = f"{merchants.base_url('m')}/orders", {"Idempotency-Key": "o-1"}
 
-        assert requests.post(url, data="{", headers=key, timeout=10).status_code == 400
-        assert requests.post(url, data="{}", headers=key, timeout=10).status_code == 201
+        assert requests.post(url, data="{", headers=key, timeout=PATIENCE).status_code == 400
+        assert requests.post(url, data="{}", headers=key, timeout=PATIENCE).status_code == 201
 
 
 class TestHanging:
@@ -587,7 +590,7 @@ class TestTheProcess:
         # A client that hangs on it is disconnected when it goes; it may have gone before.
         with (
             pytest.raises(ConnectionError),
-            socket.create_connection(("127.0.0.1", int(killed.stdout)), timeout=10) as left,
+            socket.create_connection(("127.0.0.1", int(killed.stdout)), timeout=PATIENCE) as left,
         ):
             assert left.recv(1) == b""
             raise ConnectionResetError
@@ -601,7 +604,7 @@ class TestTheProcess:
             "    waiting = gevent.spawn(merchants.wait_until, requests=1)\n"
             "    url = merchants.base_url('instant-1') + '/orders'\n"
             "    sent = gevent.spawn(requests.post, url, json={'order_id': 1})\n"
-            "    gevent.joinall([waiting, sent], timeout=30, raise_error=True)\n"
+            "    gevent.joinall([waiting, sent], timeout=120, raise_error=True)\n"
             "    print(waiting.value['requests'], sent.value.status_code)\n"
         )
         ran = subprocess.run(
@@ -619,7 +622,9 @@ class TestTheProcess:
             url = f"{merchants.base_url('instant-1')}/orders"
             headers = {"Idempotency-Key": "o-1"}
             trusted = str(authority)
-            reply = requests.post(url, json=ORDER, headers=headers, verify=trusted, timeout=10)
+            reply = requests.post(
+                url, json=ORDER, headers=headers, verify=trusted, timeout=PATIENCE
+            )
 
             assert url.startswith("https://")
             assert reply.status_code == 201

@@ -20,6 +20,7 @@ from pos_gateway.transport.connection import (
     TLSConnection,
 )
 from pos_gateway.transport.deadline import TimeIsUp
+from testkit.patience import PATIENCE
 
 Pair = tuple[Connection, socket.socket]
 
@@ -57,7 +58,7 @@ def test_more_than_the_buffer_takes_is_sent_as_it_is_read(pair: Pair) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     connection.send(data)
-    reader.join(30)
+    reader.join(PATIENCE)
     assert received == data
 
 
@@ -145,7 +146,7 @@ class TLSPeer:
 
     @property
     def theirs(self) -> ssl.SSLSocket:
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         side: ssl.SSLSocket = self._made[0]
         return side
 

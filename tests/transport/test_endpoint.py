@@ -16,6 +16,7 @@ from pos_gateway.transport.exchange import Reply, Request, Transport
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.resolver import Resolver
 from testkit.hostile.peer import Peer, a_reply, answers, peer, read_request
+from testkit.patience import PATIENCE
 
 OPEN = Guard(allow_all=True)
 
@@ -35,12 +36,12 @@ def at_once(transport: Transport, seen: Peer, number: int, connections: int) -> 
     for each in threads:
         each.start()
     for each in threads:
-        each.join(30)
+        each.join(PATIENCE)
 
 
 def test_as_many_connections_are_kept_as_the_merchant_may_have_and_more_are_made() -> None:
     transport = Transport(guard=OPEN)
-    together = threading.Barrier(5, timeout=30)
+    together = threading.Barrier(5, timeout=PATIENCE)
 
     def script(connection: socket.socket) -> None:
         while read_request(connection):
@@ -60,7 +61,7 @@ def test_as_many_connections_are_kept_as_the_merchant_may_have_and_more_are_made
 def test_the_connection_used_last_comes_first() -> None:
     """So that the others may reach their end, and are not all kept alive by a few exchanges."""
     transport = Transport(guard=OPEN)
-    both, asked = threading.Barrier(2, timeout=30), queue.Queue[int]()
+    both, asked = threading.Barrier(2, timeout=PATIENCE), queue.Queue[int]()
 
     def script(connection: socket.socket) -> None:
         me = seen.connections
@@ -75,12 +76,12 @@ def test_the_connection_used_last_comes_first() -> None:
         at_once(transport, seen, 2, connections=2)
         for _ in range(3):
             send(transport, seen)
-    assert len({asked.get(timeout=30) for _ in range(3)}) == 1
+    assert len({asked.get(timeout=PATIENCE) for _ in range(3)}) == 1
 
 
 def test_connections_that_were_closed_are_passed_over_for_a_live_one() -> None:
     transport = Transport(guard=OPEN)
-    both, closed = threading.Barrier(2, timeout=30), threading.Event()
+    both, closed = threading.Barrier(2, timeout=PATIENCE), threading.Event()
     numbers = iter(range(9))
 
     def script(connection: socket.socket) -> None:
@@ -96,7 +97,7 @@ def test_connections_that_were_closed_are_passed_over_for_a_live_one() -> None:
 
     with peer(script) as seen:
         at_once(transport, seen, 2, connections=2)
-        assert closed.wait(30)
+        assert closed.wait(PATIENCE)
         for _ in range(2):
             assert send(transport, seen).status == 200
         assert seen.connections == 2
@@ -117,7 +118,7 @@ def test_what_comes_after_a_reply_reaches_no_later_exchange() -> None:
     with peer(script) as seen:
         for number in (1, 2):
             assert send(transport, seen).body == b"first"
-            assert sent.wait(30)
+            assert sent.wait(PATIENCE)
             sent.clear()
             assert seen.connections == number
 
@@ -148,7 +149,7 @@ def test_an_exchange_that_ends_after_the_transport_was_closed_leaves_nothing_ope
     def script(connection: socket.socket) -> None:
         read_request(connection)
         asked.set()
-        may_answer.wait(30)
+        may_answer.wait(PATIENCE)
         connection.sendall(a_reply())
         assert connection.recv(1) == b""
         ended.set()
@@ -156,11 +157,11 @@ def test_an_exchange_that_ends_after_the_transport_was_closed_leaves_nothing_ope
     with peer(script) as seen:
         thread = threading.Thread(target=send, args=(transport, seen))
         thread.start()
-        assert asked.wait(30)
+        assert asked.wait(PATIENCE)
         transport.close()
         may_answer.set()
-        thread.join(30)
-        assert ended.wait(30)
+        thread.join(PATIENCE)
+        assert ended.wait(PATIENCE)
 
 
 # TLS

@@ -29,6 +29,7 @@ from pos_gateway.transport.exchange import (
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.parser import HEAD_LIMIT
 from testkit.hostile.peer import Peer, Script, a_reply, answers, hangs, peer, read_request
+from testkit.patience import PATIENCE
 
 
 def exchange(
@@ -541,7 +542,7 @@ def test_no_byte_of_a_request_is_sent_after_its_deadline(
         try:
             if starts_to_reply:
                 connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{")
-            is_over.wait(30)
+            is_over.wait(PATIENCE)
             while chunk := connection.recv(65536):
                 received += len(chunk)
         finally:
@@ -554,7 +555,7 @@ def test_no_byte_of_a_request_is_sent_after_its_deadline(
         with pytest.raises(NoValidReply) as failure:
             transport.send(request, key="m", connections=1, seconds=0.5)
         is_over.set()
-        assert came_to_its_end.wait(30)
+        assert came_to_its_end.wait(PATIENCE)
     assert failure.value.code == "timeout"
     assert received < 32_000
 
@@ -576,7 +577,7 @@ def test_a_connection_is_closed_without_a_reset(said: dict[str, str]) -> None:
     with peer(script) as seen:
         exchange(seen, transport)
         transport.close()
-        assert ended.get(timeout=30) == b""
+        assert ended.get(timeout=PATIENCE) == b""
 
 
 def test_connections_are_available_leased_or_pending(authority: tuple[trustme.CA, str]) -> None:
@@ -586,7 +587,7 @@ def test_connections_are_available_leased_or_pending(authority: tuple[trustme.CA
     assert transport.connections == (0, 0, 0)
     with (
         peer(answers(a_reply())) as kept,
-        peer(lambda _connection: let_go.wait(60)) as silent,
+        peer(lambda _connection: let_go.wait(PATIENCE)) as silent,
         ThreadPoolExecutor(2) as threads,
     ):
         exchange(kept, transport)
@@ -594,7 +595,7 @@ def test_connections_are_available_leased_or_pending(authority: tuple[trustme.CA
         for scheme in ("http", "https"):
             request = Request("POST", silent.url(scheme=scheme), b"{}")
             threads.submit(transport.send, request, key=scheme, connections=1, seconds=60)
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while transport.connections != (1, 1, 1):
             assert time.monotonic() < until, transport.connections
         let_go.set()

@@ -15,10 +15,8 @@ from pos_gateway.transport.errors import Misconfigured, NotSent
 from pos_gateway.transport.exchange import Transport
 from pos_gateway.transport.guard import Guard
 from testkit.hostile.peer import Script, peer
+from testkit.patience import PATIENCE
 from tests.transport.test_catalogue import Green
-
-#: Seconds for a peer to act, which always does.
-PATIENCE = 30.0
 
 
 class Silent:
@@ -64,7 +62,7 @@ def test_a_waiting_pos_is_reached_and_gets_no_request(ca: trustme.CA) -> None:
         silent = Silent()
         with peer(silent, tls=tls) as seen:
             reach(seen.port, "http" if tls is None else "https", authority=pem(ca))
-            assert silent.over.wait(20)
+            assert silent.over.wait(PATIENCE)
         assert silent.came == [b""]
         assert seen.connections == 1
 

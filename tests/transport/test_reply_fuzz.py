@@ -28,12 +28,11 @@ from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, BODY_LIMIT, Reply, Request, Transport
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.parser import HEAD_LIMIT
+from testkit.patience import PATIENCE
 from tests.mutations import MUTATIONS, Step, mutated
 from tests.orders import an_order
 
 EXAMPLES = int(os.environ.get("FUZZ", "400"))
-#: Seconds for an exchange that does not wait; an exchange that needs them never ends.
-PATIENCE = 20.0
 MERCHANT = Merchant.parse({"id": "m", "base_url": "http://127.0.0.1/api"})
 ORDER = Order.parse(an_order("o-1", "m"))
 REQUEST = Request("POST", "http://127.0.0.1/api/orders", b"{}")

@@ -10,6 +10,7 @@ from gevent.event import Event
 from pos_gateway.transport import resolver as subject
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.resolver import FRESH, NEGATIVE, STALE, Addresses, Resolver
+from testkit.patience import PATIENCE
 
 HERE: Addresses = ((socket.AF_INET, "192.0.2.1"),)
 THERE: Addresses = ((socket.AF_INET, "192.0.2.2"),)
@@ -110,7 +111,7 @@ def test_hundreds_of_callers_share_one_look_up(names: Names) -> None:
     waiting = [gevent.spawn(names.resolve, "hangs.example") for _ in range(300)]
     gevent.sleep(0)
     names.may_answer.set()
-    gevent.joinall(waiting, timeout=10)
+    gevent.joinall(waiting, timeout=PATIENCE)
     assert {thread.value for thread in waiting} == {HERE}
     assert names.asked == ["hangs.example"]
 
@@ -124,7 +125,7 @@ def test_a_hanging_look_up_blocks_no_other_name(names: Names) -> None:
     with pytest.raises(NotSent, match="no answer within"):
         names.resolve("hangs0.example", timeout=0.01)
     names.may_answer.set()
-    gevent.joinall(hanging, timeout=10)
+    gevent.joinall(hanging, timeout=PATIENCE)
 
 
 def test_hanging_look_ups_are_bounded(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +136,7 @@ def test_hanging_look_ups_are_bounded(names: Names, monkeypatch: pytest.MonkeyPa
     with pytest.raises(NotSent, match="too many"):
         names.resolve("well.example")
     names.may_answer.set()
-    gevent.joinall(hanging, timeout=10)
+    gevent.joinall(hanging, timeout=PATIENCE)
 
 
 def test_an_address_needs_no_look_up(names: Names) -> None:

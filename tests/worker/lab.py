@@ -33,6 +33,7 @@ from pos_gateway.domain.order import Order
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
+from testkit.patience import PATIENCE
 from tests.orders import an_order
 from tests.schema import make_tables
 from tests.worker import preloaded
@@ -44,8 +45,6 @@ GREEN_COMMAND = (
     *(sys.executable, "-P", "-m", "gevent.monkey", "--module", "pos_gateway.worker.slim_celery"),
     *("-A", GREEN, "worker", "--pool=gevent"),
 )
-#: Seconds after which a wait fails.
-PATIENCE = 60.0
 #: Delay queues for up to a minute, in which what a test waits for is: to look at all takes four times
 #: as long.
 QUICK_LEVELS = 6

@@ -15,7 +15,7 @@ def test_a_worker_stops_while_its_broker_does_not_answer(lab: Lab) -> None:
         Proxy(lab.broker_url) as proxy,
         lab.worker(broker_url=proxy.url, request_timeout=2) as worker,
     ):
-        lab.merchants.wait_until(merchant_id="m", in_flight=10, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", in_flight=10)
         proxy.half_open("server")
         worker.send(signal.SIGTERM)
         worker.wait()
@@ -55,7 +55,7 @@ def test_a_worker_that_sends_task_events_survives_a_reconnect(lab: Lab) -> None:
     lab.merchants.profile("slow", {"kind": "accept", "latency": 4.0})
     lab.submit("slow", "under-way")
     with Proxy(lab.broker_url) as proxy, lab.worker("-E", broker_url=proxy.url):
-        lab.merchants.wait_until(merchant_id="slow", in_flight=1, timeout=30)
+        lab.merchants.wait_until(merchant_id="slow", in_flight=1)
         proxy.cut()
         lab.submit("fast-1", "after")
         told = lab.events_until_all_ended(["under-way", "after"])
@@ -75,7 +75,7 @@ def test_a_synchronous_worker_stops_while_its_broker_is_gone(lab: Lab) -> None:
             request_timeout=2,
         ) as worker,
     ):
-        lab.merchants.wait_until(merchant_id="m", in_flight=2, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", in_flight=2)
         proxy.down()
         worker.send(signal.SIGTERM)
         worker.wait()

@@ -20,6 +20,7 @@ from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.worker import parking as subject
 from pos_gateway.worker.bundles import ReturnedBundle, returned
 from pos_gateway.worker.parking import CONCURRENCY, Parking
+from testkit.patience import PATIENCE
 
 
 class Gate:
@@ -98,13 +99,13 @@ class Scene:
 
     def settle(self) -> None:
         """Run everything in flight to its end."""
-        with gevent.Timeout(10):
-            while self.parking._open or not self.parking._publishing.join(10):
+        with gevent.Timeout(PATIENCE):
+            while self.parking._open or not self.parking._publishing.join(PATIENCE):
                 gevent.sleep(0.001)
 
     def unpark(self) -> None:
         """Unpark the bundles at hand until none is left."""
-        with gevent.Timeout(10):
+        with gevent.Timeout(PATIENCE):
             while self.parking._waiting._of:
                 gevent.sleep(0.001)
         self.settle()
@@ -290,7 +291,7 @@ def test_a_parked_order_holds_no_green_thread_until_it_is_published() -> None:
     originals = [scene.park(1, merchant=f"m{n}")[0] for n in range(100)]
     assert green_threads() == before
     originals += [scene.bring_back(MAX_ORDERS, merchant=f"back{n}") for n in range(10)]
-    with gevent.Timeout(10):
+    with gevent.Timeout(PATIENCE):
         while scene.parking._open:
             gevent.sleep(0.001)
     assert green_threads() - before == CONCURRENCY

@@ -32,6 +32,7 @@ from pos_gateway.worker.delays import Blueprint as OurBlueprint
 from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.request import OrderRequest
 from pos_gateway.worker.request_state import RequestState
+from testkit.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 
@@ -439,7 +440,7 @@ app.worker_main(["worker", "--loglevel", "warning", "--pool", "{pool}"])
 def test_a_workers_pool_and_log_level_come_from_its_command_line(pool: str) -> None:
     """With ``--pool=gevent`` the setting may name the class: without a warning of late patching."""
     command = [sys.executable, "-c", WORKER.replace("{pool}", pool)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     expected = [f"celery.concurrency.{pool}", str(logging.WARNING)]
     assert done.stdout.split() == expected, done.stderr
     assert "patch" not in done.stderr

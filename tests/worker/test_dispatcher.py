@@ -34,6 +34,7 @@ from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.request import OrderRequest
 from pos_gateway.worker.request_state import RequestState, TrackedRequest
 from pos_gateway.worker.retries import BUSY
+from testkit.patience import PATIENCE
 
 SLOTS = 4
 
@@ -170,7 +171,7 @@ class Scene:
         delivered = Order(order)
         self.reply(order)
         self.offer(delivered)
-        assert delivered.said.wait(10)
+        assert delivered.said.wait(PATIENCE)
 
     def is_sent(self, order: str) -> bool:
         return order in self._replies
@@ -190,7 +191,7 @@ class Scene:
     ) -> Decision:
         if not may_call and record in self.at_the_pos:
             return Decision(Outcome(Kind.RETRY), needs_pos=True)
-        outcome = Outcome(Kind.EXPIRED) if expired else self._reply(record).get(timeout=10)
+        outcome = Outcome(Kind.EXPIRED) if expired else self._reply(record).get(timeout=PATIENCE)
         self._replies.pop(record, None)
         delay = self.delay if outcome.kind is Kind.RETRY else 0
         headers = {"x-attempts": 1}
@@ -199,7 +200,7 @@ class Scene:
         return Decision(outcome, [] if self.only_found else [entry], messages=[message])
 
     def _store(self, messages: Iterable[Message]) -> bool:
-        self.broker_answers.wait(10)
+        self.broker_answers.wait(PATIENCE)
         self.stored += [(each.exchange, each.message_id) for each in messages]
         return not self.taken_over
 
@@ -220,13 +221,13 @@ def test_an_expired_copy_shares_the_outcome_of_the_order_in_flight(
     first, sent, copy = Order("first"), Order("twice"), Order("twice")
     scene.offer(first, sent, copy)
     scene.reply("first")
-    first.said.wait(10)
+    first.said.wait(PATIENCE)
     gevent.sleep(0)
     scene.dispatcher.admission.open_breaker("m", 600)  # the waiting copy can't be delivered in time
     scene.dispatcher._dispatch()
     scene.reply("twice")
-    assert sent.said.wait(10)
-    assert copy.said.wait(10)
+    assert sent.said.wait(PATIENCE)
+    assert copy.said.wait(PATIENCE)
     assert scene.stored == [("accepted", "first"), ("accepted", "twice")]
     assert [each.word for each in (first, sent, copy)] == ["ack", "ack", "ack"]
 
@@ -239,7 +240,7 @@ def test_an_expired_order_needs_no_slot(
     scene.offer(*(Order(f"o{number}") for number in range(SLOTS)))
     late = Order("late", seconds=-1)
     scene.offer(late)
-    assert late.said.wait(10)
+    assert late.said.wait(PATIENCE)
     assert late.word == "ack"
     assert scene.stored == [("accepted", "first"), ("expired", "late")]
     assert scene.dispatcher.admission.in_flight == SLOTS
@@ -251,7 +252,7 @@ def test_orders_that_expire_together_are_written_a_few_at_a_time(scene: Scene) -
     scene.offer(*late)
     assert scene.dispatcher.in_flight == subject.SLOTLESS
     scene.broker_answers.set()
-    assert all(each.said.wait(10) for each in late)
+    assert all(each.said.wait(PATIENCE) for each in late)
     assert {each.word for each in late} == {"ack"}
 
 
@@ -265,7 +266,7 @@ def test_a_stopping_worker_requeues_expired_orders_that_are_not_written(
     scene.dispatcher.requeue_waiting(1)
     assert [each.word for each in late] == [""] * subject.SLOTLESS + ["requeue"]
     scene.broker_answers.set()
-    assert all(each.said.wait(10) for each in late)
+    assert all(each.said.wait(PATIENCE) for each in late)
 
 
 def a_cancel_of(order_id: str, seconds: float = 300.0, merchant_id: str = "m") -> Order:
@@ -287,13 +288,13 @@ def test_a_cancel_request_does_not_wait_behind_orders(scene: Scene) -> None:
     scene.offer(running, order, cancel)
     assert scene.is_sent("cancel of o1")
     scene.reply("running")
-    assert running.said.wait(10)
+    assert running.said.wait(PATIENCE)
     gevent.sleep(0.01)
     assert not scene.is_sent("o1"), "before its cancel request is done with"
     scene.reply("cancel of o1", Outcome(Kind.CANCELLED))
-    assert cancel.said.wait(10)
+    assert cancel.said.wait(PATIENCE)
     scene.reply("o1", Outcome(Kind.CANCELLED))  # as the ledger has it
-    assert order.said.wait(10)
+    assert order.said.wait(PATIENCE)
     assert scene.stored[2:] == [("cancelled", "cancel of o1"), ("cancelled", "o1")]
 
 
@@ -309,7 +310,7 @@ def test_an_order_that_was_never_sent_is_cancelled_while_its_breaker_is_open(
         scene.offer(*(Order(f"o{n}", f"m{n}") for n in range(SLOTS)))
     scene.reply("cancel of o1", Outcome(Kind.CANCELLED))
     scene.offer(cancel)
-    assert cancel.said.wait(10)
+    assert cancel.said.wait(PATIENCE)
     assert (cancel.word, scene.stored) == ("ack", [("cancelled", "cancel of o1")])
 
 
@@ -336,7 +337,7 @@ def test_a_cancel_request_is_attempted_once(scene: Scene) -> None:
     assert scene.is_sent("cancel of o1")
     assert cancel.call is not None
     scene.reply("cancel of o1")
-    assert cancel.said.wait(10)
+    assert cancel.said.wait(PATIENCE)
 
 
 def test_many_cancel_requests_take_no_slot_and_few_green_threads(scene: Scene) -> None:
@@ -347,7 +348,7 @@ def test_many_cancel_requests_take_no_slot_and_few_green_threads(scene: Scene) -
     assert scene.is_sent("other")
     for each in many:
         scene.reply(each.order_id, Outcome(Kind.CANCELLED))
-    assert all(each.said.wait(10) for each in many)
+    assert all(each.said.wait(PATIENCE) for each in many)
 
 
 @pytest.mark.parametrize("after", ["the connection was lost", "the worker stops"])
@@ -365,7 +366,7 @@ def test_a_cancel_request_that_needs_its_pos_is_requeued_if_it_cannot_wait(
     else:
         scene.dispatcher.connection_lost()
     scene.broker_answers.set()
-    assert cancel.said.wait(10)
+    assert cancel.said.wait(PATIENCE)
     assert cancel.word == "requeue"
     assert scene.dispatcher.admission.waiting == 0
 
@@ -376,11 +377,11 @@ def test_a_cancel_request_with_the_same_body_does_not_end_its_order(scene: Scene
     order.message = cancel.message
     scene.offer(cancel, order)
     scene.reply("cancel of o1", Outcome(Kind.RETRY))
-    assert cancel.said.wait(10)
+    assert cancel.said.wait(PATIENCE)
     gevent.sleep(0.01)
     assert (order.word, scene.is_sent("o1")) == ("", True)
     scene.reply("o1")
-    assert order.said.wait(10)
+    assert order.said.wait(PATIENCE)
 
 
 def test_a_copy_is_not_parked_while_its_order_is_in_flight(scene: Scene) -> None:
@@ -388,7 +389,7 @@ def test_a_copy_is_not_parked_while_its_order_is_in_flight(scene: Scene) -> None
     scene.offer(sent)
     scene.dispatcher._park_soon(copy)  # type: ignore[arg-type]
     scene.reply("twice")
-    assert copy.said.wait(10)
+    assert copy.said.wait(PATIENCE)
     assert scene.stored == [("accepted", "twice")]
 
 
@@ -403,7 +404,7 @@ def test_a_closed_dispatcher_that_waits_for_calls_has_no_overdue_entry(
     scene.dispatcher._dispatch()
     assert scene.dispatcher.admission.next_at > scene.now
     scene.reply("o1")
-    assert order.said.wait(10)
+    assert order.said.wait(PATIENCE)
 
 
 def test_a_finished_order_wakes_the_dispatcher_if_another_waits(scene: Scene) -> None:
@@ -413,13 +414,13 @@ def test_a_finished_order_wakes_the_dispatcher_if_another_waits(scene: Scene) ->
     scene.offer(first, second)
     wake.set.reset_mock()
     scene.reply("1")
-    assert first.said.wait(5)
+    assert first.said.wait(PATIENCE)
     gevent.sleep(0)
     assert wake.set.called, "the one that waits is not seen to"
     assert scene.is_sent("2")
     wake.set.reset_mock()
     scene.reply("2")
-    assert second.said.wait(5)
+    assert second.said.wait(PATIENCE)
     gevent.sleep(0)
     assert not wake.set.called, "no order waits"
 
@@ -433,12 +434,12 @@ def test_a_dispatcher_without_orders_rests_until_one_comes(scene: Scene) -> None
     assert not dispatcher._rests, "its clock is not read, and a stall would count"
     scene.offer(second)
     scene.reply("1")
-    assert first.said.wait(5)
+    assert first.said.wait(PATIENCE)
     dispatcher._wake.set()
     gevent.sleep(0)
     assert not dispatcher._rests
     scene.reply("2")
-    assert second.said.wait(5)
+    assert second.said.wait(PATIENCE)
     dispatcher._wake.set()
     gevent.sleep(0)
     assert dispatcher._rests
@@ -482,7 +483,7 @@ def test_a_finished_order_is_freed_without_the_garbage_collector(
         if begins:
             order.cancel_token.exchange_begins()
         scene.reply("o1")
-        order.said.wait(10)
+        order.said.wait(PATIENCE)
         gevent.sleep(0.01)
         del order
         scene.now += 10
@@ -514,7 +515,7 @@ def test_a_slow_broker_does_not_count_against_a_merchant(
     scene.dispatcher._dispatch()
     scene.broker_answers.set()
     for order in orders:
-        assert order.said.wait(10)
+        assert order.said.wait(PATIENCE)
     gevent.sleep(0)
     standing = admission.merchant("m")
     assert standing is not None
@@ -532,7 +533,7 @@ def test_a_429_does_not_fail_the_merchants_other_orders(scene: Scene) -> None:
     )
     scene.offer(first, other, soon)
     scene.reply("first", ASKED)
-    assert soon.said.wait(10)
+    assert soon.said.wait(PATIENCE)
     gevent.sleep(0.01)
     assert (scene.stored, other.state) == (
         [("retry", "first"), ("expired", "soon")],
@@ -547,7 +548,7 @@ def test_the_only_order_that_waits_expires_at_once_when_the_breaker_opens_past_i
     first, soon = Order("first", seconds=3600), Order("soon", seconds=20)
     scene.offer(first, soon)
     scene.reply("first", ASKED)
-    assert soon.said.wait(10)
+    assert soon.said.wait(PATIENCE)
     assert ("expired", "soon") in scene.stored
 
 
@@ -557,7 +558,7 @@ def test_the_last_attempt_starts_30_s_before_deliver_by_whatever_retry_after_say
     first = Order("first", seconds=600)
     scene.offer(first)
     scene.reply("first", ASKED)
-    assert first.said.wait(10)
+    assert first.said.wait(PATIENCE)
     scene.now += 570  # when its message is redelivered
     scene.offer(Order("first", seconds=30))
     gevent.sleep(0.01)
@@ -570,7 +571,7 @@ def test_an_order_that_was_taken_over_is_retried(scene: Scene) -> None:
     order = Order("o1")
     scene.reply("o1")
     scene.offer(order)
-    assert order.said.wait(10)
+    assert order.said.wait(PATIENCE)
     assert order.word == "requeue"
 
 
@@ -602,7 +603,7 @@ def test_a_retry_that_is_due_soon_waits_in_the_worker(scene: Scene) -> None:
     advance(scene, 0.2)
     assert (scene.is_sent("o1"), order.attempts) == (True, 1)
     scene.reply("o1")
-    assert order.said.wait(10)
+    assert order.said.wait(PATIENCE)
     assert (order.word, scene.stored) == ("ack", [("accepted", "o1")])
 
 
@@ -684,9 +685,9 @@ def test_a_retry_delivered_before_its_publisher_confirm_is_no_copy(scene: Scene)
     gevent.sleep(0.01)
     scene.offer(retry)
     scene.broker_answers.set()
-    assert order.said.wait(10)
+    assert order.said.wait(PATIENCE)
     scene.reply("o")
-    assert retry.said.wait(10)
+    assert retry.said.wait(PATIENCE)
     assert scene.stored == [("retry", "o"), ("accepted", "o")]
 
 
@@ -696,9 +697,9 @@ def test_a_copy_does_not_share_an_outcome_that_was_only_read(scene: Scene) -> No
     scene.only_found = True
     scene.offer(order, copy)
     scene.reply("o")
-    assert order.said.wait(10)
+    assert order.said.wait(PATIENCE)
     scene.reply("o")
-    assert copy.said.wait(10)
+    assert copy.said.wait(PATIENCE)
     assert scene.stored == [("accepted", "o"), ("accepted", "o")]
 
 
@@ -709,8 +710,8 @@ def test_a_copy_of_a_waiting_retry_is_not_acknowledged_before_it(scene: Scene) -
     assert (order.word, copy.word) == ("", "")
     advance(scene, 2.1)
     scene.reply("twice")
-    assert order.said.wait(10)
-    assert copy.said.wait(10)
+    assert order.said.wait(PATIENCE)
+    assert copy.said.wait(PATIENCE)
     assert (order.word, copy.word) == ("ack", "ack")
     assert scene.stored == [("accepted", "twice")]  # once
 
@@ -730,7 +731,7 @@ def test_a_cancel_request_with_a_later_deadline_is_no_copy(scene: Scene, delay: 
     assert longer.word == ""
     assert (one.word, copy.word) == ("", "") if delay == 2 else ("ack", "ack")
     scene.reply("o1")
-    assert longer.said.wait(10)
+    assert longer.said.wait(PATIENCE)
     assert longer.word == "ack"
 
 
@@ -742,7 +743,7 @@ def test_waiting_retries_are_requeued_when_the_worker_stops(scene: Scene) -> Non
     scene.dispatcher.requeue_waiting(1)
     assert waits.word == "requeue"
     scene.reply("under way", Outcome(Kind.RETRY, contact=CallResult.ANSWERED))
-    assert in_flight.said.wait(10)
+    assert in_flight.said.wait(PATIENCE)
     assert (in_flight.word, scene.stored) == ("ack", [("retry", "under way")])
 
 
@@ -757,7 +758,7 @@ def test_a_retry_is_requeued_if_the_worker_starts_to_stop_in_that_moment(
     scene.dispatcher.requeue_waiting(1)
     scene.broker_answers.set()
     for each in (order, copy, other):
-        assert each.said.wait(10)
+        assert each.said.wait(PATIENCE)
         assert each.word == "requeue"
 
 
@@ -767,7 +768,7 @@ def test_waiting_retries_are_dropped_with_their_connection(scene: Scene) -> None
     scene.dispatcher.connection_lost()
     scene.offer(again)  # the broker redelivers it
     scene.reply("o1")
-    assert again.said.wait(10)
+    assert again.said.wait(PATIENCE)
     advance(scene, 10)
     assert (order.word, scene.stored) == ("", [("accepted", "o1")])
     assert not scene.is_sent("o1")
@@ -811,7 +812,7 @@ def test_a_stale_delivery_gets_no_second_message(scene: Scene, delay: int) -> No
     assert (order.is_stale, scene.stored, len(scene.dispatcher._retries)) == (True, [], 0)
     scene.reply("o1")
     scene.offer(again)
-    assert again.said.wait(10)
+    assert again.said.wait(PATIENCE)
     assert (again.word, scene.stored) == ("ack", [("accepted", "o1")])
 
 
@@ -828,7 +829,7 @@ def test_an_order_redelivered_while_it_fails_is_retried_after_its_delay(
     fail(scene, copy, delay=delay)
     assert copy.word == ""
     scene.broker_answers.set()
-    assert copy.said.wait(10)
+    assert copy.said.wait(PATIENCE)
     assert (copy.word, scene.stored) == ("ack", [("retry", "twice")])
     assert not scene.is_sent("twice")
 
@@ -842,7 +843,7 @@ def test_an_order_redelivered_before_its_outcome_is_stored_is_retried_after_its_
     scene.dispatcher.connection_lost()
     scene.offer(copy)
     scene.broker_answers.set()
-    assert copy.said.wait(10)
+    assert copy.said.wait(PATIENCE)
     assert (copy.word, scene.stored) == ("ack", [("retry", "twice")])
     assert len(scene.dispatcher._retries) == 0
     assert not scene.is_sent("twice")
@@ -855,7 +856,7 @@ def test_an_order_redelivered_while_the_worker_stops_is_requeued(scene: Scene) -
     scene.offer(copy)
     scene.dispatcher.close()
     ask_for_a_retry(scene, "twice")
-    assert copy.said.wait(10)
+    assert copy.said.wait(PATIENCE)
     assert (copy.word, scene.stored) == ("requeue", [])
 
 
@@ -866,7 +867,7 @@ def test_an_order_leased_elsewhere_opens_no_breaker(scene: Scene) -> None:
     scene.reply("o2")
     scene.offer(*orders)
     for order in orders:
-        assert order.said.wait(10)
+        assert order.said.wait(PATIENCE)
     standing = scene.dispatcher.admission.merchant("m")
     assert standing is not None
     assert standing.breaker is BreakerState.CLOSED
@@ -879,7 +880,7 @@ def test_an_order_that_is_not_sent_for_want_of_a_key_is_shown_and_opens_no_break
     why = Reason.of("secret_key", "no key")
     scene.reply("o1", Outcome(Kind.RETRY, why, contact=CallResult.NONE))
     scene.offer(order)
-    assert order.said.wait(10)
+    assert order.said.wait(PATIENCE)
     [[found]] = scene.dispatcher.admission.in_trouble_by(10)
     assert (found.unsent, found.breaker) == (True, BreakerState.CLOSED)
 
@@ -906,7 +907,7 @@ def test_a_worker_that_was_paused_starts_nothing_until_it_knows_its_permits(
     fleet.may_start = lambda _now: True
     scene.dispatcher._wake.set()
     scene.reply("o1")
-    assert order.said.wait(10)
+    assert order.said.wait(PATIENCE)
     assert order.word == "ack"
 
 
@@ -943,11 +944,11 @@ def test_a_step_of_the_wall_clock_is_logged_and_waiting_orders_keep_their_time(
     assert event["seconds"] == pytest.approx(clock.step, abs=1)
     late.deliver_by += clock.step
     scene.offer(late)
-    assert late.said.wait(10)
+    assert late.said.wait(PATIENCE)
     assert scene.stored == [("expired", "late")]
     for each in (sent, waiting):
         scene.reply(each.order_id)
-        assert each.said.wait(10)
+        assert each.said.wait(PATIENCE)
     assert scene.stored[1:] == [("accepted", "sent"), ("accepted", "waiting")]
 
 
@@ -961,7 +962,7 @@ def test_a_crashed_ticker_stops_the_worker(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(scene.dispatcher.admission, "overdue", break_down)
     scene.dispatcher._wake.set()
-    assert str(ended.get(timeout=10)) == "a mistake of ours"
+    assert str(ended.get(timeout=PATIENCE)) == "a mistake of ours"
 
 
 def test_a_merchant_without_a_limit_gets_its_vendors_limit(

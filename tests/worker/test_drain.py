@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from testkit.patience import PATIENCE
+
 SCRIPT = """
 from gevent import monkey; monkey.patch_all()
 import os, signal
@@ -91,7 +93,7 @@ print(let_go.wait(30))
 
 def run(script: str, *arguments: str) -> str:
     command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     return done.stdout
 
 

@@ -33,7 +33,7 @@ def test_without_flags_the_worker_is_green_and_has_200_slots(lab: Lab) -> None:
         for merchant in merchants:
             lab.submit(merchant, f"slow-{merchant}")
         # The last slots are reserved for the lightest merchants, whichever those are.
-        lab.merchants.wait_until(in_flight=180, timeout=30)
+        lab.merchants.wait_until(in_flight=180)
         command = psutil.Process(worker.process.pid).cmdline()
         started = command[command.index("-P") :]  # after flags of Python itself
         assert sorted(started) == sorted(GREEN_COMMAND[1:]), "the other tests start another worker"
@@ -84,7 +84,7 @@ def after_loading(code: str) -> str:
         f"from pos_gateway.worker import slim_celery as light_celery; light_celery.load(); {code}"
     )
     command = [sys.executable, "-c", load]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
@@ -95,7 +95,7 @@ def placed_one_by_one_while_it_runs(lab: Lab, *flags: str) -> float:
     lab.merchants.profile("fast-*", {"kind": "accept", "latency": 0})
     lab.submit("fast-1", "first")
     with lab.worker(*flags):
-        lab.merchants.wait_until(creates=1, timeout=30)
+        lab.merchants.wait_until(creates=1)
         lab.submit("fast-1", *[f"o{n}" for n in range(200)])
         assert len(by_type(lab.events(201))["order.accepted"]) == 201
     arrived = [at for _, _, at in lab.merchants.arrivals()][1:]
@@ -127,9 +127,9 @@ def test_plain_celery_has_the_trap(lab: Lab) -> None:
     )
     try:
         # What waits at the start is read before the loop begins; what comes later is not.
-        lab.merchants.wait_until(creates=1, timeout=60)
+        lab.merchants.wait_until(creates=1)
         place(*[f"o{n}" for n in range(40)])
-        lab.merchants.wait_until(creates=41, timeout=60)
+        lab.merchants.wait_until(creates=41)
     finally:
         worker.kill()
         worker.wait()
@@ -184,7 +184,7 @@ def test_the_short_app_name_starts_the_same_worker(lab: Lab) -> None:
     lab.merchants.profile("slow-1", {"kind": "accept", "latency": 1})
     lab.submit("slow-1", *[f"o{n}" for n in range(50)])
     with lab.worker(app="gcelery"):
-        lab.merchants.wait_until(merchant_id="slow-1", in_flight=50, timeout=30)
+        lab.merchants.wait_until(merchant_id="slow-1", in_flight=50)
         assert len(lab.events(50)) == 50
 
 

@@ -7,6 +7,7 @@ import pytest
 from gevent.event import Event
 
 from pos_gateway.worker.job_queue import JobQueue
+from testkit.patience import PATIENCE
 
 
 class Work:
@@ -39,10 +40,10 @@ def test_jobs_begin_in_turn_and_few_at_a_time() -> None:
     queue.add_first(work.jobs(7, 8))
     assert not queue.join(0.001)
     work.may_go_on.set()
-    assert queue.join(10)
+    assert queue.join(PATIENCE)
     assert work.begun == [0, 1, 7, 8, 2, 3, 4]
     queue.add(work.jobs(9)[0])  # after its green threads have ended
-    assert queue.join(10)
+    assert queue.join(PATIENCE)
     assert sorted(work.done) == [0, 1, 2, 3, 4, 7, 8, 9]
 
 
@@ -61,7 +62,7 @@ def test_a_job_that_fails_stops_no_other(capsys: pytest.CaptureFixture[str]) -> 
     work.may_go_on.set()
     for job in (raises, raises, raises, *work.jobs(1, 2)):
         queue.add(job)
-    with gevent.Timeout(10):
+    with gevent.Timeout(PATIENCE):
         while len(work.done) < 2:
             gevent.sleep(0)
     assert capsys.readouterr().err.count("ValueError: a job failed") == 3
@@ -76,7 +77,7 @@ def test_dropped_jobs_are_not_done_and_those_added_afterwards_are() -> None:
     queue.drop()
     for job in work.jobs(5, 6, 7):
         queue.add(job)
-    assert queue.join(10)
+    assert queue.join(PATIENCE)
     gevent.sleep(0)
     assert sorted(set(work.begun)) == [0, 1, 5, 6, 7]
     assert {5, 6, 7} <= set(work.done)

@@ -26,10 +26,11 @@ from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.request import OrderRequest
+from testkit.patience import PATIENCE
 from tests.gate import Gate
 
 #: Seconds after which a wait fails.
-SOON = 10
+SOON = PATIENCE
 ACCEPTED = (201, {"status": "accepted", "id": "pos-1"})
 REFUSED = (401, {})
 

@@ -67,7 +67,7 @@ def test_parked_orders_are_redelivered(lab: Lab) -> None:
     orders = [f"o{n}" for n in range(40)]
     lab.submit_to_canary("m", *orders)
     with lab.worker("-Q", "orders.canary"):
-        lab.merchants.wait_until(merchant_id="m", in_flight=2, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", in_flight=2)
         lab.wait_until_queued("orders.canary", 0)
         lab.merchants.profile("m", {"kind": "accept", "latency": 0.02}, release=True)
         everything_ended_once(lab, orders)
@@ -95,7 +95,7 @@ def test_a_lost_broker_connection_loses_no_order(lab: Lab, rabbitmq: RabbitMQ) -
         lab.submit(merchants[number % 20], order_id)
     with lab.worker():
         for _ in range(3):
-            lab.merchants.wait_until(in_flight=100, timeout=30)
+            lab.merchants.wait_until(in_flight=100)
             rabbitmq.drop_connections()
         everything_ended_once(lab, orders)
     assert lab.merchants.summary()["requests"] == 200
@@ -109,7 +109,7 @@ def test_a_retry_is_never_taken_for_a_copy_of_its_attempt(lab: Lab) -> None:
     body = json.dumps([[an_order("o1", "m")], {}, {}]).encode()
     lab.publish_raw(body, task)
     with lab.worker():
-        lab.merchants.wait_until(merchant_id="m", in_flight=1, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", in_flight=1)
         lab.publish_raw(body, task)  # submitted twice: shares the outcome of the first
         lab.publish_raw(body, {**task, "x-attempts": 1})  # the first one's successor
         lab.submit("m", "o2")  # behind them
@@ -128,9 +128,9 @@ def test_a_broker_crash_loses_no_order(lab: Lab, rabbitmq: RabbitMQ) -> None:
     for number, order_id in enumerate(orders):
         lab.submit(merchants[number % 20], order_id)
     with lab.worker():
-        lab.merchants.wait_until(in_flight=100, timeout=30)
+        lab.merchants.wait_until(in_flight=100)
         rabbitmq.kill()
-        lab.merchants.wait_until(idle=True, timeout=30)
+        lab.merchants.wait_until(idle=True)
         rabbitmq.start()
         everything_ended_once(lab, orders)
 
@@ -143,7 +143,7 @@ def test_a_stopping_worker_finishes_orders_in_flight_and_requeues_the_rest(
     orders = [f"o{n}" for n in range(60)]
     lab.submit("m", *orders)
     with lab.worker(max_waiting=60, request_timeout=60) as worker:
-        lab.merchants.wait_until(merchant_id="m", in_flight=10, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", in_flight=10)
         worker.send(signal.SIGTERM)
         # Requeued at once, while the others are still in flight.
         lab.wait_until_queued("orders", 50)
@@ -176,7 +176,7 @@ def test_an_outcome_during_shutdown_is_stored_and_its_message_acknowledged(
     lab.submit("failed", "failed")
     lab.submit("put-off", "put-off")
     with lab.worker(request_timeout=60) as worker:
-        lab.merchants.wait_until(in_flight=3, timeout=30)
+        lab.merchants.wait_until(in_flight=3)
         worker.send(signal.SIGTERM)
         lab.wait_until_queued("orders", 1)
         for merchant, profile in comes_to.items():
@@ -209,10 +209,10 @@ def test_a_killed_worker_loses_no_order(lab: Lab, rabbitmq: RabbitMQ) -> None:
     for merchant in failing:
         lab.submit(merchant, merchant)
     with rabbitmq.memory_alarm(), lab.worker() as worker:
-        lab.merchants.wait_until(merchant_id="m", in_flight=50, timeout=30)
-        lab.merchants.wait_until(merchant_id="fast-1", creates=20, idle=True, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", in_flight=50)
+        lab.merchants.wait_until(merchant_id="fast-1", creates=20, idle=True)
         for merchant in failing:
-            lab.merchants.wait_until(merchant_id=merchant, requests=1, idle=True, timeout=30)
+            lab.merchants.wait_until(merchant_id=merchant, requests=1, idle=True)
         worker.send(signal.SIGKILL)
         worker.wait()
     lab.merchants.profile("m", {"kind": "accept"}, release=True)
@@ -228,7 +228,7 @@ def test_a_stopped_worker_loses_no_waiting_retry(lab: Lab) -> None:
     for merchant in merchants:
         lab.submit(merchant, merchant)
     with lab.worker() as worker:
-        lab.merchants.wait_until(requests=10, idle=True, timeout=30)
+        lab.merchants.wait_until(requests=10, idle=True)
         assert worker.stop() == 0
     lab.merchants.profile("m*", {"kind": "accept"})
     with lab.worker():
@@ -241,7 +241,7 @@ def test_a_retry_that_is_due_soon_is_not_published(lab: Lab) -> None:
     lab.merchants.profile("m", {"kind": "fail", "status": 503})
     lab.submit("m", "o1")
     with lab.worker(), counted_delays(lab.broker_url) as delays:
-        lab.merchants.wait_until(requests=2, idle=True, timeout=30)
+        lab.merchants.wait_until(requests=2, idle=True)
         lab.merchants.profile("m", {"kind": "accept"})
         everything_ended_once(lab, ["o1"])
         assert delays() == 0
@@ -253,8 +253,8 @@ def test_a_memory_alarm_delays_orders_and_loses_none(lab: Lab, rabbitmq: RabbitM
     orders = [f"o{n}" for n in range(100)]
     lab.submit("m", *orders)
     with lab.worker():
-        lab.merchants.wait_until(merchant_id="m", in_flight=50, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", in_flight=50)
         with rabbitmq.memory_alarm():
             # Merchants go on answering while the broker blocks publishes.
-            lab.merchants.wait_until(merchant_id="m", creates=100, timeout=30)
+            lab.merchants.wait_until(merchant_id="m", creates=100)
         everything_ended_once(lab, orders)

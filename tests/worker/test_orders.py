@@ -148,7 +148,7 @@ def test_an_order_in_doubt_is_retried_with_the_same_idempotency_key(served: Lab)
     # It takes the order, and does not answer.
     served.merchants.profile("doubtful", {"kind": "accept", "latency": 30})
     served.submit("doubtful", "o1")
-    served.merchants.wait_until(merchant_id="doubtful", requests=1, timeout=30)
+    served.merchants.wait_until(merchant_id="doubtful", requests=1)
     served.merchants.profile("doubtful", {"kind": "accept", "latency": 0})
     [event] = served.events(1)
     assert event["type"] == "order.accepted"

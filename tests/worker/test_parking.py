@@ -71,7 +71,7 @@ def test_a_worker_that_is_killed_while_it_parks_loses_no_order(
         worker.send(signal.SIGKILL)
         worker.wait()
     with lab.worker(**SOON) as worker:
-        lab.merchants.wait_until(merchant_id="m", in_flight=2, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", in_flight=2)
         rabbitmq.drop_connections()
         lab.wait_until_queued("orders", 0)
         worker.send(signal.SIGKILL)

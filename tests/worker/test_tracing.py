@@ -148,7 +148,7 @@ def test_every_attempt_is_in_its_backends_trace(
     lab.merchants.profile("m", {"kind": "fail", "status": 503})
     tracing.publish(an_order("o1", "m"), traceparent=PARENT, tracestate=STATE)
     with tracing.worker():
-        lab.merchants.wait_until(merchant_id="m", requests=2, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", requests=2)
         lab.merchants.profile("m", {"kind": "accept"})
         [told] = lab.event_messages(1)
     attempts = collector.named("deliver", 3)
@@ -197,7 +197,7 @@ def test_an_order_keeps_its_trace_when_its_worker_is_killed(
     lab.merchants.profile("m", {"kind": "hang"})
     tracing.publish(an_order("o1", "m"), traceparent=PARENT)
     with tracing.worker() as worker:
-        lab.merchants.wait_until(merchant_id="m", in_flight=1, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", in_flight=1)
         worker.send(signal.SIGKILL)
         worker.wait()
     lab.merchants.profile("m", {"kind": "accept"}, release=True)
@@ -331,7 +331,7 @@ def test_a_worker_with_tracing_off_imports_nothing_and_propagates_the_trace(
     )
     imports = {"PYTHONPROFILEIMPORTTIME": "1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
     with lab.worker(*INFO, *flags, app=app, environment=imports) as worker:
-        lab.merchants.wait_until(merchant_id="m", requests=1, timeout=30)
+        lab.merchants.wait_until(merchant_id="m", requests=1)
         lab.merchants.profile("m", {"kind": "accept"})
         [told] = lab.event_messages(1)
     imported = re.findall(r"^import time:.*\| +(\S+)$", worker.log, re.MULTILINE)

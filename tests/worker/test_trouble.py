@@ -106,7 +106,7 @@ def test_a_merchant_that_answers_503_gets_a_lower_concurrency_limit(lab: Lab) ->
     orders = [f"o{n}" for n in range(8)]
     with lab.worker():
         lab.submit("m-1", *orders)
-        lab.merchants.wait_until(merchant_id="m-1", in_flight=8, timeout=30)
+        lab.merchants.wait_until(merchant_id="m-1", in_flight=8)
         lab.merchants.profile("m-1", {"kind": "fail", "status": 503}, release=True)
         lab.merchants.wait_until(merchant_id="m-1", requests=8, idle=True)
         assert lab.merchants.merchant("m-1")["max_in_flight"] == 8
