@@ -1,5 +1,7 @@
 """``pos-gateway merchants slow``: which merchants are in trouble."""
 
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -7,12 +9,15 @@ import click
 from pos_gateway.cli import options, output
 from pos_gateway.cli.database import database
 from pos_gateway.cli.failure import Failure
+from pos_gateway.reports.report import GREEN
 from pos_gateway.reports.words import duration, seconds
 
 if TYPE_CHECKING:
     from pos_gateway.administration.troubles import InTrouble, Troubles
     from pos_gateway.reports.fleet_view import Fleet
 
+#: Seconds within which a worker that lives reports again.
+NEXT_REPORT = 2.5
 _COLUMNS = ("MERCHANT", "STATE", "REPLY", "IN_FLIGHT", "WAITING", "PARKED", "SINCE", "LAST_ERROR")
 
 
@@ -24,7 +29,8 @@ def slow(limit: int, as_json: bool) -> None:
 
     REPLY is the last reply time, and what is usual. IN_FLIGHT is of the limit in force. The workers
     report themselves every two seconds: none has to be asked, and no metrics are needed. A merchant
-    most of whose orders failed in the last ten minutes is listed, too.
+    most of whose orders failed in the last ten minutes is listed, too. Before it says that no merchant
+    is in trouble, it waits for each worker's next report.
 
     \b
     Examples:
@@ -36,7 +42,7 @@ def slow(limit: int, as_json: bool) -> None:
     from pos_gateway.administration.troubles import troubles
 
     with database() as engine:
-        found = troubles(engine, limit)
+        found = _of_now(lambda: troubles(engine, limit))
     if as_json:
         for each in found.worst:
             output.json_line(_record(each))
@@ -45,6 +51,21 @@ def slow(limit: int, as_json: bool) -> None:
     if not found.fleet.watching:
         raise Failure(_no_worker(found.fleet))
     _notice(found)
+
+
+def _of_now(
+    look: "Callable[[], Troubles]",
+    monotonic: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> "Troubles":
+    """What there is, or what the next reports of all workers say if none has trouble yet."""
+    began, found = monotonic(), look()
+    while not found.worst and (passed := monotonic() - began) < NEXT_REPORT:
+        if all(each.age < passed for each in found.fleet.workers if each.report.kind == GREEN):
+            break
+        sleep(0.1)
+        found = look()
+    return found
 
 
 def _no_worker(fleet: "Fleet") -> str:

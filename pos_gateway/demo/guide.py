@@ -32,7 +32,7 @@ Broker and database are temporary. Ctrl-C stops it all.
 
 Orders of your own: in another terminal, for the commands below:
 
-{_indented(f"URL={url} TOKEN={token}")}
+{_indented(f"export URL={url} TOKEN={token}")}
 
 Submit an order to a healthy merchant:
 

@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pos_gateway.cli import merchants_slow
 from pos_gateway.database.engine import open_database
-from pos_gateway.reports.report import Trouble
+from pos_gateway.reports.fleet_view import Fleet, LiveWorker
+from pos_gateway.reports.report import GREEN, Trouble, WorkerReport
 from tests.cli.conftest import Program, on_terminal
 from tests.cli.test_merchants_command import json_lines, merchant
 from tests.reports.lab import Reports
@@ -73,6 +77,43 @@ def test_no_trouble_is_said(migrated: Program, workers: Reports) -> None:
     done = migrated.invoke("merchants", "slow")
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr == "no merchant is in trouble: 1 worker reports\n"
+
+
+class Passing:
+    """A clock whose time passes with each sleep; a worker reports again at a moment, with trouble or without."""
+
+    def __init__(self, reports_at: float, trouble: str | None) -> None:
+        self.at, self._reports_at, self._trouble = 100.0, 100.0 + reports_at, trouble
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def sleep(self, seconds: float) -> None:
+        self.at += seconds
+
+    def look(self) -> Any:
+        has_reported = self.at >= self._reports_at
+        age = self.at - (self._reports_at if has_reported else 99.0)
+        worker = LiveWorker("w", age, WorkerReport(GREEN, False, "1", 0.0))
+        worst = [self._trouble] if has_reported and self._trouble else []
+        return SimpleNamespace(worst=worst, fleet=Fleet([worker], {}))
+
+
+@pytest.mark.parametrize(
+    ("reports_at", "trouble", "found", "until"),
+    [
+        (1.5, "pizza", ["pizza"], 101.5),  # what has begun since its last report
+        (0.0, "pizza", ["pizza"], 100.0),
+        (1.0, None, [], 101.1),
+        (60.0, "pizza", [], 102.5),  # it is paused, say
+    ],
+)
+def test_none_is_in_trouble_only_by_the_next_report(
+    reports_at: float, trouble: str | None, found: list[str], until: float
+) -> None:
+    clock = Passing(reports_at, trouble)
+    assert merchants_slow._of_now(clock.look, clock.monotonic, clock.sleep).worst == found
+    assert clock.at == pytest.approx(until, abs=0.15)
 
 
 def test_without_a_report_nothing_is_known_and_the_remedy_is_named(
