@@ -24,6 +24,7 @@ help: ## List the targets
 
 demo: $(DEMO) ## See the gateway at work; needs Python and nothing else
 	@$(DEMO_VENV)/bin/python -m pos_gateway demo $(ARGS)
+	@$(if $(ARGS),,echo "In this clone: make demo ARGS=--serve")
 
 canary-demo: $(INSTALLED) servers ## Rehearse the move to green workers under load, and back; ARGS=--short in a minute
 	$(BIN)/python -m loadtests.canary $(ARGS)

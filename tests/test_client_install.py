@@ -75,6 +75,17 @@ def test_the_base_install_is_small() -> None:
     assert {"celery", "gevent", "click", "structlog"} <= packages_of_others()
 
 
+def test_a_worker_without_celery_says_what_to_install() -> None:
+    """The backend has click for something else."""
+    done = run(
+        "sys.argv = ['pos-gateway', 'worker']\nfrom pos_gateway.cli import main\nmain()",
+        also=("click",),
+    )
+    assert done.returncode == 1
+    assert "celery is not installed" in done.stderr
+    assert "pip install 'pos-gateway[worker]'" in done.stderr
+
+
 def test_all_that_the_client_loads_is_in_the_base_install() -> None:
     done = run(
         "before = {*sys.modules}; import pos_gateway.client, pos_gateway.client.outbox;"

@@ -1,5 +1,6 @@
 """``pos-gateway worker``: executes a Celery worker."""
 
+import importlib.util
 import os
 import sys
 
@@ -19,6 +20,9 @@ def worker(arguments: tuple[str, ...]) -> None:
       pos-gateway worker -Q orders.canary     # only the canary's orders
       pos-gateway worker -- --help            # Celery's other options
     """
+    for needed in ("celery", "gevent"):  # the client's install has neither
+        if importlib.util.find_spec(needed) is None:
+            raise ModuleNotFoundError(f"No module named {needed!r}", name=needed)
     os.execv(sys.executable, command(arguments))  # noqa: S606  (deliberately no shell)
 
 

@@ -24,11 +24,12 @@ Log in there with this access token, which is an operator's:
 
   {operator}
 
-All is well for {well:g} s. Then {story.SLOW} takes {story.SECONDS:g} s for an order, and {story.SILENT} does not answer any more;
+For {well:g} s only the merchants below that are slow or silent by design are in trouble. Then {story.SLOW} takes {story.SECONDS:g} s for an order, and {story.SILENT} does not answer any more;
 the healthy merchants' orders wait no longer than before. "Merchants" says what is wrong with each, and pauses them.
 
 A green worker delivers the orders. Simulated merchants, by when they answer: {merchants}.
-Broker and database are temporary. Ctrl-C stops it all.
+Broker and database are temporary. Ctrl-C stops it all. Dead letters need a broker beside the worker, which the demo has not:
+docs/quick-start.md has some, and replays them.
 
 Orders of your own: in another terminal, for the commands below:
 
