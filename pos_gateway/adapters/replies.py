@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
+from pos_gateway.domain.outcome import CREDENTIAL_REFUSED, CallResult, Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.runtime.addresses import is_public
 from pos_gateway.transport.errors import NotSent, NoValidReply
@@ -29,6 +29,8 @@ LOOK_UP = 1024 * 1024
 #: Maximum characters of a number with a point or an exponent; a longer one adds nothing, and is
 #: slow to parse.
 _NUMBER = 40
+#: Why an order waits whose POS takes no credential of ours: a token ends, and an operator gives another.
+_REFUSED = Reason(CREDENTIAL_REFUSED, "the POS answered 401: it refuses the merchant's credentials")
 _SECONDS = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
@@ -96,18 +98,23 @@ def by_status(reply: Reply, unprocessed: Set[int] = frozenset()) -> Outcome:
     if status == 429 or status in unprocessed:
         too_much = CallResult.OVERLOADED
         return Outcome(Kind.RETRY, reason, retry_after=retry_after(reply), contact=too_much)
+    if status == 401:
+        return Outcome(Kind.RETRY, _REFUSED, contact=CallResult.FAILED)
     if 300 <= status < 400:
-        where = _host(reply.headers.get("location", ""))
-        said = f"the POS redirects to {where or 'another path'}"
-        if _is_inside(where):
-            return Outcome(Kind.FAILED, Reason.of("security", said))
-        return Outcome(Kind.FAILED, Reason.of("redirect", said))
+        return _redirected(reply)
     if status in (400, 413, 415, 422, 431):
         return Outcome(Kind.REJECTED, reason)
     if 400 <= status < 500 and status not in (408, 409, 425):
         return Outcome(Kind.FAILED, reason)
     contact = CallResult.OVERLOADED if status in (503, 504) else CallResult.FAILED
     return Outcome(Kind.IN_DOUBT, reason, retry_after=retry_after(reply), contact=contact)
+
+
+def _redirected(reply: Reply) -> Outcome:
+    where = _host(reply.headers.get("location", ""))
+    said = f"the POS redirects to {where or 'another path'}"
+    inside, outside = Reason.of("security", said), Reason.of("redirect", said)
+    return Outcome(Kind.FAILED, inside if _is_inside(where) else outside)
 
 
 def merchant_gone(reply: Reply) -> Outcome:
@@ -120,13 +127,9 @@ def merchant_gone(reply: Reply) -> Outcome:
 
 def no_answer(reply: Reply) -> Outcome:
     """A look-up answered with a status that says nothing about the order: in doubt."""
-    problem = f"asked for the order, the POS answered {reply.status}"
-    return Outcome(
-        Kind.IN_DOUBT,
-        Reason.of(f"http_{reply.status}", problem),
-        retry_after=retry_after(reply),
-        contact=by_status(reply).contact,
-    )
+    problem, said = f"asked for the order, the POS answered {reply.status}", by_status(reply)
+    reason = _REFUSED if said.reason is _REFUSED else Reason.of(f"http_{reply.status}", problem)
+    return Outcome(Kind.IN_DOUBT, reason, retry_after=retry_after(reply), contact=said.contact)
 
 
 def is_absent(reply: Reply) -> bool:

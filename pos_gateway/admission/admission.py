@@ -189,7 +189,10 @@ class Admission(Generic[Ticket]):
         call.lane.noted().error = code, now
 
     def note_unsent(self, call: Call[Ticket], code: str, now: float) -> None:
-        """Note that an order was not sent for want of something at the gateway: it changes no decision."""
+        """Note that an order was not sent for want of something at the gateway, as a valid credential.
+
+        It changes no decision.
+        """
         evidence = call.lane.noted()
         evidence.error, evidence.unsent_at = (code, now), now
 

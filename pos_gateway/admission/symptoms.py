@@ -23,7 +23,7 @@ class MerchantStatus(NamedTuple):
     troubled: bool
     #: Its orders that this process has parked.
     parked: int
-    #: Its orders are not sent, for want of something at the gateway: a key.
+    #: Its orders are not sent, for want of something at the gateway: a key, or a valid credential.
     unsent: bool = False
 
 

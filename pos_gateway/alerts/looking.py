@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Engine, Select, func, select, union_all
 from pos_gateway.alerts.condition import Condition, Finding, Findings
 from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import orders
+from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.ledger.states import Action, State
 from pos_gateway.reports.fleet_view import Fleet, FleetView
 from pos_gateway.reports.words import outcomes
@@ -17,7 +18,7 @@ BREAKER_LASTS = DOUBT_LASTS = 300.0
 #: Seconds for which a refused credential is a reason to alert, and by which events are late.
 REFUSED_WITHIN, LATE = 900.0, 30.0
 #: Reason codes of orders that failed or wait since the POS, or its token endpoint, refuses the credentials.
-_REFUSED = ("token", "http_401", "http_403", "credential_refused")
+_REFUSED = (CREDENTIAL_REFUSED, "http_403", "token", "http_401")
 #: The states of such orders: they fail, expire, or wait for another attempt.
 _ENDED_OR_WAIT = (State.FAILED, State.EXPIRED, State.NEW)
 #: Merchants of a condition that are counted, and orders of a state that are read for it.
@@ -80,6 +81,8 @@ def _breakers(fleet: Fleet) -> Iterator[Finding]:
     for each in fleet.troubles(_MAX_SUBJECTS):
         is_paused = not each.agreed
         if each.breaker == "closed" or is_paused or each.breaker_for < BREAKER_LASTS:
+            continue
+        if each.error == CREDENTIAL_REFUSED:  # it answers, and has an alert of its own
             continue
         held_up = each.waiting + each.parked
         yield Finding(

@@ -47,7 +47,7 @@ class Authenticator:
             left: seconds left in all, the wait for a token included.
 
         A 401 to a token is retried once with a new token: the POS has not processed the request.
-        Raises Misconfigured and NotSent where no credentials are available.
+        Raises NotSent where no credentials are available.
         """
         auth = _opened(merchant)
         if isinstance(auth, Client):
@@ -63,7 +63,7 @@ class Authenticator:
         """Check that ``sending`` has credentials; waits at most ``timeout`` seconds for a token.
 
         Raises:
-            Misconfigured, NotSent: it has none.
+            NotSent: it has none.
         """
         auth = _opened(merchant)
         if isinstance(auth, Client):

@@ -11,6 +11,7 @@ from pos_gateway.auth.signing import basic
 from pos_gateway.cache.refresh_ahead import REFRESH, Loaded, RefreshAheadCache, Shared
 from pos_gateway.domain.credentials import OAuth2, ToastLogin
 from pos_gateway.domain.errors import NotLoaded
+from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import green
 from pos_gateway.transport.errors import Misconfigured, NotSent, TransportError
@@ -28,9 +29,8 @@ REFUSED, GROWTH, REFUSED_MAX = 5.0, 12.0, 60.0
 #: Likewise the most for Toast, which allows two logins an hour; and the seconds before expiry until
 #: which it returns the same token ("Authentication rate limit", "Refreshing authentication tokens").
 TOAST_REUSED, TOAST_RENEWED = 1800.0, 60.0
-#: A refusal fails orders from this many seconds after the first one in a row on; and refusals are
-#: in a row unless more seconds than that lie between two.
-APART, ROW_ENDS_AFTER = 60.0, 3600.0
+#: Refusals are in a row unless more seconds than these lie between two.
+ROW_ENDS_AFTER = 3600.0
 #: Names of a reply's token, type and lifetime in seconds (RFC 6749, 5.1); Toast's differ.
 _NAMES = ("access_token", "token_type", "expires_in")
 _TOAST_NAMES = ("accessToken", "tokenType", "expiresIn")
@@ -54,15 +54,14 @@ class PosToken:
 class _Refused(Exception):
     """No token is available."""
 
-    def __init__(
-        self, problem: NotSent, pause: float = REFUSED, *, first: float = 0.0, at: float = 0.0
-    ) -> None:
+    def __init__(self, problem: NotSent, pause: float = REFUSED, at: float = 0.0) -> None:
         super().__init__(str(problem))
-        self.problem = problem
+        #: What the order's attempt raises: an operator gives another credential meanwhile.
+        self.problem = NotSent(problem.code, problem)
         #: Seconds until the next request.
         self.pause = pause
-        #: Of a refusal: when the first one in a row was, and this one.
-        self.first, self.at = first, at
+        #: When the endpoint refused.
+        self.at = at
 
 
 class PosTokens:
@@ -105,22 +104,17 @@ class PosTokens:
         After a timeout the request continues for other callers.
 
         Raises:
-            Misconfigured: the endpoint has just refused the client, and has done so for ``APART``.
             NotSent: no token now; the order was not sent.
         """
         key = credentials.fingerprint
         if key not in self._clients:
             _remember(self._clients, key, credentials)
-        known = self._refusals.get(key)
         try:
             token = self._cache.get(key, timeout)
         except NotLoaded:
             raise NotSent("token", f"no token within {timeout:.3g} s") from None
         except _Refused as refused:
-            problem, lasted = refused.problem, refused.at - refused.first
-            if isinstance(problem, Misconfigured) and (refused is known or lasted < APART):
-                problem = NotSent(problem.code, problem)
-            raise problem from None
+            raise refused.problem from None
         if token is None:
             raise NotSent("token", "no token could be had")
         return token.value
@@ -167,12 +161,11 @@ class PosTokens:
         if not isinstance(problem, Misconfigured):
             return _Refused(problem)
         now, last = self._clock.monotonic(), self._refusals.get(key)
-        if last is None or now - last.at > ROW_ENDS_AFTER:
-            refused = _Refused(problem, first=now, at=now)
-        else:
+        pause = REFUSED
+        if last is not None and now - last.at <= ROW_ENDS_AFTER:
             is_toasts = isinstance(self._clients[key], ToastLogin)
             pause = min(last.pause * GROWTH, TOAST_REUSED if is_toasts else REFUSED_MAX)
-            refused = _Refused(problem, pause, first=last.first, at=now)
+        refused = _Refused(problem, pause, now)
         _remember(self._refusals, key, refused)
         return refused
 
@@ -221,7 +214,7 @@ def _login(credentials: ToastLogin) -> Request:
 def _parsed(credentials: Client, reply: Reply) -> tuple[str, float]:
     """A token, and its lifetime in seconds."""
     if reply.status in (400, 401, 403):
-        raise Misconfigured("token", f"the token endpoint answered {reply.status}")
+        raise Misconfigured(CREDENTIAL_REFUSED, f"the token endpoint answered {reply.status}")
     try:
         value, kind, life = _said(credentials, reply.body)
     except Exception:  # noqa: BLE001  (untrusted: 1e999 seconds, unclosed brackets)
@@ -240,4 +233,5 @@ def _said(credentials: Client, body: bytes) -> tuple[str, str, float]:
     value, kind = record[names[0]], record.get(names[1], "bearer")
     if not isinstance(value, str):
         raise TypeError("the token is no text")
-    return value, str(kind).lower(), float(record.get(names[2], DEFAULT_LIFETIME))
+    life = record.get(names[2])
+    return value, str(kind).lower(), DEFAULT_LIFETIME if life is None else float(life)

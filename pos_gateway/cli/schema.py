@@ -225,8 +225,8 @@ The gateway's own words beside those:
 | `url` | no URL that can be called | `failed` |
 | `header` | a header that cannot be sent as it is | `failed` |
 | `body` | a request's body of more than 16 MiB, of an adapter built on requests | `failed` |
-| `token` | no access token: the endpoint fails, or has refused the client for less than a minute, or is not asked again yet | `retry` |
-| `token` | the endpoint has just refused the client, a minute or more after the first refusal in a row | `failed` |
+| `token` | no access token: the endpoint fails | `retry` |
+| `credential_refused` | the token endpoint, or the POS with 401, takes no credential of the merchant's: its orders wait for another one | `retry` |
 | `timeout` | the deadline over the whole exchange passed | `retry` before the first byte left, `in_doubt` after |
 | `cut_short` | ended early, since another order needed its slot | the same |
 | `invalid_reply` | no HTTP, or a reply that two readers may read differently | `in_doubt` |
@@ -269,7 +269,7 @@ as it was at the moment of the scrape.
 |---|---|
 | `/healthz` | 200 while the event loop turns, which is waited for: a probe of whether to restart. `pos_gateway_event_loop_lag_seconds` says how late it is |
 | `/readyz` | 200, or 503 with the reasons in JSON: `broker` (nothing is taken from the queue; a server takes no orders), `database` (it has not answered for seconds, its schema is none to work on, or a table is missing: looked at every 2 s), `draining` (the worker is stopping), `tokens` (a server has not read them for ten minutes: none is valid). No answer of it asks anybody, so it may be called at any rate |
-| `/debug/merchants` | how things stand with the merchants that have orders in this worker, or parked by it, or are in trouble, as JSON: `limit` (of `agreed`), `in_flight`, `waiting`, `parked`, `light`, `silent`, `unsent` (for want of a key, or of files), `breaker`, `provider`, `in_trouble`. `?troubled=1` leaves out those that are well, `?page=2` goes on, `?per_page=500` is the longest page (100) |
+| `/debug/merchants` | how things stand with the merchants that have orders in this worker, or parked by it, or are in trouble, as JSON: `limit` (of `agreed`), `in_flight`, `waiting`, `parked`, `light`, `silent`, `unsent` (for want of a key, a credential that its POS takes, or files), `breaker`, `provider`, `in_trouble`. `?troubled=1` leaves out those that are well, `?page=2` goes on, `?per_page=500` is the longest page (100) |
 
 The port has no authentication. It shows merchants' ids, how much traffic each has, and no
 secrets. So it is at `127.0.0.1` unless `POS_GATEWAY_METRICS_HOST` opens it, as the image, the compose file

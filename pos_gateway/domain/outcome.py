@@ -37,9 +37,10 @@ class Lifecycle(StrEnum):
 _ORDER = tuple(Lifecycle)
 
 
-#: Reasons of a retry that an operator mends at the gateway: the merchant was not called, so no breaker
-#: opens.
-MENDED_HERE = frozenset({"secret_key", "local"})
+#: The POS, or its token endpoint, takes no credential of the merchant's: its orders wait for another one.
+CREDENTIAL_REFUSED = "credential_refused"
+#: Reasons of a retry that an operator mends at the gateway, and not the merchant.
+MENDED_HERE = frozenset({"secret_key", "local", CREDENTIAL_REFUSED})
 
 
 class CallResult(StrEnum):
@@ -49,7 +50,7 @@ class CallResult(StrEnum):
     ANSWERED = "answered"  # a decision, or a refusal that is no sign of trouble
     OVERLOADED = "overloaded"  # too many requests, or unavailable (429, 503, 504)
     TIMED_OUT = "timed_out"  # no reply in time
-    FAILED = "failed"  # not reached, broken off, or an invalid reply
+    FAILED = "failed"  # not reached, broken off, an invalid reply, or a refused credential
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ to 4 also say how many orders are held up. Rule 13 is said beside each of the ot
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.reports.fleet_view import FleetTrouble
 from pos_gateway.reports.recent_outcomes import WINDOW, Failing
 from pos_gateway.runtime.clock import from_unix
@@ -34,6 +35,7 @@ SLOW, SLOW_AT_LEAST = 3.0, 0.5
 #: What the gateway lacks, by the reason for which it has not sent an order; seconds that it is shown.
 _LACKED = {
     "secret_key": "not sent: a worker has no key for its secrets (POS_GATEWAY_SECRET_KEY)",
+    CREDENTIAL_REFUSED: "not sent: the POS, or its token endpoint, refuses its credentials (pos-gateway merchants check)",
     "local": "not sent: a worker lacks open files or memory (pos-gateway doctor)",
 }
 _LATELY = 180.0

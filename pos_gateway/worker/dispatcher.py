@@ -608,10 +608,10 @@ class Dispatcher:
             self.admission.release(call, self._clock.now(), CallResult.NONE)
         else:
             now, reason = self._clock.now(), outcome.reason
-            if outcome.contact not in _WELL and reason is not None:
-                self.admission.note_error(call, readable_code(reason), now)
-            elif reason is not None and reason.code in MENDED_HERE:
+            if reason is not None and reason.code in MENDED_HERE:
                 self.admission.note_unsent(call, reason.code, now)
+            elif outcome.contact not in _WELL and reason is not None:
+                self.admission.note_error(call, readable_code(reason), now)
             self.admission.release(call, now, outcome.contact, outcome.retry_after)
         if self.admission.waiting:  # usually no order waits for the slot
             self._wake.set()

@@ -53,7 +53,7 @@ class Part(StrEnum):
     SLOW = "has taken 7 to 10 s for the last 25 minutes"
     DEAD = "has not been reached for 40 minutes"
     DOUBTFUL = "has broken off after each order for 15 minutes"
-    LOCKED_OUT = "has refused our credentials for 30 minutes"
+    LOCKED_OUT = "has forbidden our orders for 30 minutes"
     PAUSED = "was paused 10 minutes ago"
 
 
@@ -238,8 +238,8 @@ def _doubtful(told: Told, chance: Random, now: float, number: int) -> None:
 
 
 def _locked_out(told: Told, chance: Random, now: float, number: int) -> None:
-    refused = Reason("http_401", "the POS answered 401")
-    _call(told, told.placed_at + 0.1, chance.uniform(0.05, 0.2), Kind.FAILED, 401, refused)
+    refused = Reason("http_403", "the POS answered 403")
+    _call(told, told.placed_at + 0.1, chance.uniform(0.05, 0.2), Kind.FAILED, 403, refused)
 
 
 def _paused(told: Told, chance: Random, now: float, number: int) -> None:

@@ -108,7 +108,7 @@ def test_an_incomplete_acceptance_is_in_doubt(vendor: Vendor) -> None:
     [
         (204, Kind.IN_DOUBT),
         (301, Kind.FAILED),
-        (401, Kind.FAILED),
+        (401, Kind.RETRY),
         (403, Kind.FAILED),
         (404, Kind.FAILED),
         (405, Kind.FAILED),

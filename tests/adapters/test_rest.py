@@ -54,7 +54,7 @@ def test_an_order_is_posted_with_its_idempotency_key() -> None:
         (reply(204), Kind.IN_DOUBT),
         (reply(301, location="https://elsewhere"), Kind.FAILED),
         (reply(400), Kind.REJECTED),
-        (reply(401), Kind.FAILED),
+        (reply(401), Kind.RETRY),
         (reply(403), Kind.FAILED),
         (reply(404), Kind.FAILED),
         (reply(408), Kind.IN_DOUBT),

@@ -495,7 +495,7 @@ def test_an_order_without_prices_is_never_in_doubt(tmp_path: Path) -> None:
 
 def test_a_refused_price_request_is_a_rejection() -> None:
     assert code_of(submitted(REFUSED)) == "payment_required"
-    assert submitted(reply(401)).kind is Kind.FAILED
+    assert submitted(reply(401)).kind is Kind.RETRY
 
 
 def test_a_refused_order_is_looked_up() -> None:

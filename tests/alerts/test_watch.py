@@ -94,6 +94,16 @@ def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
     assert doubt.says.startswith("2 orders of merchant m2 in doubt for 5 minutes or more")
 
 
+def test_a_merchant_whose_credentials_are_refused_has_no_second_alert_for_its_breaker(
+    engine: Engine, reports: Reports
+) -> None:
+    put_order(engine, "o1", "m1", "new", updated_at=time.time(), reason_code="credential_refused")
+    reports.worker("w1").report(SILENT._replace(error="credential_refused"), **WELL)
+    found = look(engine, reports.view)
+    assert [each.subject for each in found[Condition.CREDENTIAL_REFUSED]] == ["m1"]
+    assert found[Condition.BREAKER_OPEN] == []
+
+
 def test_what_is_not_known_is_not_well(engine: Engine, reports: Reports) -> None:
     """A process that publishes events alone delivers no order; no green worker sees a breaker."""
     reports.worker("e").report(kind=EVENTS, events_age=0.0, queues={"orders": 0})

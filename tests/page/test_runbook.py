@@ -256,7 +256,7 @@ def credentials(page: Page, night: Night) -> None:
     expect(count(page, "Dead letters")).to_contain_text(re.compile(r"\d"))
     follow(page, "dead letters?: invalid or undeliverable", "Why, and what to do")
     merchant_id, before = night.story.locked_out, night.queued
-    group = page.get_by_role("region", name="Groups").get_by_role("row", name="http_401")
+    group = page.get_by_role("region", name="Groups").get_by_role("row", name="http_403")
     group.first.get_by_role("link").first.click(timeout=SOON)
     expect(page.locator("dl.fields")).to_contain_text("check its POS on the merchant's page")
     listed = page.url

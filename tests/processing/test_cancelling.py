@@ -98,7 +98,7 @@ def test_two_open_requests_share_the_later_deadline(tmp_path: Path) -> None:
 
 
 def test_a_request_after_an_order_was_reopened_is_for_its_new_generation(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, lambda _: (401, {}))
+    gate = Gate(tmp_path, lambda _: (403, {}))
     gate.take(gate.an_order(seconds=7200))
     request = gate.a_request(seconds=600)
     gate.take(request, Action.CANCEL)
@@ -111,7 +111,7 @@ def test_a_request_after_an_order_was_reopened_is_for_its_new_generation(tmp_pat
     gate.take(gate.an_order(seconds=7200))
     gate.pos = lambda _: CANCELLED
     gate.take(request, Action.CANCEL)
-    assert gate.recorded() == [("failed", "http_401"), ("accepted", None), ("cancelled", None)]
+    assert gate.recorded() == [("failed", "http_403"), ("accepted", None), ("cancelled", None)]
     said = len(gate.said)
     gate.take(request, Action.CANCEL)
     assert len(gate.said) == said

@@ -165,7 +165,7 @@ def test_an_order_left_in_doubt_has_one_event(gate: Gate, pos: KeyedPos) -> None
     assert gate.row_state() == "in_doubt"
 
 
-@pytest.mark.parametrize("refusal", [REFUSED, (401, {})], ids=["refused", "unauthorised"])
+@pytest.mark.parametrize("refusal", [REFUSED, (403, {})], ids=["refused", "forbidden"])
 @pytest.mark.parametrize("keeps", [False, True], ids=["cancels it", "keeps it"])
 def test_a_cancel_request_is_retried_while_the_pos_is_undecided(
     gate: Gate, pos: KeyedPos, keeps: bool, refusal: tuple[int, Any]

@@ -143,7 +143,8 @@ def reply(status: int, body: bytes = b"", **headers: str) -> Reply:
     [
         (reply(201, b'{"id": "1", "status": "accepted"}'), CallResult.ANSWERED),
         (reply(422, b'{"error": {"code": "sold_out", "message": ""}}'), CallResult.ANSWERED),
-        (reply(401), CallResult.ANSWERED),
+        (reply(401), CallResult.FAILED),
+        (reply(403), CallResult.ANSWERED),
         (reply(429), CallResult.OVERLOADED),
         (reply(503), CallResult.OVERLOADED),
         (reply(500), CallResult.FAILED),

@@ -6,7 +6,7 @@ from typing import Any
 
 from pos_gateway.audit.note import By
 from pos_gateway.auth.redaction import HIDDEN
-from pos_gateway.auth.tokens import APART, REFUSED
+from pos_gateway.auth.tokens import REFUSED, REFUSED_MAX
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.order_admin import OrderAdmin
@@ -38,7 +38,7 @@ def test_a_late_410_of_its_old_address_does_not_pause_a_corrected_merchant(
     assert MerchantStore(gate.database).get(["m"])["m"].paused
 
 
-def test_a_login_refused_once_fails_no_order_and_one_refused_for_good_does(
+def test_orders_wait_for_as_long_as_a_login_is_refused(
     tmp_path: Path,
 ) -> None:
     keys = new_key()
@@ -53,18 +53,60 @@ def test_a_login_refused_once_fails_no_order_and_one_refused_for_good_does(
     answer = Reply(403, {}, b"")
     gate.caller._authenticator._transport = SimpleNamespace(send=lambda *_, **__: answer)  # type: ignore[assignment]
 
-    def taken(order_id: str, seconds: float) -> tuple[Kind, str | None]:
-        gate.wait(seconds)
-        outcome = gate.take(gate.an_order(order_id)).outcome
-        return outcome.kind, outcome.reason and outcome.reason.code
-
-    assert taken("o1", 0) == (Kind.RETRY, "token")
-    assert taken("o1", REFUSED) == (Kind.RETRY, "token")
-    assert taken("o1", APART) == (Kind.FAILED, "token")
-    assert taken("o2", 1) == (Kind.RETRY, "token")
+    order = gate.an_order("o1", seconds=600)
+    for seconds in (0, REFUSED, REFUSED_MAX, 7 * REFUSED_MAX):
+        assert waits(gate, order, seconds)
+    gate.wait(600)
+    gate.take(order)
+    assert [kind for kind, _ in gate.recorded()] == ["expired"]
     token = b'{"token": {"accessToken": "T", "tokenType": "Bearer", "expiresIn": 3600}}'
     answer = Reply(200, {}, token)
-    assert taken("o2", 1800) == (Kind.ACCEPTED, None)
+    gate.wait(REFUSED_MAX)
+    gate.take(gate.an_order("o2"))
+    assert gate.recorded("o2") == [("accepted", None)]
+
+
+def waits(gate: Gate, order: dict[str, Any], seconds: float) -> bool:
+    """Whether the order waits for a credential after these seconds, with no event and no dead letter."""
+    gate.wait(seconds)
+    decision = gate.take(order)
+    reason = decision.outcome.reason
+    is_refused = reason is not None and reason.code == "credential_refused"
+    is_retried = decision.again is not None and not (gate.recorded() or gate.dead())
+    return is_refused and is_retried
+
+
+def test_orders_wait_for_as_long_as_the_pos_refuses_the_credentials(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: (401, {}))
+    order = gate.an_order(seconds=1200)
+    for seconds in (0, 60, 600):
+        assert waits(gate, order, seconds)
+    gate.wait(600)
+    gate.take(order)
+    assert [kind for kind, _ in gate.recorded()] == ["expired"]
+
+
+def test_an_order_that_waited_for_a_credential_is_accepted_with_the_next_one(
+    tmp_path: Path,
+) -> None:
+    gate = Gate(tmp_path, lambda _: (401, {}))
+    order = gate.an_order()
+    assert waits(gate, order, 0)
+    gate.pos = lambda _: (200, {"status": "accepted", "id": "pos-1"})
+    gate.wait(60)
+    gate.take(order)
+    assert gate.recorded() == [("accepted", None)]
+
+
+def test_an_order_in_doubt_stays_so_while_the_credentials_are_refused(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply in time"))
+    order = gate.an_order(seconds=3600)
+    gate.take(order)
+    gate.pos = lambda _: (401, {})
+    for seconds in (60, 700):
+        gate.wait(seconds)
+        assert gate.take(order).again is not None
+        assert (gate.row_state(), gate.recorded()) == ("in_doubt", [])
 
 
 def test_orders_of_a_removed_merchant_fail_or_stay_in_doubt(tmp_path: Path) -> None:

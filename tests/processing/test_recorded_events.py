@@ -19,14 +19,14 @@ ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
 
 
 def test_an_order_that_fails_after_an_invalid_one_with_its_id_has_an_event(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, lambda _: (401, {}))
+    gate = Gate(tmp_path, lambda _: (403, {}))
     gate.take(gate.an_order(total=8.5))
     gate.take(gate.an_order(total=8.5, currency="euro"))  # corrected, and invalid in another way
     gate.take(gate.an_order())
     assert gate.recorded() == [
         ("failed", "invalid_order"),
         ("failed", "invalid_order"),
-        ("failed", "http_401"),
+        ("failed", "http_403"),
     ]
 
 
@@ -64,7 +64,7 @@ def test_an_order_that_is_accepted_after_an_invalid_one_with_its_id_has_an_event
 def test_an_exception_before_the_claim_has_one_event_and_its_replay_another_generation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(tmp_path, lambda _: (401, {}))
+    gate = Gate(tmp_path, lambda _: (403, {}))
     with monkeypatch.context() as patch:
         patch.setattr(gate.directory, "get", lambda _: 1 / 0)
         gate.take(gate.an_order())
@@ -73,7 +73,7 @@ def test_an_exception_before_the_claim_has_one_event_and_its_replay_another_gene
     with gate.database.begin() as connection:  # as ``dead replay`` does
         connection.exec_driver_sql("update orders set state = 'new', told = null, reopened = 1")
     gate.take(gate.an_order())
-    assert gate.recorded() == [("failed", "internal_error"), ("failed", "http_401")]
+    assert gate.recorded() == [("failed", "internal_error"), ("failed", "http_403")]
 
 
 def test_an_order_whose_event_was_in_doubt_has_no_pending_event(tmp_path: Path) -> None:

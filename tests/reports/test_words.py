@@ -99,6 +99,7 @@ SAID: list[tuple[dict[str, Any], Record | None, str]] = [
     # Not sent, for want of something here.
     ({"error": "secret_key", "error_ago": 9.0, "parked": 2}, THERE, "not sent: a worker has no key for its secrets (POS_GATEWAY_SECRET_KEY): 2 orders are parked"),
     ({"error": "local"}, THERE, "not sent: a worker lacks open files or memory (pos-gateway doctor)"),
+    ({**OPEN, "error": "credential_refused"}, THERE, "not sent: the POS, or its token endpoint, refuses its credentials (pos-gateway merchants check)"),
     ({"error": "secret_key", "error_ago": 600.0, "parked": 2}, THERE, "2 orders are parked"),
     # Open.
     ({**OPEN, **ON_3_OF_4, **TIMED_OUT}, THERE, "breaker open for 12 s on 3 of 4 workers: 9 of the last 10 calls timed out; tried again in 18 s"),

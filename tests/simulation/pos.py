@@ -73,7 +73,7 @@ class Pos:
     def handle(self, request: Request) -> Reply:
         """Handle a request at this moment."""
         if self.goes_wrong() and self.scheduler.random.random() < 0.5:
-            status = self.scheduler.random.choice((401, 429, 500, 503))
+            status = self.scheduler.random.choice((403, 429, 500, 503))
             if status == 500 and self._is_known(request):
                 status = 413  # a proxy's, from which the POS's state is unknown
             return Reply(status, {}, b"")

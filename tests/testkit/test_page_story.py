@@ -63,7 +63,8 @@ def test_the_fleet_and_the_orders_agree(engine: Engine) -> None:
     assert fleet.kinds == {("green", False): 3, ("green", True): 1, ("events", False): 1}
     assert set(fleet.slots) == {"free", "light", "heavy", "silent"}
     troubles = {each.merchant_id: each for each in fleet.troubles()}
-    assert troubles.keys() == {story.slow, story.dead, story.doubtful, story.paused}
+    wrong = {story.slow, story.dead, story.doubtful, story.paused, story.locked_out}
+    assert troubles.keys() == wrong
     assert troubles[story.dead].breaker == "open" and troubles[story.slow].waiting > 0
     assert fleet.queues["orders.dead"] == len(story.dead_letters)
 
@@ -102,7 +103,7 @@ def test_dead_letters_are_in_the_broker(database_url: str, broker_url: str) -> N
     with DeadLetterQueue(broker_url) as queue:
         letters = list(queue)
     assert [each.id for each in letters] == [key.order_id for key in story.dead_letters]
-    assert {each.code for each in letters} == {"http_401", "expired"}
+    assert {each.code for each in letters} == {"http_403", "expired"}
     assert all(isinstance(each.content(), Order) for each in letters)
 
 

@@ -885,6 +885,19 @@ def test_an_order_that_is_not_sent_for_want_of_a_key_is_shown_and_opens_no_break
     assert (found.unsent, found.breaker) == (True, BreakerState.CLOSED)
 
 
+def test_orders_of_a_refused_credential_wait_behind_a_breaker_that_says_so(scene: Scene) -> None:
+    why = Reason.of("credential_refused", "401")
+    for number in range(5):
+        order = Order(f"o{number}")
+        scene.reply(order.order_id, Outcome(Kind.RETRY, why, contact=CallResult.FAILED))
+        scene.offer(order)
+        assert order.said.wait(10)
+    [[found]] = scene.dispatcher.admission.in_trouble_by(10)
+    assert (found.unsent, found.breaker) == (True, BreakerState.OPEN)
+    scene.offer(Order("waits"))
+    assert not scene.is_sent("waits")
+
+
 @pytest.mark.parametrize("guarantee", Guarantee)
 def test_no_call_is_cut_short_at_a_pos_without_look_up_and_idempotency_key(
     monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee

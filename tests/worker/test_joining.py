@@ -32,7 +32,7 @@ from tests.gate import Gate
 #: Seconds after which a wait fails.
 SOON = PATIENCE
 ACCEPTED = (201, {"status": "accepted", "id": "pos-1"})
-REFUSED = (401, {})
+REFUSED = (403, {})
 
 
 class Line:

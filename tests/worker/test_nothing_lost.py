@@ -166,7 +166,7 @@ def test_an_outcome_during_shutdown_is_stored_and_its_message_acknowledged(
 ) -> None:
     comes_to: dict[str, dict[str, Any]] = {
         "accepted": {"kind": "accept", "latency": 0.01},
-        "failed": {"kind": "fail", "status": 401},
+        "failed": {"kind": "fail", "status": 403},
         "put-off": {"kind": "limit", "retry_after": "60"},
     }
     lab.open_merchants(*comes_to, max_concurrency=1)

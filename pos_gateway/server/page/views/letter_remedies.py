@@ -1,5 +1,7 @@
 """What each reason of a dead letter wants of an operator, in a sentence (docs/operating.md)."""
 
+from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
+
 _CREDENTIALS = (
     "The merchant's credentials or certificates are not valid: check its POS on the merchant's page, put them "
     "right, then replay."
@@ -11,7 +13,9 @@ _FOREIGN = (
 )
 _REMEDIES = {
     "unknown_merchant": "No merchant has this id: add it on the merchant's page, then replay.",
-    **dict.fromkeys(("certificate", "tls", "token", "http_401", "http_403"), _CREDENTIALS),
+    **dict.fromkeys(
+        ("certificate", "tls", CREDENTIAL_REFUSED, "token", "http_401", "http_403"), _CREDENTIALS
+    ),
     **dict.fromkeys(("security", "url", "redirect", "http_404", "http_410"), _ADDRESS),
     "expired": "The merchant was away or paused for too long, or workers are too few: replay with new time, if the "
     "customers still want their orders.",
