@@ -147,7 +147,7 @@ class CloverAdapter:
     ) -> Outcome:
         """A new order's standing; one with another total than ours is deleted, and rejected."""
         known, total = _standing(found), found.get("total")
-        if known.kind is Kind.IN_DOUBT:
+        if known.kind is Kind.IN_DOUBT or (known.kind is Kind.CANCELLED and not total):
             return known
         if not isinstance(total, int):
             return in_doubt("an order without a total")
@@ -160,7 +160,7 @@ class CloverAdapter:
             undone = after_refusal(lambda: _deleted(known, merchant, send))
             if undone is not None and undone.kind is not Kind.CANCELLED:
                 return not_undone(reason, known.external_id, undone)
-        return Outcome(Kind.REJECTED, reason)
+        return Outcome(Kind.REJECTED, reason)  # deleted: perhaps before, and the reply was lost
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         """Clover signs nothing: it sends the app's auth code, and says only what has changed.

@@ -181,8 +181,12 @@ class ToastAdapter:
     ) -> Outcome:
         """A new order's standing; one with another total, or unpaid, is voided, and rejected."""
         known = _decided(found, order, merchant)
-        if found is None or known.kind not in (Kind.ACCEPTED, Kind.PENDING):
+        if found is None or known.kind not in (Kind.ACCEPTED, Kind.PENDING, Kind.CANCELLED):
             return known
+        if known.kind is Kind.CANCELLED:  # perhaps by an earlier attempt, whose reply was lost
+            amounts = _amounts(found)
+            mismatch = _mispriced(amounts, order) if amounts and amounts[1] else None
+            return known if mismatch is None else Outcome(Kind.REJECTED, mismatch)
         reason = _disagreement(found, order, merchant)
         if reason is None:
             return known

@@ -16,7 +16,7 @@ from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
 from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Order
+from pos_gateway.domain.order import Item, Modifier, Order
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.clover_pos import CloverPos
@@ -259,7 +259,8 @@ def toast_menu(order: Order) -> dict[str, Listed]:
     """A menu with the order's prices, by its skus and by the catalog's ids."""
     found: dict[str, Listed] = {}
     for item in order.items:
-        for each in (item, *item.modifiers):
+        parts: tuple[Item | Modifier, ...] = (item, *item.modifiers)
+        for each in parts:
             for name in (each.sku, known_as(each.sku)) if each.sku else ():
                 group, _, known = name.partition("/")
                 found[known] = Listed(group, each.unit_price)
@@ -313,6 +314,9 @@ TOAST = Vendor(
         ({"approvalStatus": "NOT_APPROVED"}, Kind.REJECTED),
         ({"approvalStatus": None}, Kind.IN_DOUBT),
         ({"voided": True}, Kind.CANCELLED),
+        ({"voided": True, "checks": [{"amount": 0, "totalAmount": 0}]}, Kind.CANCELLED),
+        ({"voided": True, "checks": [{"amount": 17, "totalAmount": 17}]}, Kind.CANCELLED),
+        ({"voided": True, "checks": [{"amount": 17, "totalAmount": 18.5}]}, Kind.REJECTED),
         ({"externalId": "GATEWAY:another"}, Kind.IN_DOUBT),
         ({"guid": 7}, Kind.IN_DOUBT),
     ],
@@ -378,6 +382,7 @@ CLOVER = Vendor(
         ({"total": "1700"}, Kind.IN_DOUBT),
         ({"total": 1819, "state": "locked"}, Kind.IN_DOUBT),
         ({"total": 1819, "deletedTime": 1}, Kind.REJECTED),
+        ({"total": None, "deletedTime": 1}, Kind.CANCELLED),
         ({"state": None}, Kind.IN_DOUBT),
         ({"deletedTime": 1}, Kind.CANCELLED),
         ({"note": "[another] Ada"}, Kind.IN_DOUBT),
