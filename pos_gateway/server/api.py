@@ -125,11 +125,13 @@ def application(
         """The API's document."""
         return _json(document())
 
+    @app.head("/healthz", include_in_schema=False)  # load balancers ask so
     @app.get("/healthz", tags=["health"])
     async def healthz() -> Response:
         """200 while the process runs."""
         return _json({"healthy": True})
 
+    @app.head("/readyz", include_in_schema=False)
     @app.get("/readyz", tags=["health"])
     async def readyz() -> Response:
         """200, or 503 while it cannot take orders; the metrics port's page says why."""

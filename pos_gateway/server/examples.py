@@ -9,13 +9,13 @@ IDS = {"order_id": "A-1001", "merchant_id": "m-8"}
 ORDER: dict[str, Any] = {
     **IDS,
     "placed_at": "2026-11-20T07:26:16Z",
-    "deliver_by": "2026-11-20T07:36:16Z",
+    "deliver_by": "2099-12-31T23:59:59Z",  # in the future: the example is submitted as it is
     "currency": "EUR",
     "items": [{"sku": "burger", "name": "Burger", "quantity": 2, "unit_price": 850}],
     "total": 1700,
 }
 ORDERS = [ORDER, {**ORDER, "order_id": "A-1002"}]
-CANCEL_REQUEST = {"deliver_by": "2026-11-20T07:51:16Z"}
+CANCEL_REQUEST = {"deliver_by": "2099-12-31T23:59:59Z"}
 
 SUBMITTED = {**IDS, "state": "submitted"}
 ENDED = {**IDS, "state": "accepted"}
@@ -62,7 +62,9 @@ EVENT = {
     "order": ORDER,
 }
 EVENTS = {"events": [EVENT], "next": 4711}
-STREAM = f"retry: 1000\n\nid: 4711\nevent: order.accepted\ndata: {to_json(EVENT).decode()}\n\n"
+STREAM = (
+    f"retry: 1000\nid: 4710\n\nid: 4711\nevent: order.accepted\ndata: {to_json(EVENT).decode()}\n\n"
+)
 SHOWN = {
     **IDS,
     "state": "accepted",
@@ -70,7 +72,7 @@ SHOWN = {
     "external_id": "pos-99",
     "reason": None,
     "attempt_count": 1,
-    "deliver_by": "2026-11-20T07:36:16Z",
+    "deliver_by": ORDER["deliver_by"],
     "in_doubt_since": None,
     "created_at": "2026-11-20T07:26:16.402Z",
     "updated_at": "2026-11-20T07:26:17.204Z",

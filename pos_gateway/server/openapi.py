@@ -187,7 +187,8 @@ OPERATIONS: Sequence[Operation] = (
         {
             200: Reply("It has ended; `state` says how.", schemas.SubmittedView, examples.ENDED),
             202: Reply(
-                "The broker has stored it: it ends in exactly one terminal event.",
+                "The broker has stored it: it ends in exactly one terminal event, or, if it is cancelled once"
+                " accepted, in two: `order.accepted`, then `order.cancelled`.",
                 schemas.SubmittedView,
                 examples.SUBMITTED,
             ),

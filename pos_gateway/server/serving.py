@@ -15,7 +15,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from pos_gateway.runtime.addresses import networks
 from pos_gateway.runtime.memory import return_large_blocks
 from pos_gateway.server.held import Held
-from pos_gateway.server.peer import noting_peer
+from pos_gateway.server.peer import noting_peer, unquoting
 from pos_gateway.server.site import Site
 from pos_gateway.server.uvicorn_internals import HttpServer, Loop, Protocol
 
@@ -39,7 +39,10 @@ _OTHER_FILES = 128
 def listening(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 is a free one. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.create_server((host, port), family=family, backlog=2048)
+    is_dual = host == "::" and socket.has_dualstack_ipv6()  # both, as the metrics port
+    listener = socket.create_server(
+        (host, port), family=family, backlog=2048, dualstack_ipv6=is_dual
+    )
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # its connections', too
     return listener
 
@@ -89,6 +92,7 @@ def _config(site: Site, certificate: Path | None, key: Path | None) -> uvicorn.C
     app: Any = site.app
     if proxies:
         app = ProxyHeadersMiddleware(app, trusted_hosts=proxies)
+        app = unquoting(app)
     return uvicorn.Config(
         noting_peer(app),
         http=type("Protocol", (Protocol,), limits),

@@ -24,7 +24,7 @@ _HEADERS = [
 #: Bytes of events that are read ahead of a client: it may take none of them.
 _AHEAD = 64 * 1024
 #: Milliseconds after which a client reconnects.
-_RETRY = b"retry: 1000\n\n"
+_RETRY = b"retry: 1000\n"
 _ALIVE, _STOPS = b": still here\n\n", b": this server stops; reconnect\n\n"
 _INVALID = b": the token is not valid any more\n\n"
 #: Characters of JSON texts at which clients end a line that read the stream as text, and their escapes.
@@ -69,7 +69,8 @@ class Streaming:
         gone: "asyncio.Future[None]",
     ) -> None:
         """A slow client delays no other: the next are read for it when it has taken these."""
-        await _send(send, _RETRY)
+        # An id without data is no event, and the client's position from here on.
+        await _send(send, _RETRY + b"id: %d\n\n" % after)
         beats = following.beats
         while not (gone.done() or following.is_stopping) and self._access.is_valid(token):
             with following.waiter() as waiter:
@@ -114,7 +115,7 @@ def _position(scope: Scope) -> int | None:
     """The position that the client has; None: it wants what comes from now on. Raises Problem."""
     after = require_parameters(scope["query_string"], ("after",)).get("after")
     last = header(scope["headers"], b"last-event-id")
-    if last is not None:
+    if last is not None and last.strip():  # some clients send it empty before they have one
         return _number("Last-Event-ID", last.decode("latin-1"))
     return None if after is None else _number("after", after)
 

@@ -102,6 +102,9 @@ class SubmitRoutes:
             body = await read_body(
                 scope, receive, BATCH_BYTES, content_types=_BATCH_TYPES, count=count
             )
+            if _is_json(scope) and body.lstrip()[:1] not in (b"[", b"{"):
+                detail = "the request's body is not JSON; send lines as application/x-ndjson"
+                raise Problem(400, "not_json", detail)
             with self._in_flight.taking():
                 results = await self._batch(body, token, _trace(scope))
         if results and all(each.status == 503 for each in results):
@@ -253,6 +256,11 @@ def _unavailable() -> Problem:
     # Without its error, which names the broker: the log has that.
     detail = "the broker has not confirmed it; send the same again"
     return Problem(503, "broker_unavailable", detail, retry_after=1)
+
+
+def _is_json(scope: Scope) -> bool:
+    content_type = header(scope["headers"], b"content-type") or b""
+    return content_type.lower().startswith(_JSON)
 
 
 def _trace(scope: Scope) -> TraceContext | None:

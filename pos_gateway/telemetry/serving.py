@@ -1,4 +1,4 @@
-"""A small HTTP server for monitoring: pages by path, GET only."""
+"""A small HTTP server for monitoring: pages by path, GET and HEAD only."""
 
 import json
 import socket
@@ -176,7 +176,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
         self.end_headers()
-        self.wfile.write(answer.body)
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def do_HEAD(self) -> None:
+        """The same without its body: load balancers ask so."""
+        self.do_GET()
 
     def log_message(self, *_: Any) -> None:
         """Nothing: probes and scrapes are constant."""

@@ -694,9 +694,11 @@ def test_orders_are_found_the_last_changed_first(page: Desk, books: Books) -> No
     assert "accepted 2" in text
     assert "failed 1" in text
     assert "No order has exactly this id" in words(browser.get("/orders?order=-1"))
+    whole = browser.get("/orders?merchant=m%2F1")
+    assert words(browser.get("/merchants/m%2F1/orders")) == words(whole)
 
 
-@pytest.mark.parametrize("query", ["state=nothing", "since=soon", "since=0m", "after=x", "after=[1]", "after=[[],1,2]"])  # fmt: skip
+@pytest.mark.parametrize("query", ["state=nothing", "since=soon", "since=0m", "after=x", "after=[1]", "after=[[],1,2]", "after=[1" + "0" * 400 + ",\"a\",\"b\"]", "after=[NaN,\"a\",\"b\"]", "after=[1,\"\\ud800\",\"b\"]", "after=[1,\"a\",\"\\u0000\"]", "after=[1,\"a\",{}]"])  # fmt: skip
 def test_a_wrong_search_says_what_is_wrong(page: Desk, query: str) -> None:
     reply = page.operator().get(f"/orders?{query}")
     assert reply.status == 422

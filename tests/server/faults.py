@@ -217,6 +217,13 @@ FAULTS = [
         "uvicorn_internals::a_tls_handshake_has_a_time_limit",
     ),
     Fault(
+        "a stream says first where it begins",
+        "server/streaming",
+        '_RETRY + b"id: %d\\n\\n" % after',
+        '_RETRY + b"\\n"',
+        "streaming::a_stream_says_first_where_it_begins",
+    ),
+    Fault(
         "a connection counts before its handshake",
         "server/tls_listener",
         "len(protocol.connections) + len(self._shaking)",
@@ -485,9 +492,16 @@ FAULTS = [
     Fault(
         "Last-Event-ID counts before after",
         STREAMING,
-        "if last is not None:",
+        "if last is not None and last.strip():",
         "if last is not None and after is None:",
         "streaming::the_last_event_id_counts_before_the_parameter",
+    ),
+    Fault(
+        "an empty Last-Event-ID is none",
+        STREAMING,
+        "if last is not None and last.strip():",
+        "if last is not None:",
+        "streaming::an_empty_last_event_id_is_none",
     ),
     Fault(
         "a read that fails does not end a stream",

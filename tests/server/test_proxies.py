@@ -1,13 +1,14 @@
 """The client's address and scheme, behind proxies that are trusted, and those that are not."""
 
 import asyncio
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from pos_gateway.server.serving import _config
+from pos_gateway.server.serving import _config, listening
 from pos_gateway.settings import setting
 from tests.server.inside import Inside, inside
 
@@ -53,6 +54,9 @@ def test_other_proxies_are_not_believed(database_url: str, proxies: str) -> None
         ("192.0.2.1", CLIENT, CLIENT),
         ("fd00:4::9", "2001:db8::5", "2001:db8::5"),
         (PROXY, f"{CLIENT}:4711", CLIENT),
+        (PROXY, '"[2001:db8::5]:443"', "2001:db8::5"),
+        ("fd00:4::9", f'{CLIENT}, "[fd00:4::7]:443"', CLIENT),
+        (f"::ffff:{PROXY}", CLIENT, CLIENT),
         (PROXY, f"{SPOOFED}, {CLIENT}", CLIENT),
         (PROXY, f"{SPOOFED}, {CLIENT}, 10.4.1.1", CLIENT),
         (PROXY, f"{SPOOFED},10.4.9.9 , {CLIENT},192.0.2.1", CLIENT),
@@ -76,7 +80,7 @@ def test_what_is_no_address_is_taken_for_none_of_a_proxy(database_url: str, garb
     headers = {"x-forwarded-for": f"{CLIENT}, {garbage}", "x-forwarded-proto": garbage}
     with behind(database_url, PROXIES) as server:
         found, scheme = seen(server, PROXY, headers)
-        assert (found.encode("latin-1"), scheme) == (garbage.encode(), "http")
+        assert (found.encode("latin-1"), scheme) == (garbage.replace('"', "").encode(), "http")
         token = server.token()
         path = "/v1/merchants/m1/orders/o1/cancel"
         reply = asyncio.run(server.ask("POST", path, token, headers=headers, client=PROXY))
@@ -84,6 +88,21 @@ def test_what_is_no_address_is_taken_for_none_of_a_proxy(database_url: str, garb
         server.site.audit.write()
         [line] = server.audited()
         assert line[-1] == f"over HTTP, from {found[:45]}"
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6")
+def test_all_addresses_of_ipv6_are_those_of_ipv4_too() -> None:
+    """As at the metrics port."""
+    with listening("::", 0) as listener:
+        port = listener.getsockname()[1]
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port), 10).close()
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_load_balancers_may_ask_with_head(database_url: str, path: str) -> None:
+    with inside(database_url) as server:
+        assert asyncio.run(server.ask("HEAD", path)).status in (200, 503)
 
 
 @pytest.mark.parametrize("wrong", ["proxy", "10.4.0.1/16", "10.0.0.0/40", "*", "10.0.0.1;10.0.0.2"])

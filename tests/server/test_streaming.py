@@ -171,7 +171,28 @@ async def test_the_last_event_id_counts_before_the_parameter(lab: Lab) -> None:
     lab.publish(1, 9)
     await lab.open(b"after=2", (b"last-event-id", b"7"))
     await lab.until(b"id: 9\n")
-    assert lab.got.count(b"id: ") == 2
+    assert lab.got.count(b"\nevent: ") == 2
+
+
+@pytest.mark.parametrize("given", [b"", b" ", b"\t "])
+def test_an_empty_last_event_id_is_none(given: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    @lab_test
+    async def check(lab: Lab) -> None:
+        lab.publish(1, 9)
+        await lab.open(b"after=2", (b"last-event-id", given))
+        await lab.until(b"id: 9\n")
+        assert lab.got.count(b"\nevent: ") == 7
+
+    check(monkeypatch)
+
+
+@lab_test
+async def test_a_stream_says_first_where_it_begins(lab: Lab) -> None:
+    """A client that is cut off before the first event resumes there; an id alone is no event."""
+    lab.publish(1, 9)
+    await lab.open(b"")
+    await lab.until(b"\n\n")
+    assert lab.got == b"retry: 1000\nid: 9\n\n"
 
 
 @lab_test

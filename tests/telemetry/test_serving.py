@@ -41,6 +41,17 @@ def test_a_page_gets_the_query_and_returns_its_answer(serve: Serve) -> None:
     assert get_json(port, "/page?a=1&b=&a=2") == (418, {"asked": {"a": "2", "b": ""}})
 
 
+def test_a_head_has_the_pages_headers_alone(serve: Serve) -> None:
+    port = serve({"/page": lambda _: PageReply.of({"a": 1}, 418)})
+    with closing(socket.create_connection(("127.0.0.1", port), 10)) as client:
+        client.sendall(b"HEAD /page HTTP/1.1\r\nHost: a\r\n\r\n")
+        came = b"".join(iter(lambda: client.recv(4096), b""))
+    head, _, body = came.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 418 ")
+    assert b"Content-Length: 8" in head
+    assert body == b""
+
+
 def test_an_unknown_path_lists_the_known_ones(serve: Serve) -> None:
     port = serve({"/b": lambda _: PageReply.of(1), "/a": lambda _: PageReply.of(1)})
     status, said = get_json(port, "/c")

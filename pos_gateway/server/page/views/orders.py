@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import isfinite, nan
 from typing import Any
 
 from sqlalchemy import Engine
@@ -49,12 +50,17 @@ class Orders(View):
     def __init__(self, database: Engine, clock: Clock) -> None:
         self._search = OrderSearch(database)
         self._clock = clock
-        self.routes = (Get("/orders", self._page),)
+        self.routes = (
+            Get("/orders", self._page),
+            Get("/merchants/{merchant_id}/orders", self._page),
+        )
 
     def _page(self, visit: Visit) -> Page:
         now = self._clock.now().timestamp()
         given = {name: visit.query[name].strip() for name in _FIELDS if visit.query.get(name)}
         given = {name: value for name, value in given.items() if value}
+        if "merchant_id" in visit.values:
+            given["merchant"] = visit.values["merchant_id"]
         found = self._search.find(
             _wanted(given, now), place_of(visit.query.get("after")), MAX_LISTED
         )
@@ -102,11 +108,15 @@ def place_of(text: str | None) -> Place | None:
     if text is None:
         return None
     try:
-        at, merchant_id, order_id = json.loads(text)
-        return Place(float(at), str(merchant_id), str(order_id))
-    except (ValueError, TypeError, RecursionError):
+        at, *ids = json.loads(text)
+        merchant_id, order_id = map(identifier, ids)
+        place = float(at)
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        place = nan
+    if not isfinite(place) or merchant_id is None or order_id is None:
         problem = "after: is no place in a list of orders; begin at its first page"
-        raise Problem(422, "invalid_request", problem) from None
+        raise Problem(422, "invalid_request", problem)
+    return Place(place, merchant_id, order_id)
 
 
 def _more(found: Results, given: dict[str, str]) -> str | None:
