@@ -49,6 +49,7 @@ def look(database: Engine, fleet_view: FleetView) -> Findings:
         Condition.ORDERS_FAILING: [
             Finding(merchant, f"Merchant {merchant}: {outcomes(each)}", each.bad)
             for merchant, each in fleet.failing.items()
+            if (trouble := fleet.trouble(merchant)) and trouble.breaker == "closed"
         ],
         Condition.NO_WORKER: []
         if fleet.delivering

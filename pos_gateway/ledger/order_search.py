@@ -86,7 +86,7 @@ class Wanted:
     """What is searched for; what is None matches any order.
 
     Args:
-        order: an order's id; if no order has it, a part of ids.
+        order: an order's id, or its id at the POS; if no order has it, a part of ids.
         changed_since: Unix time.
     """
 
@@ -211,9 +211,10 @@ def _conditions(
         conditions.append(is_overdue())
     if wanted.order is None:
         return conditions, False, False
-    is_it = orders.c.order_id == wanted.order
-    if connection.scalar(select(orders.c.order_id).where(*conditions, is_it).limit(1)) is not None:
-        return [*conditions, is_it], False, False
+    for is_it in (orders.c.order_id == wanted.order, orders.c.external_id == wanted.order):
+        one = select(orders.c.order_id).where(*conditions, is_it).limit(1)
+        if connection.scalar(one) is not None:
+            return [*conditions, is_it], False, False
     has_it = _has(connection, wanted.order)
     if wanted.merchant_id is not None:
         return [*conditions, has_it], True, False

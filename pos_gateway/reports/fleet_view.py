@@ -155,7 +155,12 @@ class Fleet:
     @property
     def in_trouble(self) -> int:
         """Merchants in trouble, at least, with those that only their outcomes show."""
-        return self.reported + len(self.failing.keys() - self._seen.keys())
+        return self.reported + len(self.unreported)
+
+    @property
+    def unreported(self) -> Mapping[str, Failing]:
+        """Merchants whose orders fail, and whose calls are well as workers see them."""
+        return {name: each for name, each in self.failing.items() if name not in self._seen}
 
     def troubles(self, most: int = MAX_TROUBLES) -> list[FleetTrouble]:
         """The merchants in most trouble, all workers together, the worst first."""

@@ -117,6 +117,13 @@ addEventListener("DOMContentLoaded", () => {
 """
 
 
+_POINT_AT_A_TIME = """() => {
+    const time = document.querySelector(".asof time");
+    time.dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
+    return time.title;
+}"""
+
+
 def focused(page: Page) -> str:
     """What the keyboard acts on: its id, or its text."""
     found: str = page.evaluate(
@@ -157,6 +164,7 @@ def test_an_operator_logs_in_sees_what_is_wrong_and_logs_out(
     assert figure(page, "In doubt").inner_text() == str(len(gateway.story.in_doubt))
     assert figure(page, "Workers").inner_text() == str(len(gateway.story.workers))
     assert "in trouble" in page.locator(".notices").inner_text()
+    assert re.fullmatch(r".+ \(.+\)", page.evaluate(_POINT_AT_A_TIME))  # in the reader's own zone
     page.get_by_role("button", name="Log out").click()
     page.get_by_role("heading", name="Log in", exact=True).wait_for()
     page.goto(gateway.server.url)

@@ -298,6 +298,20 @@ def personal_books(books: Books) -> list[Key]:
 SECRETS = ("quackenbush", "555 0199", "5550199", "ring twice", "elm street", "birthday")
 
 
+def test_an_order_is_found_by_its_id_at_the_pos_with_its_reason(page: Desk, books: Books) -> None:
+    key = books.order("o-1", State.FAILED, reason=Reason("http_401", "unauthorized"))
+    books.order("o-2", State.REJECTED, reason=Reason("no_cake", "for Quackenbush"))
+    with page.site.database.begin() as connection:
+        change = update(orders).where(orders.c.order_id == "o-1")
+        connection.execute(change.values(external_id="sq-77"))
+    browser = page.operator()
+    found = browser.get("/orders?order=sq-77").text
+    assert path_of(key) in found and "o-2" not in found
+    assert "http_401" in found
+    assert "No order matches" in browser.get("/orders?order=sq-7").text  # a part is of our ids
+    assert "no_cake" not in browser.get("/orders").text
+
+
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
 def test_no_page_or_part_has_personal_data(page: Desk, books: Books, role: Role) -> None:
     browser = page.operator(role)

@@ -118,6 +118,16 @@ def test_a_chart_takes_any_values(values: list[float | None]) -> None:
     ElementTree.fromstring(html)
 
 
+def test_a_line_does_not_run_along_the_upper_edge() -> None:
+    """A line is half as wide as it is drawn there: waits that are all as long as can be told."""
+    html = chart("A", AT, lines=[Series("a", "c-p99", [30.0] * len(AT))], shown=words.seconds)
+    heights = [
+        float(each)
+        for each in re.findall(r"[ML][0-9.]+ ([0-9.]+)", html.partition('class="line')[2])
+    ]
+    assert heights and min(heights) > 3
+
+
 def test_a_chart_of_nothing_says_so() -> None:
     assert "nothing was counted yet" in chart("A", [])
     ElementTree.fromstring(chart("A", AT[:1], lines=[Series("a", "c-p50", [1.0])]))

@@ -14,6 +14,8 @@ from pos_gateway.server.page import words
 
 #: Height of the drawing's coordinates; a value in time is one wide.
 _HEIGHT = 100.0
+#: A line's room above it: one along the edge would be half hidden.
+_HEADROOM = 1.05
 #: Labels below a chart.
 _LABELS = 5
 
@@ -83,7 +85,8 @@ def chart(
 
 def _highest(columns: Sequence[Series], lines: Sequence[Series], count: int) -> float:
     stacks = [sum(each.values[n] or 0 for each in columns) for n in range(count)]
-    return max([0.0, *stacks, *(value or 0 for each in lines for value in each.values)])
+    highest = max([0.0, *(value or 0 for each in lines for value in each.values)])
+    return max([highest * _HEADROOM, *stacks])
 
 
 def _ceiling(highest: float) -> float:

@@ -3,6 +3,13 @@
 (() => {
   // A browser may keep even a page that no cache may: it shows what was true, or was to be shown once.
   addEventListener("pageshow", (event) => { if (event.persisted) location.reload(); });
+  // A time is shown in UTC, as the log has it, and beneath the pointer in the reader's own zone.
+  document.addEventListener("pointerover", (event) => {
+    const time = event.target.closest && event.target.closest("time[datetime]");
+    if (!time || time.title) return;
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    time.title = `${new Date(time.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" })} (${zone})`;
+  });
   const address = document.body.dataset.live;
   if (!address || !window.EventSource) return;
   const SILENT = 12000, RETRY_AFTER = 3000; // milliseconds without a sign of life; until a retry

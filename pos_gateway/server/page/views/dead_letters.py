@@ -23,6 +23,7 @@ from pos_gateway.server.page.views.letter_remedies import remedy
 from pos_gateway.server.page.views.order_acts import TIMES
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.problems import Problem
+from pos_gateway.tokens.token import Capability
 
 #: Groups and letters that are shown, and lists that are kept.
 _GROUPS, _SAMPLE, _LISTS = 50, 25, 16
@@ -112,6 +113,8 @@ class DeadLetters(View):
             "by": by,
             "again": again,
             "is_filtered": bool(fields),
+            # The words of a failure may quote a customer.
+            "may_reveal": looking.role.allows(Capability.REVEAL),
         }
 
     def _listed(self, fields: dict[str, str], by: str) -> Listed | None:

@@ -8,7 +8,7 @@ _PAUSED = (
 )
 _UNLOADED = "Check its POS: the check says whether its record can be used."
 _AWAY = (
-    "Nothing, if it comes back: its backlog is delivered at its own rate. If customers wait in vain, pause it; if "
+    "Wait, if its POS is expected back: its backlog is delivered at its own rate. If customers wait in vain, pause it; if "
     "other merchants of its provider are in trouble, too, pause the provider."
 )
 _SLOW = (

@@ -32,7 +32,6 @@ class NavCounts(View):
                 "nav.html",
                 self._read,
                 takes=("here",),
-                every=2.0,
                 # Without the database the navigation is there, and shows no counts.
                 otherwise=lambda looking: {
                     "nav_here": looking.values.get("here", ""),

@@ -9,14 +9,14 @@ from pos_gateway.domain.split import Split
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.overdue import Overdue
 from pos_gateway.ledger.states import FINAL, State
-from pos_gateway.reports.counters import wait_within
+from pos_gateway.reports.counters import WAITS, Counters, wait_within
 from pos_gateway.reports.fleet_view import Fleet, FleetView, Minute, a_minute
 from pos_gateway.reports.words import outcomes
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.charts import Series
 from pos_gateway.server.page.view import Get, Looking, Nav, Page, Part, View
 from pos_gateway.server.page.visit import Visit
-from pos_gateway.server.page.words import at_most_counted, counted, duration
+from pos_gateway.server.page.words import at_most_counted, counted, duration, seconds
 
 #: Seconds after which a late event is worth a sentence.
 _LATE = 10.0
@@ -93,8 +93,8 @@ class Now(View):
             "taken": minute["taken"],
             "ended": sum(minute[each] for each in _ENDS),
             "failed": minute["failed"] + minute["expired"],
-            "p50": wait_within(minute, 0.5),
-            "p99": wait_within(minute, 0.99),
+            "p50": _wait(minute, 0.5),
+            "p99": _wait(minute, 0.99),
             "waiting": sum(fleet.waiting.values()) if fleet.watching else None,
             "parked": fleet.parked if fleet.watching else None,
             "queued": sum(queued.values()) if queued else None,
@@ -118,6 +118,12 @@ class Now(View):
                 for name, kind, part in (("p50", "c-p50", 0.5), ("p99", "c-p99", 0.99))
             ],
         }
+
+
+def _wait(counts: Counters, part: float) -> str:
+    """A wait as text: longer waits than the last bound are all alike."""
+    wait = wait_within(counts, part)
+    return f"≥ {seconds(wait)}" if wait is not None and wait >= WAITS[-1] else seconds(wait)
 
 
 def _series(minutes: list[Minute], kind: str) -> Series:
@@ -220,14 +226,12 @@ def _of_events(fleet: Fleet) -> list[Notice]:
 
 def _of_orders(fleet: Fleet, in_doubt: int, dead: int | None, overdue: int) -> list[Notice]:
     found = []
-    if fleet.failing:
-        worst = ", ".join(
-            f"{name}: {outcomes(each)}" for name, each in [*fleet.failing.items()][:_NAMED]
-        )
-        more = ", …" if len(fleet.failing) > _NAMED else ""
+    if failing := fleet.unreported:
+        named = [f"{name}: {outcomes(each)}" for name, each in [*failing.items()][:_NAMED]]
+        worst = "; ".join([*named, "…"] if len(failing) > _NAMED else named)
         found.append(
             Notice(
-                f"Most orders of {counted(len(fleet.failing), 'merchant')} fail. {worst}{more}.",
+                f"Most orders of {counted(len(failing), 'merchant')} fail. {worst}.",
                 "Orders that all fail alike fail for a reason of the merchant: its credentials, its address, its menu "
                 "or its hours. Check its POS. On the command line: pos-gateway merchants check ID.",
                 links=[("Which, and why", "/merchants")],

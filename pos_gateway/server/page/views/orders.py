@@ -20,6 +20,7 @@ from pos_gateway.ledger.states import State
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.links import link
 from pos_gateway.server.page.view import Get, Nav, Page, View
+from pos_gateway.server.page.views.order_life import shown_reason
 from pos_gateway.server.page.views.order_words import STATES
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.problems import Problem
@@ -73,6 +74,10 @@ class Orders(View):
             choices={**STATES, _OVERDUE: "past its time, not ended"},
             since=SINCE | ({given["since"]: given["since"]} if "since" in given else {}) | SINCE,
             found=found,
+            listed=[
+                (each, shown_reason(visit.role, each.state, each.reason_code, None))
+                for each in found.orders
+            ],
             counts=[_counted(each, given) for each in found.counts],
             every=link("/orders", **{k: v for k, v in given.items() if k != "state"}),
             is_later=visit.query.get("after") is not None,
