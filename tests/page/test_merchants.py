@@ -118,6 +118,7 @@ CASES = [
     Case("at its limit", Trouble("m", agreed=4, limit=4, in_flight=4, waiting=212), "at its limit of 4: 212 orders wait"),
     Case("failing", Trouble("m", agreed=4, calls=8, failed=8), "all of the last 8 calls failed"),
     Case("held up", Trouble("m", agreed=4, limit=4, parked=30), "30 orders are parked"),
+    Case("refused", Trouble("m", agreed=4, breaker="open", error="credential_refused", waiting=3), "refuses its credentials"),
     Case("no trouble", None, "in no trouble that a worker sees, and most of its orders do not fail: 1 worker reports"),
 ]  # fmt: skip
 
@@ -128,6 +129,7 @@ REMEDIES = {
     **dict.fromkeys(("failing", "held up"), "look at its last orders"),
     "no record": "Add it, and then replay its dead letters.",
     "paused": "Its reason says until when: resume it then.",
+    "refused": "Renew its credentials: edit its record",
     "not loaded": "the check says whether its record can be used",
     "slow": "raise its time limit",
     "overloaded": "lower its concurrency limit",

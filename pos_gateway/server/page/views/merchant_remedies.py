@@ -1,5 +1,6 @@
 """What a merchant's trouble wants of an operator, in a sentence (docs/operating.md)."""
 
+from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.reports.fleet_view import FleetTrouble
 from pos_gateway.reports.words import SLOW, SLOW_AT_LEAST, Record
 
@@ -7,6 +8,10 @@ _PAUSED = (
     "Its reason says until when: resume it then. Its orders wait, and expire at their deliver_by."
 )
 _UNLOADED = "Check its POS: the check says whether its record can be used."
+_REFUSED = (
+    "Renew its credentials: edit its record, then check its POS. Its orders wait meanwhile, and expire at their "
+    "deliver_by."
+)
 _AWAY = (
     "Wait, if its POS is expected back: its backlog is delivered at its own rate. If customers wait in vain, pause it; if "
     "other merchants of its provider are in trouble, too, pause the provider."
@@ -28,6 +33,7 @@ def remedy(trouble: FleetTrouble | None, record: Record) -> str:
         return _PAUSED if record.paused else ""
     rules = (
         (bool(trouble.workers) and not trouble.agreed, _UNLOADED),
+        (trouble.error == CREDENTIAL_REFUSED, _REFUSED),
         (trouble.breaker != "closed" or bool(trouble.silent), _AWAY),
         (_is_slow(trouble), _SLOW),
         (bool(trouble.overloaded), _OVERLOADED),
