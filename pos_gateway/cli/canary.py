@@ -24,7 +24,7 @@ def canary() -> None:
 @click.argument("percent", type=click.FloatRange(0, 100))
 @click.option("--pin", "pins", multiple=True, metavar="ID", help="Also this merchant: a pilot.")
 @click.option("--unpin", "unpins", multiple=True, metavar="ID", help="No pilot any more.")
-@options.by_any_operator
+@options.by_operator
 def set_(percent: float, pins: Sequence[str], unpins: Sequence[str], operator: str) -> None:
     """Send the orders of PERCENT percent of merchants, and of pilots, to the canary workers.
 
@@ -51,7 +51,7 @@ def set_(percent: float, pins: Sequence[str], unpins: Sequence[str], operator: s
 
 
 @canary.command(short_help="Move all of them back at once.")
-@options.by_any_operator
+@options.by_operator
 def abort(operator: str) -> None:
     """Send all orders to the stable workers again: 0 percent, and no pilots.
 

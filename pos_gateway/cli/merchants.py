@@ -63,7 +63,7 @@ def merchants() -> None:
 @merchants.command("import", short_help="Write records from a file.")
 @click.argument("file", type=click.File("rb"))
 @options.reason
-@options.by_any_operator
+@options.by_operator
 def import_(file: BinaryIO, reason: str | None, operator: str) -> None:
     """Write the merchants in FILE (- is standard input): one JSON object a line, or one list.
 
@@ -136,7 +136,7 @@ def _which(command: Any) -> Any:
     """Options of pause and resume."""
     ids = click.argument("merchant_ids", metavar="[ID]...", nargs=-1)
     provider = click.option("--provider", metavar="NAME", help="All merchants of this provider.")
-    return ids(provider(options.reason(options.by_any_operator(command))))
+    return ids(provider(options.reason(options.by_operator(command))))
 
 
 @merchants.command(short_help="Send merchants nothing for now.")

@@ -30,7 +30,7 @@ def catalog() -> None:
 @catalog.command("import", short_help="Write catalogs from a file.")
 @click.argument("file", type=click.File("rb"))
 @options.reason
-@options.by_any_operator
+@options.by_operator
 def import_(file: BinaryIO, reason: str | None, operator: str) -> None:
     """Write the catalogs in FILE (- is standard input): one JSON object a line, or one list.
 
@@ -85,7 +85,7 @@ def show(merchant_id: str, as_json: bool) -> None:
 @catalog.command(short_help="Forget merchants' catalogs.")
 @click.argument("merchant_ids", metavar="ID...", nargs=-1, required=True)
 @options.reason
-@options.by_any_operator
+@options.by_operator
 def clear(merchant_ids: Sequence[str], reason: str | None, operator: str) -> None:
     """Remove the catalogs of the merchants with these IDs.
 

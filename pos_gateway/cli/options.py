@@ -22,13 +22,7 @@ as_json_object = click.option("--json", "as_json", is_flag=True, help="One JSON 
 as_json_document = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 
 
-def _named(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
-    if value is None:
-        if ctx.resilient_parsing:  # completion, and --help
-            return ""
-        raise click.UsageError(
-            "say who does this, for the audit: --as NAME ($USER, its default, is not set here)"
-        )
+def _named(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     name = value.strip()
     if not name or len(name) > _LONGEST_NAME or not name.isprintable():
         raise click.BadParameter(f"a name has 1 to {_LONGEST_NAME} characters that can be shown")
@@ -46,15 +40,6 @@ def _of_reason(_ctx: click.Context, _param: click.Parameter, value: str | None) 
 
 reason = click.option("--reason", metavar="TEXT", callback=_of_reason, help="Why, for the audit and the next operator.")  # fmt: skip
 
-#: Who does it: required (pods have no $USER); or by default the machine, so that none is missing.
-by_operator = click.option(
-    "--as",
-    "operator",
-    envvar="USER",
-    metavar="NAME",
-    callback=_named,
-    help="Who does this, for the audit. Default: $USER; required without it.",
-)
 by_operator_if_named = click.option(
     "--as",
     "operator",
@@ -63,12 +48,12 @@ by_operator_if_named = click.option(
     callback=lambda ctx, param, value: value and _named(ctx, param, value),
     help="Who does this, for the audit. Default: $USER.",
 )
-by_any_operator = click.option(
+by_operator = click.option(
     "--as",
     "operator",
     envvar="USER",
     default=socket.gethostname,
     metavar="NAME",
     callback=_named,
-    help="Who does this; others are shown it. Default: $USER, or this machine's name.",
+    help="Who does this, for the audit and others. Default: $USER, or this machine's name.",
 )
