@@ -10,6 +10,7 @@ from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.consumer import LARGE_BYTES
 from pos_gateway.worker.dispatcher import LEAVING
 from pos_gateway.worker.request_state import RequestState
+from testkit.patience import PATIENCE
 from tests.worker.test_dispatcher import Order, Scene, a_cancel_of
 
 SIZE = LARGE_BYTES // 8
@@ -36,7 +37,7 @@ def taken(scene: Scene) -> int:
 
 def settled(*orders: Order) -> None:
     for order in orders:
-        assert order.said.wait(10)
+        assert order.said.wait(PATIENCE)
 
 
 def test_one_merchants_large_orders_leave_room_for_anothers(scene: Scene) -> None:
