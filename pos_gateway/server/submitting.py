@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from pos_gateway.broker import wire
 from pos_gateway.client import CANCEL_FOR, home_of, require_readable
-from pos_gateway.domain.errors import InvalidOrder
+from pos_gateway.domain.errors import FieldError, InvalidOrder
 from pos_gateway.domain.http_limits import BATCH_BYTES
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.plain_order import PlainOrder, PlainReader
@@ -237,9 +237,8 @@ def _reply(posted: Posted) -> JsonReply:
             "content; an order that has changed needs another order_id",
         )
     if posted.result is PostResult.LATE:
-        raise Problem(
-            422, "invalid_order", "deliver_by: is in the past, and the order was never submitted"
-        )
+        late = FieldError("deliver_by", "is in the past, and the order was never submitted")
+        raise Problem(422, "invalid_order", str(late), errors=[late])
     raise _unavailable()
 
 
