@@ -24,6 +24,7 @@ from pos_gateway.processing.gateway import Gateway
 from pos_gateway.settings import Settings
 from pos_gateway.transport.exchange import Reply
 from pos_gateway.worker.tasks import deliver
+from testkit.patience import PATIENCE
 from tests.orders import an_order
 from tests.schema import make_tables
 
@@ -120,7 +121,7 @@ class Gate(Gateway):
             may_call=may_call,
             expired=expired,
         )
-        assert self.commit_outcome(decision, timeout=1) is settled
+        assert self.commit_outcome(decision, timeout=PATIENCE) is settled
         return decision
 
     def take_cancel(self, order_id: str = "o1", *, seconds: float = 60) -> Decision:

@@ -142,7 +142,7 @@ def test_refusals_have_the_types_of_the_other_client(
     with pytest.raises(InvalidOrder, match=r"deliver_by.*got '2099"):  # the server has seen it
         client.cancel(order_id, "m1", deliver_by=datetime(2099, 1, 1))
     late = {"placed_at": "2020-01-01T00:00:00Z", "deliver_by": "2020-01-01T00:10:00Z"}
-    with pytest.raises(InvalidOrder, match="^deliver_by: is in the past"):
+    with pytest.raises(InvalidOrder, match=r"^deliver_by: is in the past"):
         client.submit(order(order_id, **late))
     with pytest.raises(InvalidOrder, match="POS_GATEWAY_MAX_ORDER_BYTES"):
         client.submit(order(order_id, x="x" * 300_000))

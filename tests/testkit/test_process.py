@@ -15,6 +15,7 @@ import psutil
 import pytest
 from amqp.exceptions import NotAllowed
 
+from testkit.patience import PATIENCE
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.process import ServerFailedError, ServerMissingError, program
 from testkit.servers.redis import Redis
@@ -103,7 +104,7 @@ def parent_of_servers() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]
 
 
 def wait_for_end(processes: list[psutil.Process]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while alive(processes):
         assert time.monotonic() < deadline, f"still alive: {alive(processes)}"
 

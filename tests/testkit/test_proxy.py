@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import kombu
 import pytest
 
+from testkit.patience import PATIENCE
 from testkit.servers.proxy import Proxy
 
 SOON = 0.2  # seconds that silence is listened to
@@ -210,7 +211,7 @@ def test_celery_s_kind_of_url_leads_through_the_proxy_to_the_same_virtual_host(
 
 
 def connect(proxy: Proxy) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", proxy.port), timeout=10)
+    return socket.create_connection(("127.0.0.1", proxy.port), timeout=PATIENCE)
 
 
 def exchange(client: socket.socket, data: bytes) -> bytes:
@@ -228,7 +229,7 @@ def receive(client: socket.socket, size: int) -> bytes:
 
 
 def received(echo: Echo) -> bytes:
-    return echo.received.get(timeout=10)
+    return echo.received.get(timeout=PATIENCE)
 
 
 def ended(client: socket.socket) -> bool:
@@ -242,4 +243,4 @@ def silent(client: socket.socket) -> bool:
     except TimeoutError:
         return True
     finally:
-        client.settimeout(10)
+        client.settimeout(PATIENCE)

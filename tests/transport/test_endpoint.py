@@ -25,7 +25,7 @@ def send(
     transport: Transport, seen: Peer, scheme: str = "http", connections: int = 2, **options: Any
 ) -> Reply:
     request = Request("POST", seen.url(scheme=scheme), b"{}")
-    return transport.send(request, key="m", connections=connections, seconds=10, **options)
+    return transport.send(request, key="m", connections=connections, seconds=PATIENCE, **options)
 
 
 def at_once(transport: Transport, seen: Peer, number: int, connections: int) -> None:
@@ -213,7 +213,7 @@ def test_a_tls_session_is_resumed_by_the_merchants_next_connection(
         for _ in range(3):
             send(transport, seen, "https", identity=ours)
         other = Request("GET", seen.url(scheme="https"))
-        transport.send(other, key="another", connections=2, seconds=10, identity=ours)
+        transport.send(other, key="another", connections=2, seconds=PATIENCE, identity=ours)
     assert resuming.resumed == [False, True, True, False]
 
 
@@ -265,7 +265,7 @@ def test_a_client_certificate_is_shown_and_a_resumed_session_has_it(
                 Request("POST", seen.url(scheme="https"), b"{}"),
                 key="m",
                 connections=1,
-                seconds=10,
+                seconds=PATIENCE,
                 identity=identity(ca),
             )
     assert caught.value.code == "tls"

@@ -36,7 +36,7 @@ def exchange(
     seen: Peer,
     transport: Transport | None = None,
     *,
-    seconds: float = 5.0,
+    seconds: float = PATIENCE,
     expects: int = ACKNOWLEDGEMENT,
 ) -> Reply:
     transport = transport or Transport(guard=Guard(allow_all=True))

@@ -23,6 +23,7 @@ from gevent.pool import Pool
 
 from pos_gateway.worker import crew as subject
 from pos_gateway.worker.crew import Crew
+from testkit.patience import PATIENCE
 
 SIZE = 5
 
@@ -61,7 +62,7 @@ class Scene:
         return dict(self.began)[job]
 
     def join(self) -> None:
-        assert self.pool.join(timeout=5), "Celery would wait for it for ever"
+        assert self.pool.join(timeout=PATIENCE), "Celery would wait for it for ever"
 
 
 @pytest.fixture
