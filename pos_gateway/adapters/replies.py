@@ -186,7 +186,7 @@ def not_undone(disagreement: Reason, known_as: object, after: Outcome) -> Outcom
 
 def begun(disagreement: Reason, known_as: object) -> Outcome:
     """In doubt, for an operator: the shop has begun with an order that is not the agreed one."""
-    why = Reason("begun", "the shop has begun with it")
+    why = Reason(disagreement.code, "the shop has begun with it")
     return not_undone(disagreement, known_as, Outcome(Kind.REJECTED, why, for_operator=True))
 
 
