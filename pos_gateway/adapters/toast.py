@@ -362,7 +362,8 @@ def _unknown_entity(reply: Reply, order: Order, merchant: Merchant) -> Outcome |
     if _MENU.search(words):
         return rejected(Rejection.ITEM_UNAVAILABLE, f"{code} {words}")
     named = [f"pos.{name}: " for name, value in merchant.pos.items() if value in words]
-    return Outcome(Kind.FAILED, Reason.of("http_404", f"{''.join(named)}{code} {words}"))
+    why = Reason.of(f"http_{reply.status}", f"{''.join(named)}{code} {words}")
+    return Outcome(Kind.FAILED, why)
 
 
 def _decided(found: dict[str, Any] | None, order: Order, merchant: Merchant) -> Outcome:
