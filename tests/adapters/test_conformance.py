@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pos_gateway.adapters.clover import _Cart
+from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.adapters.registry import BUILT_IN
 from pos_gateway.adapters.replies import LOOK_UP, json_object
 from pos_gateway.domain.order import Order
@@ -256,6 +259,62 @@ def test_the_same_order_is_always_the_same_bytes_under_the_same_key(vendor: Vend
     fields = json.loads(ORDER.to_json())
     another = creation(vendor, Order.parse({**fields, "order_id": "order/2"}))
     assert vendor.key(one) == vendor.key(again) != vendor.key(another)
+
+
+def test_a_key_is_sent_with_the_order_and_names_its_merchant(vendor: Vendor) -> None:
+    """A guarantee is claimed by what is sent; order ids are one merchant's."""
+    mine = creation(vendor, ORDER)
+    key = vendor.key(mine)
+    assert isinstance(key, str)
+    assert ORDER.order_id in key or vendor.adapter.guarantee is Guarantee.KEYED
+    sent = [mine.url, *mine.headers.values(), (mine.body or b"").decode()]
+    assert any(key in unquote(text) for text in sent)
+    theirs = order_of(merchant_id="fast-2")
+    other = replace(vendor, record={**vendor.record, "id": "fast-2"})
+    is_shared = vendor.key(creation(other, theirs)) == key
+    assert is_shared is not vendor.marks_merchants
+
+
+def test_another_order_is_not_taken_for_ours(vendor: Vendor) -> None:
+    """In a look-up's reply: one of another id, and one of another merchant at the same POS."""
+    others = [(vendor.found(vendor.accepted("another/1")), ORDER)]
+    if vendor.marks_merchants:
+        ours = vendor.found(vendor.accepted(ORDER.order_id))
+        others.append((ours, order_of(merchant_id="fast-2")))
+    for answer, order in others:
+        other = replace(vendor, record={**vendor.record, "id": order.merchant_id})
+        send = Scripted(answer, *vendor.unknown)
+        known = vendor.adapter.look_up(order, other.merchant, send)
+        assert known is None or known.kind is Kind.IN_DOUBT
+
+
+def test_no_order_is_accepted_at_another_total_than_ours(vendor: Vendor) -> None:
+    if vendor.dearer is None:  # the reference API has no total of its own
+        assert vendor.adapter.name in ("rest", "shop")
+        return
+    pos = vendor.dearer(ORDER)
+    outcome = vendor.adapter.submit(ORDER, vendor.merchant, Send(pos))
+    assert outcome.reason is not None
+    assert (outcome.kind, outcome.reason.code) == (Kind.REJECTED, "price_mismatch")
+    assert str(ORDER.total) in outcome.reason.message
+    known = vendor.adapter.look_up(ORDER, vendor.merchant, Send(pos))
+    assert known is None or known.kind is not Kind.ACCEPTED
+
+
+@pytest.mark.parametrize(("currency", "cents"), [("JPY", "17.01"), ("KWD", "17.01"), ("EUR", "")])
+def test_no_currency_is_taken_for_hundredths(vendor: Vendor, currency: str, cents: str) -> None:
+    """The yen has no smaller unit, and a dinar has a thousand: 1701 is 1701 and 1.701."""
+    item = {"sku": order_of().items[0].sku, "name": "Burger", "quantity": 1, "unit_price": 1701}
+    order = order_of(currency=currency, items=[item], total=1701)
+    send = Scripted(*vendor.before(order), vendor.creates(order))
+    outcome = vendor.adapter.submit(order, vendor.merchant, send)
+    if outcome.kind is Kind.REJECTED:
+        assert (currency != "EUR", send.requests) == (True, [])
+        return
+    text = (send.requests[-1].body or b"").decode()
+    assert vendor.comes_to(order, json.loads(text)) == 1701
+    assert not cents or cents not in text
+    assert currency in text or vendor.adapter.name in ("toast", "clover")
 
 
 def test_a_catalog_item_has_the_poss_id_and_the_orders_price(vendor: Vendor) -> None:

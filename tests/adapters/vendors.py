@@ -52,6 +52,10 @@ class Vendor:
     before: Callable[[Order], list[Reply | Callable[[Request], Reply]]] = lambda _: []
     #: The POS that checks and prices the request which creates the order; None: the acceptance.
     pos: Callable[[Order], Callable[[Request], Reply]] | None = None
+    #: The POS that adds a tax of its own to every order; None: its replies have no total.
+    dearer: Callable[[Order], Callable[[Request], Reply]] | None = None
+    #: Whether an order's mark at the POS names its merchant: several merchants may be at one POS.
+    marks_merchants: bool = True
     #: Changes to the acceptance, and their outcomes.
     states: list[tuple[Body, Kind]] = field(default_factory=list)
     has_202: bool = False
@@ -105,8 +109,8 @@ def body(request: Request) -> Body:
 # The reference API
 
 
-def _rest_accepted(_order_id: str) -> Body:
-    return {"id": "7", "status": "accepted"}
+def _rest_accepted(order_id: str) -> Body:
+    return {"id": "7", "order_id": order_id, "status": "accepted"}
 
 
 REST = Vendor(
@@ -133,6 +137,7 @@ REST = Vendor(
         ({"order_id": "another"}, Kind.IN_DOUBT),
     ],
     has_202=True,
+    marks_merchants=False,
 )
 
 # Square
@@ -164,6 +169,20 @@ def square_made(sent: Body) -> Body:
 def _square_pos(order: Order) -> Callable[[Request], Reply]:
     def handle(request: Request) -> Reply:
         return reply(200, {"order": square_made(body(request)["order"])})
+
+    return handle
+
+
+def _square_dearer(_: Order) -> Callable[[Request], Reply]:
+    made: Body = {}
+
+    def handle(request: Request) -> Reply:
+        if request.url.endswith("/orders"):
+            made.update(square_made(body(request)["order"]))
+            made["total_money"]["amount"] += 153
+        elif request.method == "PUT":
+            made["state"] = body(request)["order"]["state"]
+        return reply(200, {"order": made, "orders": [made]})
 
     return handle
 
@@ -213,6 +232,7 @@ SQUARE = Vendor(
     + [(_square_error("SOMETHING_NEW"), "other"), (reply(422, b"<html>"), "other")],
     comes_to=lambda _, sent: square_total(sent["order"]),
     pos=_square_pos,
+    dearer=_square_dearer,
     key=lambda request: body(request)["idempotency_key"],
     cancelled=lambda accepted: [
         reply(200, {"orders": [accepted["order"]]}),
@@ -308,6 +328,7 @@ TOAST = Vendor(
     ],
     before=lambda order: [toast_pos(order)],
     pos=toast_pos,
+    dearer=lambda order: toast_pos(order, tax=9, is_included=False),
     states=[
         ({"approvalStatus": "FUTURE"}, Kind.ACCEPTED),
         ({"approvalStatus": "NEEDS_APPROVAL"}, Kind.PENDING),
@@ -371,7 +392,8 @@ CLOVER = Vendor(
     ],
     comes_to=_clover_total,
     pos=lambda order: CloverPos(currency=order.currency),
-    key=lambda request: body(request)["orderCart"]["note"].partition(" ")[0],
+    dearer=lambda order: CloverPos(tax=9, currency=order.currency),
+    key=lambda request: body(request)["orderCart"]["note"],
     cancelled=lambda accepted: [reply(200, {"elements": [accepted]}), reply(200, b"")],
     states=[
         ({"state": "locked"}, Kind.ACCEPTED),
