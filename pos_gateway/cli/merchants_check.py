@@ -20,6 +20,7 @@ from pos_gateway.cli.merchants import require
 from pos_gateway.cli.pipeline import in_order
 from pos_gateway.cli.progress import progress_to
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.green import green
@@ -35,7 +36,10 @@ _IMPORT_CATALOG = "mend the catalog (pos-gateway merchants catalog import FILE)"
 #: Remedies, by the problem's code.
 _ADVICE = {
     "secret_key": "set POS_GATEWAY_SECRET_KEY as it was when the merchant was imported",
-    "token": "are auth.token_url, auth.client_id and auth.client_secret right?",
+    **dict.fromkeys(
+        (CREDENTIAL_REFUSED, "token"),
+        "are auth.token_url, auth.client_id and auth.client_secret right?",
+    ),
     "security": "if it is yours: POS_GATEWAY_ALLOWED_NETWORKS, POS_GATEWAY_ALLOWED_PORTS",
     "certificate": "to trust its authority: auth.tls.authority, or POS_GATEWAY_CA_FILE",
     "tls": "does it take auth.tls.certificate, or want one?",
@@ -44,6 +48,8 @@ _ADVICE = {
     "dns": "is the name right, and does this machine's resolver know it?",
     "local": "this machine lacks something: ulimit -n",
 }
+#: Types of ``auth`` that the POS alone can judge, by the first order: the check sends no request.
+_UNTRIED = {"api_key": "key", "basic": "password", "bearer": "token", "hmac": "secret"}
 _OTHERWISE = "is it up, and does it let this machine in?"
 
 
@@ -56,13 +62,16 @@ class _Problem(NamedTuple):
 
 @click.command()
 @click.argument("merchant_ids", metavar="[ID]...", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="JSON Lines: id, ok, problem, advice.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="JSON Lines: id, ok, problem, advice, not_tried."
+)
 def check(merchant_ids: Sequence[str], as_json: bool) -> None:
     """Run all that a worker does before it sends an order, for these merchants or for all of them.
 
     Is the record right for its adapter, can its secrets be opened, is an access token available,
     does the name resolve to an allowed address, does it answer, and does TLS succeed both ways? The
-    POS gets no request. A line for each merchant: ok, or the problem and its remedy.
+    POS gets no request, so a key, a password or a token of the record is not tried: the line says so.
+    A line for each merchant: ok, or the problem and its remedy.
 
     \b
     Examples:
@@ -133,7 +142,10 @@ def _trouble(gate: Gateway, merchant: Merchant) -> _Problem | None:
 
 def _show(merchant: Merchant, problem: _Problem | None) -> None:
     if problem is None:
-        show(ok(f"{merchant.id}{' (paused)' if merchant.paused else ''}"))
+        untried = _UNTRIED.get(merchant.auth.type)
+        not_tried = f": its {untried} was not tried; the POS judges it with the first order"
+        paused = " (paused)" if merchant.paused else ""
+        show(ok(f"{merchant.id}{paused}{not_tried if untried else ''}"))
     else:
         show(fail(f"{merchant.id}: {problem.what}", problem.advice))
 
@@ -141,4 +153,5 @@ def _show(merchant: Merchant, problem: _Problem | None) -> None:
 def _show_json(merchant: Merchant, problem: _Problem | None) -> None:
     what, advice = problem or (None, None)
     record = {"id": merchant.id, "ok": problem is None, "problem": what, "advice": advice}
+    record["not_tried"] = None if problem else _UNTRIED.get(merchant.auth.type)
     output.json_line(record)

@@ -77,6 +77,7 @@ def test_merchants_that_can_be_sent_orders_are_ok_and_get_nothing(here: Program)
             here,
             {"id": "plain", "base_url": seen.url("/api")},
             {"id": "idle", "base_url": seen.url("/api"), "paused": True},
+            {"id": "keyed", "base_url": seen.url("/api"), "auth": {"type": "bearer", "token": "?"}},
             *(
                 {"id": f"t{n}", "base_url": seen.url(""), "auth": client(endpoint)}
                 for n in range(9)
@@ -84,15 +85,16 @@ def test_merchants_that_can_be_sent_orders_are_ok_and_get_nothing(here: Program)
         )
         code, lines = checked(here)
         until = time.monotonic() + PATIENCE
-        while len(received) < 11:  # each connection has a thread of its own
+        while len(received) < 12:  # each connection has a thread of its own
             assert time.monotonic() < until
             time.sleep(0.01)
+    untried = "ok    keyed: its token was not tried; the POS judges it with the first order"
     assert (code, lines) == (
         0,
-        ["ok    idle (paused)", "ok    plain", *(f"ok    t{n}" for n in range(9))],
+        ["ok    idle (paused)", untried, "ok    plain", *(f"ok    t{n}" for n in range(9))],
     )
     assert len(endpoint.received) == 1, "one token is good for all of a client's merchants"
-    assert received == [b""] * 11
+    assert received == [b""] * 12
 
 
 def test_a_token_that_another_process_has_is_used(here: Program, redis_url: str) -> None:
@@ -198,7 +200,7 @@ def test_json_is_for_programs(here: Program) -> None:
         done = here.run("merchants", "check", "--json", "good", "bad")
     good, bad = map(json.loads, done.stdout.splitlines())
     assert done.returncode == 1
-    assert good == {"id": "good", "ok": True, "problem": None, "advice": None}
+    assert good == {"id": "good", "ok": True, "problem": None, "advice": None, "not_tried": None}
     assert (bad["id"], bad["ok"]) == ("bad", False)
     assert bad["problem"].startswith("base_url http://127.0.0.1:")
     assert bad["advice"] == "is it up, and does it let this machine in?"
