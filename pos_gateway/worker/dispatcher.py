@@ -46,7 +46,7 @@ from pos_gateway.worker.celery_internals import green_threads
 from pos_gateway.worker.crash import end_worker
 from pos_gateway.worker.crew import MAX_IDLE, Crew
 from pos_gateway.worker.parking import Parking
-from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.request import COPIES, OrderRequest
 from pos_gateway.worker.request_state import RequestState
 from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.tasks import deliver
@@ -69,6 +69,9 @@ BATCH_SIZE, BATCH_PAUSE = 8, 0.005
 KEPT = 4
 #: Messages on their way to the broker may take an eighth of ``max_bytes``, by this divisor.
 LEAVING = 8
+#: Times that a message is set aside at most. RabbitMQ counts each return, and dead-letters it after 100; one
+#: that was parked is a new message.
+REDELIVERIES = 20
 #: Seconds between checks of the time of day.
 TIME_OF_DAY = 0.5
 
@@ -143,6 +146,9 @@ class Dispatcher:
         self._late: list[OrderRequest] = []
         #: Bytes of large requests that are here for a moment, beside those that admission counts.
         self._pressing = 0
+        #: Large requests without their messages' bodies, which come again once they can be parked.
+        self._aside: deque[OrderRequest] = deque()
+        self._most_aside = limits.max_blocked // 2
         self._late_bundles: list[ReturnedBundle] = []
         gate.directory.listen(self._merchant_loaded)
 
@@ -168,8 +174,9 @@ class Dispatcher:
         Call it once consuming has stopped, else the broker redelivers them at once. Orders being
         parked have ``timeout`` seconds to be stored.
         """
-        for request in self._drop_waiting() + self._late:
+        for request in [*self._drop_waiting(), *self._late, *self._aside]:
             request.reject(requeue=True)
+        self._aside.clear()
         for back in self._late_bundles:
             back.reject(requeue=True)
         self._late.clear()
@@ -230,12 +237,13 @@ class Dispatcher:
         for request in self._in_flight.values():
             request.is_stale = True
         joined = [request for requests in self._joined.values() for request in requests]
-        for request in self._drop_waiting() + joined:
+        for request in [*self._drop_waiting(), *joined, *self._aside]:
             request.enter(RequestState.REQUEUED)  # Celery keeps what has not ended
         self._joined.clear()
         for request in self._late:
             request.count_no_more()
         self._late.clear()
+        self._aside.clear()
         self._late_bundles.clear()
         self._parking.forget()
 
@@ -257,7 +265,7 @@ class Dispatcher:
             self._late.append(request)
             return
         if request.size and request.on_over is None and not self._takes_large(request):
-            self._park(request)
+            self._turn_away(request)
             return
         if self._joins(request):
             return
@@ -312,7 +320,7 @@ class Dispatcher:
     def _has_waiting(self) -> bool:
         """Whether an order waits here, or is parked: all but those in flight."""
         admitted = self.admission.waiting or self.admission.has_expired
-        here = admitted or self._retries or self._late or self._slotless
+        here = admitted or self._retries or self._late or self._slotless or self._aside
         return bool(here or self.admission.parked_count.total or self._parking.waiting_orders)
 
     def _wait(self) -> bool:
@@ -340,6 +348,7 @@ class Dispatcher:
             for request in late:  # they arrived while nothing could start
                 request.count_no_more()
                 self.offer(request)
+        self._requeue_aside()
         self._dispatch()
         overdue = self.admission.overdue(self._clock.now(), BATCH_SIZE)
         for request in overdue:
@@ -376,6 +385,26 @@ class Dispatcher:
         self._count_pressing(request)
         return True
 
+    def _turn_away(self, request: OrderRequest) -> None:
+        """Park a large request; or keep nothing but its place while as much is being parked as may be.
+
+        The broker has the message. So the next ones can be read, which may be other merchants'.
+        """
+        is_new = request.redeliveries < REDELIVERIES
+        if is_new and self._parks_enough and len(self._aside) < self._most_aside:
+            request.message.body = b""
+            self._aside.append(request)
+        else:
+            self._park(request)
+
+    def _requeue_aside(self) -> None:
+        """Requeue messages that were set aside, as many as can be parked soon."""
+        room = self.admission.limits.max_bytes // LEAVING // 2 - self._parking.bytes
+        while self._aside and room > 0:
+            request = self._aside.popleft()
+            room -= request.size // COPIES
+            request.reject(requeue=True)
+
     def _count_pressing(self, request: OrderRequest) -> None:
         """Count a large request that is here for a moment, and cannot be parked."""
         self._pressing += request.size
@@ -387,8 +416,13 @@ class Dispatcher:
     @property
     def is_full(self) -> bool:
         """Whether no message may be read before some of the bytes here have left for the broker."""
-        limit = self.admission.limits.max_bytes // LEAVING
-        return self._parking.bytes + self._pressing > limit
+        if self._parks_enough and len(self._aside) >= self._most_aside:
+            return True
+        return self._pressing > self.admission.limits.max_bytes // LEAVING
+
+    @property
+    def _parks_enough(self) -> bool:
+        return self._parking.bytes > self.admission.limits.max_bytes // LEAVING
 
     @property
     def _may_start(self) -> bool:

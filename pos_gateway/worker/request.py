@@ -62,6 +62,7 @@ class OrderRequest(TrackedRequest):
         "order_id",
         "placed_at",
         "received",
+        "redeliveries",
         "size",
         "task",
     )
@@ -86,8 +87,9 @@ class OrderRequest(TrackedRequest):
         self._ack, self._reject, self._consumer = ack, reject, consumer
         self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
         self.acknowledged = False
-        #: Bytes of memory that it takes at most; 0: it is of an ordinary size.
-        self.size = _size_of(message.body)
+        #: Bytes of memory that it takes at most; 0: it is of an ordinary size. And how often the broker
+        #: has had a large one back.
+        self.size, self.redeliveries = _size_of(message.body), 0
         #: How often it has waited here for a retry.
         self.kept = 0
         #: A stale delivery: its connection is gone, and the broker redelivers the message.

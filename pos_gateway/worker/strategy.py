@@ -118,7 +118,7 @@ def _offer(task: Any, consumer: Any) -> Handler:
 
     def take(message: Any, payload: Any, ack: Any, reject: Any, _callbacks: Any) -> None:
         # Some clients repeat half the order there; the known headers are in ``headers``.
-        message.properties.pop("application_headers", None)
+        headers = message.properties.pop("application_headers", None)
         request = OrderRequest(
             message,
             payload,
@@ -128,6 +128,9 @@ def _offer(task: Any, consumer: Any) -> Handler:
             consumer=consumer,
             received=perf_counter(),
         )
+        if request.size and headers:
+            returned = headers.get("x-delivery-count", 0)
+            request.redeliveries = returned if isinstance(returned, int) else 0
         offer(request)
         if request.state is not RequestState.IN_FLIGHT:
             request.order = None  # thousands may wait

@@ -47,7 +47,7 @@ class Order(TrackedRequest):
 
     def __init__(self, order_id: str, merchant_id: str = "m", seconds: float = 60.0) -> None:
         super().__init__()
-        self.size = 0
+        self.size = self.redeliveries = 0
         self.id = self.name = self.order_id = order_id
         self.merchant_id, self.action = merchant_id, Action.SUBMIT
         self.key = merchant_id, order_id, self.action

@@ -146,18 +146,63 @@ def test_a_large_cancel_request_is_parked_when_there_is_no_room(scene: Scene) ->
     assert not scene.is_sent("x")
 
 
-def test_nothing_is_read_while_much_is_on_its_way_to_the_broker(scene: Scene) -> None:
+@pytest.fixture
+def stuck(scene: Scene) -> Scene:
+    """The broker stores nothing, and each message that is parked has half the bytes that may be on their way."""
     scene.broker_answers.clear()
     body = b"x" * (LARGE_BYTES // LEAVING // 2)
     scene.dispatcher._park_message = lambda each: subject.Message(
         "orders", "orders", body, each.order_id or ""
     )
-    orders = [large(f"o{n}") for n in range(7)]
-    scene.offer(*orders)
-    assert scene.dispatcher.is_full
-    scene.broker_answers.set()
+    return scene
+
+
+def test_messages_are_set_aside_without_their_bodies_while_much_is_being_parked(
+    stuck: Scene,
+) -> None:
+    orders = [large(f"hog{n}", "hog") for n in range(30)]
+    stuck.offer(*orders)
+    assert not stuck.dispatcher.is_full
+    assert [each.message.body for each in orders[6:]] == [b""] * 24
+    healthy = large("healthy", "healthy")
+    stuck.offer(healthy)
+    assert stuck.is_sent("healthy")
+    stuck.broker_answers.set()
     settled(*orders[4:])
-    assert not scene.dispatcher.is_full
+    assert [each.word for each in orders[4:]] == ["ack"] * 2 + ["requeue"] * 24
+
+
+def test_nothing_is_read_once_as_many_are_set_aside_as_may_be(stuck: Scene) -> None:
+    stuck.dispatcher._most_aside = 5
+    orders = [large(f"o{n}") for n in range(4 + 2 + 5)]
+    stuck.offer(*orders)
+    assert stuck.dispatcher.is_full
+    stuck.broker_answers.set()
+    settled(*orders[4:])
+    assert not stuck.dispatcher.is_full
+
+
+def test_a_message_that_the_broker_has_had_back_often_is_parked(stuck: Scene) -> None:
+    orders = [large(f"o{n}") for n in range(8)]
+    orders[-1].redeliveries = subject.REDELIVERIES
+    stuck.offer(*orders)
+    stuck.broker_answers.set()
+    settled(*orders[4:])
+    assert orders[-1].word == "ack"
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_what_is_set_aside_is_the_brokers_again_at_the_end(stuck: Scene, is_lost: bool) -> None:
+    orders = [large(f"o{n}") for n in range(9)]
+    stuck.offer(*orders)
+    if is_lost:
+        stuck.dispatcher.connection_lost()
+    else:
+        stuck.dispatcher.close()
+        stuck.dispatcher.requeue_waiting(0.01)
+    assert [each.state for each in orders[7:]] == [RequestState.REQUEUED] * 2
+    assert not stuck.dispatcher._aside
+    stuck.broker_answers.set()
 
 
 def test_arrivals_before_the_start_are_bounded(scene: Scene) -> None:
