@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from amqp import Message as AmqpMessage
-from amqp.exceptions import RecoverableConnectionError
+from amqp.exceptions import NotFound, RecoverableConnectionError
 from kombu import Connection
 
 from pos_gateway.broker.amqp_internals import handle_frame, say_goodbye, write_message
@@ -84,6 +84,8 @@ class Link(Protocol):
     """
 
     alive: bool
+    #: Whether an exchange was missing: an administrator has deleted it, and others perhaps.
+    lacks_exchange: bool
 
     def send(self, confirm: Confirm) -> None: ...
     def together(self) -> contextlib.AbstractContextManager[None]: ...
@@ -96,6 +98,7 @@ class AmqpLink:
 
     def __init__(self, connection: Connection, write_lock: threading.RLock) -> None:
         self.alive = True
+        self.lacks_exchange = False
         #: Why the broker has stopped reading from us: a memory or disk alarm; None: it has not.
         self.blocked: str | None = None
         self._connection = connection
@@ -138,6 +141,7 @@ class AmqpLink:
     def fail(self, error: BaseException) -> None:
         """Drop this connection and fail its waiting callers. Idempotent."""
         self.alive = False
+        self.lacks_exchange |= isinstance(error, NotFound)
         waiting, self._waiting = self._waiting, {}
         for confirm in waiting.values():
             confirm.settle(BrokerUnavailable(f"the connection to the broker was lost: {error}"))
@@ -211,6 +215,7 @@ class MemoryLink:
 
     def __init__(self, connection: Connection) -> None:
         self.alive = True
+        self.lacks_exchange = False
         self._connection = connection
         self._channel = connection.channel()
 

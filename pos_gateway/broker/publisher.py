@@ -313,8 +313,10 @@ class Publisher:
     def _connected(self) -> tuple[Link, bool]:
         if self._closed.is_set():
             raise BrokerUnavailable("this publisher is closed")
-        if self._link is not None and self._link.alive:
-            return self._link, False
+        if self._link is not None:
+            if self._link.alive:
+                return self._link, False
+            self._may_lack_delays |= self._link.lacks_exchange
         connection = AnsweredConnection(
             self._broker_url, heartbeat=HEARTBEAT, connect_timeout=CONNECT_TIMEOUT
         )

@@ -20,7 +20,7 @@ class FakeLink:
     """Settles each message as ``fate`` says: None is stored, an error that; it may raise too."""
 
     def __init__(self, fate: Callable[[int], PublishError | None]) -> None:
-        self.alive = True
+        self.alive, self.lacks_exchange = True, False
         self.sent: list[str] = []
         self.waiting: list[Confirm] = []
         self._fate = fate
