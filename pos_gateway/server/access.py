@@ -61,9 +61,13 @@ class Access:
             if problem.status in (401, 403):
                 self._refusals.add(_client(scope), problem.status, name)
             raise
-        self._charge(token, 1, taken=0)
+        self.charge(token)
         scope[HOLDER] = token.digest
         return token
+
+    def charge(self, token: Token) -> None:
+        """Have a page's token pay for one request. Raises Problem 429."""
+        self._charge(token, 1, taken=0)
 
     def charge_batch(self, token: Token, orders: int) -> None:
         """Have the token, which ``require`` gave, pay for this many requests. Raises Problem 429."""

@@ -649,6 +649,27 @@ FAULTS = [
         "merchants::a_merchant_that_orders_name",
     ),
     Fault(
+        "one login's pages leave threads for others",
+        "server/page/shares",
+        "async with share.turns:",
+        "if True:",
+        "live::pages_of_one_login_leave_threads_for_others",
+    ),
+    Fault(
+        "streams leave threads for pages",
+        "server/page/live",
+        "            async with self._turns:\n",
+        "            if True:\n",
+        "live::streams_leave_threads_for_pages",
+    ),
+    Fault(
+        "a page counts for its token's rate",
+        "server/page/app",
+        "self._access.charge(session.token)",
+        "pass",
+        "live::a_page_is_paid_for",
+    ),
+    Fault(
         "another host gets no secret that was not typed",
         "server/page/views/merchant_edit",
         "            if moved:",

@@ -16,12 +16,15 @@ from sqlalchemy.exc import OperationalError
 
 from pos_gateway.database.schema import audit
 from pos_gateway.server.page import live
+from pos_gateway.server.page.live import AT_ONCE
+from pos_gateway.server.page.shares import OWN as OWN_PAGES
+from pos_gateway.server.page.shares import WAITING
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.site import PAGES
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role
 from testkit.page_story import seed
-from tests.page.lab import Browser, Desk, over_http
+from tests.page.lab import Browser, Desk, desk, over_http
 from tests.server.lab import SOON, Server
 
 LIVE = "/page/live?part=trial"
@@ -404,6 +407,71 @@ def test_parts_that_are_looked_at_are_bounded(page: Desk, monkeypatch: pytest.Mo
         assert found._held == {}
 
     page.runner.run(script())
+
+
+class Reads:
+    """Reads that wait until they may end."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.may_end = asyncio.Event()
+
+    async def __call__(self, read: Any) -> Any:
+        self.running += 1
+        await self.may_end.wait()
+        self.running -= 1
+        return read()
+
+
+def test_streams_leave_threads_for_pages(page: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    browser, reads = page.operator(), Reads()
+    monkeypatch.setattr(page.site._page_live, "_reading", reads)
+
+    async def script() -> None:
+        viewers = [Viewer(page, browser, path=f"{LIVE}&of={n}") for n in range(6)]
+        await until(lambda: len(page.site._page_live._states) == 6 and reads.running)
+        assert reads.running == AT_ONCE < PAGES
+        reads.may_end.set()
+        await until(lambda: all(each.parts for each in viewers))
+        for each in viewers:
+            each.gone.set()
+            await each.task
+
+    page.runner.run(script())
+
+
+def test_pages_of_one_login_leave_threads_for_others(
+    page: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cookies = [
+        "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
+        for browser in (page.operator(Role.VIEWER, "vic"), page.operator())
+    ]
+    reads = Reads()
+    monkeypatch.setattr(page.site.page, "_reading", reads)
+
+    async def get(cookie: str) -> int:
+        headers = {"cookie": cookie, "accept": "text/html"}
+        return (await page.server.ask("GET", "/trial/live", headers=headers)).status
+
+    async def script() -> None:
+        many = [asyncio.create_task(get(cookies[0])) for _ in range(WAITING + 3)]
+        await until(lambda: sum(each.done() for each in many) == 3)  # are refused
+        assert reads.running == OWN_PAGES < PAGES
+        other = asyncio.create_task(get(cookies[1]))
+        await until(lambda: reads.running == OWN_PAGES + 1)
+        reads.may_end.set()
+        assert await other == 200
+        assert Counter(await asyncio.gather(*many)) == {200: WAITING, 429: 3}
+        assert not page.site.page._shares._of
+
+    page.runner.run(script())
+
+
+def test_a_page_is_paid_for(any_database: str, with_trial: None) -> None:
+    with desk(any_database, http_rate=0.001) as page:
+        browser = page.operator(Role.VIEWER)
+        assert [browser.get("/orders").status for _ in range(3)] == [200, 429, 429]
 
 
 def test_one_login_takes_no_others_parts(page: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from pos_gateway.server.page.live import Live
 from pos_gateway.server.page.login import Login
 from pos_gateway.server.page.render import Renderer
 from pos_gateway.server.page.security import require_same_origin, set_user_cookie
+from pos_gateway.server.page.shares import Shares
 from pos_gateway.server.page.static import PATH as STATIC
 from pos_gateway.server.page.static import StaticFiles
 from pos_gateway.server.page.users import REFUSED
@@ -101,6 +102,7 @@ class PageApp:
         self._entrance = entrance
         self._reading = reading
         self._public_url = public_url
+        self._shares = Shares()
         self._forms = InFlight(_FORMS)
         #: Apart: those without a session keep no operator from acting.
         self._logins = InFlight(_FORMS)
@@ -171,11 +173,13 @@ class PageApp:
             if method == "POST":
                 return await self._act(route, visit, await self._form(scope, receive))
             require_operator(visit)
-        if (form_id := query.get("notice")) is not None and method == "GET":
-            notice = await self._reading(lambda: self._acting.notice(visit, form_id))
-            if notice is not None:
-                visit = replace(visit, notice=notice.says, notice_warns=notice.warns)
-        return await self._page(await self._reading(lambda: route.page(visit)), visit)
+        self._access.charge(session.token)
+        async with self._shares.reading(session.token.digest):
+            if (form_id := query.get("notice")) is not None and method == "GET":
+                notice = await self._reading(lambda: self._acting.notice(visit, form_id))
+                if notice is not None:
+                    visit = replace(visit, notice=notice.says, notice_warns=notice.warns)
+            return await self._page(await self._reading(lambda: route.page(visit)), visit)
 
     async def _log_out(self, scope: Scope, receive: Receive, session: Session | None) -> Answer:
         if session is None:

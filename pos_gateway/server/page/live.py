@@ -35,6 +35,8 @@ log = structlog.get_logger(__name__)
 TOPICS = 500
 #: Most of them that one token, or user, looks at.
 OWN = 200
+#: Of all streams' parts that are rendered at once: the other threads are for pages.
+AT_ONCE = 2
 #: Seconds after which a viewer's session is looked at again, and hears that the server lives.
 BEAT = 2.0
 #: Seconds until a part that could not be sent is sent again, and that rendering one may take.
@@ -86,6 +88,7 @@ class Live:
         #: Renders that run, and the last ones with when they ended.
         self._running: dict[Topic, asyncio.Future[str]] = {}
         self._last: dict[Topic, tuple[float, str]] = {}
+        self._turns = asyncio.Semaphore(AT_ONCE)
         #: Since when each has failed.
         self._failing: dict[Topic, float] = {}
         self.is_stopping = False
@@ -189,7 +192,8 @@ class Live:
         every = self._parts[topic.part].every
         while True:
             began = loop.time()
-            html = await self.html(topic)
+            async with self._turns:
+                html = await self.html(topic)
             if html != state.html:
                 state.html, state.version = html, state.version + 1
                 for each in state.listeners:
