@@ -419,7 +419,7 @@ class Admission(Generic[Ticket]):
         call.is_look_up = is_look_up
         if not lane.breaker.is_closed:
             call.probe = lane.breaker.begin_probe()
-        lane.bulkhead.enter()
+        call.lowered = lane.bulkhead.enter()
         self._scheduler.started(call, now)
         if lane.rate is not None:
             lane.rate.started(now)

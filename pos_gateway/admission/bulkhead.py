@@ -2,11 +2,13 @@
 
 Never more than its concurrency limit, and fewer while it is overloaded: halved on a timeout, a 429
 or a 503, raised by one for every full window of answers, as TCP does it (additive increase,
-multiplicative decrease).
+multiplicative decrease). A lowered limit is kept only if it helps; see ``limit_trial.py``.
 """
 
 from dataclasses import dataclass
 from math import inf
+
+from pos_gateway.admission.limit_trial import LimitTrial
 
 #: The allotment of a merchant before the fleet's first answer.
 UNASKED = -1
@@ -27,6 +29,8 @@ class Bulkhead:
     _reached: bool = False
     #: When it was halved last: calls started before say nothing new.
     _halved: float = -inf
+    #: Whether a lower limit helps; None: no call has failed for a long time.
+    _trial: LimitTrial | None = None
 
     @property
     def limit(self) -> int:
@@ -62,17 +66,33 @@ class Bulkhead:
         """Whether only the allotment is full."""
         return self.allotment is not None and self.allotment <= self.in_flight < self.here
 
-    def enter(self) -> None:
-        """An order has started."""
+    @property
+    def is_lowered(self) -> bool:
+        """Whether it is at most half of the concurrency limit, or of the fleet's part of that."""
+        full, allotment = self.concurrency_limit, self.allotment
+        if allotment is not None and 0 < allotment < full:
+            full = allotment
+        return 2 * self._adapted <= full
+
+    def enter(self) -> bool:
+        """An order has started; returns whether its limit is lowered."""
         self.in_flight += 1
         self._reached = self._reached or self.in_flight >= self.here
+        return self._adapted < inf and self.is_lowered  # usually the first part says it
 
     def leave(self) -> None:
         """An order has finished."""
         self.in_flight -= 1
 
-    def answered(self) -> None:
-        """The merchant answered in time."""
+    def answered(self, started: float, *, lowered: bool | None) -> None:
+        """The merchant answered in time a call that started under a lowered limit, or a full one.
+
+        None: a probe, which says nothing about either.
+        """
+        if self._trial is not None and lowered is not None:
+            self._trial.record(started, failed=False, lowered=lowered)
+            if self._trial.is_over:
+                self._trial = None
         self._answers += 1
         if self._reached and self._answers >= self.here:
             self._adapted = self.here + 1 if self.here < self.concurrency_limit else inf
@@ -82,13 +102,26 @@ class Bulkhead:
         """It answered late, or failed: the window of answers begins anew."""
         self._answers = 0
 
-    def overloaded(self, started: float, now: float) -> None:
-        """A call started then timed out, or was refused as one too many: halve the limit."""
+    def overloaded(self, started: float, now: float, *, lowered: bool | None) -> None:
+        """A call started then timed out, or was refused as one too many: halve the limit.
+
+        Unless a lowered limit does not help: then it returns to the full one, and stays there.
+        """
         self._answers, self._reached = 0, False
-        if started >= self._halved and self.concurrency_limit:
-            self._adapted = max(1, self.here // 2)
-            self._halved = now
+        if not self.concurrency_limit:
+            return
+        if self._trial is None:
+            self._trial = LimitTrial()
+        if lowered is not None:
+            self._trial.record(started, failed=True, lowered=lowered)
+        if self._adapted < inf and self._trial.is_useless:
+            self._adapted = inf
+            self._trial.give_up()
+        elif started >= self._halved and (self._adapted < inf or self._trial.may_help):
+            lower = max(1, (self.limit if self.limit > 0 else self.here) // 2)
+            self._trial.lower(lower, now)
+            self._adapted, self._halved = lower, now
 
     def forget(self) -> None:
         """Forget the adapted limit."""
-        self._adapted = inf
+        self._adapted, self._trial = inf, None

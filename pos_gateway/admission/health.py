@@ -124,14 +124,14 @@ class Health(Generic[Ticket]):
 
     def _judge_load(self, call: Call[Ticket], now: float, contact: CallResult) -> None:
         """Adapt the merchant's limit."""
-        bulkhead = call.lane.bulkhead
+        bulkhead, lowered = call.lane.bulkhead, call.lowered if call.probe is None else None
         match contact:
             case CallResult.ANSWERED if not call.late or call.probe is not None:
-                bulkhead.answered()
+                bulkhead.answered(call.started, lowered=lowered)
             case CallResult.ANSWERED | CallResult.FAILED:
                 bulkhead.failed_or_late()
             case CallResult.OVERLOADED | CallResult.TIMED_OUT:
-                bulkhead.overloaded(call.started, now)
+                bulkhead.overloaded(call.started, now, lowered=lowered)
             case CallResult.NONE:
                 pass
 

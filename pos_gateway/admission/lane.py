@@ -346,6 +346,8 @@ class Call(Generic[Ticket]):
     done: bool = False
     #: The POS may have its order.
     is_look_up: bool = False
+    #: It started under a lowered limit.
+    lowered: bool = False
 
     @property
     def is_light(self) -> bool:

@@ -12,7 +12,7 @@ rule  applies where               it says
 7     a worker gets no answer     silent on 2 of 4 workers: a call hangs or timed out; calls
 8     replies take far longer     slow: replies take 4.1 s, usually 0.3 s; limit
 9     it refuses calls            overloaded: calls; limit
-10    it has as many as it may    at its limit of 4: 212 orders wait
+10    it has as many as it may    at its limit of 1, lowered from 4 because calls time out: 212 orders wait
 11    its calls fail              calls
 12    orders are held up          212 orders wait, 30 orders are parked
 13    most of its orders fail     of 56 orders in 10 min 40 failed (http_404) and 16 were rejected
@@ -95,7 +95,8 @@ def _by_workers(
     is_overloaded = trouble.overloaded and ended
     if slow := _slow(trouble) or (f"overloaded: {ended}" if is_overloaded else ""):
         return _joined(slow, _at_limit(trouble))
-    return _at_limit(trouble) or ended or _held_up(trouble) or "no trouble that a worker sees"
+    at_limit = _joined(_at_limit(trouble), ended) if trouble.timed_out else _at_limit(trouble)
+    return at_limit or ended or _held_up(trouble) or "no trouble that a worker sees"
 
 
 def calls(trouble: FleetTrouble) -> str:
@@ -202,7 +203,10 @@ def _held_up(trouble: FleetTrouble) -> str:
 def _at_limit(trouble: FleetTrouble) -> str:
     if not trouble.waiting or not 0 < trouble.limit <= trouble.in_flight:
         return ""
-    return f"at its limit of {trouble.limit}: {orders(trouble.waiting, 'waits', 'wait')}"
+    why = "calls time out" if trouble.timed_out else "it refuses calls as too many"
+    is_lowered = trouble.limit < trouble.agreed and (trouble.timed_out or trouble.overloaded)
+    lowered = f", lowered from {trouble.agreed} because {why}" if is_lowered else ""
+    return f"at its limit of {trouble.limit}{lowered}: {orders(trouble.waiting, 'waits', 'wait')}"
 
 
 def _slow(trouble: FleetTrouble) -> str:

@@ -34,8 +34,8 @@ FAULTS = [
     _fault(
         "a limit is halved once for all calls that were in flight together",
         "bulkhead",
-        "if started >= self._halved and",
-        "if",
+        "elif started >= self._halved and",
+        "elif",
     ),
     _fault(
         "an order that waits for its merchant is no healthy one's",
@@ -51,7 +51,33 @@ FAULTS = [
         "self._full = LANES",
         "admission::a_newcomer_costs",
     ),
-    _fault("a limit never falls below one", "bulkhead", "max(1, self.here // 2)", "self.here // 2"),
+    _fault(
+        "a limit never falls below one",
+        "bulkhead",
+        "max(1, (self.limit if self.limit > 0 else self.here) // 2)",
+        "(self.limit if self.limit > 0 else self.here) // 2",
+    ),
+    _fault(
+        "a lowered limit is kept only if it helps",
+        "limit_trial",
+        "return 3 * lowered.failed * full.calls > 2 * full.failed * lowered.calls",
+        "return False",
+        "admission::a_lowered_limit",
+    ),
+    _fault(
+        "a limit that did not help stays full unless half of the calls fail",
+        "limit_trial",
+        "return is_overload or not self._is_given_up",
+        "return True",
+        "admission::a_lowered_limit",
+    ),
+    _fault(
+        "an overloaded merchant's limit stays lowered",
+        "limit_trial",
+        "if lowered.calls < WINDOW:",
+        "if lowered.calls < 0:",
+        "admission::a_lowered_limit",
+    ),
     _fault(
         "a limit rises only after a full window of answers",
         "bulkhead",
@@ -172,7 +198,7 @@ FAULTS = [
     _fault(
         "a limit is halved when the merchant does not answer in time",
         "health",
-        "bulkhead.overloaded(call.started, now)",
+        "bulkhead.overloaded(call.started, now, lowered=lowered)",
         "bulkhead.failed_or_late()",
     ),
     _fault(

@@ -11,6 +11,7 @@ from pos_gateway.admission import (
     breaker,
     lane,
     latency,
+    limit_trial,
     merchant_latency,
     outliers,
     pacing,
@@ -64,6 +65,8 @@ class Sent:
     provider: str | None
     probe: int | None
     is_look_up: bool
+    #: It started under a lowered limit.
+    lowered: bool
     #: Its merchant was light when it started, and the call is no outlier.
     is_light: bool = False
     #: When the call becomes an outlier, when that was seen, and whose limit applied.
@@ -92,6 +95,15 @@ class Merchant:
     answers: int = 0
     reached: bool = False
     halved: float = -inf
+    #: Since the first call that timed out or was refused: whether each call failed that started under
+    #: the full limit, and under the lowest since that was full; since when; and whether it is full again.
+    trial: bool = False
+    full: list[bool] = field(default_factory=list)
+    lowered: list[bool] = field(default_factory=list)
+    lowest: float = inf
+    lowest_since: float = -inf
+    given_up: bool = False
+    good: int = 0
     allotment: int | None = None
     #: When its orders started.
     starts: list[float] = field(default_factory=list)
@@ -125,6 +137,47 @@ class Merchant:
     def here(self) -> float:
         """The same, within the worker's allotment."""
         return self.limit if self.allotment is None else min(self.limit, self.allotment)
+
+    @property
+    def is_lowered(self) -> bool:
+        full = self.terms.limit if self.terms else 0
+        if self.allotment is not None and 0 < self.allotment < full:
+            full = self.allotment
+        return 2 * self.adapted <= full
+
+    def try_limit(self, sent: "Sent", *, failed: bool) -> None:
+        """A call that is no probe shows whether a lowered limit helps."""
+        if not self.trial or sent.probe is not None:
+            return
+        self.good = 0 if failed else self.good + 1
+        if not sent.lowered:
+            self.full.append(failed)
+        elif sent.began >= self.lowest_since:
+            self.lowered.append(failed)
+        if self.good >= limit_trial.CLEAN:
+            self.forget_trial()
+
+    def forget_trial(self) -> None:
+        self.trial, self.given_up, self.good = False, False, 0
+        self.full, self.lowered = [], []
+        self.lowest, self.lowest_since = inf, -inf
+
+    def overload(self, sent: "Sent", now: float) -> None:
+        """Halve the limit, unless that did not help."""
+        self.trial = True
+        self.try_limit(sent, failed=True)
+        full, lowered = self.full[-limit_trial.WINDOW :], self.lowered[-limit_trial.WINDOW :]
+        is_known = len(full) == limit_trial.WINDOW
+        is_tried = self.adapted < inf and len(lowered) == limit_trial.WINDOW
+        if is_tried and (not is_known or 3 * sum(lowered) > 2 * sum(full)):
+            self.adapted, self.lowest, self.given_up = inf, inf, True
+            return
+        is_overload = len(full) >= limit_trial.WINDOW / 2 and 2 * sum(full) >= len(full)
+        if sent.began >= self.halved and (self.adapted < inf or is_overload or not self.given_up):
+            lower = max(1, (self.here if self.here > 0 else self.limit) // 2)
+            if lower < self.lowest:
+                self.lowest, self.lowest_since, self.lowered = lower, now, []
+            self.adapted, self.halved, self.given_up = lower, now, False
 
     @property
     def a_second(self) -> float:
@@ -417,7 +470,8 @@ class Model:
         assert merchant.terms is not None
         probe = merchant.spell if merchant.state == "half_open" else None
         provider = merchant.terms.provider
-        sent = Sent(merchant, number, now, provider, probe, is_look_up, is_light)
+        lowered = merchant.is_lowered
+        sent = Sent(merchant, number, now, provider, probe, is_look_up, lowered, is_light)
         if is_look_up:
             merchant.look_ups_held.since.append(now)
         self.sent.append(sent)
@@ -530,6 +584,7 @@ class Model:
         merchant.last_call = now
         answered = contact is CallResult.ANSWERED
         if answered and (not sent.late or sent.probe is not None):
+            merchant.try_limit(sent, failed=False)
             merchant.answers += 1
             if merchant.reached and merchant.answers >= merchant.limit:
                 assert merchant.terms is not None
@@ -540,9 +595,8 @@ class Model:
             merchant.answers = 0
         elif contact is not CallResult.NONE:
             merchant.answers, merchant.reached = 0, False
-            if sent.began >= merchant.halved and merchant.terms and merchant.terms.limit:
-                merchant.adapted = max(1, merchant.limit // 2)
-                merchant.halved = now
+            if merchant.terms and merchant.terms.limit:
+                merchant.overload(sent, now)
         if contact is CallResult.NONE:
             self.judge(sent, now, contact, retry_after)
             return
@@ -622,3 +676,4 @@ class Model:
         if idle and now - merchant.last_call > lane.QUIET:
             merchant.silent = False
             merchant.adapted, merchant.results = inf, []
+            merchant.forget_trial()

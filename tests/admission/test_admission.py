@@ -2,6 +2,7 @@
 
 import itertools
 import weakref
+from collections import deque
 from math import ceil, inf
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.agenda import STALE, Agenda
 from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, BreakerState
+from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.lane import Call, Lane
 from pos_gateway.admission.lanes import Lanes
 from pos_gateway.admission.latency import FIRST_DEVIATION
+from pos_gateway.admission.limit_trial import WINDOW, LimitTrial
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.merchant_latency import LEAST
 from pos_gateway.admission.parking import AHEAD
@@ -350,6 +353,47 @@ def test_an_order_that_cannot_start_in_time_expires_at_once() -> None:
     assert stage.admission.expired() == ["short"]
     assert stage.offer("m", within=24.0) is AdmissionVerdict.EXPIRE
     assert stage.offer("m", within=90.0) is AdmissionVerdict.PARK
+
+
+def _limits(of: int, *, every: int) -> list[int]:
+    """The limits of a merchant with a limit of 8, after each call: it refuses more than ``of`` at once,
+    and each call whose number ``every`` divides."""
+    bulkhead, calls, limits = Bulkhead(8), deque[tuple[float, bool, bool]](), list[int]()
+    for number in range(1, 601):
+        while bulkhead.has_room:
+            lowered = bulkhead.enter()
+            calls.append((number, lowered, bulkhead.in_flight > of))
+        started, lowered, is_refused = calls.popleft()
+        bulkhead.leave()
+        if is_refused or number % every == 0:
+            bulkhead.overloaded(started, number, lowered=lowered)
+        else:
+            bulkhead.answered(started, lowered=lowered)
+        limits.append(bulkhead.limit)
+    return limits[300:]
+
+
+def test_a_lowered_limit_that_helps_is_kept() -> None:
+    limits = _limits(3, every=1000)
+    assert max(limits) < 8
+    assert sum(limits) / len(limits) < 4
+
+
+@pytest.mark.parametrize("every", [4, 7])
+def test_a_lowered_limit_that_does_not_help_returns_and_stays(every: int) -> None:
+    assert set(_limits(8, every=every)) == {8}
+
+
+@pytest.mark.parametrize(("full", "lowered", "is_useless"), [(4, 4, True), (4, 2, False)])
+def test_a_lowered_limit_is_useless_if_as_many_calls_fail(
+    full: int, lowered: int, is_useless: bool
+) -> None:
+    trial = LimitTrial()
+    for number in range(WINDOW):
+        assert not trial.is_useless
+        trial.record(1.0, failed=number < full, lowered=False)
+        trial.record(1.0, failed=number < lowered, lowered=True)
+    assert trial.is_useless is is_useless
 
 
 def test_a_limit_is_halved_once_for_all_calls_that_were_in_flight_together() -> None:

@@ -120,10 +120,12 @@ SAID: list[tuple[dict[str, Any], Record | None, str]] = [
     ({**SLOW, "overloaded": 1, "calls": 4}, THERE, "slow: replies take 4.1 s, usually 0.3 s"),
     # Overloaded.
     ({"overloaded": 4, "calls": 10}, THERE, "overloaded: 4 of the last 10 calls were refused as too many"),
-    ({"overloaded": 1, "calls": 10, **AT_LIMIT, "limit": 1}, THERE, "overloaded: 1 of the last 10 calls was refused as too many; at its limit of 1: 212 orders wait"),
+    ({"overloaded": 1, "calls": 10, **AT_LIMIT, "limit": 1}, THERE, "overloaded: 1 of the last 10 calls was refused as too many; at its limit of 1, lowered from 4 because it refuses calls as too many: 212 orders wait"),
     # At its limit.
     (AT_LIMIT, THERE, "at its limit of 4: 212 orders wait"),
     ({**AT_LIMIT, "waiting": 1, "parked": 9, "calls": 9, "failed": 1}, THERE, "at its limit of 4: 1 order waits"),
+    ({**AT_LIMIT, "calls": 20, "timed_out": 5}, THERE, "at its limit of 4: 212 orders wait; 5 of the last 20 calls timed out"),
+    ({**AT_LIMIT, "limit": 1, "calls": 20, "timed_out": 5}, THERE, "at its limit of 1, lowered from 4 because calls time out: 212 orders wait; 5 of the last 20 calls timed out"),
     # Its calls fail.
     ({"calls": 10, "failed": 3, "waiting": 5}, THERE, "3 of the last 10 calls failed"),
     ({"calls": 10, "failed": 1, "timed_out": 2, "late": 3}, THERE, "of the last 10 calls 2 timed out, 1 failed and 3 were late"),

@@ -13,6 +13,7 @@ from pos_gateway.admission.breaker import Breaker
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.health import Health
 from pos_gateway.admission.lane import Lane
+from pos_gateway.admission.limit_trial import LimitTrial
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.look_ups import LookUps
 from pos_gateway.admission.pacing import Pacing
@@ -144,6 +145,10 @@ RULES: dict[str, tuple[Patch, Sequence[str]]] = {
     "a limit that is halved": (
         partial(patch.object, Bulkhead, "overloaded", lambda *_: None),
         ("10 that take 3 at once, and are agreed to take 10",),
+    ),
+    "and kept lowered only if that helps": (
+        partial(patch.object, LimitTrial, "is_useless", PropertyMock(return_value=False)),
+        ("5 that time out in every fourth call, whatever the load",),
     ),
 }
 

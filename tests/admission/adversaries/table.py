@@ -331,6 +331,12 @@ ADVERSARIES = [
         seconds=120.0,
     ),
     Adversary(
+        "5 that time out in every fourth call, whatever the load",
+        beside(Group("others", 5, flaky(1.0, 0.25), rate=15, lasts=30.0, timeout=4.0, start=3.0)),
+        answered=900,
+        seconds=120.0,
+    ),
+    Adversary(
         "2 whose look-ups hang",
         beside(
             Group(

@@ -20,6 +20,10 @@ _SLOW = (
     "Other merchants are not affected. If its calls time out and its POS answers later, raise its time limit; if its "
     "POS takes more orders at once, its concurrency limit. If customers wait in vain, pause it."
 )
+_TIMES_OUT = (
+    "Some of its calls time out, and others are answered: if its POS answers later than its time limit, raise its "
+    "time limit. A lowered limit returns by itself if calls time out all the same; a higher one does not help."
+)
 _OVERLOADED = (
     "Its limit is lowered by itself meanwhile. If it stays so, lower its concurrency limit."
 )
@@ -34,6 +38,7 @@ def remedy(trouble: FleetTrouble | None, record: Record) -> str:
     rules = (
         (bool(trouble.workers) and not trouble.agreed, _UNLOADED),
         (trouble.error == CREDENTIAL_REFUSED, _REFUSED),
+        (trouble.breaker == "closed" and 0 < trouble.timed_out < trouble.calls, _TIMES_OUT),
         (trouble.breaker != "closed" or bool(trouble.silent), _AWAY),
         (_is_slow(trouble), _SLOW),
         (bool(trouble.overloaded), _OVERLOADED),

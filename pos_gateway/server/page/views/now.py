@@ -242,7 +242,7 @@ def _of_orders(fleet: Fleet, in_doubt: int, dead: int | None, overdue: int) -> l
         found.append(
             Notice(
                 f"{counted(fleet.reported, 'merchant')} {are} in trouble: {counted(fleet.parked, 'order')} parked.",
-                "Pause the worst ones, or lower their limits. On the command line: pos-gateway merchants slow.",
+                "Each has its remedy on its page; pause those that stay away. On the command line: pos-gateway merchants slow.",
                 links=[("Which, and why", "/merchants")],
             )
         )
