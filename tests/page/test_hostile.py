@@ -145,6 +145,7 @@ def _merchants(engine: Engine) -> Iterator[str]:
     yield from ("/merchants", "/merchants?find=")
     hostile = next(name for name in known if "<" in name)
     yield link("/merchants/{}", hostile)
+    yield link("/merchants/{}", hostile) + "/orders"
     for act in ("pause", "resume", "limits", "edit", "check"):
         yield link("/merchants/{}", hostile) + f"/{act}"
     yield link("/providers/{}", hostile) + "/pause"
