@@ -75,6 +75,10 @@ splits_stream = Queue(
 splits_turn = Queue("orders.canary.split.turn", exclusive=True, auto_delete=True)
 
 
+#: Queues of this module, two of which come and go, and one for each power of two of a delay's seconds.
+_QUEUES_NEEDED = len(QUEUES) + 2 + 28
+
+
 def declare(connection: Connection) -> str | None:
     """Declare everything. Idempotent.
 
@@ -83,7 +87,7 @@ def declare(connection: Connection) -> str | None:
         crash, until it is restarted, and orders must not wait for that. Else None.
 
     Raises:
-        PublishRefused: a queue of that name exists with other arguments.
+        PublishRefused: a queue of that name exists with other arguments, or the vhost allows no more queues.
     """
     for queue in QUEUES:
         _declare(connection, queue)
@@ -106,6 +110,11 @@ def _declare(connection: Connection, queue: Queue) -> None:
     try:
         queue.bind(channel).declare()
     except PreconditionFailed as error:
+        if "limit" in error.reply_text:
+            raise PublishRefused(
+                f"the vhost allows too few queues: {_QUEUES_NEEDED} are needed, 28 of them for delays"
+                f" ({error.reply_text})"
+            ) from error
         raise PublishRefused(
             f"queue {queue.name!r} exists with other arguments than this version needs; "
             f"drain and delete it, or use another vhost ({error.reply_text})"

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from queue import Queue
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from kombu import Connection
@@ -27,6 +28,7 @@ from pos_gateway.domain.errors import (
     BatchCutShort,
     BrokerUnavailable,
     PublishError,
+    PublishRefused,
     Unroutable,
 )
 from testkit.patience import PATIENCE
@@ -348,6 +350,13 @@ def test_exchanges_that_an_administrator_deleted_are_declared_again_at_the_next_
         publisher.publish(a_message())
         for name in deleted:
             connection.default_channel.exchange_declare(name, "topic", passive=True)
+
+
+def test_a_vhost_that_allows_too_few_queues_is_named(broker_url: str, rabbitmq: RabbitMQ) -> None:
+    vhost = unquote(broker_url.rpartition("/")[2])
+    rabbitmq.ctl("set_vhost_limits", "--vhost", vhost, '{"max-queues": 2}')
+    with pytest.raises(PublishRefused, match="too few queues: 34 are needed"):
+        Publisher(broker_url).connect()
 
 
 def test_a_delay_is_not_rounded_past_the_moment_before_which_it_must_end() -> None:
