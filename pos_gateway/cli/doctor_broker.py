@@ -95,11 +95,14 @@ def _queue(connection: Connection, queue: Queue, settings: Settings) -> Finding:
                 "drain and delete it, or use another vhost",
             )
         except AccessRefused:
-            pass  # a user who may not declare cannot compare, either
+            return fail(
+                f"{what}: is there, and this user may not declare it: workers do not start",
+                "grant configure, beside write and read (rabbitmqctl set_permissions)",
+            )
     what = f"{what}: {state.message_count} messages ready, {state.consumer_count} consumers"
-    if queue is topology.events_queue:
-        return _events(what, state.message_count, state.consumer_count, settings)
-    return _orders(what, queue, state.message_count, state.consumer_count)
+    counts = state.message_count, state.consumer_count
+    is_events = queue is topology.events_queue
+    return _events(what, *counts, settings) if is_events else _orders(what, queue, *counts)
 
 
 def _events(what: str, messages: int, consumers: int, settings: Settings) -> Finding:

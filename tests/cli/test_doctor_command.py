@@ -5,7 +5,7 @@ import socket
 import time
 from pathlib import Path
 from threading import Thread
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from kombu import Connection, Exchange, Queue
@@ -57,6 +57,23 @@ def test_a_gateway_that_is_set_up_is_all_well(connected: Program, orders: Orders
 def test_a_variable_of_celerys_that_a_worker_refuses_is_said(program: Program) -> None:
     done = program.invoke("doctor", CELERY_BROKER_URL="amqp://elsewhere")
     assert "warn  settings: CELERY_BROKER_URL names another broker" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_a_broker_user_that_lacks_the_right_to_declare_is_said(
+    connected: Program, broker_url: str, rabbitmq: RabbitMQ
+) -> None:
+    Publisher(broker_url).connect()
+    vhost = unquote(broker_url.rpartition("/")[2])
+    rabbitmq.eval(
+        'rabbit_auth_backend_internal:add_user(<<"barred">>, <<"barred">>, <<"tests">>), '
+        f'rabbit_auth_backend_internal:set_permissions(<<"barred">>, <<"{vhost}">>, '
+        '<<"^$">>, <<".*">>, <<".*">>, <<"tests">>)'
+    )
+    url = broker_url.replace("guest:guest", "barred:barred")
+    done = connected.invoke("doctor", POS_GATEWAY_BROKER_URL=url)
+    assert "fail  queue orders: is there, and this user may not declare it" in done.stdout
+    assert "grant configure" in done.stdout
 
 
 @pytest.mark.usefixtures("unpatched")
