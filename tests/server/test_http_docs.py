@@ -120,7 +120,7 @@ def test_every_request_of_the_page_is_answered(published: Server, folder: Path) 
     events = json.loads(page)["events"]
     assert [event["order_id"] for event in events] == IDS
     assert json.loads(page)["next"] == len(IDS)
-    assert re.findall(r"^id: (\d+)$", stream, re.MULTILINE) == ["1", "2", "3", "4", "5"]
+    assert re.findall(r"^id: (\d+)\nevent: ", stream, re.MULTILINE) == ["1", "2", "3", "4", "5"]
     assert re.findall(r"^event: (.*)$", stream, re.MULTILINE) == ["order.accepted"] * 5
 
 
