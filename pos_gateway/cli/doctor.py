@@ -334,17 +334,29 @@ def check_redis(settings: Settings) -> Iterator[Finding]:
         )
         with client:
             client.ping()
+            evicts = _eviction(client.info("memory"))
     except (RedisError, OSError, ValueError) as error:
         yield fail(
             f"redis: {shown} cannot be used: {error}", "start it, or unset POS_GATEWAY_REDIS_URL"
         )
     else:
         yield ok(f"redis: {shown} answers")
+        if evicts:
+            yield warn(
+                f"redis: it evicts keys when its memory is full ({evicts})",
+                "set its maxmemory-policy to noeviction: a key that is gone stops starts for some seconds",
+            )
         if settings.secret_key is None:
             yield warn(
                 "redis: records, catalogs and tokens are not shared, for want of a key to seal them",
                 "set POS_GATEWAY_SECRET_KEY (pos-gateway secrets key makes one)",
             )
+
+
+def _eviction(memory: Any) -> str:
+    """The policy by which Redis evicts keys; empty: it evicts none, or does not say."""
+    policy = str(memory.get("maxmemory_policy", "")) if isinstance(memory, dict) else ""
+    return "" if policy == "noeviction" else policy
 
 
 def check_alerts(settings: Settings) -> Iterator[Finding]:

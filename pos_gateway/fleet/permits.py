@@ -47,7 +47,8 @@ class RedisPermits:
         self._share = self._client.register_script(source)
         own = (f"pod:{self.pod}", f"note:{self.pod}")
         self._keys = [
-            prefix + name for name in ("pods", "settling", "known", *own, "breaker", "news")
+            prefix + name
+            for name in ("pods", "settling", "known", *own, "breaker", "news", "leases")
         ]
         self._sequence = 0
         #: The last sync that was answered; 0: none since the last report with ``anew``.

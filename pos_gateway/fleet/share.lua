@@ -14,14 +14,21 @@
 --   settling   exists: pods may hold permits that are not recorded here; nothing is granted
 --   breaker    hash: merchant -> "until pod"; until is 0 when it was closed
 --   news       sorted set: merchants by when their breaker was last opened or closed
+--   leases     hash: until when each pod's lease runs, and under "" until when nothing is granted
+--
+-- A Redis that evicts keys may lose any of these by itself. A pod's record that is gone before the
+-- end of its lease is a loss, and so is `leases` without which no loss can be told: nothing is granted
+-- until every pod has reported anew, or its lease is over.
 --
 -- Times are milliseconds of Redis's own clock (news: microseconds, made unique).
 
 local DAY = 24 * 60 * 60 * 1000
 local MINUTE = 60 * 1000
 local MAX_NOTES, MAX_NEWS, MAX_PRUNED = 500, 100, 10
+local EXPIRES_WITHIN = 10 -- a key may be gone so many milliseconds before the end of its lease
 
-local pods_key, settling_key, known_key, my_key, my_notes, breaker_key, news_key = unpack(KEYS)
+local pods_key, settling_key, known_key, my_key, my_notes, breaker_key, news_key, leases_key =
+  unpack(KEYS)
 local prefix, me = ARGV[1], ARGV[2]
 local sequence, acknowledged = tonumber(ARGV[3]), tonumber(ARGV[4])
 local lease, turn, settle = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -67,7 +74,30 @@ if forgotten then
 elseif settle > 0 and is_empty then
   redis.call('SET', settling_key, 'empty', 'PX', settle)
 end
-local settling = math.max(0, redis.call('PTTL', settling_key))
+local lasting = tonumber(redis.call('HGET', leases_key, '') or 0)
+if not is_empty and redis.call('EXISTS', leases_key) == 0 then
+  lasting = now + lease -- or pods of a release without it are there, which look the same
+end
+local pods_there = {}
+local leases = redis.call('HGETALL', leases_key)
+for i = 1, #leases, 2 do
+  local id, till = leases[i], tonumber(leases[i + 1])
+  if id ~= '' and id ~= me then
+    if redis.call('EXISTS', prefix .. 'pod:' .. id) == 1 then
+      pods_there[id] = true
+    elseif till > now + EXPIRES_WITHIN then
+      lasting = math.max(lasting, till)
+    else
+      redis.call('HDEL', leases_key, id)
+    end
+  end
+end
+lasting = math.max(lasting, now + redis.call('PTTL', settling_key))
+redis.call('HSET', leases_key, '', integer(lasting)) -- also while no pod is there: it marks no loss
+local settling = math.max(0, lasting - now)
+for _, id in ipairs(redis.call('SMEMBERS', pods_key)) do
+  pods_there[id] = true -- also those of a release without leases
+end
 
 local function parse(id, record)
   local permits, in_flight, wanted, limit, since, contended =
@@ -178,7 +208,7 @@ end
 local others, before = {}, {}
 if asks > 0 then
   before = redis.call('HMGET', my_key, unpack(fields))
-  for _, id in ipairs(redis.call('SMEMBERS', pods_key)) do
+  for id in pairs(pods_there) do
     if id ~= me then
       local records = redis.call('HMGET', prefix .. 'pod:' .. id, '#', unpack(fields))
       if records[1] then
@@ -273,9 +303,12 @@ redis.call('HSET', my_key, '#', integer(sequence), '@', integer(made_at))
 redis.call('PEXPIRE', my_key, lease)
 redis.call('SADD', pods_key, me)
 redis.call('PEXPIRE', pods_key, DAY)
+redis.call('HSET', leases_key, me, integer(now + lease))
+redis.call('PEXPIRE', leases_key, DAY)
 if leaving and redis.call('HLEN', my_key) == 2 then -- else its calls count until they end
   redis.call('DEL', my_key, my_notes)
   redis.call('SREM', pods_key, me)
+  redis.call('HDEL', leases_key, me)
 end
 
 -- Breakers. Changes are numbered by time, so that a pod can ask for those that are new to it.

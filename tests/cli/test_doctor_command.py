@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from kombu import Connection, Exchange, Queue
 from psycopg import sql
+from redis import Redis
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
@@ -332,6 +333,14 @@ def test_patching_that_comes_too_late_is_found(program: Program, tmp_path: Path)
     done = program.run("doctor", PYTHONPATH=f"{tmp_path}:{root}")
     assert done.returncode == 1
     assert "fail  green threads: TLS" in done.stdout
+
+
+def test_doctor_warns_of_a_redis_that_evicts(redis_url: str) -> None:
+    settings = Settings.model_validate({"redis_url": redis_url})
+    with Redis.from_url(redis_url) as client:
+        for policy, warned in (("allkeys-random", True), ("noeviction", False)):
+            client.config_set("maxmemory-policy", policy)
+            assert warned is any(policy in each.what for each in check_redis(settings))
 
 
 def test_without_a_key_doctor_says_what_workers_do_not_share(redis_url: str) -> None:

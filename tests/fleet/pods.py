@@ -174,12 +174,14 @@ def expire(url: str, pod: Pod) -> None:
     """Expire a pod's lease as Redis does."""
     with Redis.from_url(url) as client:
         assert client.delete(f"{PREFIX}pod:{pod.permits.pod}")
+        client.hdel(f"{PREFIX}leases", pod.permits.pod)
 
 
 def end_settling(url: str) -> None:
     """End Redis's settling time."""
     with Redis.from_url(url) as client:
         client.delete(f"{PREFIX}settling")
+        client.hdel(f"{PREFIX}leases", "")
 
 
 def held(url: str, merchant_id: str) -> int:

@@ -213,6 +213,7 @@ class FleetMachine(RuleBasedStateMachine):
     def redis_has_settled(self) -> None:
         if all(pod in self.reported for pod in self.pods):
             self.client.delete(f"{PREFIX}settling")
+            self.client.hdel(f"{PREFIX}leases", "")
 
     @rule()
     def all_is_served_in_the_end(self) -> None:
@@ -228,6 +229,7 @@ class FleetMachine(RuleBasedStateMachine):
         self.leases_of_the_dead_end()
         self.dead.clear()
         self.client.delete(f"{PREFIX}settling")
+        self.client.hdel(f"{PREFIX}leases", "")
         self._beat_all(3)
         self._check_counts()
         for _ in range(200):
@@ -315,6 +317,7 @@ class FleetMachine(RuleBasedStateMachine):
 
     def _end_lease(self, pod: Pod) -> None:
         self.client.delete(f"{PREFIX}pod:{pod.permits.pod}")
+        self.client.hdel(f"{PREFIX}leases", pod.permits.pod)
 
     def _pod(self, who: int) -> Pod:
         return self.pods[who % len(self.pods)]

@@ -51,6 +51,31 @@ def test_without_redis_each_pod_goes_on_alone_and_rejoins(redis: Redis, redis_ur
     assert held(redis_url, "a") == 4
 
 
+@pytest.mark.parametrize(
+    "lost", [("pod:{pod}",), ("pods",), ("leases",), ("settling", "pod:{pod}"), ("known", "leases")]
+)
+def test_a_redis_that_evicts_any_key_does_not_exceed_a_limit(
+    redis_url: str, lost: tuple[str, ...]
+) -> None:
+    pods = start(redis_url, 4, timing=CAUTIOUS, a=10)
+    end_settling(redis_url)
+    for pod in pods[:2]:
+        pod.submit("a", 20)
+    beats(pods, 1)
+    end_settling(redis_url)
+    beats(pods, 3)
+    assert sum(pod.running("a") for pod in pods) == 10
+    with Client.from_url(redis_url) as client:
+        for key in lost:
+            client.delete(PREFIX + key.format(pod=pods[0].permits.pod))
+    for pod in (pods[3], pods[2], pods[1], pods[3], pods[0], pods[2]):
+        pod.submit("a", 5)
+        pod.step()
+        assert sum(pod.running("a") for pod in pods) <= 10
+    beats(pods, 3)
+    assert sum(pod.running("a") for pod in pods) == 10
+
+
 def test_a_pod_that_starts_without_redis_goes_alone_as_well(redis: Redis, redis_url: str) -> None:
     redis.kill()
     (pod,) = start(redis_url, 1, a=4)

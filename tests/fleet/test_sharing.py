@@ -308,7 +308,8 @@ def test_an_idle_pod_that_stops_leaves_no_key(redis_url: str) -> None:
     pod.coordinator.leave()
 
     with Redis.from_url(redis_url) as client:
-        assert sorted(client.scan_iter()) == [f"{PREFIX}known".encode()]
+        keys = [f"{PREFIX}known".encode(), f"{PREFIX}leases".encode()]
+        assert sorted(client.scan_iter()) == keys
 
 
 def test_every_key_expires(redis_url: str) -> None:
