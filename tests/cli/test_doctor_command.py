@@ -343,6 +343,17 @@ def test_doctor_warns_of_a_redis_that_evicts(redis_url: str) -> None:
             assert warned is any(policy in each.what for each in check_redis(settings))
 
 
+def test_doctor_needs_no_right_to_ask_redis_for_its_policy(redis_url: str) -> None:
+    with Redis.from_url(redis_url) as client:
+        client.acl_setuser("few", enabled=True, passwords=["+pw"], commands=["+@all", "-info"])
+        url = redis_url.replace("redis://", "redis://few:pw@")
+        try:
+            found = [*check_redis(Settings.model_validate({"redis_url": url, "secret_key": "k"}))]
+        finally:
+            client.acl_deluser("few")
+    assert [each.level for each in found] == [Level.OK]
+
+
 def test_without_a_key_doctor_says_what_workers_do_not_share(redis_url: str) -> None:
     def found(**settings: str) -> list[Level]:
         return [
