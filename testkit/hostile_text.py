@@ -5,6 +5,7 @@ Those that can run, or make an element, leave a mark that ``testkit/browser/harm
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from unicodedata import category
 
 from pos_gateway.domain.record import identifier
 
@@ -31,6 +32,12 @@ class Hostile:
     def is_identifier(self) -> bool:
         """Whether it may be an order's or a merchant's id, too."""
         return identifier(self.text) is not None
+
+
+def is_shown(line: str) -> bool:
+    """Whether nothing in it ends a line, turns the text around or is invisible, but for joiners in words."""
+    hidden = ("Cc", "Cf", "Cs", "Zl", "Zp")
+    return not any(category(c) in hidden and c not in "\u200c\u200d" for c in line)
 
 
 def _all(*texts: Mapping[str, str]) -> dict[str, Hostile]:

@@ -3,13 +3,15 @@
 import json
 from typing import Any
 
+from pos_gateway.domain.outcome import JOINERS
+
 
 def printable(text: object) -> str:
     """The text in one line, with control characters (escape sequences) escaped."""
     text = str(text)
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or c in JOINERS else repr(c)[1:-1] for c in text)
 
 
 def json_text(value: Any, **layout: Any) -> str:

@@ -104,22 +104,24 @@ class Outcome:
 def one_line(text: str) -> str:
     """Untrusted text as one printable line, which any database can store.
 
-    Words stay whole: joiners of letters and emoji are kept, and other invisible characters (direction
+    Words stay whole: joiners within a word are kept, and other invisible characters (direction
     marks, soft hyphens, tags) are left out. Overrides of direction become blanks.
     """
-    if not text.isprintable():
-        text = "".join([c if c.isprintable() else _instead(c) for c in text])
-    return " ".join(text.split())
+    if text.isprintable():
+        return " ".join(text.split())
+    text = "".join([c if c.isprintable() else _instead(c) for c in text])
+    # A word of joiners alone would pass for a name.
+    return " ".join(filter(None, (word.strip(JOINERS) for word in text.split())))
 
 
 #: Zero width joiner and non-joiner: Persian and Sinhala words and emoji of families have them.
-_JOINERS = "\u200c\u200d"
+JOINERS = "\u200c\u200d"
 #: Embeddings, overrides and isolates, which turn the text around them.
 _OVERRIDES = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 def _instead(character: str) -> str:
     kind = category(character)
-    if character in _JOINERS or kind in ("Cn", "Co"):  # of a later Unicode, or a vendor's own
+    if character in JOINERS or kind in ("Cn", "Co"):  # of a later Unicode, or a vendor's own
         return character
     return "" if kind == "Cf" and character not in _OVERRIDES else " "

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pos_gateway.broker import wire
@@ -17,6 +17,7 @@ from pos_gateway.cli.text import json_text, printable
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import State
 from pos_gateway.runtime.clock import shown
+from testkit.hostile_text import is_shown
 from tests.cli.books import Books, Letters
 from tests.cli.conftest import Program
 
@@ -44,8 +45,20 @@ def test_json_is_harmless_and_the_same_value(name: str, text: str, layout: dict[
 
 
 @given(_TEXT)
+@example("a\x1b[2J\u202e\u200db")
 def test_a_line_is_one_and_harmless(text: str) -> None:
-    assert printable(text).isprintable()
+    assert is_shown(printable(text))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    ],
+)
+def test_a_line_has_words_as_they_are_written(word: str) -> None:
+    assert printable(word) == word
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",), ("--reveal",), ("--reveal", "--json")])

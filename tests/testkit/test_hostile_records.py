@@ -17,7 +17,7 @@ from testkit.hostile_records import (
     reply_with,
     report_with,
 )
-from testkit.hostile_text import HOSTILE, Hostile
+from testkit.hostile_text import HOSTILE, Hostile, is_shown
 
 _EVERY = pytest.mark.parametrize("each", HOSTILE.values(), ids=str)
 #: No JSON parser of the gateway's takes it.
@@ -72,7 +72,7 @@ def test_a_reply_and_its_reason_are_read(each: Hostile) -> None:
     assert found is None or found["error"]["message"] == each.text
     reason = reason_with(each.text)
     assert len(reason.code) <= 64 and len(reason.message) <= 500
-    assert reason.message.isprintable()
+    assert is_shown(reason.message)
 
 
 @_EVERY
