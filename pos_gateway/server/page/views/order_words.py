@@ -10,6 +10,7 @@ from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.retry import Backoff
 from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.states import RESOLVE_FOR, State
+from pos_gateway.processing.delivery import KEY_KEPT_FOR
 from pos_gateway.reports.fleet_view import FleetTrouble
 from pos_gateway.server.page.words import counted, moment
 
@@ -172,7 +173,7 @@ def _pending(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequ
 def _in_doubt(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequence[Markup]]:
     since = order.doubt_since or order.updated_at
     known = _say(
-        "In doubt since {}: the request left, and no valid reply came. The POS has it, or not.",
+        "In doubt, and sent last at {}: the request left, and no valid reply came. The POS has it, or not.",
         moment(since, facts.now),
     )
     if order.state.is_leased:
@@ -198,7 +199,7 @@ def _in_doubt(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Seq
         following += _say(
             "It is left to you: ask the merchant, if that cannot wait, and resolve it."
         )
-    elif guarantee is Guarantee.KEYED:
+    elif guarantee is Guarantee.KEYED and facts.now - order.created_at <= KEY_KEPT_FOR:
         following = _say(
             "The POS gets it again with the same key{}, so that it cannot make it twice.", when
         )
