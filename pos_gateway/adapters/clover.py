@@ -146,12 +146,12 @@ class CloverAdapter:
         self, found: dict[str, Any], order: Order, merchant: Merchant, send: Send
     ) -> Outcome:
         """A new order's standing; one with another total than ours is deleted, and rejected."""
-        known, total = _standing(found), found.get("total")
+        known, total, currency = _standing(found), found.get("total"), found.get("currency")
         if known.kind is Kind.IN_DOUBT or (known.kind is Kind.CANCELLED and not total):
             return known
-        if not isinstance(total, int):
-            return in_doubt("an order without a total")
-        reason = lines.mispriced(order, total, found.get("currency"))
+        if type(total) is not int or not isinstance(currency, str | None):
+            return in_doubt("an order without its total")
+        reason = lines.mispriced(order, total, currency)
         if reason is None:
             return known
         if known.kind is Kind.ACCEPTED:

@@ -15,6 +15,7 @@ Order Manager if it has a fulfillment: ``pickup`` becomes one here if the custom
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -151,10 +152,18 @@ class SquareAdapter:
 
         Square's own work on an order changes its version, too: then it is looked up once more.
         """
-        outcome = self._cancel(order, merchant, send)
-        return self._cancel(order, merchant, send) if outcome.reason == _OUTDATED else outcome
+        return self._cancel(order, merchant, send)
 
-    def _cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+    def _cancel(
+        self,
+        order: Order,
+        merchant: Merchant,
+        send: Send,
+        mismatch: Reason | None = None,
+        *,
+        is_first: bool = True,
+    ) -> Outcome:
+        """Cancel it; for a ``mismatch``, only if the shop has not begun with it."""
         found = _find(order, merchant, send)
         if found is None:
             return rejected(Rejection.UNKNOWN_ORDER, "Square does not know the order")
@@ -163,6 +172,8 @@ class SquareAdapter:
         standing = decision(_STATES, found.get("state"), found.get("id"))
         if standing.kind is not Kind.ACCEPTED:
             return standing
+        if mismatch is not None and _has_begun(found):
+            return begun(mismatch, standing.external_id)
         version = found.get("version")
         content = {
             "location_id": merchant.pos["location_id"],
@@ -175,7 +186,10 @@ class SquareAdapter:
         change = {"idempotency_key": key(order, f"cancel {version}"), "order": content}
         url = _order_url(standing.external_id, merchant)
         reply = send(Request("PUT", url, encoded(change), _JSON, with_the_order(order)))
-        return self._cancelled(reply, order, merchant, is_paid=bool(found.get("tenders")))
+        outcome = self._cancelled(reply, order, merchant, is_paid=bool(found.get("tenders")))
+        if is_first and outcome.reason == _OUTDATED:
+            return self._cancel(order, merchant, send, mismatch, is_first=False)
+        return outcome
 
     def _cancelled(
         self, reply: Reply, order: Order, merchant: Merchant, *, is_paid: bool
@@ -229,13 +243,15 @@ class SquareAdapter:
     ) -> Outcome:
         """Cancel an order that is at Square at another price, and reject it; in doubt until then.
 
-        An order that the shop has begun with is left to an operator.
+        An order that the shop has begun with is left to an operator. ``found`` may not show that: for a
+        known key Square repeats its first reply.
         """
         known_as = identifier(found.get("id"))
-        if found.get("state") != "OPEN" or _fulfilling(found) - {"PROPOSED"}:
-            return begun(mismatch, known_as)
         known = order.in_ledger(None, None, known_as)
-        after = after_refusal(lambda: self.cancel(known, merchant, send)) or in_doubt("")
+        undo = partial(self._cancel, known, merchant, send, mismatch)
+        after = after_refusal(undo) or in_doubt("")
+        if after.for_operator:
+            return after
         if after.kind is Kind.CANCELLED:
             return Outcome(Kind.REJECTED, mismatch, known_as)
         return not_undone(mismatch, known_as, after)
@@ -397,6 +413,10 @@ def _standing(found: dict[str, Any]) -> Outcome:
         return outcome
     reason = _FAILED if "FAILED" in states else _CANCELLED
     return replace(outcome, kind=Kind.CANCELLED, reason=reason)
+
+
+def _has_begun(found: dict[str, Any]) -> bool:
+    return found.get("state") != "OPEN" or bool(_fulfilling(found) - {"PROPOSED", *_GIVEN_UP})
 
 
 def _fulfilling(found: dict[str, Any]) -> set[str]:

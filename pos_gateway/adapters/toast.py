@@ -144,7 +144,7 @@ class ToastAdapter:
             return refused
         reply = send(_post(merchant, "/orders", content, expects))
         if reply.status == 200:
-            return self._agreed(json_object(reply), order, merchant, send)
+            return self._agreed(json_object(reply), order, merchant, send, is_new=True)
         if reply.status in (*_REFUSALS, 409):
             return self._perhaps_there(order, merchant, send, reply)
         return _unknown_entity(reply, order, merchant) or by_status(reply, self.limits.unprocessed)
@@ -177,9 +177,19 @@ class ToastAdapter:
         return _callbacks(said(request.body)) if is_its else None
 
     def _agreed(
-        self, found: dict[str, Any] | None, order: Order, merchant: Merchant, send: Send
+        self,
+        found: dict[str, Any] | None,
+        order: Order,
+        merchant: Merchant,
+        send: Send,
+        *,
+        is_new: bool = False,
     ) -> Outcome:
-        """A new order's standing; one with another total, or unpaid, is voided, and rejected."""
+        """An order's standing; one with another total, or unpaid, is voided, and rejected.
+
+        One that the kitchen has begun with is left to an operator, but for a new one: where orders are
+        fired by themselves, each is in preparation at once.
+        """
         known = _decided(found, order, merchant)
         if found is None or known.kind not in (Kind.ACCEPTED, Kind.PENDING, Kind.CANCELLED):
             return known
@@ -190,7 +200,7 @@ class ToastAdapter:
         reason = _disagreement(found, order, merchant)
         if reason is None:
             return known
-        if _stage(found) in (Lifecycle.READY, Lifecycle.COMPLETED):
+        if not is_new and _stage(found) is not None:
             return begun(reason, known.external_id)
         undone = after_refusal(lambda: _voided(known, order, merchant, send))
         if undone is None or undone.kind is Kind.CANCELLED:
@@ -220,8 +230,8 @@ class ToastAdapter:
             is_passing = outcome.kind is Kind.IN_DOUBT
             return replace(outcome, kind=Kind.RETRY) if is_passing else outcome
         amounts = _amounts(json_object(reply) or {})
-        if not amounts:
-            reason = Reason.of("invalid_reply", "asked for the prices, Toast answered no checks")
+        if not amounts or amounts[1] is None:
+            reason = Reason.of("invalid_reply", "asked for the prices, Toast answered no total")
             return Outcome(Kind.RETRY, reason, contact=CallResult.FAILED)
         mismatch = _mispriced(amounts, order)
         return None if mismatch is None else Outcome(Kind.REJECTED, mismatch)

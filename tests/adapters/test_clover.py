@@ -94,6 +94,16 @@ def test_an_order_in_another_currency_is_deleted_and_rejected() -> None:
     assert pos.standing == []
 
 
+@pytest.mark.parametrize(
+    "odd", [{"total": True}, {"total": 1700.0}, {"total": None}, {"currency": {"code": "EUR"}}]
+)
+def test_an_order_whose_total_is_not_known_is_in_doubt_and_stays(odd: dict[str, Any]) -> None:
+    send = Scripted(reply(200, {**CLOVER.accepted("order/1"), **odd}))
+    outcome = CLOVER.adapter.submit(order_of(), CLOVER.merchant, send)
+    assert (outcome.kind, outcome.external_id) == (Kind.IN_DOUBT, None)
+    assert len(send.requests) == 1
+
+
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500])
 def test_an_order_with_another_total_that_is_not_deleted_is_in_doubt(status: int) -> None:
     made = {**CLOVER.accepted("order/1"), "total": 1853}

@@ -156,14 +156,15 @@ def test_an_order_whose_cancellation_square_refuses_for_ever_is_in_doubt(
 @pytest.mark.parametrize(
     "change", [{"fulfillments": [{"uid": "F0", "state": "RESERVED"}]}, {"state": "COMPLETED"}]
 )
+@pytest.mark.parametrize("seconds", [15, 700], ids=["first reply again", "looked up"])
 def test_an_order_that_the_shop_has_begun_with_is_left_to_an_operator(
-    gate: Gate, till: Till, change: dict[str, Any]
+    gate: Gate, till: Till, change: dict[str, Any], seconds: float
 ) -> None:
     till.loses.append((CREATED, LOST))
     order = gate.an_order(seconds=3600)
     gate.take(order)
     till.change(**change)
-    gate.wait(700)
+    gate.wait(seconds)
     decision = gate.take(order)
     assert decision.outcome.for_operator
     assert decision.outcome.external_id is None

@@ -288,8 +288,6 @@ def test_a_delivery_is_refused_by_name() -> None:
 def test_another_price_at_toast_is_a_rejection_without_a_create() -> None:
     other = reply(200, {"checks": [{"amount": 17.5, "totalAmount": 18.9}]})
     assert code_of(submitted(other)) == "price_mismatch"
-    no_amount = reply(200, {"checks": [{"amount": True, "totalAmount": None}]})
-    assert code_of(submitted(no_amount)) == "price_mismatch"
 
 
 def test_a_total_that_agrees_only_before_tax_is_rejected_with_both_numbers() -> None:
@@ -372,18 +370,28 @@ def test_an_order_with_another_total_that_is_not_voided_is_in_doubt() -> None:
         assert "it is not yours" in each.reason.message
 
 
-def test_an_order_with_another_total_that_is_ready_is_left_to_an_operator() -> None:
+@pytest.mark.parametrize("status", ["IN_PREPARATION", "READY_FOR_PICKUP"])
+def test_an_order_with_another_total_that_was_begun_with_is_left_to_an_operator(
+    status: str,
+) -> None:
     pos = Turning(silent="/orders")
     with pytest.raises(NoValidReply):
         TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
     [made] = pos.orders
-    made["guestOrderStatus"] = "READY_FOR_PICKUP"
+    made["guestOrderStatus"] = status
     known = TOAST.adapter.look_up(ORDER, TOAST.merchant, pos)
     assert known is not None
     assert (known.kind, known.for_operator, known.external_id) == (Kind.IN_DOUBT, True, None)
     assert known.reason is not None
     assert made["guid"] in known.reason.message
     assert not made["voided"]
+
+
+def test_a_new_order_with_another_total_is_voided_although_it_was_fired_by_itself() -> None:
+    made = {**TOAST.accepted(ORDER.order_id), "guestOrderStatus": "IN_PREPARATION"}
+    made["checks"] = [{"amount": 17.0, "totalAmount": 18.5, "paymentStatus": "OPEN"}]
+    send = Scripted(PRICES, reply(200, made), reply(200, {**made, "voided": True}))
+    assert code_of(TOAST.adapter.submit(ORDER, TOAST.merchant, send)) == "price_mismatch"
 
 
 def test_a_voiding_that_is_not_sent_leaves_the_order_in_doubt() -> None:
@@ -456,7 +464,17 @@ def test_both_of_toasts_limits_are_kept() -> None:
     assert per_second * 15 * 60 <= 10_000
 
 
-@pytest.mark.parametrize("answer", [reply(500), reply(504), reply(200, b"<html>"), reply(429)])
+UNPRICED = [{}, {"totalAmount": None}, {"totalAmount": True}, {"totalAmount": "17.00"}]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *(reply(status) for status in (429, 500, 504)),
+        reply(200, b"<html>"),
+        *(reply(200, {"checks": [check]}) for check in UNPRICED),
+    ],
+)
 def test_a_failed_price_request_leaves_no_order_in_doubt(answer: Reply) -> None:
     assert submitted(answer).kind is Kind.RETRY
 
