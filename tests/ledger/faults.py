@@ -1198,8 +1198,8 @@ FAULTS = [
     Fault(
         "a server that is alive ends its statements first",
         "database/engine",
-        "set statement_timeout = '{answer - _EARLIER:g}s'",
-        "set statement_timeout = '{answer + _EARLIER:g}s'",
+        '"statement_timeout": f"{answer - _EARLIER:g}s"',
+        '"statement_timeout": f"{answer + _EARLIER:g}s"',
         "silence::a_server_that_is_alive",
     ),
     Fault(

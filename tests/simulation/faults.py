@@ -247,7 +247,7 @@ FAULTS = [
     Fault(
         "a failed attempt is retried",
         "processing.decision",
-        "messages.append(self._again(delay, resolve=delay >= self._left))",
+        "messages.append(again)",
         "pass",
         seed=1,
     ),

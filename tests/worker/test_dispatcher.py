@@ -995,4 +995,4 @@ def test_a_vendor_with_two_requests_an_order_gets_half_as_many_orders_a_second(
     scene.adapters["toast"] = ToastAdapter()
     terms = scene.dispatcher._terms_of("m")
     assert terms is not None
-    assert (terms.limit, terms.per_second) == (50, 10.0)
+    assert (terms.limit, terms.per_second) == (50, 10_000 / (15 * 60) / 2)
