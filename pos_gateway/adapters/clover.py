@@ -83,6 +83,8 @@ _JSON = "application/json"
 _NOTE, _NAME, _LINE_NOTE, _MODIFICATION = 2047, 127, 255, 255
 #: Longest order note of the release that named no merchant, which cut it.
 _OLD_NOTE = 255
+#: Milliseconds after its creation for which Clover itself may still write an order.
+_MAKING = 10_000
 #: Tax and charges that a merchant may add to an order, as a multiple of our total.
 _MOST_TAX = 1.3
 #: Clock skew between Clover, the backend and us that a look-up by time allows for.
@@ -155,7 +157,7 @@ class CloverAdapter:
         if reason is None:
             return known
         if known.kind is Kind.ACCEPTED:
-            if _state(found) != _OPEN:
+            if _state(found) != _OPEN or _is_edited(found):
                 return begun(reason, known.external_id)
             undone = after_refusal(lambda: _deleted(known, merchant, send))
             if undone is not None and undone.kind is not Kind.CANCELLED:
@@ -405,6 +407,12 @@ def _standing(found: dict[str, Any]) -> Outcome:
 
 def _state(found: dict[str, Any]) -> str:
     return str(found.get("state")).lower()
+
+
+def _is_edited(found: dict[str, Any]) -> bool:
+    """Whether the shop has changed it since it was made: its total may be what the guest wants by now."""
+    made, last = found.get("createdTime"), found.get("modifiedTime")
+    return type(made) is int and type(last) is int and last - made > _MAKING
 
 
 def _deleted(known: Outcome, merchant: Merchant, send: Send) -> Outcome:

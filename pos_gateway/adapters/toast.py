@@ -336,7 +336,10 @@ def _disagreement(found: dict[str, Any], order: Order, merchant: Merchant) -> Re
     amounts = _amounts(found)
     if amounts and amounts[1] is not None and (reason := _mispriced(amounts, order)) is not None:
         return reason
-    is_open = any(each.get("paymentStatus") == "OPEN" for each in _objects(found.get("checks")))
+    owes = order.total > 0 or bool(order.tip)
+    is_open = owes and any(
+        each.get("paymentStatus") == "OPEN" for each in _objects(found.get("checks"))
+    )
     if "payment" not in merchant.pos or not is_open or found.get("approvalStatus") in _UNDECIDED:
         return None
     problem = "Toast has not taken the payment: its check is OPEN"

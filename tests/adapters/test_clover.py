@@ -123,6 +123,19 @@ def test_an_order_with_another_total_that_is_paid_is_left_to_an_operator() -> No
     assert made["id"] in outcome.reason.message
 
 
+@pytest.mark.parametrize("after", [0, 9_000, 11_000])
+def test_an_order_in_doubt_that_the_shop_has_changed_is_left_to_an_operator(after: int) -> None:
+    """A guest adds a dessert at the till while the create's lost reply is waited for."""
+    at = 1_800_000_000_000
+    made = {**CLOVER.accepted("order/1"), "total": 2200, "createdTime": at}
+    send = Scripted(CLOVER.found({**made, "modifiedTime": at + after}), reply(200))
+    known = CLOVER.adapter.look_up(order_of(), CLOVER.merchant, send)
+    assert known is not None
+    is_changed = after > 10_000
+    assert (known.kind is Kind.IN_DOUBT, known.for_operator) == (is_changed, is_changed)
+    assert [request.method for request in send.requests] == ["GET", "DELETE"][: 2 - is_changed]
+
+
 @pytest.mark.parametrize("lost", ["POST", "DELETE"])
 def test_an_order_with_another_total_is_never_accepted_whatever_reply_is_lost(lost: str) -> None:
     pos, order = CloverPos(tax=9), order_of()

@@ -431,6 +431,14 @@ def test_a_pending_order_may_be_open() -> None:
     assert submitted(PRICES, reply(200, {**found, "checks": [check]})).kind is Kind.PENDING
 
 
+def test_an_order_for_nothing_owes_nothing() -> None:
+    item = {"sku": sku_of("burger"), "name": "Burger", "quantity": 1, "unit_price": 0}
+    order, check = order_of(items=[item], total=0), {"amount": 0, "totalAmount": 0.0}
+    made = {**TOAST.accepted(order.order_id), "checks": [{**check, "paymentStatus": "OPEN"}]}
+    answers = (reply(200, {"checks": [check]}), reply(200, made))
+    assert submitted(*answers, order=order).kind is Kind.ACCEPTED
+
+
 def test_an_item_that_toast_does_not_know_is_named_in_its_words() -> None:
     """Toast's 404 is about an entity that the order refers to."""
     pos = ToastPos({})
