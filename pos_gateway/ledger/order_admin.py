@@ -4,7 +4,7 @@ A change applies only if the order is unchanged since it was read. It commits in
 with its event and its audit row: who did it, when and why.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger import attempts
 from pos_gateway.ledger.attempts import RecordedAttempt
 from pos_gateway.ledger.event_ids import with_another_id
+from pos_gateway.ledger.order_search import Place, behind
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -106,7 +107,6 @@ class OrderAdmin:
         older_than: float | None = None,
         newer_than: float | None = None,
         limit: int | None = None,
-        before: OrderStanding | None = None,
     ) -> list[OrderStanding]:
         """The orders that match all filters, the last changed first.
 
@@ -115,7 +115,6 @@ class OrderAdmin:
             merchant_id, order_id: exactly these ids.
             older_than, newer_than: last changed at least, or less than, these seconds ago.
             limit: most orders returned.
-            before: only those after this one, for the next page.
         """
         wanted = list(states)
         now = self._clock.now().timestamp()
@@ -130,11 +129,25 @@ class OrderAdmin:
             conditions.append(orders.c.updated_at <= now - older_than)
         if newer_than is not None:
             conditions.append(orders.c.updated_at > now - newer_than)
-        if before is not None:
-            last = (before.updated_at, before.merchant_id, before.order_id)
-            conditions.append(tuple_(*_PLACE) < tuple_(*last))
         in_order = [each.desc() for each in _PLACE]
         return self._read(_standing().where(*conditions).order_by(*in_order).limit(limit))
+
+    def in_state(self, state: State, most: int) -> Iterator[OrderStanding]:
+        """Every order in a state, those that changed longest ago first; ``most`` are read at once.
+
+        Each page goes on after the one before, along the index: an order that changes meanwhile may come again.
+        """
+        are_meant = orders.c.state == state, orders.c.action == Action.SUBMIT
+        after: list[ColumnElement[bool]] = []
+        while True:
+            page = _standing().where(*are_meant, *after).order_by(*_PLACE).limit(most)
+            found = self._read(page)
+            yield from found
+            if len(found) < most:
+                return
+            last = found[-1]
+            place = Place(last.updated_at, last.merchant_id, last.order_id)
+            after = behind(place, newest_first=False)
 
     def find(self, order_id: str, merchant_id: str | None) -> OrderStanding:
         """The order with this id. Raises AdminError if there is none, or several merchants have one."""

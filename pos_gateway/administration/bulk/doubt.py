@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
-from pos_gateway.administration.bulk.read_ahead import in_batches
+from pos_gateway.administration.bulk.read_ahead import TOGETHER, in_batches
 from pos_gateway.administration.bulk.run import Item, NewItem
 from pos_gateway.administration.bulk.work import Task
 from pos_gateway.administration.refusal import Refusal
@@ -59,10 +59,8 @@ class DoubtWork:
         self._until = until
 
     def found(self) -> Iterator[NewItem]:
-        """The orders that the filter selects, the longest in doubt first."""
-        found = [each for each in self._ledger.orders(states=DOUBTFUL) if each.is_in_doubt]
-        found.sort(key=lambda each: each.doubt_since or each.updated_at)
-        for orders in in_batches(filter(self._is_selected, found), lambda _: _ORDER):
+        """The orders that the filter selects, each once: of a state those that changed longest ago first."""
+        for orders in in_batches(filter(self._is_selected, self._doubtful()), lambda _: _ORDER):
             self._ahead(orders)
             for order in orders:
                 yield NewItem(
@@ -83,6 +81,15 @@ class DoubtWork:
     def wait(self, seconds: float) -> None:
         """Wait."""
         time.sleep(seconds)
+
+    def _doubtful(self) -> Iterator[OrderStanding]:
+        # Of hundreds of thousands no more is kept than a number each.
+        seen: set[int] = set()
+        for state in DOUBTFUL:
+            for order in self._ledger.in_state(state, TOGETHER):
+                if order.is_in_doubt and (number := hash(order.key)) not in seen:
+                    seen.add(number)
+                    yield order
 
     def _why_not(self, order: OrderStanding) -> Refusal | None:
         try:
