@@ -30,16 +30,17 @@ class AnsweredConnection(Connection):
     The connection is dropped with it, so that closing it sends no further request.
 
     Args:
-        urls: the broker's; a cluster's nodes, with ``;`` between them, are tried in random order.
+        hostname: the broker's URLs; a cluster's nodes, with ``;`` between them, are tried in random order.
         arguments, options: kombu's.
     """
 
     amqp_class = _Answered
 
-    def __init__(self, urls: Any = "localhost", *arguments: Any, **options: Any) -> None:
-        if isinstance(urls, str):
-            urls = shuffled(urls)
-        super().__init__(urls, *arguments, **options)
+    def __init__(self, hostname: Any = "localhost", *arguments: Any, **options: Any) -> None:
+        # By kombu's name, as ``clone`` passes it: Celery's monitors clone a connection.
+        if isinstance(hostname, str):
+            hostname = shuffled(hostname)
+        super().__init__(hostname, *arguments, **options)
 
     @property
     def waits(self) -> bool:

@@ -32,6 +32,16 @@ def test_kombu_makes_connections_of_the_class_that_it_is_given(broker_url: str) 
         clone.release()
 
 
+def test_a_clone_has_what_its_connection_has() -> None:
+    """Celery's monitors clone the app's: ``celery events``, Flower."""
+    clone = AnsweredConnection("amqp://kim:pw@there:5673/v", heartbeat=7).clone()
+    assert isinstance(clone, AnsweredConnection)
+    assert (clone.as_uri(include_password=True), clone.heartbeat) == (
+        "amqp://kim:pw@there:5673/v",
+        7,
+    )
+
+
 def test_a_connection_says_whether_its_reader_waits(broker_url: str) -> None:
     connection = AnsweredConnection(broker_url)
     assert not connection.waits
