@@ -27,7 +27,7 @@ from pos_gateway.runtime.urls import MASK, mask_url, require_usable
 
 PREFIX = "POS_GATEWAY_"
 #: What configures this process beside the command line: a gateway, Celery, its broker, gevent, PostgreSQL, traces.
-_CONFIGURING = (PREFIX, "CELERY", "KOMBU", "GEVENT", "PG", "OTEL_", "REMAP_")
+_CONFIGURING = (PREFIX, "CELERY", "KOMBU", "GEVENT", "PG", "OTEL_", "REMAP_", "BROKER_URL")
 #: Seconds.
 DAY = 86_400.0
 #: Settings that are shown masked, also when they are invalid.

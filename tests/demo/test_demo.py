@@ -70,6 +70,7 @@ REAL = {
     "POS_GATEWAY_SECRET_KEY": "no key",
     "POS_GATEWAY_OF_A_LATER_VERSION": "1",
     "CELERY_BROKER_URL": "amqp://127.0.0.1:1//",
+    "BROKER_URL": "amqp://127.0.0.1:1//",
     "CELERY_CONFIG_MODULE": "no_module",
 }
 
