@@ -15,6 +15,8 @@ from pos_gateway.reports.words import outcomes
 
 #: Seconds after which a breaker that is not closed, and an order in doubt, need a person.
 BREAKER_LASTS = DOUBT_LASTS = 300.0
+#: Seconds until a breaker that is not closed says more than failed orders do: many close again at once.
+BREAKER_COUNTS = 60.0
 #: Seconds for which a refused credential is a reason to alert, and by which events are late.
 REFUSED_WITHIN, LATE = 900.0, 30.0
 #: Reason codes of orders that failed or wait since the POS, or its token endpoint, refuses the credentials.
@@ -49,7 +51,7 @@ def look(database: Engine, fleet_view: FleetView) -> Findings:
         Condition.ORDERS_FAILING: [
             Finding(merchant, f"Merchant {merchant}: {outcomes(each)}", each.bad)
             for merchant, each in fleet.failing.items()
-            if (trouble := fleet.trouble(merchant)) and trouble.breaker == "closed"
+            if (trouble := fleet.trouble(merchant)) and trouble.breaker_for < BREAKER_COUNTS
         ],
         Condition.NO_WORKER: []
         if fleet.delivering

@@ -104,6 +104,22 @@ def test_a_merchant_whose_credentials_are_refused_has_no_second_alert_for_its_br
     assert found[Condition.BREAKER_OPEN] == []
 
 
+def test_a_breaker_that_opens_and_closes_again_and_again_hides_no_failing_orders(
+    engine: Engine, reports: Reports
+) -> None:
+    record(engine, "m1", *["failed"] * 3)
+    for state, lasts, failing, silent in (
+        ("open", 5.0, ["m1"], []),
+        ("closed", 0.0, ["m1"], []),
+        ("half_open", 40.0, ["m1"], []),
+        ("open", 400.0, [], ["m1"]),
+    ):
+        reports.worker("w1").report(SILENT._replace(breaker=state, breaker_for=lasts), **WELL)
+        found = look(engine, reports.view)
+        assert [each.subject for each in found[Condition.ORDERS_FAILING]] == failing
+        assert [each.subject for each in found[Condition.BREAKER_OPEN]] == silent
+
+
 def test_what_is_not_known_is_not_well(engine: Engine, reports: Reports) -> None:
     """A process that publishes events alone delivers no order; no green worker sees a breaker."""
     reports.worker("e").report(kind=EVENTS, events_age=0.0, queues={"orders": 0})
