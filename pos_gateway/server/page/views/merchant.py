@@ -123,7 +123,7 @@ class MerchantPage(View):
         if pause:
             return f"{pause}: no worker has an order of it"
         reports = "reports" if now.workers == 1 else "report"
-        return f"in no trouble that a worker sees, and most of its orders do not fail: {counted(now.workers, 'worker')} {reports}"
+        return f"in no trouble that a worker sees: {counted(now.workers, 'worker')} {reports}"
 
 
 def shown_fields(fields: Document, settings: Settings) -> Sequence[tuple[str, str]]:
