@@ -262,7 +262,10 @@ class Lane(Generic[Ticket]):
     def put(
         self, ticket: Ticket, now: float, deadline: float, *, is_look_up: bool = False
     ) -> Waiting[Ticket]:
-        """Let an order wait; the earliest deadline goes first, and look-ups have a queue of their own."""
+        """Let an order wait; the earliest deadline goes first, and look-ups have a queue of their own.
+
+        An order without a deadline is invalid: an attempt only says so, and none is put before it for ever.
+        """
         waiting = Waiting(self, ticket, now, deadline, is_look_up=is_look_up)
         self.waiting += 1
         if is_look_up:
@@ -273,7 +276,8 @@ class Lane(Generic[Ticket]):
         if len(self._queue) > 2 * self.waiting + 16:  # most entries are done
             self._queue = [entry for entry in self._queue if not entry[2].done]
             heapq.heapify(self._queue)
-        heapq.heappush(self._queue, (deadline, self._number, waiting))
+        urgency = deadline if deadline < inf else now
+        heapq.heappush(self._queue, (urgency, self._number, waiting))
         return waiting
 
     def first(self, now: float) -> Waiting[Ticket] | None:

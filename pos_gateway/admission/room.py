@@ -77,7 +77,7 @@ class WaitBudget(Generic[Ticket]):
         is_ample = self.bytes <= ANSWERING * limit
         if not (is_ample and own == 0):
             has_room = own + size <= limit - self.bytes
-            if not has_room or not (is_ample or _answers(lane)):
+            if not has_room or not (is_ample or _is_well(lane)):
                 return False
         self.bytes += size
         self._bytes_of[lane.merchant_id] = own + size
@@ -139,7 +139,13 @@ class WaitBudget(Generic[Ticket]):
 
 def _answers(lane: Lane[Ticket]) -> bool:
     """Whether it takes orders, as far as is known; not while its allotment is 0."""
-    return lane.known and lane.breaker.is_closed and not lane.latency.silent and _limit(lane) > 0
+    return _is_well(lane) and _limit(lane) > 0
+
+
+def _is_well(lane: Lane[Ticket]) -> bool:
+    """Whether it takes orders, as far as is known. Its allotment is asked for once one waits."""
+    here = lane.bulkhead.here
+    return lane.known and lane.breaker.is_closed and not lane.latency.silent and here > 0
 
 
 def _is_paused(lane: Lane[Ticket]) -> bool:

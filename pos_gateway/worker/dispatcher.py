@@ -265,6 +265,7 @@ class Dispatcher:
             self._late.append(request)
             return
         if request.size and request.on_over is None and not self._takes_large(request):
+            self._gate.directory.want(request.merchant_id)  # there is more room once it is known
             self._turn_away(request)
             return
         if self._joins(request):

@@ -29,6 +29,9 @@ log = structlog.get_logger(__name__)
 #: Seconds that a bundle stays open after its first order; the second while its merchant is silent,
 #: and no order is due back soon.
 OPEN_FOR, OPEN_FOR_SILENT = 0.2, 2.0
+#: Bytes of orders in open bundles, as a part of ``max_bytes`` by this divisor: half of the bytes that stop
+#: the reader, since time alone would let it go on.
+OPEN_PART = 16
 #: Messages published at once. Hundreds of merchants' orders may be due for parking at the same
 #: time, and orders in flight must run in between.
 CONCURRENCY = 8
@@ -74,6 +77,7 @@ class Parking:
         #: Messages in open bundles, and how many there may be: they occupy the prefetch window that
         #: all merchants share, and hundreds of merchants may have one order each in it.
         self._gathered, self._most_gathered = 0, admission.limits.max_blocked // 2
+        self._open_bytes, self._most_open_bytes = 0, admission.limits.max_bytes // OPEN_PART
         #: An open bundle has a timer, and a closed one waits here: neither has a stack.
         self._publishing = JobQueue(CONCURRENCY)
         #: Messages on their way to the broker, with the bytes of their orders, and the sum of those.
@@ -144,9 +148,12 @@ class Parking:
             timer.start(self._close, key)
         gathering.add(bundle, original)
         self._gathered += 1
+        self._open_bytes += bundle.size
         if gathering.is_full or is_late(bundle.deliver_by, within=2 * OPEN_FOR_SILENT):
             self._close(key)
-        elif self._gathered > self._most_gathered:
+        while (
+            self._gathered > self._most_gathered or self._open_bytes > self._most_open_bytes
+        ):
             self._close(next(iter(self._open)))  # the oldest
 
     def _close(self, key: tuple[str, str, bool]) -> None:
@@ -159,6 +166,7 @@ class Parking:
         gathering = self._open.pop(key)
         gathering.timer.close()
         self._gathered -= len(gathering.originals)
+        self._open_bytes -= gathering.size
         return gathering
 
     def _park(self, bundle: Bundle, originals: Sequence[Original]) -> None:
@@ -259,24 +267,26 @@ class Parking:
 class _Gathering:
     """A bundle that is open to more orders."""
 
-    __slots__ = ("_orders", "_size", "originals", "parts", "timer")
+    __slots__ = ("_orders", "originals", "parts", "size", "timer")
 
     def __init__(self, timer: Any) -> None:
         self.parts: list[Bundle] = []
         self.originals: list[Original] = []
         #: Closes it.
         self.timer = timer
-        self._orders = self._size = 0
+        #: Bytes of its orders.
+        self.size = 0
+        self._orders = 0
 
     @property
     def is_full(self) -> bool:
-        return self._orders >= MAX_ORDERS or self._size >= MAX_BYTES
+        return self._orders >= MAX_ORDERS or self.size >= MAX_BYTES
 
     def has_room_for(self, bundle: Bundle) -> bool:
-        return self._orders + bundle.orders <= MAX_ORDERS and self._size + bundle.size <= MAX_BYTES
+        return self._orders + bundle.orders <= MAX_ORDERS and self.size + bundle.size <= MAX_BYTES
 
     def add(self, bundle: Bundle, original: Original) -> None:
         self.parts.append(bundle)
         self.originals.append(original)
         self._orders += bundle.orders
-        self._size += bundle.size
+        self.size += bundle.size

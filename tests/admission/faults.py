@@ -108,7 +108,7 @@ FAULTS = [
     _fault(
         "the most urgent of a merchant's orders goes first",
         "lane",
-        "heapq.heappush(self._queue, (deadline, self._number, waiting))",
+        "heapq.heappush(self._queue, (urgency, self._number, waiting))",
         "heapq.heappush(self._queue, (0.0, self._number, waiting))",
     ),
     _fault(

@@ -212,6 +212,11 @@ class Kept:
     since: float
     deadline: float
     is_look_up: bool = False
+    #: The earliest goes first.
+    urgency: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.urgency = self.deadline if self.deadline < inf else self.since
 
 
 class Model:
@@ -399,7 +404,7 @@ class Model:
         own = [each for each in self.kept if each.merchant is merchant]
         look_ups = [each for each in own if each.is_look_up][:1]
         rest = [each for each in own if not each.is_look_up]
-        orders = sorted(rest, key=lambda each: (each.deadline, each.number))[:1]
+        orders = sorted(rest, key=lambda each: (each.urgency, each.number))[:1]
         first = self.look_up_goes_first(merchant)
         if not look_ups or not orders or first is None:
             return look_ups + orders

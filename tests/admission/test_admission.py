@@ -271,6 +271,16 @@ def test_the_most_urgent_of_a_merchants_orders_goes_first() -> None:
     assert started == ["soon", "soon too", "later"]
 
 
+def test_an_order_without_a_deadline_does_not_wait_behind_later_ones() -> None:
+    """Its message does not say one, so it is invalid, and an attempt only says so."""
+    stage = Stage(limit=1, slots=8, max_waiting=9)
+    stage.offer("m", "running")
+    for order, within in (("new 1", 20.0), ("invalid", inf), ("new 2", 20.0)):
+        stage.offer("m", order, within=within)
+    stage.reply("m", after=0.1)
+    assert stage.starts() == ["invalid"]
+
+
 @pytest.mark.parametrize("within", [inf, 90.0])
 def test_look_ups_and_new_orders_go_in_turn_at_a_limit_of_one(within: float) -> None:
     stage = Stage(limit=1, slots=8, max_waiting=9)

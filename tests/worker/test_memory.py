@@ -61,7 +61,8 @@ def test_large_orders_of_many_merchants_take_no_more_than_one_over_the_limit(sce
     scene.offer(*orders)
     assert LARGE_BYTES // 2 <= taken(scene) <= LARGE_BYTES + SIZE // 16
     small = Order("small", "m0")
-    scene.reply("o0")
+    for n in range(100):
+        scene.reply(f"o{n}")
     settled(orders[0])
     scene.reply("small")
     scene.offer(small)
@@ -98,6 +99,36 @@ def test_a_merchant_that_does_not_answer_leaves_half_to_others(scene: Scene) -> 
         scene.dispatcher.admission.open_breaker(f"m{n}", 2)
     scene.offer(*(large(f"o{n}", f"m{n}") for n in range(20)))
     assert taken(scene) <= LARGE_BYTES // 2 + SIZE
+
+
+def two_hogs(scene: Scene) -> list[Order]:
+    """Large orders of two merchants that answer: together they take more than half."""
+    hogs = [large(f"{who}{n}", who, SIZE // 2) for n in range(12) for who in ("hog 1", "hog 2")]
+    scene.offer(*hogs)
+    assert taken(scene) > LARGE_BYTES // 2
+    return hogs
+
+
+def test_a_merchant_that_is_new_here_is_loaded_while_others_orders_fill_the_memory(
+    scene: Scene,
+) -> None:
+    two_hogs(scene)
+    directory, wanted = scene.dispatcher._gate.directory, list[str]()
+    directory.want, directory.is_fresh = wanted.append, lambda _: False
+    scene.offer(large("parked", "new", size=1))
+    assert wanted == ["new"]
+
+
+def test_a_merchant_without_an_allotment_asks_for_one_while_others_orders_fill_the_memory(
+    scene: Scene,
+) -> None:
+    two_hogs(scene)
+    admission, short = scene.dispatcher.admission, list[str]()
+    admission._on_short = short.append
+    admission._lane("idle")
+    admission.allot("idle", 0)
+    scene.offer(large("o", "idle", size=1))
+    assert short
 
 
 def test_a_lost_connection_frees_all_but_what_is_in_flight(scene: Scene) -> None:
@@ -212,4 +243,21 @@ def test_arrivals_before_the_start_are_bounded(scene: Scene) -> None:
     assert scene.dispatcher.is_full
     scene.dispatcher.requeue_waiting(1)
     assert {each.word for each in orders} == {"requeue"}
+    assert not scene.dispatcher.is_full
+
+
+def test_open_bundles_alone_do_not_stop_the_reader(scene: Scene) -> None:
+    """They are open for seconds while their merchants are silent, and the broker takes them at once."""
+    body = b"x" * (60 * 1024)
+    scene.dispatcher._park_message = lambda each: subject.Message(
+        "orders", "orders", body, each.order_id or ""
+    )
+    number = LARGE_BYTES // LEAVING // len(body) + 10
+    orders = [large(f"o{n}", f"m{n}") for n in range(number)]
+    for order in orders:
+        scene.dispatcher.admission._lane(order.merchant_id)
+        scene.dispatcher.admission.open_breaker(order.merchant_id, 30)
+    scene.offer(*orders)
+    for _ in range(number):
+        gevent.sleep(0)
     assert not scene.dispatcher.is_full
