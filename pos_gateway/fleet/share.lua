@@ -74,7 +74,8 @@ if forgotten then
 elseif settle > 0 and is_empty then
   redis.call('SET', settling_key, 'empty', 'PX', settle)
 end
-local lasting = tonumber(redis.call('HGET', leases_key, '') or 0)
+local latest = now + math.max(lease, settle) -- a time behind it was written before the clock was set back
+local lasting = math.min(latest, tonumber(redis.call('HGET', leases_key, '') or 0))
 if not is_empty and redis.call('EXISTS', leases_key) == 0 then
   lasting = now + lease -- or pods of a release without it are there, which look the same
 end
@@ -85,6 +86,9 @@ for i = 1, #leases, 2 do
   if id ~= '' and id ~= me then
     if redis.call('EXISTS', prefix .. 'pod:' .. id) == 1 then
       pods_there[id] = true
+    elseif till > latest then
+      redis.call('HSET', leases_key, id, integer(latest))
+      lasting = latest
     elseif till > now + EXPIRES_WITHIN then
       lasting = math.max(lasting, till)
     else

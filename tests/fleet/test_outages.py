@@ -76,6 +76,21 @@ def test_a_redis_that_evicts_any_key_does_not_exceed_a_limit(
     assert sum(pod.running("a") for pod in pods) == 10
 
 
+def test_a_redis_whose_clock_was_set_back_grants_again_within_a_lease(redis_url: str) -> None:
+    """By an operator, or since a replica with another clock has taken over."""
+    (pod,) = start(redis_url, 1, a=4)
+    end_settling(redis_url)
+    leases = f"{PREFIX}leases"
+    with Client.from_url(redis_url) as client:
+        hour, lease = 3_600_000, PROMPT.lease * 1000
+        seconds, _ = client.time()
+        ahead = seconds * 1000 + hour
+        client.hset(leases, mapping={"": ahead, "a pod that is gone": ahead})
+        pod.step()
+        seconds, _ = client.time()
+        latest = (seconds + 1) * 1000 + lease
+        assert all(float(till) <= latest for till in client.hvals(leases))
+
 def test_a_pod_that_starts_without_redis_goes_alone_as_well(redis: Redis, redis_url: str) -> None:
     redis.kill()
     (pod,) = start(redis_url, 1, a=4)
