@@ -419,7 +419,9 @@ class Dispatcher:
         """Whether no message may be read before some of the bytes here have left for the broker."""
         if self._parks_enough and len(self._aside) >= self._most_aside:
             return True
-        return self._pressing > self.admission.limits.max_bytes // LEAVING
+        limit = self.admission.limits.max_bytes // LEAVING
+        # Bundles and ordinary orders are not set aside.
+        return self._pressing > limit or self._parking.bytes > 2 * limit
 
     @property
     def _parks_enough(self) -> bool:

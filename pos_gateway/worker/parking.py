@@ -151,9 +151,7 @@ class Parking:
         self._open_bytes += bundle.size
         if gathering.is_full or is_late(bundle.deliver_by, within=2 * OPEN_FOR_SILENT):
             self._close(key)
-        while (
-            self._gathered > self._most_gathered or self._open_bytes > self._most_open_bytes
-        ):
+        while self._gathered > self._most_gathered or self._open_bytes > self._most_open_bytes:
             self._close(next(iter(self._open)))  # the oldest
 
     def _close(self, key: tuple[str, str, bool]) -> None:

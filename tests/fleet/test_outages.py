@@ -91,6 +91,7 @@ def test_a_redis_whose_clock_was_set_back_grants_again_within_a_lease(redis_url:
         latest = (seconds + 1) * 1000 + lease
         assert all(float(till) <= latest for till in client.hvals(leases))
 
+
 def test_a_pod_that_starts_without_redis_goes_alone_as_well(redis: Redis, redis_url: str) -> None:
     redis.kill()
     (pod,) = start(redis_url, 1, a=4)

@@ -1,12 +1,15 @@
 """What large orders may take of a worker's memory, and that all of it is given back."""
 
 from collections.abc import Iterator
+from unittest.mock import Mock
 
 import gevent
 import pytest
 
+from pos_gateway.broker.bundle import MAX_BYTES, Bundle
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.worker import dispatcher as subject
+from pos_gateway.worker.bundles import ReturnedBundle
 from pos_gateway.worker.consumer import LARGE_BYTES
 from pos_gateway.worker.dispatcher import LEAVING
 from pos_gateway.worker.request_state import RequestState
@@ -246,7 +249,7 @@ def test_arrivals_before_the_start_are_bounded(scene: Scene) -> None:
     assert not scene.dispatcher.is_full
 
 
-def test_open_bundles_alone_do_not_stop_the_reader(scene: Scene) -> None:
+def test_open_bundles_alone_are_no_reason_to_set_others_aside(scene: Scene) -> None:
     """They are open for seconds while their merchants are silent, and the broker takes them at once."""
     body = b"x" * (60 * 1024)
     scene.dispatcher._park_message = lambda each: subject.Message(
@@ -257,7 +260,20 @@ def test_open_bundles_alone_do_not_stop_the_reader(scene: Scene) -> None:
     for order in orders:
         scene.dispatcher.admission._lane(order.merchant_id)
         scene.dispatcher.admission.open_breaker(order.merchant_id, 30)
-    scene.offer(*orders)
-    for _ in range(number):
-        gevent.sleep(0)
-    assert not scene.dispatcher.is_full
+        scene.offer(order)
+    assert scene.dispatcher._parking.bytes < LARGE_BYTES // LEAVING
+    assert not scene.dispatcher._aside
+
+
+def test_bundles_that_return_while_the_broker_stores_nothing_stop_the_reader(scene: Scene) -> None:
+    """They are not large, and none of them is set aside: a window of them would take 256 MiB."""
+    scene.broker_answers.clear()
+    lines = b"x" * MAX_BYTES
+    number = 2 * LARGE_BYTES // LEAVING // MAX_BYTES
+    for n in range(number + 1):
+        bundle = Bundle(f"m{n}", "orders", 64, len(lines), None, [lines])
+        scene.dispatcher.take_back(ReturnedBundle(bundle, None, Mock(), Mock(), ()))
+        assert scene.dispatcher.is_full is (n == number)
+    scene.broker_answers.set()
+    while scene.dispatcher.is_full:
+        gevent.sleep(0.001)
