@@ -189,11 +189,11 @@ def _require_sessions(engine: Engine) -> None:
         announced = first.connection.driver_connection.info.backend_pid  # type: ignore[union-attr]
         if first.exec_driver_sql(asking).scalar() == announced:
             return
-        both = first, connection()
-        seen = [
-            tuple(each.exec_driver_sql(asking).scalar() for each in both) for _ in range(_ROUNDS)
-        ]
-    if len(set(seen)) > 1 or seen[0][0] == seen[0][1]:
+        second = connection()
+        # Twice in a row, lest a pooler that takes its sessions in turn gives each the same one always.
+        asked = (first, second, second) * _ROUNDS
+        seen = {(each, each.exec_driver_sql(asking).scalar()) for each in asked}
+    if len(seen) > 2 or len({number for _, number in seen}) < 2:
         problem = (
             "leads to a pooler that shares sessions (PgBouncer's pool_mode = transaction);"
             " set pool_mode = session for this database, or name PostgreSQL itself"

@@ -54,16 +54,21 @@ def test_values_are_read_as_they_were_written_whatever_the_database_has_by_defau
     assert (third, bytes(byte), length, path) == (1 / 3, b"A\xff", timedelta(hours=26), "\\")
 
 
+@pytest.mark.parametrize("sessions", [1, 2, 3])
 def test_a_pooler_that_shares_sessions_is_refused_with_the_remedy(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, sessions: int
 ) -> None:
     """A pooler makes up the process id that it announces; in session mode its connections share nothing."""
     require_current(engine)
     monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", 0)
     require_current(engine)
-    with engine.begin() as connection:  # as if one session ran the statements of all connections
+    with (
+        engine.begin() as connection
+    ):  # as if few sessions ran the statements of all connections in turn
+        connection.exec_driver_sql("create sequence public.turn")
         connection.exec_driver_sql(
-            "create function public.pg_backend_pid() returns int language sql as 'select 1'"
+            "create function public.pg_backend_pid() returns int language sql as "
+            f"$$ select mod(nextval('public.turn'), {sessions})::int + 1 $$"
         )
         connection.exec_driver_sql(
             f'alter database "{engine.url.database}" set search_path = public, pg_catalog'
