@@ -23,6 +23,20 @@ FAULTS = [
         "plans::transaction_that_was_under_way",
     ),
     Fault(
+        "an event that a batch had no room for is before no floor",
+        "events/floor",
+        "(is_all or (last or 0) > self._next[0])",
+        "True",
+        "floor::no_room_for",
+    ),
+    Fault(
+        "no floor lasts longer than its connection",
+        "events/floor",
+        "if connects != self._connects:",
+        "if self._connects < 0:",
+        "floor::another_connection",
+    ),
+    Fault(
         "a deposed leader assigns no position",
         "events/outbox",
         "if found is None or Term(*found).epoch != term.epoch:",
