@@ -110,6 +110,8 @@ class Results:
     #: More than ``MAX_IDS`` orders have it.
     is_cut: bool = False
     counts: Sequence[Count] = ()
+    #: The orders of each state were read along its index: there are too many to sort.
+    is_by_state: bool = False
 
 
 class OrderSearch:
@@ -195,7 +197,8 @@ def _find(
     def count(connection: Connection) -> list[Count]:
         return _counts(connection, of_all, each_by_itself=walks, states=every)
 
-    return Results(found[:most], len(found) > most, is_part, is_cut), count
+    page = Results(found[:most], len(found) > most, is_part, is_cut, is_by_state=walks)
+    return page, count
 
 
 def _conditions(

@@ -315,7 +315,7 @@ def test_no_page_costs_a_query_a_merchant(
             found.append(len(statements))
         counts.append(found)
     assert counts[0] == counts[1]
-    assert max(counts[0]) <= 12
+    assert max(counts[0]) <= 13  # the orders' recent outcomes, and the merchant's size, among them
 
 
 def _order(merchant_id: str, order_id: str) -> dict[str, Any]:

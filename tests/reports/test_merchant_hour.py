@@ -65,7 +65,7 @@ def test_attempts_are_counted_by_minute_outcome_and_reply_time(engine: Engine) -
     statements: list[str] = []
     event.listen(engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
     hour = merchant_hour(engine, "m")
-    assert len(statements) == 4
+    assert len(statements) == 3
     assert (len(hour.minutes), hour.is_cut) == (MINUTES, False)
     half = [minute for minute in hour.minutes[:45] if minute.outcomes]
     assert sum((minute.outcomes for minute in half), Counter()) == {
