@@ -264,6 +264,8 @@ class Lane(Generic[Ticket]):
     ) -> Waiting[Ticket]:
         """Let an order wait; the earliest deadline goes first, and look-ups have a queue of their own.
 
+        While the breaker is not closed, the order that has waited longest goes first.
+
         An order without a deadline is invalid: an attempt only says so, and none is put before it for ever.
         """
         waiting = Waiting(self, ticket, now, deadline, is_look_up=is_look_up)
@@ -282,7 +284,8 @@ class Lane(Generic[Ticket]):
 
     def first(self, now: float) -> Waiting[Ticket] | None:
         """The waiting order whose turn is next."""
-        order, look_ups = self._first_order(), self._look_ups
+        order = self._first_order() if self.breaker.is_closed else self._first_come()
+        look_ups = self._look_ups
         look_up = look_ups.first() if look_ups is not None else None
         if order is None or look_ups is None or look_up is None:
             return order or look_up
@@ -293,6 +296,16 @@ class Lane(Generic[Ticket]):
         while self._queue and self._queue[0][2].done:
             heapq.heappop(self._queue)
         return self._queue[0][2] if self._queue else None
+
+    def _first_come(self) -> Waiting[Ticket] | None:
+        """The waiting order, no look-up, that has waited longest.
+
+        A probe is not the most urgent order, which may be the cause of the failures, and would be each
+        probe until its deadline.
+        """
+        queued = (entry for entry in self._queue if not entry[2].done)
+        first = min(queued, key=lambda entry: entry[1], default=None)
+        return None if first is None else first[2]
 
     def expiring(self, time: float) -> list[Waiting[Ticket]]:
         """Waiting orders with a deadline by ``time``, the earliest first."""

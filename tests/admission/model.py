@@ -404,7 +404,8 @@ class Model:
         own = [each for each in self.kept if each.merchant is merchant]
         look_ups = [each for each in own if each.is_look_up][:1]
         rest = [each for each in own if not each.is_look_up]
-        orders = sorted(rest, key=lambda each: (each.urgency, each.number))[:1]
+        is_urgent = merchant.state == "closed"  # else a probe is the order that has waited longest
+        orders = sorted(rest, key=lambda each: (each.urgency * is_urgent, each.number))[:1]
         first = self.look_up_goes_first(merchant)
         if not look_ups or not orders or first is None:
             return look_ups + orders

@@ -490,6 +490,25 @@ def test_a_breaker_half_opens_for_one_probe_at_a_time_and_closes_after_answers_i
     assert stage.calls[-1].time_limit_share == 1
 
 
+def test_orders_that_a_merchant_refuses_again_and_again_are_not_its_only_probes() -> None:
+    """Refused with a 401 of their own, three urgent orders come back before each probe."""
+    stage = Stage(limit=5, slots=50, max_waiting=20)
+    stage.open_circuit("m")
+    for number in range(3):
+        stage.offer("m", f"refused {number}", within=300)
+    stage.offer("m", "new", within=900)
+    started: list[str] = []
+    while "new" not in started and stage.now < 300:
+        stage.pass_time(stage.announced[-1].seconds)
+        [probe] = stage.starts()
+        started.append(probe)
+        answers = probe == "new"
+        stage.reply("m", contact=CallResult.ANSWERED if answers else CallResult.FAILED)
+        if not answers:
+            stage.offer("m", probe, within=300 - stage.now)
+    assert started == ["refused 0", "refused 1", "refused 2", "new"]
+
+
 def test_a_failed_probe_opens_the_breaker_for_longer_and_the_next_probe_has_a_longer_timeout() -> (
     None
 ):
