@@ -250,6 +250,8 @@ class Dispatcher:
     def take_back(self, back: ReturnedBundle) -> None:
         """Take in a bundle that the broker has delivered. Never blocks."""
         if self._closed or self._ticker is None:
+            if self._closed:  # it is only requeued
+                back.bundle.pieces, back.message.body = (), b""
             self._late_bundles.append(back)
             return
         self._end_rest()
@@ -260,7 +262,9 @@ class Dispatcher:
         """Take in a request. Never blocks."""
         self._end_rest()
         if self._closed or self._ticker is None or not self._may_start:
-            if request.size and request.on_over is None:
+            if request.size and self._closed:  # it is only requeued, and a whole window may arrive
+                request.message.body = b""
+            elif request.size and request.on_over is None:
                 self._count_pressing(request)
             self._late.append(request)
             return

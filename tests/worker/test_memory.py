@@ -1,6 +1,8 @@
 """What large orders may take of a worker's memory, and that all of it is given back."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import gevent
@@ -239,14 +241,29 @@ def test_what_is_set_aside_is_the_brokers_again_at_the_end(stuck: Scene, is_lost
     stuck.broker_answers.set()
 
 
-def test_arrivals_before_the_start_are_bounded(scene: Scene) -> None:
-    scene.dispatcher._closed = True
+def test_arrivals_while_nothing_may_start_are_bounded(scene: Scene) -> None:
+    fleet: Any = SimpleNamespace(may_start=lambda _: False)
+    scene.dispatcher._fleet = fleet
     orders = [large(f"o{n}") for n in range(8)]
     scene.offer(*orders)
     assert scene.dispatcher.is_full
     scene.dispatcher.requeue_waiting(1)
     assert {each.word for each in orders} == {"requeue"}
     assert not scene.dispatcher.is_full
+
+
+def test_arrivals_while_the_worker_stops_keep_no_body(scene: Scene) -> None:
+    """Once the reader was stopped, a whole window may come before the broker's answer that consuming ends."""
+    scene.dispatcher.close()
+    order, lines, reject = large("o"), b"x" * MAX_BYTES, Mock()
+    bundle = Bundle("m", "orders", 64, len(lines), None, [lines])
+    back = ReturnedBundle(bundle, Mock(), Mock(), reject, ())
+    scene.offer(order)
+    scene.dispatcher.take_back(back)
+    assert (order.message.body, back.message.body, bundle.lines) == (b"", b"", b"")
+    scene.dispatcher.requeue_waiting(1)
+    assert order.word == "requeue"
+    assert reject.called
 
 
 def test_open_bundles_alone_are_no_reason_to_set_others_aside(scene: Scene) -> None:
