@@ -143,7 +143,7 @@ RULES: dict[str, tuple[Patch, Sequence[str]]] = {
         ("10 that answer 500 to all",),
     ),
     "a limit that is halved": (
-        partial(patch.object, Bulkhead, "overloaded", lambda *_: None),
+        partial(patch.object, Bulkhead, "overloaded", lambda *_, **__: None),
         ("10 that take 3 at once, and are agreed to take 10",),
     ),
     "and kept lowered only if that helps": (
