@@ -65,6 +65,9 @@ _AROUND = 16
 PIPELINED = 2
 #: The end of a head, or of a body in chunks. No more is parsed at once: the next request may have to wait.
 _BLANK_LINE = b"\r\n\r\n"
+#: But bytes of a body in chunks that are, or one of blank lines would take a hundred times as long as another;
+#: three more requests may begin in them.
+LEAST = 64
 #: Seconds between two searches for clients that are too slow.
 _SWEEP = 1.0
 
@@ -155,7 +158,7 @@ class Protocol(HttpToolsProtocol):
         """The end of the present head or body, so that no request behind it is parsed."""
         if not self._in_head and self._body < self._length:
             return at + self._length - self._body
-        end = data.find(_BLANK_LINE, at)
+        end = data.find(_BLANK_LINE, at if self._in_head else at + LEAST)
         return len(data) if end < 0 else end + len(_BLANK_LINE)
 
     def _keep(self, data: bytes, at: int) -> None:

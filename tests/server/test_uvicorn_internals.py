@@ -539,6 +539,30 @@ async def test_few_requests_wait_behind_a_body(lab: Lab) -> None:
 
 
 @lab_test
+async def test_a_body_of_blank_lines_is_parsed_in_few_parts(lab: Lab) -> None:
+    """Each costs microseconds, in which no other request is answered."""
+    parts = 0
+    parse = lab.protocol._parse_part
+
+    def counted(data: memoryview) -> None:
+        nonlocal parts
+        parts += 1
+        parse(data)
+
+    lab.protocol._parse_part = counted  # type: ignore[method-assign]
+    lab.reads_bodies = True
+    body = b"\r\n" * 16_384
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    lab.may_reply.clear()
+    lab.protocol.data_received(head + b"8000\r\n" + body + b"\r\n0\r\n\r\n" + GET * 1000)
+    assert parts < 600
+    assert len(lab.protocol.pipeline) <= PIPELINED + 3
+    lab.may_reply.set()
+    assert await lab.statuses() == [204] * 1001
+    assert lab.bodies[0] == body
+
+
+@lab_test
 async def test_what_is_malformed_behind_many_requests_is_answered_in_its_turn(lab: Lab) -> None:
     lab.may_reply.clear()
     lab.protocol.data_received(GET * 500 + b"NONSENSE\r\n\r\n" + GET * 500)
