@@ -12,6 +12,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    FromClause,
     Select,
     and_,
     func,
@@ -138,10 +139,14 @@ class OrderAdmin:
         Each page goes on after the one before, along the index: an order that changes meanwhile may come again.
         """
         are_meant = orders.c.state == state, orders.c.action == Action.SUBMIT
+        columns = [orders.c[name].label(name) for name in _COLUMNS]
         after: list[ColumnElement[bool]] = []
         while True:
-            page = _standing().where(*are_meant, *after).order_by(*_PLACE).limit(most)
-            found = self._read(page)
+            # Joined last: a planner may read all cancel requests for a page of all orders.
+            page = select(*columns).where(*are_meant, *after).order_by(*_PLACE).limit(most)
+            row = (rows := page.subquery()).c
+            in_order = row.updated_at, row.merchant_id, row.order_id
+            found = self._read(_standing(rows).order_by(*in_order))
             yield from found
             if len(found) < most:
                 return
@@ -304,27 +309,20 @@ class OrderAdmin:
 
 
 _cancellations = orders.alias("cancellations")
-_COLUMNS: Sequence[ColumnElement[Any]] = [
-    *(
-        orders.c[name].label(name)
-        for name in OrderStanding.__dataclass_fields__
-        if name in orders.c
-    ),
-    workers.c.id.label("lease"),
-    _cancellations.c.state.label("cancellation"),
-]
+_COLUMNS = [name for name in OrderStanding.__dataclass_fields__ if name in orders.c]
 
 
-def _standing() -> Select[Any]:
+def _standing(rows: FromClause = orders) -> Select[Any]:
+    """What ``_found`` takes, of all orders or of a page of them."""
+    row = rows.c
     of_the_same = and_(
-        _cancellations.c.merchant_id == orders.c.merchant_id,
-        _cancellations.c.order_id == orders.c.order_id,
+        _cancellations.c.merchant_id == row.merchant_id,
+        _cancellations.c.order_id == row.order_id,
         _cancellations.c.action == Action.CANCEL,
     )
-    return select(*_COLUMNS).select_from(
-        orders.outerjoin(workers, workers.c.id == orders.c.owner).outerjoin(
-            _cancellations, of_the_same
-        )
+    others = workers.c.id.label("lease"), _cancellations.c.state.label("cancellation")
+    return select(*(row[name].label(name) for name in _COLUMNS), *others).select_from(
+        rows.outerjoin(workers, workers.c.id == row.owner).outerjoin(_cancellations, of_the_same)
     )
 
 
