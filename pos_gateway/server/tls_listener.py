@@ -17,16 +17,21 @@ class Limited(Protocol):
     #: Those that have shaken hands.
     connections: Collection[object]
 
+    def end_idle(self) -> bool:
+        """Close the connection that is idle for longest; False: none is."""
+
 
 class TlsListener:
     """Stands in for the ``asyncio.Server`` of a listening socket. For the event loop.
 
-    At the limit a new connection takes the place of the longest handshake, so that clients that never
-    shake hands use no more descriptors than others, and keep no client out.
+    At the limit a new connection takes the place of one that is idle, and, if half of the connections shake
+    hands or none is idle, of the longest handshake: clients that never shake hands use no more descriptors
+    than others, and keep no client out.
 
     Args:
         make: makes a connection's protocol.
         timeout: seconds for a handshake.
+        linger: seconds for which a client's goodbye is waited for.
     """
 
     def __init__(
@@ -35,12 +40,13 @@ class TlsListener:
         context: ssl.SSLContext,
         make: Callable[[], Limited],
         timeout: float,
+        linger: float,
     ) -> None:
         listener.setblocking(False)
         self._listener = listener
         self._context = context
         self._make = make
-        self._timeout = timeout
+        self._timeout, self._linger = timeout, linger
         #: Handshakes, the longest first.
         self._shaking: dict[asyncio.Task[None], None] = {}
         self._loop = asyncio.get_running_loop()
@@ -77,12 +83,15 @@ class TlsListener:
         accepted.setblocking(False)
         protocol = self._make()
         if len(protocol.connections) + len(self._shaking) >= protocol.max_connections:
-            self._end_longest()
+            self._make_room(protocol)
         task = self._loop.create_task(self._shake_hands(accepted, protocol))
         self._shaking[task] = None
         task.add_done_callback(lambda done: self._shaking.pop(done, None))
 
-    def _end_longest(self) -> None:
+    def _make_room(self, protocol: Limited) -> None:
+        # At the limit others shake hands at the same time: they keep their places, or none would ever be done.
+        if len(self._shaking) < protocol.max_connections // 2 and protocol.end_idle():
+            return
         longest = next(iter(self._shaking), None)
         if longest is not None:  # else the protocol makes room
             del self._shaking[longest]
@@ -95,6 +104,7 @@ class TlsListener:
                 accepted,
                 ssl=self._context,
                 ssl_handshake_timeout=self._timeout,
+                ssl_shutdown_timeout=self._linger,
             )
         except OSError:  # the client's fault, or too slow
             accepted.close()

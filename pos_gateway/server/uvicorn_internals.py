@@ -325,12 +325,19 @@ class Protocol(HttpToolsProtocol):
                     framing, self._framing, self._is_framed = self._framing, b"", True
                     self.parser.feed_data(framing)
 
+    @classmethod
+    def end_idle(cls) -> bool:
+        """Close the connection that is idle for longest; False: none is."""
+        oldest = next(iter(cls.idle), None)
+        if oldest is None:
+            return False
+        del cls.idle[oldest]
+        oldest._close_now()
+        return True
+
     def _make_room(self) -> bool:
         """Close the connection that is idle for longest; False: none is, and this one is refused."""
-        oldest = next(iter(self.idle), None)
-        if oldest is not None:
-            del self.idle[oldest]
-            oldest._close_now()
+        if self.end_idle():
             return True
         self._is_lingering = True  # not for long: there may be many
         detail = f"this server has its {self.max_connections} connections"
@@ -339,7 +346,10 @@ class Protocol(HttpToolsProtocol):
 
     def _close_now(self) -> None:
         self._is_lingering = True
-        self.transport.close()
+        if self.scheme == "https":  # ``close`` waits for the client to say goodbye
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     def _reply(self, problem: Problem) -> None:
         metrics.http_requests("(none)", str(problem.status)).inc()
@@ -478,7 +488,7 @@ class Loop(uvloop.Loop):  # type: ignore[misc]  # it has no types
     async def create_server(self, make: Any, *arguments: Any, **named: Any) -> Any:
         """uvloop's, and with ``ssl`` our own."""
         if named.get("ssl") is not None:
-            return TlsListener(named["sock"], named["ssl"], make, REQUEST_TIMEOUT)
+            return TlsListener(named["sock"], named["ssl"], make, REQUEST_TIMEOUT, LINGER)
         return await super().create_server(make, *arguments, **named)
 
 

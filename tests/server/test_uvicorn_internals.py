@@ -606,6 +606,15 @@ async def test_a_new_connection_takes_the_place_of_the_longest_idle(lab: Lab) ->
 
 
 @lab_test
+async def test_over_tls_an_idle_connection_waits_for_no_goodbye(lab: Lab) -> None:
+    """Whose client may say none, and would keep its place."""
+    secure = Lab(lab.loop, is_tls=True)
+    assert secure._kind.end_idle()
+    assert secure.transport.calls == ["abort"]
+    assert not secure._kind.end_idle()
+
+
+@lab_test
 async def test_with_all_connections_busy_a_new_one_is_refused(lab: Lab) -> None:
     lab.may_reply.clear()
     lab.protocol.data_received(GET)
@@ -743,6 +752,14 @@ class Shaken(asyncio.Protocol):
 
     max_connections = 3
     connections: ClassVar[set[object]] = set()
+    idle: ClassVar[list[Any]] = []
+
+    @classmethod
+    def end_idle(cls) -> bool:
+        if cls.idle:
+            cls.idle.pop(0).abort()
+            return True
+        return False
 
     def connection_made(self, transport: Any) -> None:
         self.connections.add(self)
@@ -799,6 +816,78 @@ def test_connections_that_never_shake_hands_count(
             for reader, _ in silent[1 - Shaken.max_connections :]:
                 assert await reader.read() == b""
         writer.close()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(run())
+
+
+def test_a_handshake_takes_the_place_of_an_idle_connection_and_no_others(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    """Or clients that come at the same time end each other's handshakes, and none is ever served."""
+
+    class Idle(Shaken):
+        max_connections = 4
+        connections: ClassVar[set[object]] = set()
+        idle: ClassVar[list[Any]] = []
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.idle.append(transport)
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = await loop.create_server(Idle, sock=listener, ssl=tls[0])
+        address = listener.getsockname()
+        async with asyncio.timeout(SOON):
+            kept = []
+            for _ in range(Idle.max_connections):
+                kept.append(await asyncio.open_connection(*address, ssl=tls[1]))
+                assert await kept[-1][0].readexactly(5) == b"hello"
+            slow, writer = await asyncio.open_connection(*address)
+            while not server._shaking:
+                await asyncio.sleep(0)
+            kept.append(await asyncio.open_connection(*address, ssl=tls[1]))
+            assert await kept[-1][0].readexactly(5) == b"hello"
+            await writer.start_tls(tls[1])
+            assert await slow.readexactly(5) == b"hello"
+            assert len(Idle.connections) == Idle.max_connections
+        server.close()
+        listener.close()
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(run())
+
+
+def test_a_client_that_does_not_say_goodbye_keeps_no_connection_over_tls(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "LINGER", 0.1)
+    lost = asyncio.Event()
+
+    class Closing(Shaken):
+        connections: ClassVar[set[object]] = set()
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            transport.close()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            lost.set()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = await loop.create_server(Closing, sock=listener, ssl=tls[0])
+        raw = socket.create_connection(listener.getsockname())
+        with await loop.run_in_executor(
+            None, lambda: tls[1].wrap_socket(raw, server_hostname="127.0.0.1")
+        ):
+            async with asyncio.timeout(20.0):  # by default it is 30 s
+                await lost.wait()
+        server.close()
+        listener.close()
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         runner.run(run())
