@@ -124,13 +124,13 @@ class Admission(Generic[Ticket]):
         self._changed(lane)
         return AdmissionVerdict.WAIT
 
-    def takes(self, merchant_id: str, size: int) -> bool:
+    def takes(self, merchant_id: str, size: int, *, look_ups: bool = False) -> bool:
         """Count a large order of ``size`` bytes of memory, until ``left``; False: park it."""
-        return self._room.takes(self._lane(merchant_id), size)
+        return self._room.takes(self._lane(merchant_id), size, look_ups=look_ups)
 
-    def left(self, merchant_id: str, size: int) -> None:
+    def left(self, merchant_id: str, size: int, *, look_ups: bool = False) -> None:
         """A large order that ``takes`` has counted is not in this process any more."""
-        self._room.left(merchant_id, size)
+        self._room.left(merchant_id, size, look_ups=look_ups)
 
     def next_start(self, now: float) -> Call[Ticket] | None:
         """Start the next waiting order that may start; None if there is none."""

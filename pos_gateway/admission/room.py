@@ -51,9 +51,10 @@ class WaitBudget(Generic[Ticket]):
         #: Those of ``waiting`` whose merchant is in trouble, and those whose merchant takes none.
         self.blocked = 0
         self.stuck = 0
-        #: Bytes of the large orders that are here, waiting or in flight, and of each merchant's.
+        #: Bytes of the large orders that are here, waiting or in flight, and of each merchant's look-ups
+        #: and of its other orders: each kind has a part of its own.
         self.bytes = 0
-        self._bytes_of: Counter[str] = Counter()
+        self._bytes_of: Counter[tuple[str, bool]] = Counter()
 
     def update(self, lane: Lane[Ticket]) -> None:
         """Update the counts for a lane."""
@@ -71,24 +72,26 @@ class WaitBudget(Generic[Ticket]):
             return True
         return lane.waiting_of(look_ups=look_ups) >= self._room(lane, look_ups=look_ups)
 
-    def takes(self, lane: Lane[Ticket], size: int) -> bool:
+    def takes(self, lane: Lane[Ticket], size: int, *, look_ups: bool = False) -> bool:
         """Count a large order of ``size`` bytes, until ``left``; False: there is no room for it now."""
-        limit, own = self._limits.max_bytes, self._bytes_of[lane.merchant_id]
+        key = lane.merchant_id, look_ups
+        limit, own = self._limits.max_bytes, self._bytes_of[key]
         is_ample = self.bytes <= ANSWERING * limit
         if not (is_ample and own == 0):
             has_room = own + size <= limit - self.bytes
             if not has_room or not (is_ample or _is_well(lane)):
                 return False
         self.bytes += size
-        self._bytes_of[lane.merchant_id] = own + size
+        self._bytes_of[key] = own + size
         return True
 
-    def left(self, merchant_id: str, size: int) -> None:
+    def left(self, merchant_id: str, size: int, *, look_ups: bool = False) -> None:
         """A large order that was counted is not here any more."""
         self.bytes -= size
-        self._bytes_of[merchant_id] -= size
-        if not self._bytes_of[merchant_id]:
-            del self._bytes_of[merchant_id]
+        key = merchant_id, look_ups
+        self._bytes_of[key] -= size
+        if not self._bytes_of[key]:
+            del self._bytes_of[key]
 
     def may_stay(self, lane: Lane[Ticket]) -> bool:
         """Whether its orders may go on waiting, however long: the merchant takes orders."""

@@ -381,9 +381,9 @@ class Dispatcher:
 
     def _takes_large(self, request: OrderRequest) -> bool:
         """Count a large request until it is over; False: there is no room for its bytes, so park it."""
-        merchant_id, size = request.merchant_id, request.size
-        if self.admission.takes(merchant_id, size):
-            request.on_over = partial(self.admission.left, merchant_id, size)
+        merchant_id, size, look_up = request.merchant_id, request.size, request.is_look_up
+        if self.admission.takes(merchant_id, size, look_ups=look_up):
+            request.on_over = partial(self.admission.left, merchant_id, size, look_ups=look_up)
             return True
         if merchant_id != NO_MERCHANT and self._seconds_left(request) > 0:
             return False

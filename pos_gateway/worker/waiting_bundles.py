@@ -55,7 +55,7 @@ class WaitingBundles:
         wait = self._admission.look_again(merchant_id, orders, self._now(), look_ups=look_ups)
         if wait is None or self._number >= self._most:
             return False
-        if not self._admission.takes(merchant_id, back.bundle.size):
+        if not self._admission.takes(merchant_id, back.bundle.size, look_ups=look_ups):
             return False
         self._number += 1
         if kept is not None:
@@ -70,12 +70,16 @@ class WaitingBundles:
         """Remove and return all bundles."""
         dropped = [back for kept in self._of.values() for back in kept.bundles]
         for back in dropped:
-            self._admission.left(back.bundle.merchant_id, back.bundle.size)
+            self._left(back)
         for kept in self._of.values():
             kept.timer.close()
         self._of.clear()
         self._number = 0
         return dropped
+
+    def _left(self, back: ReturnedBundle) -> None:
+        bundle = back.bundle
+        self._admission.left(bundle.merchant_id, bundle.size, look_ups=bundle.look_ups)
 
     def _look_in(self, seconds: float, key: tuple[str, bool], kept: "_Kept") -> None:
         kept.timer = self._loop.timer(seconds)
@@ -90,7 +94,7 @@ class WaitingBundles:
         if number or again is None or back.is_late:
             kept.bundles.popleft()
             self._number -= 1
-            self._admission.left(merchant_id, back.bundle.size)
+            self._left(back)
             self._settle(back, number)
         if kept.bundles:
             self._look_in(again or 0.0, key, kept)

@@ -87,6 +87,20 @@ def test_an_order_larger_than_all_there_is_starts_alone(scene: Scene) -> None:
     assert taken(scene) == 0
 
 
+def test_a_merchants_large_look_ups_have_room_beside_its_new_orders(scene: Scene) -> None:
+    """There are always more new ones, and each takes the place of the one before."""
+    orders = [large(f"o{n}") for n in range(9)]
+    look_up = large("in doubt")
+    look_up.is_look_up = True
+    scene.offer(*orders, look_up)
+    settled(*orders[4:])  # parked
+    assert look_up.state is RequestState.WAITING
+    for each in (*orders[:4], look_up):
+        scene.reply(each.order_id)
+    settled(*orders[:4], look_up)
+    assert taken(scene) == 0
+
+
 def test_copies_of_a_large_order_in_flight_count_like_others(scene: Scene) -> None:
     order = large("o")
     copies = [large("o") for _ in range(100)]
