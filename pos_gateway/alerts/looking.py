@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Engine, Select, func, select, union_all
+from sqlalchemy import ColumnElement, Engine, Select, and_, func, or_, select, union_all
 
 from pos_gateway.alerts.condition import Condition, Finding, Findings
 from pos_gateway.database.clock import Now
@@ -19,9 +19,10 @@ BREAKER_LASTS = DOUBT_LASTS = 300.0
 BREAKER_COUNTS = 60.0
 #: Seconds for which a refused credential is a reason to alert, and by which events are late.
 REFUSED_WITHIN, LATE = 900.0, 30.0
-#: Reason codes of orders that failed or wait since the POS, or its token endpoint, refuses the credentials.
-_REFUSED = (CREDENTIAL_REFUSED, "http_403", "token", "http_401")
-#: The states of such orders: they fail, expire, or wait for another attempt.
+#: Reason codes of orders that failed since the POS refuses the credentials; the last two of an earlier release:
+#: an order that waits for its token endpoint has the code ``token``, too.
+_FAILED_FOR = ("http_403", "http_401", "token")
+#: The states of orders whose credentials are refused: they fail, expire, or wait for another attempt.
 _ENDED_OR_WAIT = (State.FAILED, State.EXPIRED, State.NEW)
 #: Merchants of a condition that are counted, and orders of a state that are read for it.
 _MAX_SUBJECTS, _MAX_ROWS = 10_000, 20_000
@@ -45,7 +46,10 @@ def look(database: Engine, fleet_view: FleetView) -> Findings:
                 _rows(state, row.updated_at.desc(), row.updated_at > Now() - REFUSED_WITHIN)
                 for state in _ENDED_OR_WAIT
             ],
-            lambda row: row.reason_code.in_(_REFUSED),
+            lambda row: or_(
+                row.reason_code == CREDENTIAL_REFUSED,
+                and_(row.state == State.FAILED, row.reason_code.in_(_FAILED_FOR)),
+            ),
             says="{count} of merchant {merchant} failed or wait: its credentials are refused",
         ),
         Condition.ORDERS_FAILING: [
@@ -99,7 +103,8 @@ def _breakers(fleet: Fleet) -> Iterator[Finding]:
 def _rows(state: State, order: ColumnElement[Any], *within: ColumnElement[bool]) -> Select[Any]:
     """The first orders of a state, along its index."""
     row = orders.c
-    columns = (row.merchant_id, row.action, row.reason_code, row.doubt_since, row.updated_at)
+    names = ("merchant_id", "action", "state", "reason_code", "doubt_since", "updated_at")
+    columns = [row[name] for name in names]
     first = select(*columns).where(row.state == state, *within).order_by(order).limit(_MAX_ROWS)
     return select(first.subquery())
 

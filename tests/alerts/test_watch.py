@@ -67,6 +67,8 @@ def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
     put_order(engine, "o6", "m6", "failed", updated_at=now, reason_code="http_400")
     put_order(engine, "o7", "m7", "failed", updated_at=now, reason_code="http_401")
     put_order(engine, "o8", "m8", "new", updated_at=now, reason_code="credential_refused")
+    for state in ("new", "expired"):  # its token endpoint is late
+        put_order(engine, f"t-{state}", "m10", state, updated_at=now, reason_code="token")
     record(engine, "m9", *["failed"] * 3, code="http_404")
     found = look(engine, reports.view)
     assert [each.subject for each in found[Condition.NO_WORKER]] == ["workers"]
