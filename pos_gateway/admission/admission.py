@@ -4,11 +4,11 @@ An order starts when its merchant is under its concurrency and rate limits, its 
 and the scheduler has a slot for that merchant: see ``scheduler.py``. ``health.py`` judges merchants
 by their calls.
 
-Orders that cannot start wait here, a merchant's earliest deadline first. A merchant may have a
-bounded number waiting; its further orders are parked in the broker until about their turn, so that
-they do not fill the prefetch window that all merchants share.
+Orders that cannot start wait here, a merchant's earliest deadline first; a probe is the order that
+came first. A merchant may have a bounded number waiting; its further orders are parked in the broker
+until about their turn, so that they do not fill the prefetch window that all merchants share.
 
-Every operation costs the logarithm of the orders in flight or waiting. Not thread-safe: one thread,
+Every operation costs the logarithm of the orders in flight or waiting, and a probe its merchant's. Not thread-safe: one thread,
 or the green threads of one process, which switch only where they block, and nothing here blocks.
 """
 

@@ -134,6 +134,27 @@ FAULTS = [
         "        return Outcome(Kind.REJECTED, mismatch, known_as)",
         "square_total::fails_or_is_lost",
     ),
+    Fault(
+        "an order that the shop has begun with is not cancelled at Square, whatever reply is old",
+        "adapters/square",
+        "if mismatch is not None and _has_begun(found):",
+        "if False:",
+        "square_total::begun_with",
+    ),
+    Fault(
+        "an order in preparation is not voided at Toast for its price",
+        TOAST,
+        "if not is_new and _stage(found) is not None:",
+        "if not is_new and _stage(found) not in (None, Lifecycle.PREPARING):",
+        "toast::begun_with",
+    ),
+    Fault(
+        "an order that the shop has changed is not deleted at Clover for its price",
+        "adapters/clover",
+        " or _is_edited(found)",
+        "",
+        "clover::shop_has_changed",
+    ),
 ]
 
 

@@ -857,6 +857,13 @@ FAULTS = [
         "admission::probe_that_is_answered_late",
     ),
     _fault(
+        "a probe is not the most urgent order",
+        "lane",
+        "self._first_order() if self.breaker.is_closed else self._first_come()",
+        "self._first_order()",
+        "admission::not_its_only_probes",
+    ),
+    _fault(
         "another worker prolongs no open breaker",
         "admission",
         "        if not lane.breaker.is_open:\n",
