@@ -239,7 +239,9 @@ def log_attempt(
 ) -> None:
     """Log a call as one wide event."""
     reason = outcome.reason
-    is_ours = reason is not None and reason.code in MENDED_HERE
+    is_ours = (
+        reason is not None and reason.code in MENDED_HERE and outcome.kind is not Kind.REJECTED
+    )
     level = logging.WARNING if is_ours else _LEVELS.get(outcome.kind, logging.INFO)
     log.log(
         level,

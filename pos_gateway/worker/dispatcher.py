@@ -649,10 +649,12 @@ class Dispatcher:
             self.admission.release(call, self._clock.now(), CallResult.NONE)
         else:
             now, reason = self._clock.now(), outcome.reason
-            if reason is not None and reason.code in MENDED_HERE:
-                self.admission.note_unsent(call, reason.code, now)
-            elif outcome.contact not in _WELL and reason is not None:
-                self.admission.note_error(call, readable_code(reason), now)
+            # An answer's code is the POS's own word.
+            if reason is not None and outcome.contact is not CallResult.ANSWERED:
+                if reason.code in MENDED_HERE:
+                    self.admission.note_unsent(call, reason.code, now)
+                elif outcome.contact is not CallResult.NONE:
+                    self.admission.note_error(call, readable_code(reason), now)
             self.admission.release(call, now, outcome.contact, outcome.retry_after)
         if self.admission.waiting:  # usually no order waits for the slot
             self._wake.set()
@@ -748,8 +750,6 @@ def _log_transition(transition: Transition) -> None:
     )
 
 
-#: The results of calls that show nothing wrong with the merchant.
-_WELL = (CallResult.ANSWERED, CallResult.NONE)
 _ANNOUNCED = {
     BreakerState.OPEN: "opened",
     BreakerState.HALF_OPEN: "half_opened",

@@ -885,6 +885,19 @@ def test_an_order_that_is_not_sent_for_want_of_a_key_is_shown_and_opens_no_break
     assert (found.unsent, found.breaker) == (True, BreakerState.CLOSED)
 
 
+@pytest.mark.parametrize("code", ["local", "credential_refused"])
+def test_a_rejection_with_a_code_like_one_of_ours_shows_nothing_wrong(
+    scene: Scene, code: str
+) -> None:
+    order = Order("o1")
+    why = Reason.of(code, "the POS's own words")
+    scene.reply("o1", Outcome(Kind.REJECTED, why, contact=CallResult.ANSWERED))
+    scene.offer(order)
+    assert order.said.wait(PATIENCE)
+    [troubled] = scene.dispatcher.admission.in_trouble_by(10)
+    assert not troubled
+
+
 def test_orders_of_a_refused_credential_wait_behind_a_breaker_that_says_so(scene: Scene) -> None:
     why = Reason.of("credential_refused", "401")
     for number in range(5):
