@@ -30,8 +30,7 @@ class TlsListener:
 
     Args:
         make: makes a connection's protocol.
-        timeout: seconds for a handshake.
-        linger: seconds for which a client's goodbye is waited for.
+        timeout: seconds for a handshake, and from a connection's end for what is unsent and the client's goodbye.
     """
 
     def __init__(
@@ -40,13 +39,12 @@ class TlsListener:
         context: ssl.SSLContext,
         make: Callable[[], Limited],
         timeout: float,
-        linger: float,
     ) -> None:
         listener.setblocking(False)
         self._listener = listener
         self._context = context
         self._make = make
-        self._timeout, self._linger = timeout, linger
+        self._timeout = timeout
         #: Handshakes, the longest first.
         self._shaking: dict[asyncio.Task[None], None] = {}
         self._loop = asyncio.get_running_loop()
@@ -104,7 +102,7 @@ class TlsListener:
                 accepted,
                 ssl=self._context,
                 ssl_handshake_timeout=self._timeout,
-                ssl_shutdown_timeout=self._linger,
+                ssl_shutdown_timeout=self._timeout,
             )
         except OSError:  # the client's fault, or too slow
             accepted.close()

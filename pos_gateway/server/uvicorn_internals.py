@@ -488,7 +488,7 @@ class Loop(uvloop.Loop):  # type: ignore[misc]  # it has no types
     async def create_server(self, make: Any, *arguments: Any, **named: Any) -> Any:
         """uvloop's, and with ``ssl`` our own."""
         if named.get("ssl") is not None:
-            return TlsListener(named["sock"], named["ssl"], make, REQUEST_TIMEOUT, LINGER)
+            return TlsListener(named["sock"], named["ssl"], make, REQUEST_TIMEOUT)
         return await super().create_server(make, *arguments, **named)
 
 

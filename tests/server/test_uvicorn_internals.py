@@ -863,7 +863,7 @@ def test_a_handshake_takes_the_place_of_an_idle_connection_and_no_others(
 def test_a_client_that_does_not_say_goodbye_keeps_no_connection_over_tls(
     tls: tuple[ssl.SSLContext, ssl.SSLContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subject, "LINGER", 0.1)
+    monkeypatch.setattr(subject, "REQUEST_TIMEOUT", 2.0)
     lost = asyncio.Event()
 
     class Closing(Shaken):
