@@ -149,7 +149,7 @@ FAULTS = [
     Fault(
         "a new connection takes the place of an idle one",
         FILE,
-        "oldest = next(iter(self.idle), None)",
+        "oldest = next(iter(cls.idle), None)",
         "oldest = None",
         "uvicorn_internals::a_new_connection_takes_the_place_of_the_longest_idle",
     ),
