@@ -59,10 +59,10 @@ def unsupported(order: Order) -> Outcome | None:
 def _dropped(order: Order) -> Iterator[tuple[str, Any]]:
     """Path and value of each field that an adapter does not read, and a kitchen or courier acts on."""
     for number, item in enumerate(order.items):
-        if item.__pydantic_extra__:
+        if item.model_extra:
             yield from _unknown(item, f"items[{number}]")
         for each, modifier in enumerate(item.modifiers):
-            if modifier.__pydantic_extra__:
+            if modifier.model_extra:
                 yield from _unknown(modifier, f"items[{number}].modifiers[{each}]")
     yield from _meaningful(order, "")
     if order.customer is not None:
