@@ -32,7 +32,7 @@ MAX_COUNTED = 10_000
 #: Reasons for which the gateway does not ask the POS.
 ONLY_A_PERSON = ("blind", "moved")
 _ROW = orders.c
-_since = func.coalesce(_ROW.doubt_since, _ROW.updated_at)
+_since = func.coalesce(_ROW.in_doubt_since, _ROW.doubt_since, _ROW.updated_at)
 
 
 class DoubtfulOrder(NamedTuple):

@@ -37,7 +37,7 @@ def look(database: Engine, fleet_view: FleetView) -> Findings:
         Condition.IN_DOUBT: _by_merchant(
             database,
             [_rows(State.IN_DOUBT, row.updated_at)],
-            lambda row: func.coalesce(row.doubt_since, row.updated_at) < Now() - DOUBT_LASTS,
+            lambda row: row.in_doubt_since < Now() - DOUBT_LASTS,
             says="{count} of merchant {merchant} in doubt for {minutes:g} minutes or more: its POS may have {them}",
         ),
         Condition.CREDENTIAL_REFUSED: _by_merchant(
@@ -103,8 +103,9 @@ def _breakers(fleet: Fleet) -> Iterator[Finding]:
 def _rows(state: State, order: ColumnElement[Any], *within: ColumnElement[bool]) -> Select[Any]:
     """The first orders of a state, along its index."""
     row = orders.c
-    names = ("merchant_id", "action", "state", "reason_code", "doubt_since", "updated_at")
-    columns = [row[name] for name in names]
+    since = func.coalesce(row.in_doubt_since, row.doubt_since, row.updated_at)
+    names = ("merchant_id", "action", "state", "reason_code")
+    columns = [*(row[name] for name in names), since.label("in_doubt_since")]
     first = select(*columns).where(row.state == state, *within).order_by(order).limit(_MAX_ROWS)
     return select(first.subquery())
 

@@ -403,7 +403,7 @@ def _summary(order: "OrderStanding") -> dict[str, Any]:
         "reason": None if code == MASK else code,
         "external_id": order.external_id,
         "held_by": order.owner,
-        "in_doubt_since": shown(order.doubt_since),
+        "in_doubt_since": shown(order.first_doubt),
         "deliver_by": shown(order.deliver_by),
         "created_at": shown(order.created_at),
         "updated_at": shown(order.updated_at),

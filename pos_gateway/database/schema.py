@@ -87,7 +87,7 @@ orders = Table(
     # Workers that died holding its claim, and the leases of those that may have.
     Column("deaths", Integer, nullable=False),
     Column("taken_from", Text),
-    # In doubt: since when, by the time of day and by a worker's clock (see
+    # In doubt: when it was sent last, by the time of day and by a worker's clock (see
     # ``ledger/settling.py``), and the POS that may have it.
     Column("doubt_since", Double),
     Column("settling", String(160)),
@@ -112,6 +112,8 @@ orders = Table(
     Column("attempt_history", Text),
     # How far an accepted order is, as its POS says by itself: see ``ledger/callback_rules.py``.
     Column("lifecycle", String(16)),
+    # In doubt: since when; None: since ``doubt_since``.
+    Column("in_doubt_since", Double),
     Index("orders_by_state", "state", "updated_at"),
     Index("orders_by_order", "order_id"),
     # A POS that knows its own id alone. The merchant, too: some POSes number their orders from 1.

@@ -67,10 +67,18 @@ class OrderStanding:
     lease: str | None
     #: The state of the order's cancel request, if there is one.
     cancellation: State | None
+    #: As the row has it; see ``first_doubt``.
+    in_doubt_since: float | None = None
 
     @property
     def key(self) -> Key:
         return Key(self.merchant_id, self.order_id, self.action)
+
+    @property
+    def first_doubt(self) -> float | None:
+        """Since when it is in doubt: ``doubt_since`` says when it was sent last. None: it is not."""
+        last = self.doubt_since
+        return None if last is None else min(self.in_doubt_since or last, last)
 
     @property
     def is_leased(self) -> bool:
@@ -368,6 +376,7 @@ def _values(seen: OrderStanding, entry: Entry, *, reopen: bool) -> dict[str, Any
         "deaths": 0,
         "taken_from": None,
         "doubt_since": entry.doubt_since,
+        "in_doubt_since": seen.first_doubt if entry.doubt_since is not None else None,
         "settling": None,
         "pending": entry.pending,
         "external_id": entry.external_id or seen.external_id,

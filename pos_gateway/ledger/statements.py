@@ -144,13 +144,18 @@ where orders.merchant_id = known.merchant_id and orders.order_id = known.order_i
   and orders.action = 'submit' and orders.epoch = known.epoch and orders.state || '' = known.state
 returning known.ticket, known.found"""
 
+#: When a doubt began, once a later send renews ``doubt_since``.
+_IN_DOUBT_SINCE = """case when {doubt_since} is not null and orders.doubt_since is not null
+         then coalesce(orders.in_doubt_since, nullif(orders.doubt_since, {doubt_since})) end"""
+
 _TAKE = (
     f"""
 update orders
 set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
     epoch = coalesce({{next_epoch}}, orders.epoch + 1),
     deaths = {{deaths}}, taken_from = {{taken_from}}, settling = {{settling}},
-    doubt_since = {{doubt_since}}, {LAST_EVENT} = {{last_event}}, reopened = {{reopened}},
+    doubt_since = {{doubt_since}}, in_doubt_since = {_IN_DOUBT_SINCE},
+    {LAST_EVENT} = {{last_event}}, reopened = {{reopened}},
     generation = {_GENERATION}, updated_at = {{now}},
     payload = coalesce(orders.payload, {{payload}}), deliver_by = {{deliver_by}},
     endpoint = coalesce({{endpoint}}, orders.endpoint),
@@ -172,7 +177,7 @@ _FINISH = (
     f"""
 update orders
 set state = {{state}}, owner = null, attempts = {{attempts}}, doubt_since = {{doubt_since}},
-    settling = {{settling}}, pending = {{pending}},
+    in_doubt_since = {_IN_DOUBT_SINCE}, settling = {{settling}}, pending = {{pending}},
     {LAST_EVENT} = coalesce({{last_event}}, orders.{LAST_EVENT}),
     external_id = coalesce({{external_id}}, orders.external_id), updated_at = {{now}},
     reason_code = case when {{keeps_reason}} then orders.reason_code else {{reason_code}} end,

@@ -85,7 +85,7 @@ def _standing(order: OrderStanding | None, *, reveal: bool) -> dict[str, Any]:
         "reason": _reason(order, order.state, reveal=reveal),
         "attempt_count": order.attempts,
         "deliver_by": shown(order.deliver_by),
-        "in_doubt_since": shown(order.doubt_since),
+        "in_doubt_since": shown(order.first_doubt),
         "created_at": shown(order.created_at),
         "updated_at": shown(order.updated_at),
     }

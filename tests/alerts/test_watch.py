@@ -59,7 +59,8 @@ def expire_claim(engine: Engine, until: float = 0.0) -> None:
 
 def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
     now = time.time()
-    put_order(engine, "o1", "m2", "in_doubt", updated_at=now, doubt_since=now - 600)
+    again = {"updated_at": now, "doubt_since": now, "in_doubt_since": now - 600}
+    put_order(engine, "o1", "m2", "in_doubt", **again)
     put_order(engine, "o2", "m2", "in_doubt", updated_at=now - 600)
     put_order(engine, "o3", "m3", "in_doubt", updated_at=now, doubt_since=now - 10)
     put_order(engine, "o4", "m4", "failed", updated_at=now, reason_code="token")

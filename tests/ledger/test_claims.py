@@ -477,16 +477,26 @@ def test_a_doubt_is_not_forgotten_by_operator_died_before_sending(
     assert (history.doubt_since, history.possible_deaths) == (doubt, 2)
 
 
-def test_an_order_that_is_sent_again_is_in_doubt_since_then(worker: Workers) -> None:
+def test_an_order_that_is_sent_again_is_in_doubt_since_the_first_time(
+    worker: Workers, rows: Rows
+) -> None:
     one, two, three = worker(), worker(), worker()
     claimed(one.claim(KEY, send=True))
     over(one, two)
     assert two.sending(claimed(two.claim(KEY, send=True)))
+    first = two.clock.of_day
     two.clock.advance(100)
     three.clock.of_day = two.clock.of_day
     over(two, three)
-    history = claimed(three.claim(KEY, send=True)).history
-    assert history.doubt_since == three.clock.of_day
+    claim = claimed(three.claim(KEY, send=True))
+    assert claim.history.doubt_since == three.clock.of_day
+    assert rows.order().in_doubt_since == first
+    three.clock.advance(100)
+    again = without_event(State.IN_DOUBT, doubt_since=three.clock.of_day)
+    assert three.finish(claim, again)
+    assert (rows.order().doubt_since, rows.order().in_doubt_since) == (again.doubt_since, first)
+    assert three.finish(claimed(three.claim(KEY, send=True)), without_event())
+    assert (rows.order().doubt_since, rows.order().in_doubt_since) == (None, None)
 
 
 def test_a_suspect_is_claimed_by_who_wants_it_alone(worker: Workers, rows: Rows) -> None:

@@ -143,7 +143,7 @@ def test_one_in_flight_says_which_worker_has_it_and_one_whose_worker_died_what_f
     assert f"The worker {claim.owner} has it in its hands" in shown(browser, claimed.key)
     books.worker_dies()
     page.site._page_live._last.clear()
-    assert "In doubt, and sent last at" in (text := shown(browser, claim.key))
+    assert "In doubt since" in (text := shown(browser, claim.key))
     assert "The worker that had it is gone." in text
     assert "that worker's lease is gone" in shown(browser, claimed.key)
 

@@ -61,7 +61,7 @@ class BulkFilter:
 
     def has_order(self, order: OrderStanding, provider_of: Mapping[str, str | None]) -> bool:
         """Whether the filter selects the order in doubt."""
-        since = order.updated_at if order.doubt_since is None else order.doubt_since
+        since = order.updated_at if order.first_doubt is None else order.first_doubt
         return self._has(order.reason_code, order.merchant_id, since, provider_of) and (
             not self.ids or order.order_id in self.ids
         )

@@ -171,9 +171,9 @@ def _pending(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequ
 
 
 def _in_doubt(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequence[Markup]]:
-    since = order.doubt_since or order.updated_at
+    since = order.first_doubt or order.updated_at
     known = _say(
-        "In doubt, and sent last at {}: the request left, and no valid reply came. The POS has it, or not.",
+        "In doubt since {}: the request left, and no valid reply came. The POS has it, or not.",
         moment(since, facts.now),
     )
     if order.state.is_leased:
