@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 #: Calls that are compared: the last ones with the lowered limit, and with the full one. With the
-#: full one half of them say enough: each of those is a call of an overloaded POS.
+#: full one half of them say enough: each failed one is a call of an overloaded POS.
 WINDOW = 20
 #: Answers in a row after which nothing is known any more.
 CLEAN = 100
@@ -58,8 +58,11 @@ class LimitTrial:
     @property
     def may_help(self) -> bool:
         """Whether a lowered limit may help: it was not given up, or half of the calls fail without."""
-        is_overload = 2 * self.full.failed >= self.full.calls >= WINDOW // 2
-        return is_overload or not self._is_given_up
+        return self._fails_when_full or not self._is_given_up
+
+    @property
+    def _fails_when_full(self) -> bool:
+        return 2 * self.full.failed >= self.full.calls >= WINDOW // 2
 
     def lower(self, limit: int, now: float) -> None:
         """The limit is lowered to this: what it was before helped too little."""
@@ -78,10 +81,13 @@ class LimitTrial:
 
     @property
     def is_useless(self) -> bool:
-        """Whether a lowered limit was tried, and does not take a third off the share of failed calls."""
+        """Whether the limit fell to 1, and no smaller share of calls fails since.
+
+        A limit above 1 may fail for being too high still: half of 200 at a POS that takes 2 at once.
+        """
         full, lowered = self.full, self.lowered
-        if lowered.calls < WINDOW:
+        if self._lowest > 1 or lowered.calls < WINDOW:
             return False
-        if full.calls < WINDOW:
+        if full.calls < WINDOW and not self._fails_when_full:
             return True
-        return 3 * lowered.failed * full.calls > 2 * full.failed * lowered.calls
+        return lowered.failed * full.calls >= full.failed * lowered.calls

@@ -167,12 +167,13 @@ class Merchant:
         self.trial = True
         self.try_limit(sent, failed=True)
         full, lowered = self.full[-limit_trial.WINDOW :], self.lowered[-limit_trial.WINDOW :]
-        is_known = len(full) == limit_trial.WINDOW
-        is_tried = self.adapted < inf and len(lowered) == limit_trial.WINDOW
-        if is_tried and (not is_known or 3 * sum(lowered) > 2 * sum(full)):
+        is_overload = len(full) >= limit_trial.WINDOW / 2 and 2 * sum(full) >= len(full)
+        is_known = is_overload or len(full) == limit_trial.WINDOW
+        is_tried = self.adapted < inf and self.lowest <= 1 and len(lowered) == limit_trial.WINDOW
+        helps = sum(lowered) * len(full) < sum(full) * len(lowered)
+        if is_tried and not (is_known and helps):
             self.adapted, self.lowest, self.given_up = inf, inf, True
             return
-        is_overload = len(full) >= limit_trial.WINDOW / 2 and 2 * sum(full) >= len(full)
         if sent.began >= self.halved and (self.adapted < inf or is_overload or not self.given_up):
             lower = max(1, (self.here if self.here > 0 else self.limit) // 2)
             if lower < self.lowest:

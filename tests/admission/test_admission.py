@@ -399,11 +399,32 @@ def test_a_lowered_limit_is_useless_if_as_many_calls_fail(
     full: int, lowered: int, is_useless: bool
 ) -> None:
     trial = LimitTrial()
+    trial.lower(1, 0.0)
     for number in range(WINDOW):
         assert not trial.is_useless
         trial.record(1.0, failed=number < full, lowered=False)
         trial.record(1.0, failed=number < lowered, lowered=True)
     assert trial.is_useless is is_useless
+
+
+def test_a_lowered_limit_that_fails_is_lowered_further_before_it_is_useless() -> None:
+    trial = LimitTrial()
+    for lowest in (2, 1):
+        trial.lower(lowest, 0.0)
+        for _ in range(WINDOW):
+            assert not trial.is_useless
+            trial.record(1.0, failed=True, lowered=True)
+        assert trial.is_useless is (lowest == 1)
+
+
+def test_a_lowered_limit_is_kept_beside_a_full_one_of_which_few_calls_are_known() -> None:
+    trial = LimitTrial()
+    trial.lower(1, 0.0)
+    for number in range(WINDOW):
+        if number < WINDOW // 2:
+            trial.record(0.0, failed=True, lowered=False)
+        trial.record(1.0, failed=number % 2 == 0, lowered=True)
+    assert not trial.is_useless
 
 
 def test_a_limit_is_halved_once_for_all_calls_that_were_in_flight_together() -> None:
