@@ -18,7 +18,7 @@ from loadtests.load.figures import (
 )
 from loadtests.load.histogram import percentile
 from loadtests.load.run import Run
-from loadtests.load.scraper import Sample
+from loadtests.load.scraper import PERIOD, Sample
 from pos_gateway.demo.record import EVENTS, Judged
 
 #: What limited a run of which too little was seen.
@@ -164,7 +164,7 @@ def _of_the_test(run: Run) -> Iterator[Limit]:
             spoils=True,
         )
     lasted, read = run.record.last - run.record.began, len(_samples(run))
-    if read < lasted / 2:
+    if read < lasted // (2 * (PERIOD + tolerance)):
         yield Limit(
             UNKNOWN,
             f"In {lasted:.0f} s the worker's metrics could be read {read} times.",

@@ -5,7 +5,9 @@ The check of a merchant starts a process, which takes long beside other tests.
 
 from pos_gateway.cli import main
 from pos_gateway.server.page import acting, merchant_check
+from testkit.patience import PATIENCE
 
 if __name__ == "__main__":
-    merchant_check.TIMEOUT, acting.TIMEOUT = 50.0, 55.0
+    # Less than a browser waits for: a page that says so is a better failure.
+    merchant_check.TIMEOUT, acting.TIMEOUT = PATIENCE - 20, PATIENCE - 10
     main()

@@ -28,6 +28,7 @@ from pos_gateway.tokens.token import Role
 from testkit.hostile_records import order_named
 from testkit.hostile_text import HOSTILE, MARK
 from testkit.page_story import seed
+from testkit.patience import PATIENCE
 from tests.page import trial
 from tests.page.lab import Browser, Desk, Reply, desk
 from tests.reports.lab import Reports
@@ -681,7 +682,7 @@ def test_a_check_says_what_the_command_says(
     """The real command, in its own process; the merchant's port is closed."""
     monkeypatch.setenv("POS_GATEWAY_DATABASE_URL", database_url)
     monkeypatch.setenv("POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES", "true")
-    monkeypatch.setattr(merchant_check, "TIMEOUT", 50.0)
+    monkeypatch.setattr(merchant_check, "TIMEOUT", PATIENCE)
     monkeypatch.setattr(acting, "TIMEOUT", 55.0)
     admin.put([a_merchant("-m", base_url="http://127.0.0.1:1")], KIM)
     browser = page.operator(name="lee")
@@ -709,7 +710,7 @@ def test_a_check_that_has_no_result_says_so(
     page: Desk, admin: MerchantAdmin, monkeypatch: pytest.MonkeyPatch, code: str, says: str
 ) -> None:
     monkeypatch.setattr(merchant_check, "_CHECK", ("-c", code))
-    monkeypatch.setattr(merchant_check, "TIMEOUT", 0.5 if "sleep" in code else 15.0)
+    monkeypatch.setattr(merchant_check, "TIMEOUT", 0.5 if "sleep" in code else PATIENCE)
     admin.put([a_merchant()], KIM)
     reply = submit(page.operator(), "/merchants/m/check")
     assert reply.status == 409
