@@ -528,12 +528,6 @@ def test_a_decision_that_makes_no_sense_is_refused(
     assert why in " ".join(done.stderr.split())
 
 
-def test_who_decides_must_be_known(program: Program) -> None:
-    done = program.invoke("orders", "resolve", "o-1", "--accepted", USER="")
-    assert done.exit_code == 2
-    assert "--as" in done.stderr
-
-
 def test_what_is_long_over_is_removed_and_nothing_else(program: Program, any_books: Books) -> None:
     then = time.time() - 40 * DAY
     gone = any_books.order("gone", State.ACCEPTED, at=then - 30 * DAY, **soon(-69 * DAY))
