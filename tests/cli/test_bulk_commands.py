@@ -338,7 +338,8 @@ def test_orders_in_doubt_are_meant_by_reason_provider_and_age(
     old = books.in_doubt("old", merchant_id="m-2")
     with books.engine.begin() as connection:
         of_it = orders.c.order_id == old.order_id
-        values = {"doubt_since": time.time() - 2 * HOUR, "reason_code": "blind"}
+        since = time.time() - 2 * HOUR
+        values = {"doubt_since": since, "updated_at": since, "reason_code": "blind"}
         connection.execute(update(orders).where(of_it).values(values))
     done = connected.invoke("orders", "resolve", "--accepted", "--dry-run", "--json", *narrowed)
     assert [json.loads(line)["order_id"] for line in done.stdout.splitlines()] == meant

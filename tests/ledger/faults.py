@@ -261,8 +261,8 @@ FAULTS = [
     Fault(
         "a doubt is in the new owner's row",
         "ledger/statements",
-        "    doubt_since = {{doubt_since}}, {LAST_EVENT}",
-        "    told",
+        "    doubt_since = {{doubt_since}}, in_doubt_since",
+        "    in_doubt_since",
         "claims::an_order_found_in_sending",
     ),
     Fault(

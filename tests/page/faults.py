@@ -347,7 +347,7 @@ FAULTS = [
         "merchants::a_viewer_sees_no_action",
     ),
     Fault(
-        "operators' words are not for viewers",
+        "operators' words about a merchant are not for viewers",
         "server/page/views/merchant",
         "    if role.allows(Capability.REVEAL):\n        return line\n",
         "    return line\n",

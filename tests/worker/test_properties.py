@@ -181,6 +181,7 @@ def test_no_message_of_the_gateway_has_too_many_headers() -> None:
             **dict.fromkeys(KNOWN_HEADERS, "\N{SLICE OF PIZZA}" * 500),
             wire.ATTEMPTS: 2**62,
             wire.RESOLVE: True,
+            wire.LOOK_UP: True,
             "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
             "tracestate": "a=" + "x" * 254 + ",b=" + "y" * 252,
         }
