@@ -32,7 +32,7 @@ from pos_gateway.simulated_merchants.client import SimulatedMerchants
 #: Orders a second.
 RATE = 80.0
 #: Seconds after the last order's time to live until everything has its outcome.
-GRACE = 15.0
+GRACE = 90.0
 #: Seconds between pictures.
 FRAME = 0.25
 
