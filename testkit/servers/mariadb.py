@@ -33,6 +33,8 @@ class MariaDB(Server):
                 program("mariadb-install-db", self.package),
                 *("--no-defaults", "--auth-root-authentication-method=normal"),
                 *("--skip-test-db", "--skip-name-resolve", f"--datadir={self.folder / 'data'}"),
+                # A server that starts removes the temporary tables of others in the same folder.
+                f"--tmpdir={self.folder}",
             ]
         )
 
@@ -41,6 +43,7 @@ class MariaDB(Server):
             program("mariadbd", self.package),
             "--no-defaults",
             f"--datadir={self.folder / 'data'}",
+            f"--tmpdir={self.folder}",
             f"--socket={self.folder / 'socket'}",
             f"--pid-file={self.folder / 'pid'}",
             *("--bind-address=127.0.0.1", f"--port={self.port}", "--skip-name-resolve"),
