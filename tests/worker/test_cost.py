@@ -583,7 +583,7 @@ def test_the_measurement_finds_a_blocked_loop_and_no_other() -> None:
     """A blocked loop is found; a loop that yields is not."""
 
     def busy(loop: Loop, every: int) -> None:
-        """As much work as takes five times the bound, with a turn after so many pieces of it."""
+        """As much work as takes five times the bound, with a turn after `every` pieces of it."""
         for number in range(round(5 * LONGEST / NOMINAL)):
             json.loads(YARDSTICK)
             if number % every == 0:
