@@ -8,7 +8,7 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.client import home_of
 from pos_gateway.domain.errors import AdminError, PublishError
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Kind, Reason
+from pos_gateway.domain.outcome import RESOLVED, Kind, Reason
 from pos_gateway.domain.split import Split
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
@@ -17,8 +17,8 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, shown
 from pos_gateway.runtime.vault import CannotOpen
 
 #: The reason in the ledger and the event; it also marks a decision of this command.
-_THERE = Reason("resolved", "an operator says that the POS has it")
-_NOT_THERE = Reason("resolved", "an operator says that the POS does not have it")
+_THERE = Reason(RESOLVED, "an operator says that the POS has it")
+_NOT_THERE = Reason(RESOLVED, "an operator says that the POS does not have it")
 
 
 class Resolution:

@@ -6,15 +6,15 @@ Names of fields are the backend's, and names of what has a sku are the menu's: t
 from typing import Any
 
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Kind, Lifecycle
+from pos_gateway.domain.outcome import RESOLVED, Kind, Lifecycle
 
 MASK = "********"
 
 #: Ends whose reason is in the POS's own words, which may repeat the customer's: states, outcomes of
 #: attempts, and the last words of events' types.
 _IN_POS_WORDS = frozenset({Kind.REJECTED.value, Kind.CANCELLED.value, *Lifecycle})
-#: The code of an operator's decision, in our words; and of a refused cancellation, in the POS's.
-_RESOLVED, _NOT_CANCELLED = "resolved", "not_cancelled"
+#: The code of a refused cancellation, in the POS's words.
+_NOT_CANCELLED = "not_cancelled"
 
 #: Fields without personal data, by position.
 _SHOWN: dict[str, Any] = {
@@ -53,7 +53,7 @@ def is_in_pos_words(kind: str, code: str) -> bool:
             was asked about ``rejected``.
     """
     return code == _NOT_CANCELLED or (
-        kind.removeprefix("order.") in _IN_POS_WORDS and code != _RESOLVED
+        kind.removeprefix("order.") in _IN_POS_WORDS and code != RESOLVED
     )
 
 

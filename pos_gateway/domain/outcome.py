@@ -39,6 +39,8 @@ _ORDER = tuple(Lifecycle)
 
 #: The POS, or its token endpoint, takes no credential of the merchant's: its orders wait for another one.
 CREDENTIAL_REFUSED = "credential_refused"
+#: An operator's decision about an order that was in doubt.
+RESOLVED = "resolved"
 #: Reasons of a retry that an operator mends at the gateway, and not the merchant.
 MENDED_HERE = frozenset({"secret_key", "local", CREDENTIAL_REFUSED})
 

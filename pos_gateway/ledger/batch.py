@@ -100,7 +100,6 @@ class Found:
         "is_overtaken",
         "key",
         "owner",
-        "reason",
         "state",
         "ticket",
     )
@@ -151,12 +150,12 @@ class Found:
             Settling.parse(settling, doubt_since),
             endpoint=endpoint,
             recorded=attempt_history,
+            reason=Reason(reason_code, reason_message or "") if reason_code else None,
             known_for=known_for,
         )
         self.external_id, self.at = external_id, updated_at
         #: A cancel request whose order was reopened since.
         self.is_overtaken = bool(is_overtaken)
-        self.reason = Reason(reason_code, reason_message or "") if reason_code else None
 
     @property
     def leases(self) -> list[str]:
@@ -428,7 +427,7 @@ class Batch:
                     deliver_by=claiming.deliver_by,
                     recorded=row.history.recorded,
                 )
-            return Ended(row.state, row.at, row.reason, row.external_id, row.history)
+            return Ended(row.state, row.at, row.history.reason, row.external_id, row.history)
         if row.key.action is Action.CANCEL:  # of two requests' deadlines the later counts
             latest = max(row.history.deliver_by or 0.0, claiming.deliver_by or 0.0)
             row.history = replace(row.history, deliver_by=latest)

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable, Unfinished
-from pos_gateway.domain.outcome import Lifecycle, Reason
+from pos_gateway.domain.outcome import RESOLVED, Lifecycle, Reason
 from pos_gateway.ledger import attempts
 from pos_gateway.ledger.batch import (
     Batch,
@@ -225,6 +225,13 @@ class Ledger:
     def holds(self, claim: Claim) -> bool:
         """Whether the claim certainly still holds. Checked before the first byte is sent."""
         return self.lease.holds(claim.owner)
+
+    def last_reason(self, claim: Claim) -> Reason | None:
+        """Why the order's last attempt ended as it did; None: it had none, or no reason."""
+        reason = claim.history.reason
+        if reason is None or reason.code == RESOLVED:  # an operator's, and no attempt's
+            return None
+        return self._payloads.open_reason(claim.key, reason)
 
     def abandon(self, claim: Claim, *, sent: bool) -> None:
         """Abandon a claim whose green thread was killed: the order's next attempt takes it over.

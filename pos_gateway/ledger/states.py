@@ -102,6 +102,8 @@ class AttemptHistory:
     endpoint: str | None = None
     #: Its last attempts as its row has them; only ``attempts.py`` knows the format.
     recorded: str | None = field(default=None, compare=False, repr=False)
+    #: The reason of its last attempt as its row has it; only ``Ledger.last_reason`` opens it.
+    reason: Reason | None = field(default=None, compare=False, repr=False)
     #: For how many seconds it had a row at the claim, by the database's clock, or by this worker's
     #: if that says more; None: there was no row.
     known_for: float | None = field(default=None, compare=False)

@@ -237,7 +237,8 @@ class Cancellation:
     def _expired(self, request: CancelRequest, claim: Claim, *, expired: bool) -> Outcome | None:
         """The outcome of an expired request; None: first the POS is asked whether it cancelled."""
         if not claim.history.in_doubt:
-            return _too_late(-self._late_by(request))
+            why = why_late(-self._late_by(request), self._ledger.last_reason(claim))
+            return _too_late(why)
         if self._late_by(request) >= RESOLVE_FOR:
             return _unknown()
         if expired:  # without a slot, which a look-up needs
@@ -304,7 +305,8 @@ class Cancellation:
     def _converse(self, claim: Claim, subject: "_Subject", late: bool, send: Send) -> Outcome:
         """Have the POS cancel the order, and look it up where that leaves a doubt."""
         order, merchant, adapter = subject
-        outcome, can_look_up = _too_late(), adapter.guarantee is not Guarantee.BLIND
+        outcome = _too_late("the POS did not answer in time")
+        can_look_up = adapter.guarantee is not Guarantee.BLIND
         wait = self._unsettled_for(claim.history, subject)
         # While an earlier request may be at work, another one would only renew the doubt.
         if not late and not (wait > 0 and can_look_up):
@@ -375,8 +377,7 @@ def _never_there(outcome: Outcome) -> bool:
     return outcome.kind is Kind.REJECTED and code == Rejection.UNKNOWN_ORDER
 
 
-def _too_late(left: float = 0.0) -> Outcome:
-    why = why_late(left, "the POS did not answer in time")
+def _too_late(why: str) -> Outcome:
     return Outcome(Kind.EXPIRED, Reason.of("cancel_expired", why))
 
 

@@ -117,7 +117,7 @@ class Delivery:
                     return Attempt(leased_elsewhere(), claim, newer=newer)
                 late = late or self._left(order) <= 0  # the database may have been away for seconds
                 if late and (expired or not claim.history.may_be_there):
-                    return Attempt(_too_late(claim.history, self._left(order)), claim)
+                    return Attempt(self._too_late(claim, self._left(order)), claim)
                 # After order.in_doubt an operator may have taken over: it is only looked up.
                 late = late or (
                     claim.history.may_be_there and claim.history.last_event == Kind.IN_DOUBT
@@ -235,6 +235,16 @@ class Delivery:
             return Outcome(Kind.EXPIRED, Reason.of("expired", "the POS does not have it"))
         return None
 
+    def _too_late(self, claim: Claim, left: float) -> Outcome:
+        """The outcome of an expired order: with its last attempt's reason, for which it has waited."""
+        last = self._ledger.last_reason(claim)
+        why = why_late(left, last)
+        if claim.history.may_be_there:
+            reason = Reason.of("expired_in_doubt", f"{why}; the POS may have the order")
+            return Outcome(Kind.IN_DOUBT, reason)
+        reason = Reason.of("expired", why) if last is None else Reason.of(last.code, why)
+        return Outcome(Kind.EXPIRED, reason)
+
     @staticmethod
     def _may_forget(history: AttemptHistory) -> bool:
         """Whether the POS may have forgotten the key since the first attempt.
@@ -350,16 +360,17 @@ def _poison(history: AttemptHistory) -> Outcome:
     return Outcome(Kind.FAILED, reason)
 
 
-def why_late(left: float, passed: str = "deliver_by has passed") -> str:
-    """Why there is no further attempt, ``left`` seconds before ``deliver_by``; ``passed``: after."""
-    return "the merchant's POS is not called before deliver_by" if left > EARLY else passed
+def why_late(left: float, last: Reason | None) -> str:
+    """Why there is no further attempt, ``left`` seconds before ``deliver_by``, and why none did it before.
 
-
-def _too_late(history: AttemptHistory, left: float) -> Outcome:
-    """The outcome of an expired order."""
-    why = why_late(left)
-    if history.may_be_there:
-        return Outcome(
-            Kind.IN_DOUBT, Reason.of("expired_in_doubt", f"{why}; the POS may have the order")
-        )
-    return Outcome(Kind.EXPIRED, Reason.of("expired", why))
+    Args:
+        left: the seconds; negative after it.
+        last: the last attempt's reason.
+    """
+    is_early = left > EARLY
+    why = (
+        "the merchant's POS is not called before deliver_by"
+        if is_early
+        else "deliver_by has passed"
+    )
+    return why if last is None else f"{why}; its last attempt: {last.message or last.code}"

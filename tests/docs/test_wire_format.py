@@ -16,8 +16,9 @@ from jsonschema import Draft202012Validator
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.client import in_canary
+from pos_gateway.domain import outcome
 from pos_gateway.domain.order import CancelRequest, Order
-from pos_gateway.domain.outcome import CREDENTIAL_REFUSED, Kind, Lifecycle
+from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.domain.split import Split
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
@@ -218,7 +219,7 @@ def code(node: ast.expr) -> Iterator[str]:
     match node:
         case ast.Constant(value=str(text)):
             yield text
-        case ast.Name(id="CREDENTIAL_REFUSED"):
-            yield CREDENTIAL_REFUSED
+        case ast.Name(id="CREDENTIAL_REFUSED" | "RESOLVED" as name):
+            yield getattr(outcome, name)
         case ast.JoinedStr(values=[ast.Constant(value=str(text)), ast.FormattedValue()]):
             yield f"{text}NNN"

@@ -4,6 +4,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from pos_gateway.audit.note import By
 from pos_gateway.auth.redaction import HIDDEN
 from pos_gateway.auth.tokens import REFUSED, REFUSED_MAX
@@ -11,7 +13,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import State
+from pos_gateway.ledger.states import Action, State
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault, new_key
@@ -58,7 +60,7 @@ def test_orders_wait_for_as_long_as_a_login_is_refused(
         assert waits(gate, order, seconds)
     gate.wait(600)
     gate.take(order)
-    assert [kind for kind, _ in gate.recorded()] == ["expired"]
+    assert gate.recorded() == [("expired", "credential_refused")]
     token = b'{"token": {"accessToken": "T", "tokenType": "Bearer", "expiresIn": 3600}}'
     answer = Reply(200, {}, token)
     gate.wait(REFUSED_MAX)
@@ -83,7 +85,61 @@ def test_orders_wait_for_as_long_as_the_pos_refuses_the_credentials(tmp_path: Pa
         assert waits(gate, order, seconds)
     gate.wait(600)
     gate.take(order)
-    assert [kind for kind, _ in gate.recorded()] == ["expired"]
+    assert gate.recorded() == [("expired", "credential_refused")]
+
+
+SEALED = {"secret_key": new_key()}
+
+
+@pytest.mark.parametrize("left", [300, -1], ids=["early", "late"])
+@pytest.mark.parametrize("settings", [{}, SEALED], ids=["in clear", "sealed"])
+def test_an_order_that_expires_while_it_waits_says_what_for(
+    tmp_path: Path, settings: dict[str, Any], left: float
+) -> None:
+    """Its merchant's breaker is open, and no attempt follows the one that was refused."""
+    gate = Gate(tmp_path, lambda _: (401, {}), settings=settings)
+    order = gate.an_order(seconds=600)
+    first = gate.take(order).outcome.reason
+    gate.wait(600 - left)
+    last = gate.take(order, expired=True).outcome
+    assert first is not None and last.reason is not None
+    assert (last.kind, last.reason.code) == (Kind.EXPIRED, "credential_refused")
+    assert last.reason.message.endswith(f"; its last attempt: {first.message}")
+    assert gate.recorded() == [("expired", "credential_refused")]
+
+
+@pytest.mark.parametrize("settings", [{}, SEALED], ids=["in clear", "sealed"])
+def test_a_cancel_request_that_expires_while_it_waits_says_what_for(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    gate = Gate(tmp_path, lambda _: (200, {"status": "accepted", "id": "pos-1"}), settings=settings)
+    gate.take(gate.an_order())
+    gate.pos = lambda _: (401, {})
+    request = gate.a_request(seconds=600)
+    waiting = gate.take(request, Action.CANCEL)
+    assert waiting.outcome.reason is not None
+    gate.wait(601)
+    last = gate.take(request, Action.CANCEL).outcome.reason
+    assert last is not None
+    assert last.code == "cancel_expired"
+    assert last.message.endswith(f"; its last attempt: {waiting.outcome.reason.message}")
+
+
+def test_an_order_that_an_operator_had_sent_again_expires_for_no_decision_of_theirs(
+    tmp_path: Path,
+) -> None:
+    """Else it would pass for one that the operator has ended."""
+    gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply in time"))
+    order = gate.an_order(seconds=60)
+    gate.take(order)
+    with gate.database.begin() as connection:  # as ``orders resolve --not-sent`` does
+        connection.exec_driver_sql(
+            "update orders set state = 'new', doubt_since = null, settling = null, told = null, "
+            "reason_code = 'resolved', reopened = 1, epoch = epoch + 1"
+        )
+    gate.wait(61)
+    gate.take(order, expired=True)
+    assert gate.recorded() == [("expired", "expired")]
 
 
 def test_an_order_that_waited_for_a_credential_is_accepted_with_the_next_one(

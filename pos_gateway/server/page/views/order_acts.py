@@ -18,7 +18,7 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.client import CANCEL_FOR, home_of
 from pos_gateway.domain.errors import AdminError, OrderChanged, PublishError
 from pos_gateway.domain.order import CancelRequest
-from pos_gateway.domain.outcome import Kind, one_line
+from pos_gateway.domain.outcome import RESOLVED, Kind, one_line
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.states import Key, State
@@ -286,7 +286,7 @@ def _no_cancel(order: OrderStanding | None) -> str | None:
 
 def _is_repeatable(order: OrderStanding) -> bool:
     """Whether it was resolved so that a message has to follow, which the broker may not have."""
-    return order.reason_code == "resolved" and order.state in (State.NEW, State.EXPIRED)
+    return order.reason_code == RESOLVED and order.state in (State.NEW, State.EXPIRED)
 
 
 def _of_resolve(facts: Facts) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from pos_gateway.adapters.protocol import Guarantee
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.outcome import RESOLVED, Kind
 from pos_gateway.domain.retry import Backoff
 from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.states import RESOLVE_FOR, State
@@ -36,8 +36,6 @@ _ONLY_ASKED = {
     "which the gateway asks no more. Ask about the POS that the merchant had before.",
 }
 _RETRY_WITHIN = Backoff().longest
-#: The reason of an operator's decision.
-_RESOLVED = "resolved"
 
 
 class MerchantFacts(NamedTuple):
@@ -100,7 +98,7 @@ def _unseen(facts: Facts) -> Standing:
 
 
 def _waits(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequence[Markup]]:
-    if order.reason_code == _RESOLVED:
+    if order.reason_code == RESOLVED:
         known = _say("An operator said that the POS does not have it: it is queued again.")
     elif order.attempts:
         known = _say(
@@ -214,7 +212,7 @@ def _in_doubt(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Seq
 
 
 def _ended(order: OrderStanding) -> tuple[Sequence[Markup], Sequence[Markup]]:
-    by_operator = _say("An operator resolved it so.") if order.reason_code == _RESOLVED else []
+    by_operator = _say("An operator resolved it so.") if order.reason_code == RESOLVED else []
     match order.state:
         case State.ACCEPTED:
             return _say("The POS has it.") + by_operator, ()
