@@ -46,7 +46,8 @@ class Authenticator:
             send: sends a request unchanged.
             left: seconds left in all, the wait for a token included.
 
-        A 401 to a token is retried once with a new token: the POS has not processed the request.
+        A 401 to a token is retried once with another one, if there is one: the POS has not processed
+        the request.
         Raises NotSent where no credentials are available.
         """
         auth = _opened(merchant)
@@ -76,15 +77,15 @@ class Authenticator:
         return redacted(outcome, (*auth.secrets, *tokens))
 
     def _with_token(self, auth: Client, send: Exchange, left: Callable[[], float]) -> Exchange:
-        def once(request: Request) -> tuple[Reply, str]:
-            token = self._tokens.get(auth, left())
-            return send(_with(request, {"Authorization": f"Bearer {token}"})), token
+        def with_token(request: Request, token: str) -> Reply:
+            return send(_with(request, {"Authorization": f"Bearer {token}"}))
 
         def authorised(request: Request) -> Reply:
-            reply, token = once(request)
+            token = self._tokens.get(auth, left())
+            reply = with_token(request, token)
             if reply.status == 401:
-                self._tokens.forget(auth, token)
-                reply, _ = once(request)
+                another = self._tokens.instead(auth, token, left())
+                return reply if another is None else with_token(request, another)
             return reply
 
         return authorised

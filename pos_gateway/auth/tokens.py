@@ -119,18 +119,25 @@ class PosTokens:
             raise NotSent("token", "no token could be had")
         return token.value
 
-    def forget(self, credentials: Client, value: str) -> None:
-        """Invalidate a token that the POS has rejected; a newer one is kept.
+    def instead(self, credentials: Client, value: str, timeout: float) -> str | None:
+        """Another token than this one, which a POS has refused; None: there is none now.
 
-        So is a Toast token younger than TOAST_REUSED: a login would return the same one.
+        Many merchants may share the client, and the POS that refuses its token may be wrong: their orders go
+        on with the token until there is a newer one. It is asked for once for each token, and not as soon
+        after the last one as the endpoint is left alone: what a POS refuses with a token as
+        young, it refuses with the next one, too.
         """
         key = credentials.fingerprint
         token = self._cache.peek(key)
-        if token is None or token.value != value:
-            return
-        age = self._clock.now().timestamp() - token.since
-        if not isinstance(credentials, ToastLogin) or age >= TOAST_REUSED:
-            self._cache.outdated(key, token.since + NEWER)
+        if token is not None and token.value == value:
+            age = self._clock.now().timestamp() - token.since
+            if 0 <= age < _left_alone(credentials):  # negative: this clock was turned back
+                return None
+            self._cache.renew(key, token.since + NEWER, timeout)
+            token = self._cache.peek(key)
+        if token is None or token.value == value:
+            return None
+        return self.get(credentials, timeout)
 
     def known(self, credentials: Client) -> tuple[str, ...]:
         """The token values that a POS may have seen lately."""
@@ -163,11 +170,15 @@ class PosTokens:
         now, last = self._clock.monotonic(), self._refusals.get(key)
         pause = REFUSED
         if last is not None and now - last.at <= ROW_ENDS_AFTER:
-            is_toasts = isinstance(self._clients[key], ToastLogin)
-            pause = min(last.pause * GROWTH, TOAST_REUSED if is_toasts else REFUSED_MAX)
+            pause = min(last.pause * GROWTH, _left_alone(self._clients[key]))
         refused = _Refused(problem, pause, now)
         _remember(self._refusals, key, refused)
         return refused
+
+
+def _left_alone(credentials: Client) -> float:
+    """Seconds for which an endpoint is not asked again, at most."""
+    return TOAST_REUSED if isinstance(credentials, ToastLogin) else REFUSED_MAX
 
 
 def _pause(refused: Exception) -> float:

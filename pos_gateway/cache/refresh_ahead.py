@@ -232,18 +232,47 @@ class RefreshAheadCache(Generic[Value]):
 
     def outdated(self, key: str, version: float) -> None:
         """It was edited: nothing older than this version is read any more. Does not block."""
-        entry, now = self._entries.get(key), self._now()
+        entry = self._entries.get(key)
         if entry is not None and entry.version >= version:
             return
         with self._lock:
-            self._edits[key] = version, now
-            self._edits.move_to_end(key)  # keeps the edits in the order seen
-            # Every value loaded before that has expired, in all processes.
-            while next(iter(self._edits.values()))[1] < now - self._lifetime:
-                self._edits.popitem(last=False)
+            self._note(key, version)
         if entry is not None:
             entry.due = entry.until = entry.last = -inf
             self._request_load(key, urgently=True)
+
+    def renew(self, key: str, version: float, timeout: float) -> None:
+        """Load this version or a newer one, and wait for it; others read the present value meanwhile.
+
+        Each version is asked for once: if it cannot be loaded, the value is refreshed as ``get`` does.
+        """
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None or entry.version >= version:
+                return
+            if self._least(key) < version:
+                self._note(key, version)
+                entry.due = -inf
+            elif key not in self._loading:
+                return
+        event = self._request_load(key, urgently=True)
+        if event is None:
+            self._fly([key])
+        elif not self._stopping:
+            event.wait(timeout)
+
+    def _least(self, key: str) -> float:
+        """The oldest version that may be loaded."""
+        return self._edits.get(key, (0.0, 0.0))[0]
+
+    def _note(self, key: str, version: float) -> None:
+        """Note an edit; under the lock."""
+        now = self._now()
+        self._edits[key] = version, now
+        self._edits.move_to_end(key)  # keeps the edits in the order seen
+        # Every value loaded before that has expired, in all processes.
+        while next(iter(self._edits.values()))[1] < now - self._lifetime:
+            self._edits.popitem(last=False)
 
     def listen(self, on_load: Callable[[str, Value | None], None]) -> None:
         """Call this with each key and value (None: there is none) that is loaded, or still good."""
@@ -368,9 +397,9 @@ class RefreshAheadCache(Generic[Value]):
         return {}
 
     def _is_served(self, key: str) -> bool:
-        """Another process loads it: whether there is a value to read meanwhile."""
+        """Another process loads it: whether no reader has to wait for that."""
         entry, now = self._entries.get(key), self._now()
-        if entry is not None and now < entry.until:
+        if entry is not None and now < entry.until and entry.version >= self._least(key):
             entry.due = now + LOOK_BESIDE
             return True
         self._try_again([key], LOOK)
@@ -454,8 +483,7 @@ class RefreshAheadCache(Generic[Value]):
         standing: CacheState[Value] = CacheState()
         if self._shared is not None:
             with self._sharing():
-                least = {key: self._edits.get(key, (0.0, 0.0))[0] for key in keys}
-                standing = self._shared.claim(least)
+                standing = self._shared.claim({key: self._least(key) for key in keys})
         return standing
 
     @contextmanager

@@ -6,7 +6,7 @@ import hmac
 import json
 import socket
 import ssl
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import trustme
 
 from pos_gateway.auth.authenticator import Authenticator
+from pos_gateway.auth.tokens import REFUSED_MAX
 from pos_gateway.domain.credentials import UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.transport.errors import Misconfigured, NotSent
@@ -22,7 +23,6 @@ from pos_gateway.transport.guard import Guard
 from testkit.hostile.peer import a_reply, answers, peer
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
-CLOCK: Any = SimpleNamespace(now=lambda: NOW, monotonic=lambda: 100.0)
 ORDER = Request("POST", "https://pos.example/orders", b'{"a":1}', {"Idempotency-Key": "order-7"})
 
 
@@ -33,19 +33,25 @@ class Pos:
         self.statuses = list(statuses)
         self.seen: list[Request] = []
         self.tokens = 0
+        #: What its callers' clocks say.
+        self.seconds = 100.0
+        clock: Any = SimpleNamespace(
+            now=lambda: NOW + timedelta(seconds=self.seconds), monotonic=lambda: self.seconds
+        )
+        transport: Any = self
+        self.authenticator = Authenticator(transport, clock)
 
     def send(self, request: Request, **_: Any) -> Reply:
         if request.url.endswith("/token"):
             self.tokens += 1
-            body = {"access_token": f"token-{self.tokens}", "expires_in": 600}
+            body = {"access_token": f"token-{self.tokens}", "expires_in": 3600}
             return Reply(200, {}, json.dumps(body).encode())
         self.seen.append(request)
         return Reply(self.statuses.pop(0) if self.statuses else 201, {}, b"{}")
 
     def submit(self, auth: dict[str, Any]) -> Reply:
         merchant = Merchant.parse({"id": "m", "base_url": "https://pos.example", "auth": auth})
-        transport: Any = self
-        return Authenticator(transport, CLOCK).sending(merchant, self.send, lambda: 5.0)(ORDER)
+        return self.authenticator.sending(merchant, self.send, lambda: 5.0)(ORDER)
 
 
 @pytest.mark.parametrize(
@@ -81,10 +87,10 @@ def test_the_signature_follows_standard_webhooks() -> None:
     key = b"a key of twenty-four byt"
     pos.submit({"type": "hmac", "secret": f"whsec_{base64.b64encode(key).decode()}"})
     headers = pos.seen[0].headers
-    signed = f"order-7.{int(NOW.timestamp())}.".encode() + (ORDER.body or b"")
+    signed = f"order-7.{int(NOW.timestamp() + 100)}.".encode() + (ORDER.body or b"")
     digest = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     assert headers["webhook-id"] == "order-7"
-    assert headers["webhook-timestamp"] == str(int(NOW.timestamp()))
+    assert headers["webhook-timestamp"] == str(int(NOW.timestamp() + 100))
     assert headers["webhook-signature"] == f"v1,{digest}"
 
 
@@ -97,15 +103,30 @@ OAUTH = {
 
 
 def test_a_refused_token_is_renewed_once() -> None:
-    pos = Pos(401, 201)
+    pos = Pos(201, 401, 201)
+    pos.submit(OAUTH)
+    pos.seconds += REFUSED_MAX
     assert pos.submit(OAUTH).status == 201
-    assert [r.headers["Authorization"] for r in pos.seen] == ["Bearer token-1", "Bearer token-2"]
+    assert [r.headers["Authorization"] for r in pos.seen] == [
+        "Bearer token-1",
+        "Bearer token-1",
+        "Bearer token-2",
+    ]
 
 
 def test_a_pos_that_refuses_the_new_token_gets_no_third_request() -> None:
-    pos = Pos(401, 401, 201)
+    pos = Pos(201, 401, 401, 201)
+    pos.submit(OAUTH)
+    pos.seconds += REFUSED_MAX
     assert pos.submit(OAUTH).status == 401
-    assert pos.tokens == 2
+    assert (pos.tokens, len(pos.seen)) == (2, 3)
+
+
+def test_a_new_token_that_is_refused_is_not_renewed() -> None:
+    """The next one would be refused, too, and other merchants may have the same client."""
+    pos = Pos(*[401] * 10)
+    assert {pos.submit(OAUTH).status for _ in range(10)} == {401}
+    assert (pos.tokens, len(pos.seen)) == (1, 10)
 
 
 def test_a_refused_key_is_not_retried() -> None:
@@ -121,7 +142,7 @@ def test_without_credentials_nothing_is_sent() -> None:
     )
     pos: Any = Pos()
     with pytest.raises(NotSent, match="another key"):
-        Authenticator(pos, CLOCK).sending(merchant, pos.send, lambda: 5.0)
+        pos.authenticator.sending(merchant, pos.send, lambda: 5.0)
 
 
 def test_a_client_certificate_is_sent_for_the_merchant_that_has_it() -> None:

@@ -4,7 +4,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from threading import Event
+from threading import Event, Semaphore
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -50,6 +50,9 @@ class Endpoint:
 
     def __init__(self) -> None:
         self.seconds = 1000.0
+        #: By how much the time of day was moved.
+        self.steps = 0.0
+        self.asked = Semaphore(0)
         self.requests: list[Request] = []
         self.may_answer = Event()
         self.may_answer.set()
@@ -62,13 +65,17 @@ class Endpoint:
         return self.seconds
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(1_000_000_000 + self.seconds, UTC)
+        return datetime.fromtimestamp(1_000_000_000 + self.seconds + self.steps, UTC)
 
     def get(self, credentials: Client | None = None, timeout: float = SOON) -> str:
         value = self.tokens.get(credentials or client(), timeout)
         if self.may_answer.is_set():
             self.settle()
         return value
+
+    def instead(self, value: str) -> str | None:
+        """Another token than the one that a POS has refused."""
+        return self.tokens.instead(client(), value, SOON)
 
     def settle(self) -> None:
         """Let a background refresh end."""
@@ -78,6 +85,7 @@ class Endpoint:
 
     def _fetch(self, _: Client, request: Request) -> Reply:
         self.requests.append(request)
+        self.asked.release()
         number = len(self.requests)
         assert self.may_answer.wait(SOON)
         if self.problem is not None:
@@ -194,10 +202,10 @@ def test_two_refusals_with_a_token_or_an_hour_between_are_not_consecutive() -> N
     endpoint = Endpoint()
     endpoint.status = 403
     kinds(endpoint, 0, REFUSED)
-    endpoint.status = 200
+    endpoint.status, endpoint.fields["expires_in"] = 200, 10
     endpoint.seconds += REFUSED_MAX
-    endpoint.tokens.forget(client(), endpoint.get())
-    endpoint.status = 403
+    endpoint.get()
+    endpoint.seconds, endpoint.status = endpoint.seconds + 10, 403
     for seconds in (0, ROW_ENDS_AFTER + 1):
         kinds(endpoint, seconds)
         asked = len(endpoint.requests)
@@ -286,13 +294,65 @@ def test_clients_do_not_share_tokens() -> None:
     assert endpoint.get(client("a")) == "token-1"
 
 
-def test_a_refused_token_is_forgotten_but_not_its_successor() -> None:
+def test_a_refused_token_is_renewed_but_not_its_successor() -> None:
     endpoint = Endpoint()
     assert endpoint.get() == "token-1"
-    endpoint.tokens.forget(client(), "token-1")
+    endpoint.seconds += REFUSED_MAX
+    assert endpoint.instead("token-1") == "token-2"
     assert endpoint.get() == "token-2"
-    endpoint.tokens.forget(client(), "token-1")
-    assert endpoint.get() == "token-2"
+    endpoint.seconds += REFUSED_MAX
+    assert endpoint.instead("token-1") == "token-2"  # a late answer
+    assert len(endpoint.requests) == 2
+
+
+def test_others_use_the_refused_token_while_another_is_fetched() -> None:
+    """They are other merchants' orders, whose POSes may take it: only the refused one waits."""
+    endpoint = Endpoint()
+    endpoint.get()
+    endpoint.seconds += REFUSED_MAX
+    endpoint.may_answer.clear()
+    with ThreadPoolExecutor(20) as threads:
+        refused = [threads.submit(endpoint.instead, "token-1") for _ in range(20)]
+        assert endpoint.asked.acquire(timeout=SOON)
+        assert [endpoint.get() for _ in range(20)] == ["token-1"] * 20
+        assert not any(each.done() for each in refused)
+        endpoint.may_answer.set()
+        assert {each.result(SOON) for each in refused} == {"token-2"}
+    assert len(endpoint.requests) == 2
+
+
+def test_a_pos_that_refuses_every_token_costs_a_request_a_minute() -> None:
+    """Whether it takes the repetition, so that its breaker stays closed, or not."""
+    endpoint = Endpoint()
+    endpoint.get()
+    for _ in range(600):
+        endpoint.seconds += 1
+        endpoint.instead(endpoint.get())
+    assert len(endpoint.requests) == 1 + 600 // REFUSED_MAX
+
+
+@pytest.mark.parametrize("status", [200, 401])
+def test_a_refusal_costs_no_token_that_the_endpoint_cannot_replace(status: int) -> None:
+    endpoint = Endpoint()
+    endpoint.get()
+    endpoint.seconds += REFUSED_MAX
+    endpoint.status = status
+    if status == 200:
+        endpoint.problem = NoValidReply("timeout", "no reply")
+    assert [endpoint.instead("token-1") for _ in range(100)] == [None] * 100
+    assert endpoint.get() == "token-1"
+    assert len(endpoint.requests) == 2
+    endpoint.status, endpoint.problem = 200, None
+    endpoint.seconds += REFUSED
+    endpoint.get()
+    assert endpoint.get() == "token-3"
+
+
+def test_a_refused_token_from_a_clock_that_was_ahead_is_renewed() -> None:
+    endpoint = Endpoint()
+    endpoint.get()
+    endpoint.steps -= 3600
+    assert endpoint.instead("token-1") == "token-2"
 
 
 def test_the_client_authenticates_as_its_vendor_requires() -> None:
@@ -371,11 +431,11 @@ def test_toasts_token_is_refreshed_in_its_last_minute_and_not_before() -> None:
 
 def test_toasts_token_is_used_for_half_an_hour_even_if_it_is_refused() -> None:
     toast = Toast()
-    toast.tokens.forget(TOAST, toast.get())
-    assert (toast.get(), len(toast.requests)) == ("token-1", 1)
-    toast.seconds += TOAST_REUSED
-    toast.tokens.forget(TOAST, "token-1")
-    assert toast.get() == "token-2"
+    for _ in range(int(TOAST_REUSED)):
+        assert toast.tokens.instead(TOAST, toast.get(), SOON) is None
+        toast.seconds += 1
+    assert len(toast.requests) == 1
+    assert toast.tokens.instead(TOAST, "token-1", SOON) == "token-2"
 
 
 def test_one_refusal_of_toasts_login_costs_seconds() -> None:
@@ -416,8 +476,9 @@ def test_an_invalid_token_of_toasts_is_not_used(body: bytes) -> None:
 def test_a_used_token_is_redacted_for_as_long_as_a_pos_may_repeat_it() -> None:
     endpoint = Endpoint()
     assert endpoint.tokens.known(client()) == ()
-    endpoint.tokens.forget(client(), endpoint.get())
     endpoint.get()
+    endpoint.seconds += REFUSED_MAX
+    endpoint.instead("token-1")
     assert endpoint.tokens.known(client()) == ("token-2", "token-1")
 
 
@@ -425,8 +486,10 @@ def test_a_reissued_token_evicts_no_other() -> None:
     endpoint = Endpoint()
     for value in ("first", "same", "same"):
         endpoint.fields["access_token"] = value
-        endpoint.tokens.forget(client(), endpoint.get())
-    endpoint.get()
+        endpoint.instead(endpoint.get())
+        endpoint.seconds += REFUSED_MAX
+    endpoint.instead(endpoint.get())
+    assert len(endpoint.requests) == 4
     assert endpoint.tokens.known(client()) == ("same", "first")
 
 

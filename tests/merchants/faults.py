@@ -23,9 +23,23 @@ FAULTS = [
     Fault(
         "an edit takes as long however many were edited twice",
         "cache/refresh_ahead",
-        "            self._edits[key] = version, now\n            self._edits.move_to_end(key)",
-        "            self._edits = dict(self._edits) | {key: (version, now)} if type(self._edits) is not dict else self._edits\n            self._edits.pop(key, None)\n            self._edits[key] = version, now",
+        "        self._edits[key] = version, now\n        self._edits.move_to_end(key)",
+        "        self._edits = dict(self._edits) | {key: (version, now)} if type(self._edits) is not dict else self._edits\n        self._edits.pop(key, None)\n        self._edits[key] = version, now",
         "cache::an_edit_takes_as_long_however_many_were_edited_twice",
+    ),
+    Fault(
+        "a value is read while it is renewed",
+        "cache/refresh_ahead",
+        "                entry.due = -inf\n            elif",
+        "                entry.due = entry.until = entry.last = -inf\n            elif",
+        "cache::a_value_is_read_while_it_is_renewed",
+    ),
+    Fault(
+        "a version is asked for once",
+        "cache/refresh_ahead",
+        "if self._least(key) < version:",
+        "if True:",
+        "cache::a_version_is_renewed_once_though_it_cannot_be_loaded",
     ),
     Fault(
         "an edit of what was seen is compared with what is there",

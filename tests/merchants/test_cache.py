@@ -20,7 +20,7 @@ from pos_gateway.cache.refresh_ahead import (
     RefreshAheadCache,
 )
 from pos_gateway.domain.errors import NotLoaded
-from pos_gateway.runtime.clock import Clock
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from testkit.patience import PATIENCE
 
 LIFETIME, ABSENT, STALE, PAUSE = 100.0, 5.0, 1000.0, 1.0
@@ -506,6 +506,63 @@ def test_a_value_deleted_by_an_edit_is_gone(scene: Scene) -> None:
     del scene.source.rows["k"]
     scene.source.seconds += 0.1
     assert scene.cache.get("k") is None
+
+
+def test_a_value_is_read_while_it_is_renewed() -> None:
+    with threaded() as scene, ThreadPoolExecutor(1) as pool:
+        scene.source.rows["k"] = "first", 1.0
+        scene.cache.get("k")
+        scene.wait_for_ask()
+        scene.wait_for_load()
+        scene.source.rows["k"] = "second", 2.0
+        scene.source.may_answer.clear()
+        renewal = pool.submit(scene.cache.renew, "k", 2.0, SOON)
+        scene.wait_for_ask()
+        assert [scene.cache.get("k") for _ in range(100)] == ["first"] * 100
+        assert not renewal.done()
+        scene.source.may_answer.set()
+        renewal.result(SOON)
+        assert scene.cache.get("k") == "second"
+        assert scene.source.loads == [["k"]] * 2
+
+
+def test_a_version_is_renewed_once_though_it_cannot_be_loaded(scene: Scene) -> None:
+    scene.source.rows["k"] = "first", 1.0
+    scene.cache.get("k")
+    scene.source.is_away = True
+    for _ in range(100):
+        scene.cache.renew("k", 2.0, SOON)
+        assert scene.cache.get("k") == "first"
+    assert len(scene.source.loads) == 2
+    scene.source.seconds += LIFETIME
+    scene.source.is_away, scene.source.rows["k"] = False, ("second", 2.0)
+    assert scene.cache.get("k") == "second"
+    scene.cache.renew("k", 2.0, SOON)
+    assert len(scene.source.loads) == 3
+
+
+def test_what_another_process_renews_is_waited_for() -> None:
+    looks: list[float] = []
+
+    class Shared:
+        def claim(self, least: Mapping[str, float]) -> CacheState[str]:
+            looks.append(least["k"])
+            if len(looks) in (2, 3):
+                return CacheState(elsewhere=frozenset(least))
+            version = float(len(looks))
+            return CacheState(found={"k": Loaded(f"value-{len(looks)}", version)})
+
+        def store(self, gifts: Mapping[str, CacheEntry[str]]) -> None:
+            raise AssertionError("it is loaded elsewhere")
+
+        def give_up(self, fences: Mapping[str, int], pause: float) -> None:
+            raise AssertionError("it is loaded elsewhere")
+
+    with threaded(shared=Shared(), clock=SYSTEM_CLOCK) as scene:
+        assert scene.cache.get("k") == "value-1"
+        scene.cache.renew("k", 2.0, SOON)
+        assert scene.cache.get("k") == "value-4"
+        assert looks == [0.0, 2.0, 2.0, 2.0]
 
 
 def test_the_oldest_value_is_evicted(scene: Scene) -> None:
