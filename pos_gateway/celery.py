@@ -4,7 +4,6 @@ The green worker, the one to run, is ``pos_gateway.gcelery``.
 """
 
 import logging
-import os
 import sys
 from typing import Any
 
@@ -20,7 +19,7 @@ from pos_gateway.domain.errors import (
     SchemaTooNew,
 )
 from pos_gateway.processing import gateway
-from pos_gateway.settings import Settings, setting
+from pos_gateway.settings import Settings, celerys, setting
 from pos_gateway.telemetry import log
 from pos_gateway.worker.celery_internals import (
     AMQP,
@@ -41,7 +40,7 @@ class _Broker(AMQP):
 
 def _configured() -> Celery:
     settings = gateway.current().settings
-    refused = refused_command() or "; ".join(contradictions(settings.broker_url, os.environ))
+    refused = refused_command() or "; ".join(contradictions(settings.broker_url, celerys()))
     if refused:
         raise SystemExit(_refusal(refused))
     app = Celery(

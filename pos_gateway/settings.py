@@ -26,8 +26,10 @@ from pos_gateway.runtime.addresses import networks, ports
 from pos_gateway.runtime.urls import MASK, mask_url, require_usable
 
 PREFIX = "POS_GATEWAY_"
+#: How Celery's own variables begin.
+_CELERYS = ("CELERY", "BROKER_URL", "REMAP_")
 #: What configures this process beside the command line: a gateway, Celery, its broker, gevent, PostgreSQL, traces.
-_CONFIGURING = (PREFIX, "CELERY", "KOMBU", "GEVENT", "PG", "OTEL_", "REMAP_", "BROKER_URL")
+_CONFIGURING = (PREFIX, *_CELERYS, "KOMBU", "GEVENT", "PG", "OTEL_")
 #: Seconds.
 DAY = 86_400.0
 #: Settings that are shown masked, also when they are invalid.
@@ -354,6 +356,11 @@ def setting(name: str, given: Any = None) -> Any:
 def is_set(name: str) -> bool:
     """Whether the environment has a value for it."""
     return name in _given(os.environ)
+
+
+def celerys() -> dict[str, str]:
+    """Celery's own variables of this process: what contradicts a setting in them is refused."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_CELERYS)}
 
 
 def forget_environment() -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import resource
 import socket
 import subprocess
@@ -41,7 +40,7 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, shown
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.runtime.vault import Vault, has_short_passphrase
-from pos_gateway.settings import Settings, explain, setting
+from pos_gateway.settings import Settings, celerys, explain, setting
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.worker.command_line import contradictions
 
@@ -141,7 +140,7 @@ def _usable() -> tuple[Settings, set[str]]:
 
 def check_settings(settings: Settings) -> Iterator[Finding]:
     """Every environment variable is a setting, every value is valid, and none of Celery's contradicts."""
-    for sentence in contradictions(settings.broker_url, os.environ):
+    for sentence in contradictions(settings.broker_url, celerys()):
         yield warn(f"settings: {sentence}", "a worker with it does not start")
     wrong = [line for line in explain() if line.problem]
     for line in wrong:

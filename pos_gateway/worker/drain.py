@@ -14,6 +14,7 @@ import gevent
 from celery.exceptions import WorkerShutdown
 from gevent.event import Event
 
+from pos_gateway.settings import celerys
 from pos_gateway.worker.celery_internals import request_stop
 
 
@@ -87,4 +88,4 @@ class Drain:
 
 
 def _is_remapped(number: int) -> bool:
-    return number == signal.SIGTERM and os.environ.get("REMAP_SIGTERM") == "SIGQUIT"
+    return number == signal.SIGTERM and celerys().get("REMAP_SIGTERM") == "SIGQUIT"

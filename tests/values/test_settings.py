@@ -1,7 +1,11 @@
 """The environment: what is read, what is refused, what is shown."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import pos_gateway
 from pos_gateway.domain.errors import InvalidSettings
 from pos_gateway.settings import Settings, explain, setting
 
@@ -87,3 +91,13 @@ def test_one_setting_can_be_read_while_others_are_invalid(monkeypatch: pytest.Mo
     assert setting("canary_percent", 50) == 50
     with pytest.raises(InvalidSettings, match="POS_GATEWAY_CANARY_PERCENT"):
         setting("canary_percent", 101)
+
+
+#: The demo writes variables, for its worker.
+READS = re.compile(r"\benviron\b(?!\.update\b)|\bgetenv\b")
+
+
+def test_the_settings_are_the_only_reader_of_the_environment() -> None:
+    package = Path(pos_gateway.__file__).parent
+    readers = {path for path in package.rglob("*.py") if READS.search(path.read_text())}
+    assert readers == {package / "settings.py"}
