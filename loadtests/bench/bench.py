@@ -5,7 +5,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from loadtests.bench import admission, bursts, cache, holding, one_hangs, overhead, steady, viewers
+from loadtests.bench import (
+    admission,
+    bursts,
+    cache,
+    holding,
+    one_hangs,
+    overhead,
+    small_core,
+    steady,
+    viewers,
+)
 from loadtests.bench.attacks import backlog, bout
 from loadtests.bench.attacks.attack import ATTACKS
 from loadtests.bench.attacks.plays import Observation
@@ -53,7 +63,7 @@ _WHOLE: Sequence[Measure] = (
     holding,
     steady,
 )
-_ATTACKED: Sequence[Measure] = (backlog, HOSTILE)
+_ATTACKED: Sequence[Measure] = (backlog, HOSTILE, small_core)
 _COSTS: Sequence[Measure] = (admission, cache, *MICROS, events, http, viewers)
 #: The gateway beside what a user would pick instead, and the figures that it is to reach.
 COMPARISON = [*(case.name for case in CASES), *(each.NAME for each in _WHOLE)]

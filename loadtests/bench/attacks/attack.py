@@ -113,8 +113,10 @@ class Attack:
     hostile: bool = False
     #: Messages a second that the broker delays for another application: no merchant gets into trouble.
     delays: float = 0.0
-    #: Orders that wait for each of them before any other comes.
+    #: Orders that wait for each of them before any other comes, and whether the run begins only once the
+    #: worker has taken or parked all of those.
     backlog: int = 0
+    sifted: bool = True
     #: Seconds of an exchange with a merchant in trouble; None: as with all others.
     timeout: float | None = None
 

@@ -259,12 +259,18 @@ def steady(
 
 
 def steady_on_time(
-    servers: Servers, trial: Trial, size: SteadySize, load: Load, *, streamed: bool = False
+    servers: Servers,
+    trial: Trial,
+    size: SteadySize,
+    load: Load,
+    *,
+    make: MakeWorker = Worker,
+    streamed: bool = False,
 ) -> Observation:
     """The same, once more if the producer fell behind: something else was running."""
-    observation = steady(servers, trial, size, load, streamed=streamed)
+    observation = steady(servers, trial, size, load, make=make, streamed=streamed)
     if observation.scheduled.fell_behind:
-        observation = steady(servers, trial, size, load, streamed=streamed)
+        observation = steady(servers, trial, size, load, make=make, streamed=streamed)
     return observation
 
 
@@ -278,7 +284,7 @@ def calibrated(servers: Servers, trial: Trial) -> Load:
 
 
 def _put_backlog(broker_url: str, trial: Trial, attack: Attack, first: int) -> None:
-    """Publish it, and wait until the worker has taken or parked all of it."""
+    """Publish it; if the attack is to begin with it sifted, wait until the worker has taken or parked it."""
     whose = [
         merchant_id
         for merchant_id in trial.population.merchant_ids
@@ -287,6 +293,8 @@ def _put_backlog(broker_url: str, trial: Trial, attack: Attack, first: int) -> N
     ]
     placed = orders.place_many(orders.shuffled(whose), first=first)
     filling.put(broker_url, [trial.candidate.message(order) for order in placed])
+    if not attack.sifted:
+        return
     with Connection(broker_url) as connection:
         deadline = time.monotonic() + _SIFTED
         if not wait_until(lambda: not filling.depth(connection, topology.orders_queue), deadline):
