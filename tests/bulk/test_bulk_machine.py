@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
-from pos_gateway.administration.bulk import letters, runner
+from pos_gateway.administration.bulk import letters, previews, runner, store
 from pos_gateway.administration.bulk.run import RunState
 from pos_gateway.database.engine import open_database
 from tests.bulk.world import MISHAPS, World
@@ -45,10 +45,19 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(
     ids=st.lists(st.sampled_from(["a", "b", "c", "d", "e", "r1", "x1"]), max_size=8),
     plan=st.dictionaries(st.integers(1, 90), st.sampled_from(MISHAPS), max_size=6),
+    sought=st.sampled_from([1, 2, letters.SOUGHT]),
+    page=st.sampled_from([1, 3, previews.BATCH]),
 )
 def test_no_letter_is_lost_or_acted_on_twice(
-    engine: Engine, ids: list[str], plan: dict[int, str]
+    engine: Engine,
+    ids: list[str],
+    plan: dict[int, str],
+    sought: int,
+    page: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(letters, "SOUGHT", sought)
+    monkeypatch.setattr(store, "BATCH", page)
     world = World(engine, ids, plan)
     run = world.prepare()
     world.go()

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Engine, func, select, update
 
 from pos_gateway.administration.bulk.previews import BATCH
-from pos_gateway.administration.bulk.run import BulkAction, BulkRun, NewItem, RunState
+from pos_gateway.administration.bulk.run import BulkAction, BulkRun, ItemState, NewItem, RunState
 from pos_gateway.administration.bulk.store import BulkStore, Finished, LeaseLost
 from pos_gateway.administration.refusal import Refusal
 from pos_gateway.database.schema import audit, bulk_items, bulk_runs
@@ -57,7 +57,7 @@ def test_a_run_has_the_items_of_its_preview(store: BulkStore) -> None:
         {"codes": ["url"]},
         {"rate": 5.0},
     )
-    left = store.left(run.id)
+    left = list(store.left(run.id))
     assert [each.number for each in left] == [*range(3, BATCH + 3)]
     assert (left[0].mark, left[0].letter, left[0].has_begun) == ("mark-2", "o-2", False)
     [refused] = store.refusals(run.id)
@@ -67,6 +67,16 @@ def test_a_run_has_the_items_of_its_preview(store: BulkStore) -> None:
         ("o-1", "it is accepted"),
     ]
     assert store.runs(10) == []  # it is not confirmed
+
+
+def test_the_items_that_are_left_are_read_in_pages(store: BulkStore, engine: Engine) -> None:
+    """A run may have hundreds of thousands, and a server several runs."""
+    run = preview(store, 3 * BATCH)
+    left = store.left(run.id)
+    first = next(left)
+    with engine.begin() as connection:  # those that are not read yet
+        connection.execute(update(bulk_items).values(state=ItemState.DONE))
+    assert [first.number, *(each.number for each in left)] == [*range(1, BATCH + 1)]
 
 
 def test_a_run_is_started_once(store: BulkStore) -> None:
@@ -196,7 +206,7 @@ def test_a_write_that_was_counted_twice_is_counted_again_at_the_end(
 def test_what_cannot_be_found_is_gone_and_what_had_begun_was_done(store: BulkStore) -> None:
     run = preview(store)
     claim = store.take(run.id, operator="kim")
-    store.step(claim, None, store.left(run.id)[1])
+    store.step(claim, None, list(store.left(run.id))[1])
     ended = store.complete(claim)
     assert (ended.state, ended.done, ended.gone, ended.left) == (RunState.DONE, 1, 2, 0)
 

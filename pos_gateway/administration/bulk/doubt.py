@@ -1,7 +1,7 @@
 """A bulk run's work on orders in doubt: one answer of their merchants for all of them."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -71,7 +71,7 @@ class DoubtWork:
                     self._why_not(order),
                 )
 
-    def tasks(self, items: Sequence[Item], operator: str, note: str) -> Iterator[Task | None]:
+    def tasks(self, items: Iterable[Item], operator: str, note: str) -> Iterator[Task | None]:
         """The orders of these items."""
         if not self._there:  # before anything is written: the order must be published afterwards
             self._connect()

@@ -28,7 +28,9 @@ from pos_gateway.domain.errors import AdminError
 PASS = 300.0
 #: Letters that the first consumer of a pass holds; each further one holds twice as many.
 FIRST_WINDOW = 250
-#: Passes in a row that see the whole queue, and none of the letters that are left, until those
+#: Items whose letters are looked for at the same time.
+SOUGHT = 10_000
+#: Passes in a row that see the whole queue, and none of the letters looked for, until those
 #: count as gone; and passes in a row that find none while another consumer holds letters.
 FRUITLESS, HINDERED = 2, 30
 #: Seconds between such passes, and between two looks whether a preview is alone with the letters; and
@@ -100,24 +102,28 @@ class LetterWork:
             for letter in letters:
                 yield _item(letter, self._judge(letter))
 
-    def tasks(self, items: Sequence[Item], operator: str, note: str) -> Iterator[Task | None]:
+    def tasks(self, items: Iterable[Item], operator: str, note: str) -> Iterator[Task | None]:
         """The letters of these items. Raises AdminError if another consumer keeps on holding some."""
         wanted = _Wanted(items)
         fruitless = hindered = 0
-        while wanted and fruitless < FRUITLESS:
-            before = len(wanted)
+        while wanted:
+            before = wanted.found
             is_whole = yield from self._pass(wanted, operator, note)
-            if len(wanted) < before:
+            if wanted.found > before:
                 fruitless = hindered = 0
                 continue
             fruitless, hindered = fruitless + is_whole, hindered + (not is_whole)
             if hindered >= HINDERED:
                 raise AdminError(
-                    f"{len(wanted)} letters are not there to be found while another consumer of "
-                    "orders.dead has some: another operator's command, or another program"
+                    "letters are not there to be found while another consumer of orders.dead has some: "
+                    "another operator's command, or another program"
                 )
+            if fruitless >= FRUITLESS:
+                wanted.give_up()
+                fruitless = 0
+                continue
             until = self._clock() + PAUSE
-            while wanted and fruitless < FRUITLESS and self._clock() < until:
+            while self._clock() < until:
                 yield None
                 self.wait(PAUSE / 10)
 
@@ -152,15 +158,17 @@ class LetterWork:
 
 
 class _Wanted:
-    """Items by their letters' digest."""
+    """Items by their letters' digest: the next ones of a run, since letters come in about their order."""
 
     def __init__(self, items: Iterable[Item]) -> None:
+        self._items = iter(items)
         self._by_mark: dict[str, deque[Item]] = defaultdict(deque)
         self._count = 0
-        # Of equal letters those that have begun come last: one that is not there was done.
-        for item in sorted(items, key=lambda item: item.has_begun):
-            self._by_mark[item.mark].append(item)
-            self._count += 1
+        #: Of equal letters those that have begun come last: one that is not there was done.
+        self._begun: list[Item] = []
+        #: How many were taken.
+        self.found = 0
+        self._fill()
 
     def __len__(self) -> int:
         return self._count
@@ -170,8 +178,36 @@ class _Wanted:
         those = self._by_mark.get(mark)
         if not those:
             return None
-        self._count -= 1
-        return those.popleft()
+        self._count, self.found = self._count - 1, self.found + 1
+        item = those.popleft()
+        if not those:
+            del self._by_mark[mark]
+        if self._count <= SOUGHT / 2:
+            self._fill()
+        return item
+
+    def give_up(self) -> None:
+        """The letters of these items are gone: those of the next ones are wanted."""
+        self._by_mark.clear()
+        self._count = 0
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._count < SOUGHT:
+            item = next(self._items, None)
+            if item is None:
+                for each in self._begun:
+                    self._add(each)
+                self._begun = []
+                return
+            if item.has_begun:
+                self._begun.append(item)
+            else:
+                self._add(item)
+
+    def _add(self, item: Item) -> None:
+        self._by_mark[item.mark].append(item)
+        self._count += 1
 
 
 def mark_of(letter: DeadLetter) -> str:

@@ -230,19 +230,23 @@ class BulkStore:
         found = self._read(and_(_runs.subject == subject, _IS_LEASED), 1)
         return found[0] if found else None
 
-    def left(self, run_id: int) -> list[Item]:
-        """The items that the run has yet to act on, in their order."""
-        items = bulk_items.c
+    def left(self, run_id: int) -> Iterator[Item]:
+        """The items that the run has yet to act on, in their order: read in pages, as they are asked for."""
+        items, last = bulk_items.c, 0
         query = (
             select(items.number, items.mark, items.letter, items.merchant_id, items.order_id, items.state)
             .where(items.run == run_id, items.state.in_(_OPEN))
             .order_by(items.number)
+            .limit(BATCH)
         )  # fmt: skip
-        with self._engine.connect() as connection:
-            return [
-                Item(*row[:-1], has_begun=row.state == ItemState.BEGUN)
-                for row in connection.execute(query)
-            ]
+        while True:
+            with self._engine.connect() as connection:
+                page = connection.execute(query.where(items.number > last)).all()
+            for row in page:
+                yield Item(*row[:-1], has_begun=row.state == ItemState.BEGUN)
+            if len(page) < BATCH:
+                return
+            last = page[-1].number
 
     def refusals(self, run_id: int) -> list[Refused]:
         """The refusals by reason, the most frequent first, with examples."""

@@ -1,6 +1,6 @@
 """The interface between a bulk run and what it acts on."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from pos_gateway.administration.bulk.run import Item, NewItem
@@ -24,13 +24,13 @@ class Work(Protocol):
         """The items that the filter means, each with why it would be refused now. Changes nothing."""
         ...
 
-    def tasks(self, items: Sequence[Item], operator: str, note: str) -> Iterator[Task | None]:
+    def tasks(self, items: Iterable[Item], operator: str, note: str) -> Iterator[Task | None]:
         """These items, each once, as they are found; None in between, often.
 
         At the end all that can be found were. Closing it releases what it holds.
 
         Args:
-            items: those that are left.
+            items: those that are left, of which a bounded number is kept.
             operator, note: for the audit.
         """
         ...
