@@ -1,4 +1,8 @@
-"""Database reads for requests: on a few threads, with a time limit, and a limit on those that wait."""
+"""Database reads for requests: on a few threads, with a time limit, and a limit on those that wait.
+
+A read whose request has given up does not begin: on a slow machine the threads would else have only such
+reads of clients that ask again.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -40,7 +44,8 @@ class Reading:
             detail = f"{self._count} requests wait for the database"
             raise Problem(503, "database_busy", detail, retry_after=1)
         self._count += 1
-        reading = asyncio.get_running_loop().run_in_executor(self._threads, read)
+        job = self._threads.submit(read)
+        reading = asyncio.wrap_future(job)
         reading.add_done_callback(self._done)
         try:
             async with asyncio.timeout(TIMEOUT):
@@ -52,6 +57,8 @@ class Reading:
             log.warning("database.unavailable", error=str(error))
             detail = "the database does not answer"
             raise Problem(503, "database_unavailable", detail, retry_after=1) from None
+        finally:
+            job.cancel()  # one that has begun goes on
 
     def close(self) -> None:
         """End. Reads that have begun go on."""

@@ -665,6 +665,13 @@ FAULTS = [
         "reading::a_read_that_is_done_makes_room",
     ),
     Fault(
+        "a read whose request has given up is not begun",
+        READING,
+        "            job.cancel()",
+        "            pass",
+        "reading::a_read_whose_request_has_given_up",
+    ),
+    Fault(
         "few reads wait for their turn",
         READING,
         "if self._count >= WAITING:",

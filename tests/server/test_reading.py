@@ -55,6 +55,35 @@ def test_a_read_that_is_done_makes_room_however_it_ended(
     asyncio.run(play())
 
 
+def test_a_read_whose_request_has_given_up_is_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its request's time was over, or its client has gone, while another read had the thread."""
+    reading, begun = Reading(1), list[str]()
+
+    async def play() -> None:
+        goes_on = threading.Event()
+        busy = asyncio.create_task(reading(lambda: goes_on.wait(SOON)))
+        await asyncio.sleep(0)
+        gone = asyncio.create_task(reading(lambda: begun.append("gone")))
+        await asyncio.sleep(0)
+        gone.cancel()
+        with monkeypatch.context() as patch:
+            patch.setattr(subject, "TIMEOUT", 0.01)
+            assert await code_of(reading, lambda: begun.append("late")) == "database_unavailable"
+        last = asyncio.create_task(reading(lambda: begun.append("last")))
+        await asyncio.sleep(0)
+        goes_on.set()
+        await asyncio.gather(busy, last)
+        assert begun == ["last"]
+        assert reading._count == 0
+
+    try:
+        asyncio.run(play())
+    finally:
+        reading.close()
+
+
 def test_few_reads_wait_for_their_turn(reading: Reading) -> None:
     async def play() -> None:
         goes_on = threading.Event()
