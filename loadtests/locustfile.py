@@ -29,7 +29,7 @@ from locust import LoadTestShape, User, events, task
 from locust.argument_parser import LocustArgumentParser
 from locust.env import Environment
 from locust.exception import StopUser
-from locust.runners import MasterRunner
+from locust.runners import STATE_RUNNING, MasterRunner
 
 from loadtests.bench.orders import place
 from loadtests.load.scenario import LoadScenario
@@ -239,13 +239,15 @@ class OrderBackend(User):
 class ScenarioShape(LoadTestShape):
     """As many users as the scenario has backends, until the last has submitted its last order.
 
-    The scenario's curve is in their orders, not in their number.
+    The scenario's curve is in their orders, not in their number. A slow broker or machine may take longer
+    to begin than the scenario lasts.
     """
 
     def tick(self) -> tuple[int, int] | None:
         """Users, and how many are added a second."""
         scenario = _read(self.runner.environment)
-        if self.get_run_time() > scenario.seconds and not self.get_current_user_count():
+        have_begun = self.runner.state == STATE_RUNNING and self.get_run_time() > scenario.seconds
+        if have_begun and not self.get_current_user_count():
             return None
         return scenario.backends, scenario.backends
 

@@ -249,6 +249,32 @@ def test_locust_says_that_it_heard_no_more_events_and_calls_nothing_missing(
     assert Record.read(record).lost.keys() == {"events"}
 
 
+#: Prints whether a load that is so far, its seconds over and no user there, goes on.
+TICKS = """
+from types import SimpleNamespace
+from loadtests.locustfile import ScenarioShape
+
+shape, options = ScenarioShape(), SimpleNamespace(scenario="steady", seconds=1e-9)
+environment = SimpleNamespace(parsed_options=options)
+for state in ("ready", "spawning", "running"):
+    shape.runner = SimpleNamespace(state=state, user_count=0, environment=environment)
+    print(state, shape.tick() is not None)
+"""
+
+
+def test_a_load_that_begins_late_is_played_all_the_same() -> None:
+    """Locust's users come once the broker has answered, on a slow machine seconds after the start."""
+    done = subprocess.run(
+        [sys.executable, "-c", TICKS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["ready True", "spawning True", "running False"]
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
