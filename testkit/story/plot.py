@@ -165,7 +165,9 @@ def _merchant(number: int) -> Merchant:
 def _told(
     chance: Random, now: float, number: int, placed_at: float, part: Part, merchant: Merchant
 ) -> Told:
-    order = _order(chance, number, placed_at, merchant.id, 20 if part is Part.DEAD else 45)
+    # An order that is open now has twenty minutes left: none is past its time while a test looks.
+    is_over = part is Part.DEAD and placed_at < now - 20 * _MINUTE
+    order = _order(chance, number, placed_at, merchant.id, 20 if is_over else 45)
     told = Told(order, placed_at, part)
     is_so_by_now = part is not Part.HEALTHY and placed_at >= now - SINCE[part] * _MINUTE
     tell = _TELLING[part] if is_so_by_now else _healthy

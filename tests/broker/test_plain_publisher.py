@@ -221,7 +221,7 @@ def test_closing_fails_the_callers_that_wait(broker_url: str, rabbitmq: RabbitMQ
     publisher = PlainPublisher(broker_url)
     publisher.publish(a_message(1))
     with rabbitmq.memory_alarm(), ThreadPoolExecutor(1) as threads:
-        waiting = threads.submit(publisher.publish, a_message(2), timeout=60)
+        waiting = threads.submit(publisher.publish, a_message(2), timeout=PATIENCE)
         while not (unconfirmed := session_of(publisher).unconfirmed):
             time.sleep(0.01)
         publisher.close()
@@ -419,7 +419,7 @@ def test_tls(tls_url: str, broker_url: str) -> None:
     with ThreadPoolExecutor(20) as threads:
         list(threads.map(lambda n: publisher.publish(a_message(n)), range(500)))
     with pytest.raises(Unroutable):  # told in two frames of one record
-        publisher.publish(a_message(routing_key="nowhere"), timeout=5)
+        publisher.publish(a_message(routing_key="nowhere"), timeout=PATIENCE)
     publisher.close()
     assert count(broker_url) == 500
 
@@ -429,7 +429,7 @@ def test_a_broker_with_the_certificate_of_another_host_gets_no_order(tls_url: st
     """With one of any authority its holder could read all orders between it and the broker."""
     publisher = PlainPublisher(tls_url)
     with pytest.raises(BrokerUnavailable, match=r"certificate is not valid for '127\.0\.0\.1'"):
-        publisher.publish(a_message(), timeout=5)
+        publisher.publish(a_message(), timeout=PATIENCE)
     publisher.close()
     with pytest.raises(ssl.SSLCertVerificationError), AnsweredConnection(tls_url) as connection:
         connection.connect()

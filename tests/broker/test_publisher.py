@@ -157,7 +157,7 @@ def test_a_patient_publish_makes_the_queue_that_was_deleted(
     with Connection(broker_url) as connection:
         connection.default_channel.queue_delete("orders")
     troubles: list[PublishError] = []
-    publisher.publish_persistently(a_message(2), on_trouble=troubles.append, timeout=20)
+    publisher.publish_persistently(a_message(2), on_trouble=troubles.append, timeout=PATIENCE)
     assert [type(error) for error in troubles] == [Unroutable]
     assert count(broker_url) == 1
 
@@ -411,7 +411,7 @@ def test_of_several_nodes_one_that_does_not_answer_is_not_the_only_one_asked(
         monkeypatch.setattr(topology, "declare", declare_or_not)
         for number in range(8):
             publisher = Publisher(f"amqp://127.0.0.1:1//;{silent.url};{broker_url}")
-            publisher.publish_persistently(a_message(number), on_trouble=str, timeout=30.0)
+            publisher.publish_persistently(a_message(number), on_trouble=str, timeout=PATIENCE)
             publisher.close()
     assert count(broker_url) == 8
 
@@ -516,12 +516,12 @@ def test_a_delay_queue_that_is_gone_is_declared_again(broker_url: str, lost: str
     with Connection(broker_url) as connection:
         topology.declare_delays(connection)
         if lost == "queue":
-            connection.default_channel.queue_delete("celery_delayed_1")
+            connection.default_channel.queue_delete("celery_delayed_8")
         else:
-            connection.default_channel.exchange_delete("celery_delayed_1")
+            connection.default_channel.exchange_delete("celery_delayed_8")
     troubles: list[PublishError] = []
-    delayed = a_message(1).delayed(3)
-    publisher.publish_persistently(delayed, on_trouble=troubles.append, timeout=30)
+    delayed = a_message(1).delayed(300)
+    publisher.publish_persistently(delayed, on_trouble=troubles.append, timeout=PATIENCE)
     assert bool(troubles) == (lost == "queue")  # a missing exchange is said at once
-    assert count(broker_url, "celery_delayed_1") == 1
+    assert count(broker_url, "celery_delayed_8") == 1
     publisher.close()

@@ -1,6 +1,7 @@
 """``pos-gateway merchants slow``: which merchants are in trouble, or why that is not known."""
 
 import json
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ from pos_gateway.reports.fleet_view import Fleet, LiveWorker
 from pos_gateway.reports.report import GREEN, Trouble, WorkerReport
 from tests.cli.conftest import Program, on_terminal
 from tests.cli.test_merchants_command import json_lines, merchant
-from tests.reports.lab import Reports
+from tests.reports.lab import LASTS, Reports
 
 HANGS = Trouble(
     "pizza",
@@ -124,10 +125,10 @@ def test_without_a_report_nothing_is_known_and_the_remedy_is_named(
     assert "no green worker reports to this database. Is one running" in done.stderr
     assert "pos-gateway doctor" in done.stderr
     workers.worker("host-7").report(HANGS)
-    workers.pass_time(60)
+    workers.pass_time(LASTS)
     done = migrated.invoke("merchants", "slow", "--json")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "the last one, host-7, was lost 6" in done.stderr
+    assert re.search(r"the last one, host-7, was lost \d+ min ago", done.stderr)
 
 
 def test_what_a_worker_reports_is_text(migrated: Program, workers: Reports) -> None:

@@ -1,6 +1,5 @@
 """Breakers that open and close for all pods."""
 
-import pytest
 from redis import Redis as Client
 
 from pos_gateway.fleet.breakers import KEPT, BreakerNews
@@ -9,14 +8,21 @@ from testkit.servers.redis import Redis
 from tests.fleet.pods import Pod, beats, start
 
 
+def redis_time(redis_url: str) -> float:
+    seconds, microseconds = Client.from_url(redis_url).time()
+    return float(seconds) + float(microseconds) / 1e6
+
+
 def test_a_breaker_that_opens_opens_everywhere_and_closes_everywhere(redis_url: str) -> None:
     pods = start(redis_url, 3)
     beats(pods)
-    pods[0].coordinator.breaker_opened("a", 30.0)
+    began = redis_time(redis_url)
+    pods[0].coordinator.breaker_opened("a", 50.0)
     beats(pods, 2)
+    passed = redis_time(redis_url) - began
+    least = 50 - pods[0].timing.beat - passed  # it is reported within a heartbeat
     for pod in pods[1:]:
-        # It is reported within a heartbeat, and at most that much has passed on Redis's clock.
-        assert pod.admission.breakers["a"] == pytest.approx(30, abs=2)
+        assert least <= pod.admission.breakers["a"] <= 50
     assert not pods[0].admission.breakers  # its own breaker is not reported to it
 
     pods[1].coordinator.breaker_closed("a")
@@ -27,8 +33,8 @@ def test_a_breaker_that_opens_opens_everywhere_and_closes_everywhere(redis_url: 
 
 def test_a_joining_pod_gets_the_open_breakers(redis_url: str) -> None:
     (pod,) = start(redis_url, 1)
-    pod.coordinator.breaker_opened("a", 30.0)
-    pod.coordinator.breaker_opened("b", 30.0)
+    pod.coordinator.breaker_opened("a", 600.0)
+    pod.coordinator.breaker_opened("b", 600.0)
     pod.step()
     pod.coordinator.breaker_closed("b")
     pod.step()
@@ -40,23 +46,23 @@ def test_a_joining_pod_gets_the_open_breakers(redis_url: str) -> None:
 
 def test_the_longer_opening_counts(redis_url: str) -> None:
     pods = start(redis_url, 3)
-    pods[0].coordinator.breaker_opened("a", 60.0)
+    pods[0].coordinator.breaker_opened("a", 600.0)
     pods[0].step()
     pods[1].coordinator.breaker_opened("a", 5.0)
     pods[1].step()
     beats(pods)
 
     remaining = pods[2].admission.breakers["a"]
-    assert remaining > 30
+    assert remaining > 5
 
 
 def test_an_unreported_breaker_is_reported_when_redis_is_back(redis: Redis, redis_url: str) -> None:
     pods = start(redis_url, 2)
     beats(pods)
     redis.kill()
-    pods[0].coordinator.breaker_opened("a", 60.0)
+    pods[0].coordinator.breaker_opened("a", 600.0)
     pods[0].coordinator.breaker_opened("short", 0.4)
-    pods[0].coordinator.breaker_opened("b", 60.0)
+    pods[0].coordinator.breaker_opened("b", 600.0)
     pods[0].coordinator.breaker_closed("b")
     pods[0].step()
     redis.start()
@@ -68,7 +74,7 @@ def test_an_unreported_breaker_is_reported_when_redis_is_back(redis: Redis, redi
 def test_a_pods_own_result_overrides_a_reported_breaker(redis_url: str) -> None:
     pods = start(redis_url, 2)
     beats(pods)
-    pods[0].coordinator.breaker_opened("a", 60.0)
+    pods[0].coordinator.breaker_opened("a", 600.0)
     pods[0].step()
     sync = pods[1].permits.sync
 
@@ -87,7 +93,7 @@ def test_a_pods_own_result_overrides_a_reported_breaker(redis_url: str) -> None:
 def test_many_breakers_are_reported_in_several_syncs(redis_url: str) -> None:
     pods = start(redis_url, 2)
     for number in range(450):
-        pods[0].coordinator.breaker_opened(f"m{number}", 60.0)
+        pods[0].coordinator.breaker_opened(f"m{number}", 600.0)
     pods[0].step()
     beats(pods, 6)
 

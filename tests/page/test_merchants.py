@@ -683,7 +683,7 @@ def test_a_check_says_what_the_command_says(
     monkeypatch.setenv("POS_GATEWAY_DATABASE_URL", database_url)
     monkeypatch.setenv("POS_GATEWAY_ALLOW_PRIVATE_ADDRESSES", "true")
     monkeypatch.setattr(merchant_check, "TIMEOUT", PATIENCE)
-    monkeypatch.setattr(acting, "TIMEOUT", 55.0)
+    monkeypatch.setattr(acting, "TIMEOUT", PATIENCE)
     admin.put([a_merchant("-m", base_url="http://127.0.0.1:1")], KIM)
     browser = page.operator(name="lee")
     reply = submit(browser, "/merchants/-m/check", reason="is it up")

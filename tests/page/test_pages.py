@@ -14,7 +14,7 @@ from pos_gateway.server.page.static import FOLDER, StaticFiles
 from pos_gateway.tokens.token import Role
 from tests.page.lab import Desk
 from tests.planting import ROOT
-from tests.reports.lab import Reports
+from tests.reports.lab import LASTS, Reports
 from tests.reports.test_recent_outcomes import record
 
 POLICY = (
@@ -178,7 +178,7 @@ def test_now_without_a_worker_says_so_with_the_remedy(page: Desk, reports: Repor
     assert "No worker reports" in text
     assert "celery -A pos_gateway.gcelery worker" in text
     reports.worker("one").report()
-    reports.pass_time(60)
+    reports.pass_time(LASTS)
     page.site._page_live._last.clear()  # else it is shared for a second
     text = page.operator(name="kay").get("/").text
     assert "1 worker stopped reporting without a goodbye" in text

@@ -19,6 +19,7 @@ from pos_gateway.processing.decision import Decision, EventRecord
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import new_key
 from pos_gateway.settings import Settings
+from testkit.patience import PATIENCE
 from tests.ledger.lab import an_entry
 from tests.schema import make_tables
 from tests.telemetry.collector import Collector
@@ -73,7 +74,7 @@ def test_queues_are_read_without_a_metrics_port(
     asked = threading.Event()
     monkeypatch.setattr(QueueMetrics, "look", lambda _: asked.set())
     make(metrics_port=0, publish_events=False).start(background=True)
-    assert asked.wait(60)
+    assert asked.wait(PATIENCE)
 
 
 def test_a_forked_process_gets_a_new_lease(

@@ -4,15 +4,17 @@ import threading
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, select, text
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
+from pos_gateway.database.schema import worker_reports
+from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.ledger import LEASE_IN_FORK
 from pos_gateway.reports import reporter as subject
 from pos_gateway.reports.reporter import AFTER_FAILURE, EVERY
 from testkit.patience import PATIENCE
-from tests.reports.lab import Reports
+from tests.reports.lab import Reports, Worker
 
 
 def away(*_: Any, **__: Any) -> None:
@@ -32,6 +34,12 @@ def test_a_report_that_cannot_be_stored_is_dropped(
                 worker.report()
     worker.report()
     assert reports.total() == 3
+
+
+def test_a_report_counts_for_as_long_as_a_lease(engine: Engine) -> None:
+    Worker(engine, "w", lasts=None).report()
+    with engine.connect() as connection:
+        assert connection.scalar(select(worker_reports.c.lasts)) == LEASE
 
 
 def test_the_thread_reports_until_it_is_stopped(

@@ -22,12 +22,14 @@ IMPORTED = (
     "pos_gateway.server.serving",
     "pos_gateway.server.site",
 )
-#: Seconds that a request waits for the database and the broker: four times a server's own, since a busy
-#: machine may need them, and a 503 is then no mistake.
+#: Seconds that a request waits for the database and the broker, and a reply for its client: four times a
+#: server's own, since a busy machine may need them, and a 503 or an end is then no mistake.
 LIMITS = {
     "pos_gateway.ledger.submissions.ANSWER": 2.0,
     "pos_gateway.server.comparing.LOOK_UP_TIMEOUT": 2.0,
     "pos_gateway.server.intake.TIMEOUT": 6.0,
+    "pos_gateway.server.reading.TIMEOUT": 20.0,
+    "pos_gateway.server.uvicorn_internals.WRITE_TIMEOUT": 120.0,
 }
 
 

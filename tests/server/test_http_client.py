@@ -197,7 +197,7 @@ def test_a_broker_that_is_away_is_a_503_in_time_and_back_a_202(
                 hasty.submit(second)
             [result] = hasty.submit_many([second])
             assert isinstance(result.error, BrokerUnavailable)
-            patient = HttpOrderClient(server.url, server.token, timeout=60)
+            patient = HttpOrderClient(server.url, server.token, timeout=SOON)
             assert patient.find("o9", "m1") is None, "reading needs no broker"
             assert server.post("/v1/orders", order(order_id + "-3")).status_code == 503
             proxy.heal()

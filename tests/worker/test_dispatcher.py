@@ -904,7 +904,7 @@ def test_orders_of_a_refused_credential_wait_behind_a_breaker_that_says_so(scene
         order = Order(f"o{number}")
         scene.reply(order.order_id, Outcome(Kind.RETRY, why, contact=CallResult.FAILED))
         scene.offer(order)
-        assert order.said.wait(10)
+        assert order.said.wait(PATIENCE)
     [[found]] = scene.dispatcher.admission.in_trouble_by(10)
     assert (found.unsent, found.breaker) == (True, BreakerState.OPEN)
     scene.offer(Order("waits"))

@@ -21,7 +21,7 @@ os.kill(os.getpid(), signal.SIGTERM)
 now += 100.0
 let_go = Event()
 drain.bound(60.0, let_go.set)
-print(let_go.wait(30))
+print(let_go.wait())
 """
 
 INTERRUPTED = """
@@ -87,7 +87,7 @@ for _ in range(9):
     sleep(0)
 print(let_go.is_set())
 os.kill(os.getpid(), second)
-print(let_go.wait(30))
+print(let_go.wait())
 """
 
 

@@ -24,16 +24,17 @@ from tests.worker.lab import GREEN, GREEN_COMMAND, PATIENCE, ROOT, Lab, by_type
 def test_without_flags_the_worker_is_green_and_has_200_slots(lab: Lab) -> None:
     """The trap: Celery's default is one process per core."""
     port, merchants = free_port(), [f"m{n}" for n in range(200)]
-    lab.open_merchants(*merchants)
+    lab.open_merchants(*merchants, request_timeout=120)  # the most there is
     for merchant in merchants:
         lab.submit(merchant, f"first-{merchant}")
     with lab.worker(as_typed=True, metrics_port=port) as worker:
         assert len(lab.events(200)) == 200  # the merchants are known to be quick: light
-        lab.merchants.profile("m*", {"kind": "accept", "latency": 3})
+        lab.merchants.profile("m*", {"kind": "hang"})
         for merchant in merchants:
             lab.submit(merchant, f"slow-{merchant}")
         # The last slots are reserved for the lightest merchants, whichever those are.
         lab.merchants.wait_until(in_flight=180)
+        lab.merchants.profile("m*", {"kind": "accept"}, release=True)
         command = psutil.Process(worker.process.pid).cmdline()
         started = command[command.index("-P") :]  # after flags of Python itself
         assert sorted(started) == sorted(GREEN_COMMAND[1:]), "the other tests start another worker"
