@@ -11,7 +11,6 @@ from celery import Celery, signals
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.broker import topology
-from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.domain.errors import (
     InvalidSettings,
     PendingMigration,
@@ -22,20 +21,16 @@ from pos_gateway.processing import gateway
 from pos_gateway.settings import Settings, celerys, setting
 from pos_gateway.telemetry import log
 from pos_gateway.worker.celery_internals import (
-    AMQP,
     get_multiprocessing_logger,
     log_level,
     pool_module,
 )
 from pos_gateway.worker.command_line import contradictions, refused_command, refused_options
+from pos_gateway.worker.declaring import Broker
 from pos_gateway.worker.tasks import CancelTask, OrderTask
 
 #: Exit code of a process with a faulty configuration (sysexits.h).
 EX_CONFIG = 78
-
-
-class _Broker(AMQP):
-    Connection = AnsweredConnection
 
 
 def _configured() -> Celery:
@@ -46,7 +41,7 @@ def _configured() -> Celery:
     app = Celery(
         "pos_gateway",
         broker=settings.broker_url,
-        amqp=_Broker,
+        amqp=Broker,
         set_as_current=True,
     )
     app.conf.update(

@@ -51,8 +51,7 @@ class PlainPublisher:
 
     Args:
         broker_url: the broker's; a cluster's nodes with ``;`` between them.
-        declare: declare the gateway's exchanges and queues on connecting. False for a user without
-            the configure permission; an operator declares them.
+        declare: declare the gateway's exchanges and queues on connecting, or see that they are there.
     """
 
     def __init__(self, broker_url: str, *, declare: bool = True) -> None:

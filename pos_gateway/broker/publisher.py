@@ -57,8 +57,7 @@ class Publisher:
 
     Args:
         broker_url: the broker's; a cluster's nodes with ``;`` between them.
-        declare: declare the gateway's exchanges and queues on connecting. False for a user without
-            the configure permission; an operator declares them.
+        declare: declare the gateway's exchanges and queues on connecting, or see that they are there.
     """
 
     def __init__(self, broker_url: str, *, declare: bool = True) -> None:
@@ -66,7 +65,7 @@ class Publisher:
         self._declare = declare
         self._closed = threading.Event()
         self._link: Link | None = None
-        #: A delayed message was not stored: the delay queues may be missing.
+        #: The delay queues may be missing: this process begins, or a delayed message was not stored.
         self._may_lack_delays = False
         self._pid = os.getpid()
         self._lock = threading.RLock()
@@ -214,10 +213,15 @@ class Publisher:
         """Drop the connection: the next message makes one, and declares the topology again."""
         self._drop_link()
 
-    def connect(self) -> None:
-        """Connect and declare now rather than at the first message. Raises as ``publish``."""
+    def connect(self, *, delays: bool = False) -> None:
+        """Connect and declare now rather than at the first message. Raises as ``publish``.
+
+        Args:
+            delays: the delay queues, too.
+        """
         self._mind_forks()
         with self._lock:
+            self._may_lack_delays |= delays
             self._connected()
 
     def close(self) -> None:
@@ -335,12 +339,15 @@ class Publisher:
         except CONNECTION_ERRORS as error:
             connection.collect(socket_timeout=1)
             raise unreachable(self._broker_url, error) from error
+        except PublishRefused:
+            connection.collect(socket_timeout=1)
+            raise
         self._link = link
         return link, True
 
     def _declare_delays(self, connection: Connection) -> None:
         """Declare the delay queues, if they may be missing: that is a hundred requests."""
-        if self._may_lack_delays and connection.transport.driver_type == "amqp":
+        if self._may_lack_delays:
             topology.declare_delays(connection)
             self._may_lack_delays = False
 

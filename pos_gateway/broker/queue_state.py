@@ -23,7 +23,7 @@ class QueueState:
 
 
 def queue_states(broker_url: str) -> tuple[QueueState, QueueState]:
-    """The counts of ``orders`` and of ``orders.canary``. Raises BrokerUnavailable."""
+    """The counts of ``orders`` and of ``orders.canary``. Raises BrokerUnavailable, PublishRefused."""
     connection = AnsweredConnection(broker_url, connect_timeout=CONNECT_TIMEOUT)
     try:
         connection.ensure_connection(max_retries=max(0, len(connection.alt) - 1))
@@ -31,10 +31,11 @@ def queue_states(broker_url: str) -> tuple[QueueState, QueueState]:
         found = [_of(connection, key) for key in (topology.ORDERS_KEY, topology.CANARY_KEY)]
         connection.release()
     except CONNECTION_ERRORS as error:
-        connection.collect(socket_timeout=1)
         raise BrokerUnavailable(
             f"cannot look at the queues at {mask_url(broker_url)}: {error}"
         ) from error
+    finally:
+        connection.collect(socket_timeout=1)
     return found[0], found[1]
 
 

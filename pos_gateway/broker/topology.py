@@ -6,13 +6,18 @@ unless a dead-letter exchange is declared; dead-lettering itself is at most once
 ``at-least-once`` is asked for, which needs ``reject-publish``.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from amqp.exceptions import AccessRefused, NotFound, PreconditionFailed
 from kombu import Connection, Exchange, Queue
 from kombu.transport.native_delayed_delivery import (
+    CELERY_DELAYED_DELIVERY_EXCHANGE,
+    MAX_NUMBER_OF_BITS_TO_USE,
     bind_queue_to_native_delayed_delivery_exchange,
     declare_native_delayed_delivery_exchanges_and_queues,
+    level_name,
 )
 
 from pos_gateway.domain.errors import PublishRefused
@@ -75,52 +80,125 @@ splits_stream = Queue(
 splits_turn = Queue("orders.canary.split.turn", exclusive=True, auto_delete=True)
 
 
-#: Queues of this module, two of which come and go, and one for each power of two of a delay's seconds.
-_QUEUES_NEEDED = len(QUEUES) + 2 + 28
+#: One for each power of two of a delay's seconds, each with an exchange of its name.
+_DELAY_QUEUES = tuple(level_name(level) for level in range(MAX_NUMBER_OF_BITS_TO_USE))
+#: Queues of this module, two of which come and go, and those for delays.
+_QUEUES_NEEDED = len(QUEUES) + 2 + len(_DELAY_QUEUES)
 
 
 def declare(connection: Connection) -> str | None:
-    """Declare everything. Idempotent.
+    """Declare everything but the delay queues, or see that it is there, as ``declare_queues``. Idempotent.
 
     Returns:
         RabbitMQ's words if the splits stream has no leader: RabbitMQ 3.10 can leave it so after a
         crash, until it is restarted, and orders must not wait for that. Else None.
 
     Raises:
-        PublishRefused: a queue of that name exists with other arguments, or the vhost allows no more queues.
+        PublishRefused: as ``declare_queues``.
     """
-    for queue in QUEUES:
-        _declare(connection, queue)
+    declare_queues(connection, *QUEUES)
     try:
-        _declare(connection, splits_stream)
+        declare_queues(connection, splits_stream)
     except NotFound as error:
         return str(error.reply_text)
     return None
 
 
+def declare_queues(connection: Connection, *queues: Queue) -> None:
+    """Declare queues with their exchanges and bindings; for a user who may not, see that they are there.
+
+    A queue or an exchange can be looked for without any right; its arguments and bindings cannot.
+
+    Raises:
+        PublishRefused: one exists with other arguments, the vhost allows no more queues, or one is
+            missing that this user may not declare.
+    """
+    try:
+        for queue in queues:
+            _declare(connection, queue)
+    except AccessRefused:
+        exchanges = [each.exchange.name for each in queues if each.exchange.name]  # not the default
+        _require(connection, [each.name for each in queues], exchanges)
+
+
 def declare_delays(connection: Connection) -> None:
-    """Declare the delay queues (native delayed delivery), and bind the orders' to them. Idempotent."""
-    declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
-    for queue in (orders_queue, canary_queue):
-        bind_queue_to_native_delayed_delivery_exchange(connection, queue)
+    """Declare the delay queues (native delayed delivery), and bind the orders' to them. Idempotent.
+
+    For a user who may not, and with the errors, as ``declare_queues``.
+    """
+    try:
+        _declare_delays(connection)
+    except AccessRefused:
+        require_delays(connection)
+
+
+def require_delays(connection: Connection) -> None:
+    """See that the delay queues are there. Raises PublishRefused: one is missing."""
+    _require(connection, _DELAY_QUEUES, [*_DELAY_QUEUES, CELERY_DELAYED_DELIVERY_EXCHANGE])
+
+
+def declare_all(connection: Connection) -> None:
+    """Declare everything, bindings and delay queues too, as a user who may. Idempotent.
+
+    Raises:
+        PublishRefused: a queue exists with other arguments, or the vhost allows no more.
+        AccessRefused: this user may not.
+    """
+    for queue in (*QUEUES, splits_stream):
+        _declare(connection, queue)
+    _declare_delays(connection)
 
 
 def _declare(connection: Connection, queue: Queue) -> None:
-    channel = connection.channel()
-    try:
+    with _in_words(f"queue {queue.name!r}"):
+        channel = connection.channel()
         queue.bind(channel).declare()
+        channel.close()
+
+
+def _declare_delays(connection: Connection) -> None:
+    if connection.transport.driver_type != "amqp":
+        return  # the in-memory broker has timers
+    with _in_words("a delay queue"):
+        declare_native_delayed_delivery_exchanges_and_queues(connection, "quorum")
+        for queue in (orders_queue, canary_queue):
+            bind_queue_to_native_delayed_delivery_exchange(connection, queue)
+
+
+@contextmanager
+def _in_words(what: str) -> Iterator[None]:
+    try:
+        yield
     except PreconditionFailed as error:
         if "limit" in error.reply_text:
             raise PublishRefused(
-                f"the vhost allows too few queues: {_QUEUES_NEEDED} are needed, 28 of them for delays"
-                f" ({error.reply_text})"
+                f"the vhost allows too few queues: {_QUEUES_NEEDED} are needed,"
+                f" {len(_DELAY_QUEUES)} of them for delays ({error.reply_text})"
             ) from error
         raise PublishRefused(
-            f"queue {queue.name!r} exists with other arguments than this version needs; "
+            f"{what} exists with other arguments than this version needs; "
             f"drain and delete it, or use another vhost ({error.reply_text})"
         ) from error
-    except AccessRefused as error:
+
+
+def _require(connection: Connection, queues: Sequence[str], exchanges: Sequence[str]) -> None:
+    try:
+        channel = connection.channel()
+        for name in queues:
+            channel.queue_declare(name, passive=True)
+        for name in exchanges:
+            channel.exchange_declare(name, "topic", passive=True)
+        channel.close()
+    except NotFound as error:
+        if has_no_leader(error):
+            raise
+        missing = error.reply_text.removeprefix("NOT_FOUND - ")
         raise PublishRefused(
-            f"this broker user may not declare {queue.name!r} ({error.reply_text})"
+            f"{missing}, and this broker user may not declare it: "
+            "run pos-gateway declare as a user who has configure"
         ) from error
-    channel.close()
+
+
+def has_no_leader(error: NotFound) -> bool:
+    """Whether the queue that was not found is there, and no node leads it."""
+    return "down or inaccessible" in error.reply_text

@@ -5,6 +5,13 @@ from pos_gateway.runtime.urls import mask_url
 
 _URL = "POS_GATEWAY_BROKER_URL (amqp://user:password@host:5672/vhost)"
 
+#: The right that a request needs which RabbitMQ refuses; to bind takes two.
+_RIGHTS = {
+    "declare": "configure",
+    "bind": "write on it, and read on the exchange",
+    "consume": "read",
+}
+
 
 def unreachable(broker_url: str, error: object) -> BrokerUnavailable:
     """The error to raise for what the broker or the system said; the password is masked."""
@@ -14,6 +21,8 @@ def unreachable(broker_url: str, error: object) -> BrokerUnavailable:
 
 def said_and_remedy(said: str) -> tuple[str, str]:
     """What the broker or the system said, and the remedy."""
+    if right := _refused_right(said):
+        return said, right
     if "ACCESS_REFUSED" in said:  # it does not say which of the two is wrong
         return (
             "it refuses this user or password (ACCESS_REFUSED)",
@@ -26,3 +35,15 @@ def said_and_remedy(said: str) -> tuple[str, str]:
     if "SSL" in said:
         return said, f"is that its port for TLS (5671)? Without TLS it is amqp://; {_URL}"
     return said, f"start RabbitMQ there, or set {_URL}"
+
+
+def with_right(error: object) -> str:
+    """What the broker said, and the right to grant if it refuses one."""
+    return "; ".join(filter(None, (str(error), _refused_right(str(error)))))
+
+
+def _refused_right(said: str) -> str | None:
+    if "ACCESS_REFUSED" not in said or "refused for user" not in said:  # the login, perhaps
+        return None
+    request = said.partition(":")[0].partition(".")[2]
+    return f"grant this user {_RIGHTS.get(request, 'the right')} (rabbitmqctl set_permissions)"

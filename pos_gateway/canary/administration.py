@@ -49,7 +49,7 @@ def change(
 
     Raises:
         AdminError: no worker consumes ``orders.canary``, a merchant is no pilot, or another operator was faster.
-        BrokerUnavailable, InvalidSplit: it cannot be read, or written.
+        PublishError, InvalidSplit: it cannot be read, or written.
     """
     _, theirs = queue_states(broker_url)
     with splits.changing(broker_url) as publish:
@@ -72,13 +72,13 @@ def change(
 
 
 def abort(broker_url: str, operator: str) -> None:
-    """Move all merchants back at once. Raises BrokerUnavailable."""
+    """Move all merchants back at once. Raises PublishError."""
     with splits.changing(broker_url, at_once=True) as publish:
         publish(Split().changed(operator, datetime.now(UTC)))
 
 
 def left_behind(broker_url: str) -> str | None:
-    """What is in the canary's queue that no worker takes; None: nothing. Raises BrokerUnavailable."""
+    """What is in the canary's queue that no worker takes; None: nothing. Raises PublishError."""
     _, queue = queue_states(broker_url)
     if queue.consumers:
         return None

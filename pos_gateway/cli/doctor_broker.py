@@ -10,11 +10,14 @@ from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.broker.unreachable import said_and_remedy
 from pos_gateway.cli.findings import Finding, fail, ok, warn
+from pos_gateway.domain.errors import PublishRefused
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.settings import Settings
 
 #: Earlier versions have no at-least-once dead-lettering for quorum queues.
 _OLDEST = (3, 10)
+#: What makes queues that are missing.
+_DECLARES = "a worker, or pos-gateway declare, makes it; its broker user needs configure for that"
 
 
 def check_broker(settings: Settings) -> Iterator[Finding]:
@@ -33,6 +36,7 @@ def check_broker(settings: Settings) -> Iterator[Finding]:
             yield from _exchange(connection, exchange)
         for queue in (*topology.QUEUES, topology.splits_stream):
             yield _queue(connection, queue, settings)
+        yield _delays(connection)
     except CONNECTION_ERRORS as error:
         why, remedy = said_and_remedy(str(error))
         yield fail(f"broker: {shown} cannot be used: {why}", remedy)
@@ -75,16 +79,12 @@ def _queue(connection: Connection, queue: Queue, settings: Settings) -> Finding:
         try:
             state = channel.queue_declare(queue.name, passive=True)
         except NotFound as error:
-            if "down or inaccessible" in error.reply_text:  # unlike a missing queue
+            if topology.has_no_leader(error):
                 return fail(
                     f"{what}: no node leads it ({error.reply_text})",
                     "start that node, or restart it if it runs",
                 )
-            return warn(
-                f"{what}: not there yet", "the first worker or pos-gateway enqueue makes it"
-            )
-        except AccessRefused:
-            return warn(f"{what}: this user may not look at it", "grant configure and read")
+            return warn(f"{what}: not there yet", _DECLARES)
     with connection.channel() as channel:
         try:
             # It exists, so this creates nothing: the broker compares type and arguments.
@@ -94,15 +94,20 @@ def _queue(connection: Connection, queue: Queue, settings: Settings) -> Finding:
                 f"{what}: has another type or other arguments ({error.reply_text})",
                 "drain and delete it, or use another vhost",
             )
-        except AccessRefused:
-            return fail(
-                f"{what}: is there, and this user may not declare it: workers do not start",
-                "grant configure, beside write and read (rabbitmqctl set_permissions)",
-            )
+        except AccessRefused:  # a worker needs it no more than this
+            what = f"{what} (this user may not declare it: its arguments are not compared)"
     what = f"{what}: {state.message_count} messages ready, {state.consumer_count} consumers"
     counts = state.message_count, state.consumer_count
     is_events = queue is topology.events_queue
     return _events(what, *counts, settings) if is_events else _orders(what, queue, *counts)
+
+
+def _delays(connection: Connection) -> Finding:
+    try:
+        topology.require_delays(connection)
+    except PublishRefused:
+        return warn("queues for delays: not all there yet", _DECLARES)
+    return ok("queues for delays")
 
 
 def _events(what: str, messages: int, consumers: int, settings: Settings) -> Finding:

@@ -12,6 +12,9 @@ COMMANDS = {
     "doctor": Lazy("pos_gateway.cli.doctor:doctor", "Say what is right and wrong here."),
     "settings": Lazy("pos_gateway.cli.settings:settings", "Show every setting and its value."),
     "db": Lazy("pos_gateway.cli.db:db", "Bring the database's schema to this version."),
+    "declare": Lazy(
+        "pos_gateway.cli.declare:declare", "Declare the broker's exchanges and queues."
+    ),
     "merchants": Lazy(
         "pos_gateway.cli.merchants:merchants", "Import, change, pause and show merchants."
     ),

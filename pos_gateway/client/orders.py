@@ -56,7 +56,8 @@ class OrderClient:
             ``POS_GATEWAY_MAX_ORDER_BYTES``.
         timeout: seconds for a call: until the broker's confirm. The first call also reads the canary
             split, in half of them at most.
-        declare: declare exchanges and queues on connecting; False for a broker user that may not.
+        declare: declare exchanges and queues on connecting, or see that they are there if the broker
+            user may not.
 
     Raises:
         InvalidSettings: a value given here or in the environment is invalid.

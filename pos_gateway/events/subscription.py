@@ -12,6 +12,7 @@ from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.link import READ_TIMEOUT
 from pos_gateway.broker.publisher import RECONNECT_AFTER
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
+from pos_gateway.broker.unreachable import with_right
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.runtime.urls import mask_url
 
@@ -59,7 +60,7 @@ class Subscription:
             except CONNECTION_ERRORS as error:
                 if not listened:
                     raise BrokerUnavailable(
-                        f"cannot follow the events at {mask_url(self._url)}: {error}"
+                        f"cannot follow the events at {mask_url(self._url)}: {with_right(error)}"
                     ) from error
                 if pause == RECONNECT_AFTER[0]:
                     self._notice(f"the broker is gone, events may be missed: {error}")
@@ -72,16 +73,15 @@ class Subscription:
         """A deque that receives the events' bodies from now on."""
         received: deque[bytes] = deque()
         channel = connection.channel()
+        topology.declare_queues(connection, topology.events_queue)
         queue = Queue(
-            exchange=topology.events_exchange,
-            routing_key=self._keys[0],
             durable=False,
             exclusive=True,
             auto_delete=True,
             queue_arguments={"x-max-length": _LENGTH, "x-overflow": "drop-head"},
         ).bind(channel)
-        queue.declare()
-        for key in self._keys[1:]:
+        queue.queue_declare()
+        for key in self._keys:
             queue.bind_to(topology.events_exchange.name, key)
         consumer = Consumer(
             channel,

@@ -152,12 +152,13 @@ class Gateway:
 
         Raises:
             PendingMigration, SchemaTooNew: the database's schema does not fit this version.
-            PublishRefused: a queue exists with other arguments.
+            PublishRefused: a queue exists with other arguments, or one is missing that this
+                broker user may not declare.
             SQLAlchemyError: the database cannot be reached.
         """
         require_current(self.database)
         try:
-            self.publisher.connect()
+            self.publisher.connect(delays=True)
         except BrokerUnavailable as error:
             # Celery waits for it, and the first publish declares the queues.
             log.warning("broker.unavailable", error=str(error))

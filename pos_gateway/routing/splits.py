@@ -13,14 +13,20 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any
 
-from amqp.exceptions import ChannelError, ResourceLocked
+from amqp.exceptions import AccessRefused, ChannelError, ResourceLocked
 from kombu import Connection, Consumer
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.plain_publisher import PlainPublisher
 from pos_gateway.broker.session import CONNECTION_ERRORS, Session
-from pos_gateway.domain.errors import BrokerUnavailable, FieldError, InvalidSplit
+from pos_gateway.broker.unreachable import with_right
+from pos_gateway.domain.errors import (
+    BrokerUnavailable,
+    FieldError,
+    InvalidSplit,
+    PublishRefused,
+)
 from pos_gateway.domain.split import Split
 from pos_gateway.runtime.urls import mask_url
 
@@ -53,6 +59,7 @@ def present(broker_url: str) -> Split | None:
 
     Raises:
         BrokerUnavailable: it cannot be read.
+        PublishRefused: the stream is missing, and this broker user may not declare it.
         InvalidSplit: the last message is no split, so processes may go by different ones.
     """
     found: list[bytes | str] = []
@@ -65,9 +72,8 @@ def present(broker_url: str) -> Split | None:
                     raise TimeoutError(f"its last message has not come within {THERE:g} s")
                 session.wait_until(lambda: False, time.monotonic() + _TOGETHER)
     except CONNECTION_ERRORS as error:
-        raise BrokerUnavailable(
-            f"cannot read {topology.splits_stream.name} at {mask_url(broker_url)}: {error}"
-        ) from error
+        stream = f"{topology.splits_stream.name} at {mask_url(broker_url)}"
+        raise BrokerUnavailable(f"cannot read {stream}: {with_right(error)}") from error
     try:
         return Split.parse_json(found[-1]) if found else None
     except InvalidSplit as error:
@@ -87,7 +93,8 @@ def changing(broker_url: str, *, at_once: bool = False) -> Iterator[Callable[[Sp
 
     Args:
         broker_url: where the broker is.
-        at_once: publish it even if another operator's change does not end.
+        at_once: publish it even if another operator's change does not end, or this broker user may take no
+            turn.
 
     Raises:
         BrokerUnavailable: the broker is away, or another operator's change does not end.
@@ -95,7 +102,12 @@ def changing(broker_url: str, *, at_once: bool = False) -> Iterator[Callable[[Sp
     publisher = PlainPublisher(broker_url)
     try:
         with Session(broker_url) as session:
-            has_turn = not session.is_amqp or _took_turn(session.connection)
+            try:
+                has_turn = not session.is_amqp or _took_turn(session.connection)
+            except AccessRefused:
+                if not at_once:
+                    raise
+                has_turn = False
             if not (has_turn or at_once):
                 raise BrokerUnavailable("another operator is changing it at this moment; try again")
 
@@ -107,9 +119,8 @@ def changing(broker_url: str, *, at_once: bool = False) -> Iterator[Callable[[Sp
 
             yield publish
     except CONNECTION_ERRORS as error:
-        raise BrokerUnavailable(
-            f"cannot change {topology.splits_stream.name} at {mask_url(broker_url)}: {error}"
-        ) from error
+        stream = f"{topology.splits_stream.name} at {mask_url(broker_url)}"
+        raise BrokerUnavailable(f"cannot change {stream}: {with_right(error)}") from error
     finally:
         publisher.close()
 
@@ -136,7 +147,7 @@ class SplitWatch:
 
     Args:
         broker_url: where the broker is; the nodes of a cluster with ``;`` between them.
-        declare: declare the stream; False for a broker user that may not.
+        declare: declare the stream, or see that it is there if the broker user may not.
     """
 
     def __init__(self, broker_url: str, *, declare: bool = True) -> None:
@@ -196,7 +207,7 @@ class SplitWatch:
             try:
                 with Session(self._broker_url) as session:
                     self._follow(session)
-            except ChannelError as error:
+            except (ChannelError, PublishRefused) as error:
                 # It may not be read, is missing, or is no stream. A broker that has just started
                 # says so for a moment, too: retry soon, and ever later.
                 pause, later = later, min(2 * later, _REFUSED)
@@ -239,9 +250,11 @@ def _consume(
         message.ack()
         on_body(message.body)
 
+    if declare:
+        topology.declare_queues(connection, topology.splits_stream)
     channel = connection.channel()
     stream = topology.splits_stream.bind(channel)
-    has_some = bool(stream.queue_declare(passive=not declare).message_count)
+    has_some = bool(stream.queue_declare(passive=True).message_count)
     stream.consumer_arguments = {"x-stream-offset": "last"}
     # A stream is consumed with a prefetch count only.
     consumer = Consumer(

@@ -18,7 +18,8 @@
   for a stop.
 - ``TaskPool._pool``: orders run on its green threads, one after the other on each, without what Celery
   does for each job (``worker/crew.py``); a stop kills those in flight, which requeues their orders, and Celery joins it.
-- ``AMQP.Connection``: the worker's own connections wait for no reply without limit.
+- ``AMQP.Connection``: the worker's own connections wait for no reply without limit. ``AMQP.TaskConsumer``
+  gets one, and makes the consumer of its queues: they are declared, or looked for, as by every other process.
 - ``pool_cls`` and ``loglevel`` of a worker, ``get_implementation``, ``mlevel``: a pool in which
   orders would share a connection to the database is refused.
 - ``get_multiprocessing_logger``: the logger of prefork's pool has a handler of its own.

@@ -27,7 +27,7 @@ from pos_gateway.telemetry import metrics
 from pos_gateway.worker import bundles
 from pos_gateway.worker.celery_internals import Consumer, maybe_shutdown
 from pos_gateway.worker.crash import watch_threads
-from pos_gateway.worker.delays import Blueprint
+from pos_gateway.worker.declaring import Blueprint
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.drain import Drain
 from pos_gateway.worker.events_process import EventsProcess

@@ -153,13 +153,18 @@ class RabbitMQ(Server):
             url, self._spare = self.url_of(self._spare[0]), None
             self.delete_vhost(url)
 
-    def add_user(self, name: str, url: str) -> str:
-        """Add a user who may use the virtual host behind a URL; the URL for it, password and all."""
-        vhost = binary(unquote(url.rpartition("/")[2]))
+    def add_user(
+        self, name: str, url: str, *, configure: str = ".*", write: str = ".*", read: str = ".*"
+    ) -> str:
+        """Add a user with these rights in the virtual host behind a URL; the URL for it, password and all.
+
+        One that is there has these rights from now on.
+        """
+        vhost, rights = unquote(url.rpartition("/")[2]), (configure, write, read)
         self.set_password(name, name)
         self.eval(
-            f"rabbit_auth_backend_internal:set_permissions({binary(name)}, {vhost}, "
-            '<<".*">>, <<".*">>, <<".*">>, <<"tests">>)'
+            f"rabbit_auth_backend_internal:set_permissions({binary(name)}, {binary(vhost)}, "
+            f'{", ".join(binary(each) for each in rights)}, <<"tests">>)'
         )
         return url.replace("guest:guest@", f"{name}:{name}@", 1)
 

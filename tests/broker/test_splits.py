@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 from kombu import Connection, Queue
@@ -181,13 +180,9 @@ def test_who_may_not_read_it_goes_by_the_environment(
 ) -> None:
     operator.says(0)
     monkeypatch.setenv("POS_GATEWAY_CANARY_PERCENT", "100")
-    vhost = unquote(broker_url.rpartition("/")[2])
-    rabbitmq.eval(
-        'rabbit_auth_backend_internal:add_user(<<"shop">>, <<"shop">>, <<"tests">>), '
-        f'rabbit_auth_backend_internal:set_permissions(<<"shop">>, <<"{vhost}">>, '
-        '<<"^$">>, <<"^orders$">>, <<"^order-events$">>, <<"tests">>)'
+    url = rabbitmq.add_user(
+        "shop", broker_url, configure="", write="^orders$", read="^order-events$"
     )
-    url = broker_url.replace("guest:guest", "shop:shop")
     with OrderClient(url, declare=False) as client:
         client.submit(an_order("o1"))
     assert queued(broker_url, "orders.canary") == ["o1"]

@@ -11,6 +11,14 @@ URL = "amqp://kim:hunter2@broker:5672/v"
     ("said", "remedy"),
     [
         ("(0, 0): (403) ACCESS_REFUSED - Login was refused", "set them in POS_GATEWAY_BROKER_URL"),
+        (
+            "Queue.declare: (403) ACCESS_REFUSED - access to queue 'q' in vhost 'v' refused for user 'kim'",
+            "grant this user configure (rabbitmqctl set_permissions)",
+        ),
+        (
+            "Basic.consume: (403) ACCESS_REFUSED - access to queue 'q' in vhost 'v' refused for user 'kim'",
+            "grant this user read (",
+        ),
         ("Connection.open: (530) NOT_ALLOWED - vhost v not found", "rabbitmqctl add_vhost"),
         ("Basic.get: (541) INTERNAL_ERROR - noproc", "its log says why"),
         ("(506) RESOURCE_ERROR - out of descriptors", "its log says why"),

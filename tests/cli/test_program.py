@@ -73,6 +73,7 @@ WITHOUT_JSON = {
     *("demo", "worker", "serve", "events run", "schema", "outbox"),
     *(
         "db upgrade",
+        "declare",
         "alerts test",
         "enqueue",
         "cancel",

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from urllib.parse import unquote
 
 import psutil
 import pytest
@@ -183,13 +182,12 @@ def locust(broker_url: str, *options: object) -> Iterator[subprocess.Popen[str]]
 
 def restricted(rabbitmq: RabbitMQ, broker_url: str) -> str:
     """The URL for a user who may declare queues of its own only."""
-    vhost = unquote(broker_url.rpartition("/")[2])
-    rabbitmq.eval(
-        'rabbit_auth_backend_internal:add_user(<<"load">>, <<"load">>, <<"tests">>), '
-        f'rabbit_auth_backend_internal:set_permissions(<<"load">>, <<"{vhost}">>, '
-        '<<"^amq.gen-">>, <<"^(orders$|amq.gen-)">>, <<"^(order-events$|amq.gen-)">>, <<"tests">>)'
+    return rabbitmq.add_user(
+        *("load", broker_url),
+        configure="^amq.gen-",
+        write="^(orders$|amq.gen-)",
+        read="^(order-events$|amq.gen-)",
     )
-    return broker_url.replace("guest:guest", "load:load")
 
 
 @pytest.mark.usefixtures("forked")

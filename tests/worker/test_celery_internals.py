@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import gevent
 import kombu.utils.functional
@@ -20,6 +20,7 @@ from celery.concurrency.gevent import TaskPool
 from celery.exceptions import InvalidTaskError, WorkerShutdown
 from celery.worker import control, state
 from celery.worker.consumer.consumer import Evloop
+from celery.worker.consumer.tasks import Tasks
 from kombu import Connection, Message
 
 from pos_gateway.domain.outcome import Kind, Outcome
@@ -28,7 +29,7 @@ from pos_gateway.processing.decision import Decision
 from pos_gateway.worker import celery_internals as subject
 from pos_gateway.worker.celery_internals import Consumer
 from pos_gateway.worker.consumer import OrderConsumer
-from pos_gateway.worker.delays import Blueprint as OurBlueprint
+from pos_gateway.worker.declaring import Blueprint as OurBlueprint
 from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.request import OrderRequest
 from pos_gateway.worker.request_state import RequestState
@@ -202,14 +203,28 @@ def test_steps_can_be_left_out() -> None:
     assert {"Connection", "Tasks", "Evloop"} <= enabled
 
 
-def test_our_step_declares_the_delay_queues_between_the_tasks_step_and_the_loop() -> None:
+def test_celerys_step_for_the_delay_queues_is_left_out() -> None:
     class Ours(Recording):
         Blueprint = OurBlueprint
 
-    assert "DelayedDelivery" in names_of(Recording())
-    names = names_of(Ours())
-    assert "DelayedDelivery" not in names
-    assert names.index("Tasks") < names.index("Delays") < names.index("Evloop")
+    assert set(names_of(Recording())) - set(names_of(Ours())) == {"DelayedDelivery"}
+
+
+def test_the_tasks_step_has_the_app_make_its_consumer_from_its_connection() -> None:
+    consumer = Recording()
+    consumer.connection, consumer.app.amqp.TaskConsumer = MagicMock(), Mock()
+    Tasks(consumer).start(consumer)
+    [connection] = consumer.app.amqp.TaskConsumer.call_args.args
+    assert connection is consumer.connection
+
+
+def test_a_task_consumer_that_is_told_so_declares_nothing() -> None:
+    app, channel = Celery(set_as_current=False), MagicMock()
+    made = subject.AMQP(app).TaskConsumer(channel, auto_declare=False)
+    assert [each.name for each in made.queues] == ["celery"]
+    channel.queue_declare.assert_not_called()
+    subject.AMQP(app).TaskConsumer(channel)
+    channel.queue_declare.assert_called_once()
 
 
 def test_a_started_blueprint_is_in_state_run() -> None:

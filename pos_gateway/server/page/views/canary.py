@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 from pos_gateway.broker.queue_state import QueueState, queue_states
 from pos_gateway.canary import administration
 from pos_gateway.canary.verdict import CanaryDecision, CanaryFinding
-from pos_gateway.domain.errors import AdminError, BrokerUnavailable, InvalidSplit
+from pos_gateway.domain.errors import AdminError, InvalidSplit, PublishError
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.clock import Clock
@@ -66,7 +66,7 @@ class Canary(View):
         queues: Sequence[QueueState] = ()
         try:
             queues = queue_states(self._settings.broker_url)
-        except BrokerUnavailable as error:
+        except PublishError as error:
             problem = str(error)
         return {
             "split": split,
@@ -85,7 +85,7 @@ class Canary(View):
                 raise AdminError(unjudged)
             queues = queue_states(self._settings.broker_url)
             verdict = administration.verdict(split, queues, self._database, self._payloads)
-        except (AdminError, BrokerUnavailable, CannotOpen) as error:
+        except (AdminError, PublishError, CannotOpen) as error:
             why_not = str(error)
         return {
             "verdict": verdict,
@@ -134,7 +134,7 @@ class Canary(View):
         says = "All merchants' orders go to the stable workers within seconds."
         try:
             left = administration.left_behind(self._settings.broker_url)
-        except BrokerUnavailable as error:
+        except PublishError as error:
             left = str(error)
         return Done(says if left is None else f"{says} But {left}.", _PATH, warns=left is not None)
 
