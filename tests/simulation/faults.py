@@ -207,9 +207,9 @@ FAULTS = [
     Fault(
         "an expired order that its POS may have is in doubt",
         "processing.delivery",
-        "if history.may_be_there:\n        return Outcome(",
-        "if False:\n        return Outcome(",
-        seed=2,
+        "if claim.history.may_be_there:\n            reason = Reason.of(",
+        "if False:\n            reason = Reason.of(",
+        seed=7,
     ),
     Fault(
         "a poison order is sent no more",
