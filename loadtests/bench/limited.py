@@ -66,7 +66,7 @@ class Limited(Worker):
 
     Args:
         command: what follows ``python``.
-        environment: what it is told.
+        environment: environment variables, added to a neutral environment.
         folder: where its output goes.
         cores: the CPU that it may use.
     """
