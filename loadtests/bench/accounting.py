@@ -81,7 +81,7 @@ def account(
 
 
 def read_events(
-    broker_url: str, number: int, *, patience: float = 10.0, linger: float = 0.5
+    broker_url: str, number: int, *, patience: float = 60.0, linger: float = 0.5
 ) -> list[dict[str, Any]]:
     """Take events from ``order-events``, until this many have come and no more follow.
 

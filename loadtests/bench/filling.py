@@ -74,7 +74,7 @@ def put(broker_url: str, messages: Sequence[Message]) -> float:
         return time.perf_counter() - began
 
 
-def fill(broker_url: str, messages: Sequence[Message], *, patience: float = 30.0) -> float:
+def fill(broker_url: str, messages: Sequence[Message], *, patience: float = 120.0) -> float:
     """Put the messages into the gateway's queues; messages a second, once all are stored.
 
     ``patience`` is the longest, in seconds, that the broker may take to count them.

@@ -26,7 +26,7 @@ _REPLY, _WATCHED = 2.5, 3.0
 _MERCHANTS = [f"healthy-{number}" for number in range(400)]
 _ORDERS = 4000
 #: Seconds until the worker holds them.
-_PATIENCE = 30.0
+_PATIENCE = 120.0
 
 _CANDIDATES = (replace(WATCHED, slots=SLOTS, settings={"POS_GATEWAY_SLOTS": str(SLOTS)}), PLAIN)
 

@@ -11,7 +11,7 @@ from pos_gateway.broker import topology
 
 _LOOK = 0.1
 #: Seconds for a worker to begin to take orders.
-_START = 60.0
+_START = 120.0
 
 
 class InvalidRunError(RuntimeError):

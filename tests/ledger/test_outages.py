@@ -34,7 +34,6 @@ Workers = Callable[..., Worker]
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commits, "RETRY_AFTER", (0.001, 0.01))
     monkeypatch.setattr(module, "CLAIM_TIMEOUT", 0)
-    monkeypatch.setattr(writer, "_STATEMENT_TIMEOUT", 0.1)
     monkeypatch.setattr(database, "_SQLITE_BUSY", 0.05)
 
 
@@ -154,15 +153,17 @@ def test_sqlite_waits_while_the_disk_is_full(sqlite_url: str) -> None:
 
 @pytest.mark.parametrize("outage", [locked_postgresql, read_only_postgresql])
 def test_postgresql_recovers_from_an_outage(
-    postgresql_url: str, outage: Callable[[Engine], Any]
+    postgresql_url: str, outage: Callable[[Engine], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = open_database(postgresql_url)
     one, rows = Worker(engine), Rows(engine)
     claim = claimed(one.claim(KEY, send=False))
-    with outage(open_database(postgresql_url)):
+    with outage(open_database(postgresql_url)), monkeypatch.context() as patched:
+        patched.setattr(writer, "_STATEMENT_TIMEOUT", 0.1)
         terminate(engine, backend(one))  # its next connection is affected
         one.clock.advance(3)
         nothing_but_unavailable(one, claim)
+    one._writer.close()  # and the next one is patient again
     nothing_was_written(claim, rows)
     all_is_well(one, claim, rows)
     engine.dispose()

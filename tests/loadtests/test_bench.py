@@ -38,13 +38,14 @@ from loadtests.bench.report import table
 from loadtests.bench.servers import Servers
 from loadtests.bench.worker import Worker, WorkerEndedError
 from pos_gateway.domain.order import Order
+from testkit.patience import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW = Population((Group("healthy", 20, 1.0),), orders=0, quick_orders=0)
 
 
 def entry(candidate: Any = OURS, number: int = 200) -> Entry:
-    return Entry("it", candidate, 0.02, number, 25, number, 25, FEW)
+    return Entry("it", candidate, 0.02, number, PATIENCE, number, PATIENCE, FEW)
 
 
 def result(**figures: Any) -> Result:

@@ -419,7 +419,7 @@ class TestTheSeries:
 @pytest.mark.usefixtures("forked")
 class TestForReal:
     def test_a_full_queue_is_delivered_past_a_merchant_that_hangs(self, servers: Servers) -> None:
-        run = full_queue(servers, Trial(OURS, FEW, ONE_ILL), 300, 25)
+        run = full_queue(servers, Trial(OURS, FEW, ONE_ILL), 300, PATIENCE)
         assert run.accounting is not None
         assert (run.accounting.orders, run.accounting.events) == (270, 270)
         assert throughput(run, ONE_ILL).fault == ""

@@ -18,6 +18,7 @@ from pos_gateway.telemetry import tracing as subject
 from pos_gateway.telemetry.tracing import BATCH_SIZE, WAITING, ExportedTracing, Span
 from pos_gateway.worker.strategy import known_headers
 from pos_gateway.worker.tasks import deliver
+from testkit.patience import PATIENCE
 from tests.telemetry.collector import Collector
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +31,8 @@ SENDER = "OtelBatchSpanRecordProcessor"
 def start(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., ExportedTracing]]:
-    """Starts the exporter to the collector, in this environment."""
+    """Starts the exporter to the collector, in this environment; it is given the time to send all."""
+    monkeypatch.setattr(subject, "GRACE", PATIENCE)
     started: list[ExportedTracing] = []
 
     def start(**environment: str) -> ExportedTracing:
