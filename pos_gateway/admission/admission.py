@@ -22,6 +22,7 @@ from typing import Generic
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.backlog import Backlog
 from pos_gateway.admission.breaker import BreakerState
+from pos_gateway.admission.cpu import Cpu
 from pos_gateway.admission.health import FLEET, Health, Transition
 from pos_gateway.admission.lane import Call, Demand, Lane, Ticket
 from pos_gateway.admission.lanes import LANES, Lanes
@@ -71,7 +72,10 @@ class Admission(Generic[Ticket]):
         self._now = 0.0
         self._lanes: Lanes[Ticket] = Lanes(in_fleet=in_fleet)
         self._agenda = Agenda()
-        self._scheduler: Scheduler[Ticket] = Scheduler(limits)
+        #: Orders that this worker has parked.
+        self.parked_count = ParkedCount()
+        self._cpu = Cpu(limits.cores)
+        self._scheduler: Scheduler[Ticket] = Scheduler(limits, self._cpu, self.parked_count)
         self._health: Health[Ticket] = Health(
             limits,
             self._agenda,
@@ -81,9 +85,7 @@ class Admission(Generic[Ticket]):
             changed=self._changed,
         )
         self._backlog: Backlog[Ticket] = Backlog(self._agenda, self._changed)
-        #: Orders that this worker has parked.
-        self.parked_count = ParkedCount()
-        self._room: WaitBudget[Ticket] = WaitBudget(limits, self.parked_count)
+        self._room: WaitBudget[Ticket] = WaitBudget(limits, self._cpu, self.parked_count)
 
     def offer(
         self,
@@ -195,6 +197,10 @@ class Admission(Generic[Ticket]):
         """
         evidence = call.lane.noted()
         evidence.error, evidence.unsent_at = (code, now), now
+
+    def turned(self, busy: float, passed: float) -> None:
+        """A turn of the caller's loop begins; the last one took ``passed`` seconds, of which ``busy`` were."""
+        self._cpu.turned(busy, passed)
 
     def tick(self, now: float) -> None:
         """Advance the time: merchants fall silent, breakers half-open, waiting orders expire."""
@@ -317,6 +323,7 @@ class Admission(Generic[Ticket]):
         """
         self.tick(now)
         lane = self._lane(merchant_id)
+        lane.behind_at = now
         state = self._room.state(lane, now, look_ups=look_ups)
         return _parking(lane, look_ups).unpark(orders, state)
 
@@ -355,6 +362,11 @@ class Admission(Generic[Ticket]):
     def in_flight(self) -> int:
         """Slots that are held."""
         return self._scheduler.in_flight
+
+    @property
+    def lacks_cpu(self) -> bool:
+        """Whether merchants that do not keep up yield to those that do: the loop has no time left."""
+        return self._cpu.is_scarce
 
     @property
     def slots(self) -> dict[str, int]:

@@ -33,7 +33,7 @@ class Lanes(Generic[Ticket]):
         """A new merchant's lane."""
         if len(self._lanes) >= self._full:
             self._forget_idle(now)
-        lane = self._lanes[merchant_id] = Lane(merchant_id)
+        lane = self._lanes[merchant_id] = Lane(merchant_id, behind_at=now)
         if self._in_fleet:
             lane.bulkhead.allotment = UNASKED
         return lane

@@ -28,6 +28,8 @@ class AdmissionLimits:
 
     #: Orders in flight at once.
     slots: int = 200
+    #: CPU that this process may use, in cores.
+    cores: float = 1.0
     #: Seconds before which no call is late, and none makes a stranger (never answered) silent.
     slow_after: float = 3.0
     #: Waiting orders that a light merchant may have in any case if they lack only a slot, and that
@@ -48,6 +50,7 @@ class AdmissionLimits:
     def __post_init__(self) -> None:
         for name in (
             "slots",
+            "cores",
             "slow_after",
             "max_waiting",
             "local_wait_timeout",

@@ -14,10 +14,12 @@ from typing import Generic
 
 from pos_gateway.admission.breaker import PROBES_TO_CLOSE
 from pos_gateway.admission.bulkhead import UNASKED
+from pos_gateway.admission.cpu import Cpu
 from pos_gateway.admission.lane import Lane, Ticket
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.parking import AHEAD, ParkingState
+from pos_gateway.admission.usage import WINDOW
 
 #: Lower bounds of a reply's seconds, also before the first answer, and as a part of the mean: a
 #: merchant that is both quick and slow has a deviation as large as its mean.
@@ -41,11 +43,12 @@ class WaitBudget(Generic[Ticket]):
 
     Args:
         limits: this process's limits.
+        cpu: this process's.
         parked: the orders that this worker has parked.
     """
 
-    def __init__(self, limits: AdmissionLimits, parked: ParkedCount) -> None:
-        self._limits = limits
+    def __init__(self, limits: AdmissionLimits, cpu: Cpu, parked: ParkedCount) -> None:
+        self._limits, self._cpu = limits, cpu
         self._parked = parked
         self.waiting = 0
         #: Those of ``waiting`` whose merchant is in trouble, and those whose merchant takes none.
@@ -70,7 +73,8 @@ class WaitBudget(Generic[Ticket]):
         """Whether no more orders of this merchant, or no more of its look-ups, may wait here."""
         if lane.breaker.is_open and lane.breaker.until - now > self._limits.local_wait_timeout:
             return True
-        return lane.waiting_of(look_ups=look_ups) >= self._room(lane, look_ups=look_ups)
+        room = self._room(lane, _limit(lane), look_ups=look_ups)
+        return lane.waiting_of(look_ups=look_ups) >= room
 
     def takes(self, lane: Lane[Ticket], size: int, *, look_ups: bool = False) -> bool:
         """Count a large order of ``size`` bytes, until ``left``; False: there is no room for it now."""
@@ -100,6 +104,8 @@ class WaitBudget(Generic[Ticket]):
     def state(self, lane: Lane[Ticket], now: float, *, look_ups: bool = False) -> ParkingState:
         """The merchant's state, for its parked orders, or for its parked look-ups."""
         limits, breaker = self._limits, lane.breaker
+        lacks_cpu = self._cpu.is_scarce and not lane.is_light
+        slots = _slots_while_scarce(lane, now) if lacks_cpu else _slots(lane, now)
         return ParkingState(
             now=now,
             answers=_answers(lane),
@@ -107,22 +113,22 @@ class WaitBudget(Generic[Ticket]):
             tries=_tries(lane),
             not_before=breaker.until if breaker.is_open else now,
             answered_at=lane.last_answer,
-            interval=_interval(lane, now),
-            known_in=_known_in(lane),
+            interval=_interval(lane, slots),
+            known_in=0.0 if lacks_cpu else _known_in(lane),
             waiting=lane.waiting_of(look_ups=look_ups),
-            room=self._room(lane, look_ups=look_ups),
+            room=self._room(lane, slots if lacks_cpu else _limit(lane), look_ups=look_ups),
             parked=self._parked.of(lane.merchant_id),
             bundles=self._parked.bundles,
             shortest=limits.park_delay_min,
             longest=limits.park_delay_max,
         )
 
-    def _room(self, lane: Lane[Ticket], *, look_ups: bool) -> int:
-        """How many of the merchant's orders may wait, and half as many look-ups beside them."""
-        room = self._room_for_orders(lane)
+    def _room(self, lane: Lane[Ticket], slots: float, *, look_ups: bool) -> int:
+        """How many of the merchant's orders may wait if it has ``slots``, and half as many look-ups beside them."""
+        room = self._room_for_orders(lane, slots)
         return ceil(room / 2) if look_ups else room
 
-    def _room_for_orders(self, lane: Lane[Ticket]) -> int:
+    def _room_for_orders(self, lane: Lane[Ticket], slots: float) -> int:
         limits = self._limits
         left = max(0, limits.max_blocked - self.waiting)
         if not _answers(lane):
@@ -131,7 +137,7 @@ class WaitBudget(Generic[Ticket]):
             return min(left, here, limits.max_waiting) if lane.known else min(left, here)
         # Seconds are shared, not orders: a quicker merchant may have more orders.
         seconds = AHEAD * min(1.0, left / (AMPLE * limits.max_blocked))
-        room = min(left, _limit(lane) + ceil(seconds / _interval(lane)))
+        room = min(left, ceil(slots) + ceil(seconds / _interval(lane, slots)))
         if lane.is_troubled:
             return room
         # Its orders wait for slots only: a heavy merchant keeps one here, to be queued by.
@@ -162,22 +168,33 @@ def _tries(lane: Lane[Ticket]) -> int:
     return 1 if lane.breaker.is_closed else PROBES_TO_CLOSE
 
 
-def _interval(lane: Lane[Ticket], now: float | None = None) -> float:
-    """Seconds between two of the merchant's orders' turns at best, at full use of its limits.
+def _interval(lane: Lane[Ticket], slots: float) -> float:
+    """Seconds between two of the merchant's orders' turns at best, if it has ``slots``.
 
-    A low estimate: a slow reply raises mean and deviation alike, and a quick one lowers it. With
-    ``now``, a heavy merchant that lacks slots has at most twice its average usage.
+    A low estimate: a slow reply raises mean and deviation alike, and a quick one lowers it.
     """
-    latency, bulkhead, limit = lane.latency, lane.bulkhead, float(max(1, _limit(lane)))
+    latency, bulkhead = lane.latency, lane.bulkhead
     reply = QUICKEST
     if latency.mean is not None:
         reply = max(QUICKEST, latency.mean - latency.deviation, QUICKEST_PART * latency.mean)
-        if now is not None and lane.queue is not None and not lane.is_light:
-            limit = max(1.0, min(limit, 2 * lane.usage.average(now)))
-    interval = reply / limit
+    interval = reply / slots if slots > 0 else reply
     if lane.rate is None or bulkhead.allotment == UNASKED:
         return interval
     return max(interval, lane.rate.interval(bulkhead.part))
+
+
+def _slots(lane: Lane[Ticket], now: float) -> float:
+    """Slots that it has from now on: its limit, but a heavy one that lacks slots twice what it uses at most."""
+    limit = _limit(lane)
+    if lane.latency.mean is None or lane.queue is None or lane.is_light:
+        return limit
+    return max(1.0, min(limit, 2 * lane.usage.average(now)))
+
+
+def _slots_while_scarce(lane: Lane[Ticket], now: float) -> float:
+    """The same of a merchant that lacks CPU: it has an order in ``WINDOW`` seconds at least."""
+    used = max(2 * lane.usage.average(now), (lane.latency.mean or 0.0) / WINDOW)
+    return min(_limit(lane), used)
 
 
 def _known_in(lane: Lane[Ticket]) -> float:

@@ -5,15 +5,20 @@ is less than its fair share: the slots, divided by the merchants that have work.
 is light below half of that, as is any merchant while strangers queue. So there is room for light
 ones whatever the other merchants do. Those are *heavy*, and leave as many slots free as light ones
 need; *silent* ones, which may not answer, share a small budget.
+
+While CPU is scarce a merchant is light below half of its fair share, and only if it has kept up with
+its orders for a while; the others start as ``cpu.py`` allows.
 """
 
 from math import expm1, inf, log, sqrt
 from typing import Any, Generic
 
-from pos_gateway.admission.lane import Call, Lane, Ticket
+from pos_gateway.admission.cpu import Cpu
+from pos_gateway.admission.lane import BEHIND, Call, Lane, Ticket
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.merchant_queue import MerchantQueue
 from pos_gateway.admission.pacing import Pacing
+from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.usage import WINDOW, Usage
 
@@ -39,9 +44,12 @@ class Scheduler(Generic[Ticket]):
 
     Args:
         limits: this process's limits.
+        cpu: this process's.
+        parked: the orders that this worker has parked.
     """
 
-    def __init__(self, limits: AdmissionLimits) -> None:
+    def __init__(self, limits: AdmissionLimits, cpu: Cpu, parked: ParkedCount) -> None:
+        self._cpu, self._parked = cpu, parked
         self._slots, self._reserve = limits.slots, limits.reserve
         self._budget = limits.silent_budget
         self._light: MerchantQueue[Ticket] = MerchantQueue()
@@ -88,7 +96,12 @@ class Scheduler(Generic[Ticket]):
         if lane.latency.mean is not None and not lane.is_silent:
             light = LIGHT if self._keeps_up(lane) else LIGHT_WITH_BACKLOG
             part = lane.projected(now) * max(1, self.working) / (light * self._slots)
-        lane.is_light = part < 1
+        if self._is_behind(lane):
+            lane.behind_at = now
+        below = 1.0
+        if self._cpu.is_scarce:
+            below = 0.0 if lane.was_behind(now) else 1 / GRADE
+        lane.is_light = part < below
         if lane.light_held and not lane.is_light:
             # Nor are its calls: no slots are kept free for them.
             self.light.add(-lane.light_held, now)
@@ -102,6 +115,8 @@ class Scheduler(Generic[Ticket]):
         part = self.judge(lane, now)
         if lane.is_light:
             return free > int(self._reserve * min(1.0, GRADE * part))
+        if self._cpu.wait:
+            return False
         if lane.is_silent and self.silent >= self._budget:
             return False
         if lane.is_early:
@@ -134,7 +149,9 @@ class Scheduler(Generic[Ticket]):
         return next((lane for _, _, lane in heads if self.has_slot(lane, now)), None)
 
     def next_at(self, now: float) -> float:
-        """When pacing lets a queued merchant start; inf if none waits for that."""
+        """When pacing or CPU lets a queued merchant start; inf if none waits for that."""
+        if self._cpu.wait and any(self._queues[1:]):
+            return now + self._cpu.wait
         return self._pacing.next_at if self._paced and not self._pacing.lets_start(now) else inf
 
     def silence_is_costly(self, now: float) -> bool:
@@ -151,8 +168,11 @@ class Scheduler(Generic[Ticket]):
         if lane.is_light:
             call.light, lane.light_held = lane.light_spell, lane.light_held + 1
             self.light.add(1, now)
+            if not lane.was_behind(now):
+                self._cpu.kept_up()
         else:
             self.heavy += 1
+            self._cpu.started()
             if lane.is_paced:
                 self._pacing.started(lane.latency.mean or 0.0, now)
         if lane.queue is not None:  # it queues anew: its place was for this call
@@ -220,6 +240,12 @@ class Scheduler(Generic[Ticket]):
     def _keeps_up(self, lane: Lane[Ticket]) -> bool:
         """Whether the merchant has no backlog, and no stranger queues, which would wait for it."""
         return lane.waiting <= 1 and not self._strangers
+
+    def _is_behind(self, lane: Lane[Ticket]) -> bool:
+        """Whether the merchant has several orders here, or parked ones."""
+        if self._parked.of(lane.merchant_id):
+            return True
+        return lane.waiting > 0 and lane.waiting + lane.usage.held >= BEHIND
 
     def _need(self, now: float) -> float:
         """Slots that heavy merchants leave free for light ones, with a margin for chance."""

@@ -37,6 +37,8 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.resealing import any_in_clear
 from pos_gateway.ledger.states import State
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.reports.fleet_view import FleetView
+from pos_gateway.reports.words import MORE_CPU, without_cpu
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, shown
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.runtime.vault import Vault, has_short_passphrase
@@ -204,6 +206,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
             *_secrets(engine, settings),
             *_ledger(engine, settings),
             *_tokens(engine),
+            *_workers(engine),
         ]
     except (PendingMigration, SchemaTooNew) as error:
         what, _, then = str(error).partition("; run: ")
@@ -306,6 +309,11 @@ def _ledger(engine: Engine, settings: Settings) -> Iterator[Finding]:
             else "set POS_GATEWAY_SECRET_KEY (pos-gateway secrets key makes one), "
             "then pos-gateway secrets rotate",
         )
+
+
+def _workers(engine: Engine) -> Iterator[Finding]:
+    if short := without_cpu(FleetView(engine).now()):
+        yield warn(f"workers: {short}", MORE_CPU)
 
 
 def _tokens(engine: Engine) -> Iterator[Finding]:

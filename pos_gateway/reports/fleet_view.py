@@ -140,6 +140,11 @@ class Fleet:
         return max((age for age in ages if age is not None), default=None)
 
     @property
+    def without_cpu(self) -> Sequence[WorkerReport]:
+        """Reports of workers that have no CPU left."""
+        return [each.report for each in self.workers if each.report.lacks_cpu]
+
+    @property
     def queues(self) -> Mapping[str, int]:
         """Ready messages by queue, as the worker said that reported last."""
         asked = (each for each in self.workers if each.report.queues)

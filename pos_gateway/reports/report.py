@@ -79,6 +79,9 @@ class WorkerReport:
     queues: Mapping[str, int] = field(default_factory=dict)
     #: Merchants in trouble, of which ``troubles`` has the worst.
     in_trouble: int = 0
+    #: It has no CPU left, so that orders of merchants that do not keep up wait for that; and its cores.
+    lacks_cpu: bool = False
+    cores: float = 1.0
     troubles: Sequence[Trouble] = ()
 
 
@@ -125,6 +128,8 @@ _KINDS: dict[str, Any] = {
     "events_age": int | float,
     "queues": dict,
     "in_trouble": int,
+    "lacks_cpu": bool,
+    "cores": int | float,
     "troubles": list,
 }
 

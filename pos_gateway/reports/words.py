@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
-from pos_gateway.reports.fleet_view import FleetTrouble
+from pos_gateway.reports.fleet_view import Fleet, FleetTrouble
 from pos_gateway.reports.recent_outcomes import WINDOW, Failing
 from pos_gateway.runtime.clock import from_unix
 
@@ -136,6 +136,28 @@ def outcomes(seen: Failing) -> str:
         return f"{seen.bad} of {seen.total} orders in {window} {said[0][1]}"
     *most, last = (f"{number} {verb}" for number, verb in said)
     return f"of {seen.total} orders in {window} {', '.join(most)} and {last}"
+
+
+#: What helps workers that have no CPU left.
+MORE_CPU = "Add workers, or raise their CPU limit: pos-gateway plan says what a load takes."
+
+
+def without_cpu(fleet: Fleet) -> str:
+    """``1 of 3 workers has no CPU left (0.5 cores)``, and what that means; empty: all have some."""
+    if not (short := fleet.without_cpu):
+        return ""
+    have = (
+        "worker has"
+        if fleet.watching == 1
+        else "workers has"
+        if len(short) == 1
+        else "workers have"
+    )
+    least = min(each.cores for each in short)
+    return (
+        f"{len(short)} of {fleet.watching} {have} no CPU left ({least:g} cores): orders of merchants that keep up "
+        "go first, and the others' wait"
+    )
 
 
 def duration(length: float) -> str:

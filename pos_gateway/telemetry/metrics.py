@@ -156,6 +156,10 @@ slots = Gauge(
     " than usual), or that do not answer (silent).",
     ("state",),
 )
+cpu_is_scarce = Gauge(
+    "pos_gateway_cpu_scarce",
+    "1 while this worker has no CPU left: orders of merchants that keep up go first, and the others' wait.",
+)
 waiting = Gauge(
     "pos_gateway_waiting",
     "Orders that wait in this worker: for their merchant, which is in trouble, for a slot, for their"

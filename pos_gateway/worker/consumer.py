@@ -22,7 +22,8 @@ from pos_gateway.domain.outcome import Reason
 from pos_gateway.domain.trace_context import TRACEPARENT, TRACESTATE, TraceContext
 from pos_gateway.processing import gateway
 from pos_gateway.processing.decision import MessageContext
-from pos_gateway.runtime.memory import memory_limit, return_large_blocks
+from pos_gateway.runtime.control_groups import cpu_limit, memory_limit
+from pos_gateway.runtime.memory import return_large_blocks
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import bundles
 from pos_gateway.worker.celery_internals import Consumer, maybe_shutdown
@@ -351,6 +352,7 @@ class OrderConsumer(Consumer):
             pool=pool,
             limits=AdmissionLimits(
                 slots=pool.limit,
+                cores=min(1.0, cpu_limit() or 1.0),
                 slow_after=settings.slow_after,
                 max_waiting=settings.max_waiting,
                 local_wait_timeout=settings.local_wait_timeout,

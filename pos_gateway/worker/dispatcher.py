@@ -45,6 +45,7 @@ from pos_gateway.worker.bundles import ReturnedBundle
 from pos_gateway.worker.celery_internals import green_threads
 from pos_gateway.worker.crash import end_worker
 from pos_gateway.worker.crew import MAX_IDLE, Crew
+from pos_gateway.worker.loop_load import LoopLoad
 from pos_gateway.worker.parking import Parking
 from pos_gateway.worker.request import COPIES, OrderRequest
 from pos_gateway.worker.request_state import RequestState
@@ -142,6 +143,7 @@ class Dispatcher:
         self._rests = False
         self._ticker: gevent.Greenlet | None = None
         self._crew = Crew(lambda: green_threads(pool), self._deliver, self._finished)
+        self._load = LoopLoad(gevent.get_hub().loop, self.admission.turned)
         self._closed = False
         self._late: list[OrderRequest] = []
         #: Bytes of large requests that are here for a moment, beside those that admission counts.
@@ -159,6 +161,7 @@ class Dispatcher:
         self._pool.grow(self.admission.limits.slots + SLOTLESS + MAX_IDLE)
         if self._fleet is not None:
             self._fleet.start()
+        self._load.start()
         self._ticker = gevent.spawn(self._run)
         self._ticker.link_exception(lambda ticker: end_worker(ticker.exception))
         return True
@@ -166,6 +169,7 @@ class Dispatcher:
     def close(self) -> None:
         """Stop starting orders. Arrivals are kept for ``requeue_waiting``."""
         self._closed = True
+        self._load.stop()
         self._crew.dismiss()
 
     def requeue_waiting(self, timeout: float) -> None:

@@ -37,6 +37,8 @@ def green_reporter(gate: Gateway, dispatcher: "Dispatcher", app: Any) -> Reporte
             events_age=gate.events.age,
             queues=gate.queue_metrics.ready,
             in_trouble=watch.in_trouble,
+            lacks_cpu=admission.lacks_cpu,
+            cores=round(admission.limits.cores, 2),
             troubles=troubles,
         )
         return Figures(report, _counters(gate, dispatcher.healthy_waits))

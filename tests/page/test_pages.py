@@ -184,6 +184,16 @@ def test_now_without_a_worker_says_so_with_the_remedy(page: Desk, reports: Repor
     assert "1 worker stopped reporting without a goodbye" in text
 
 
+def test_now_says_that_a_worker_has_no_cpu_left_with_the_remedy(
+    page: Desk, reports: Reports
+) -> None:
+    reports.worker("one").report(lacks_cpu=True, cores=0.5)
+    reports.worker("two").report()
+    text = page.operator().get("/").text
+    assert "1 of 2 workers has no CPU left (0.5 cores)" in text
+    assert "pos-gateway plan" in text
+
+
 def test_now_is_green_only_if_all_is_known(page: Desk, reports: Reports) -> None:
     """Of queues that no worker knows, and merchants that no green one watches, nothing is well."""
     well, unknown = "none is dead-lettered", "dead-lettered is not known"

@@ -20,6 +20,8 @@ from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.domain.outcome import CallResult
+from tests.admission.adversaries import core
+from tests.admission.adversaries.core import END, READ, READS, START, Core
 
 #: Messages that a worker reads in a second, and holds for each slot; seconds to end a call early.
 SIFT, WINDOW, ENDING = 2500.0, 10, 0.001
@@ -130,6 +132,7 @@ class Driver:
         warm_up: seconds that are not measured.
         slots: the worker's.
         seed: of all that is random.
+        cores: the worker's speed, as a part of a core; by default its work takes no time.
     """
 
     def __init__(
@@ -139,14 +142,16 @@ class Driver:
         warm_up: float = 12.0,
         slots: int = 200,
         seed: int = 1,
+        cores: float = inf,
     ) -> None:
         self._random = breaker.random = parking.random = Random(seed)  # type: ignore[assignment]
         self._groups = {f"{each.name}-{n}": each for each in groups for n in range(each.merchants)}
         self._seconds, self._warm_up, self._window = seconds, warm_up, WINDOW * slots
         self.admission: Admission[Order] = Admission(
-            AdmissionLimits(slots=slots, max_blocked=self._window // 2),
+            AdmissionLimits(slots=slots, cores=min(1.0, cores), max_blocked=self._window // 2),
             lambda merchant: Terms(self._groups[merchant].limit, self._provider_of(merchant)),
         )
+        self._core = Core(cores, self.admission.turned) if cores < inf else None
         self.seen = {each.name: Seen() for each in groups}
         #: The holders of the slots, at every check of the time.
         self.slots: list[tuple[float, dict[str, int]]] = []
@@ -158,6 +163,8 @@ class Driver:
         self._held, self._is_reading = 0, False
         #: By merchant, and whether they are look-ups, as all that follows.
         self._open: dict[Kind, list[Order]] = {}
+        #: Messages whose orders are in those.
+        self._gathered: Counter[Kind] = Counter()
         #: Bundles that are back and at hand until more may wait.
         self._at_hand: dict[Kind, deque[list[Order]]] = {}
         self._bundles_at_hand = 0
@@ -183,7 +190,8 @@ class Driver:
             counts = max(0.0, at - max(self._now, self._warm_up))
             for seen in self.seen.values():
                 seen.held += seen.in_flight * counts / (self._seconds - self._warm_up)
-            self._now = at
+            is_outside = do in (self._come, self._publish)
+            self._now = at if self._core is None or is_outside else self._core.comes_to(at)
             do(*arguments)
         return self
 
@@ -229,12 +237,15 @@ class Driver:
     def _read_soon(self) -> None:
         if self._queue and not self._is_reading and self._held < self._window:
             self._is_reading = True
-            self._at(self._now + 1 / SIFT, self._read)
+            self._at(self._now + (1 / SIFT if self._core is None else 0.0), self._read)
 
     def _read(self) -> None:
         self._is_reading = False
-        do, arguments = self._queue.popleft()
-        do(*arguments)
+        for _ in range(READS if self._core is not None else 1):
+            if self._queue and self._held < self._window:
+                do, arguments = self._queue.popleft()
+                self._spend(READ)
+                do(*arguments)
         self._dispatch()
         self._read_soon()
 
@@ -263,7 +274,17 @@ class Driver:
         if order.doubt_since is not None:
             self._at(self._now + 1.0, self._publish, order)
 
+    @property
+    def _then(self) -> float:
+        """When what is being done will be done."""
+        return self._now if self._core is None else max(self._now, self._core.free_at)
+
+    def _spend(self, seconds: float) -> None:
+        if self._core is not None:
+            self._core.spend(seconds, self._now)
+
     def _start(self, call: Call[Order]) -> None:
+        self._spend(START)
         self.admission.began(call, self._now)
         order, group = call.ticket, call.ticket.group
         seen, waited = self.seen[group.name], self._now - (order.offered or 0.0)
@@ -274,7 +295,7 @@ class Driver:
             seen.starts.append(self._now)
         if self._now >= self._warm_up and not order.attempts and order.is_known:
             seen.waited.append(waited)
-            seen.queued.append(self._now - order.came)
+            seen.queued.append(self._then - order.came)
         reply = group.reply
         if order in seen.in_doubt:
             seen.in_doubt.remove(order)
@@ -283,14 +304,17 @@ class Driver:
             reply = group.look_up or reply
         takes, timeout = reply(self._random, self._now), group.timeout * call.time_limit_share
         if takes < timeout:
-            self._at(self._now + takes, self._end, call, *group.answer(self._calls[order.merchant]))
+            self._at(
+                self._then + takes, self._end, call, *group.answer(self._calls[order.merchant])
+            )
         else:
-            self._at(self._now + timeout, self._end, call, CallResult.TIMED_OUT, None)
+            self._at(self._then + timeout, self._end, call, CallResult.TIMED_OUT, None)
 
     def _end(self, call: Call[Order], contact: CallResult, retry_after: float | None) -> None:
         if call in self._over:
             return
         self._over.add(call)
+        self._spend(END)
         order, group = call.ticket, call.ticket.group
         seen = self.seen[group.name]
         seen.in_flight -= 1
@@ -340,26 +364,36 @@ class Driver:
     def _park(self, order: Order) -> None:
         """It waits in an open bundle for others of its merchant."""
         self.seen[order.group.name].parked += 1
-        kind = order.merchant, order.doubt_since is not None
+        self._gather((order.merchant, order.doubt_since is not None), [order])
+
+    def _gather(self, kind: Kind, orders: list[Order]) -> None:
+        """A message's orders join an open bundle."""
         bundle = self._open.get(kind)
+        if bundle is not None and len(bundle) + len(orders) > BUNDLE:
+            self._close(kind, bundle)
+            bundle = None
         if bundle is None:
             bundle = self._open[kind] = []
-            answers = self.admission.answers(order.merchant, self._now)
+            answers = self.admission.answers(kind[0], self._now)
             at = self._now + (OPEN if answers else OPEN_SILENT)
             self._at(at, self._close, kind, bundle)
-        bundle.append(order)
+        bundle.extend(orders)
+        self._gathered[kind] += 1
         if len(bundle) >= BUNDLE:
             self._close(kind, bundle)
+        while self._gathered.total() > self._window // 4:
+            self._close(*next(iter(self._open.items())))
 
     def _close(self, kind: Kind, bundle: list[Order]) -> None:
         if self._open.get(kind) is bundle:
             del self._open[kind]
-            self._held -= len(bundle)
+            self._held -= self._gathered.pop(kind)
             self._delay(kind, bundle)
             self._read_soon()
 
     def _delay(self, kind: Kind, bundle: list[Order]) -> None:
         (merchant, look_ups), few = kind, len(bundle) <= BUNDLE // 2
+        self._spend(core.BUNDLE + core.PARKED * len(bundle))
         delay = self.admission.park_delay(merchant, self._now, few=few, look_ups=look_ups)
         first = min(order.deadline(self._now) for order in bundle) - self._now
         at = self._now + max(1, ceil(min(delay, first)))
@@ -398,6 +432,11 @@ class Driver:
 
     def _unpark(self, kind: Kind, bundle: list[Order], number: int) -> None:
         late = [order for order in bundle if order.deadline(self._now) <= self._now]
+        is_small = len(bundle) <= BUNDLE // 2
+        if self._core is not None and is_small and not number and not late:
+            self._held += 1
+            self._gather(kind, bundle)
+            return
         rest = [order for order in bundle if order.deadline(self._now) > self._now]
         for order in (*late, *rest[:number]):
             self._enqueue(self._offer, order)

@@ -96,7 +96,7 @@ def slow(
 ) -> Group:
     """Merchants that take this long and always have orders waiting."""
     reply = about(seconds, spread)
-    return Group("others", merchants, reply, backlog=backlog, start=3.0, **more)  # type: ignore[arg-type]
+    return Group("others", merchants, reply, backlog=backlog, **{"start": 3.0, **more})  # type: ignore[arg-type]
 
 
 def hanging(

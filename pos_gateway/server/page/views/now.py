@@ -11,7 +11,7 @@ from pos_gateway.ledger.overdue import Overdue
 from pos_gateway.ledger.states import FINAL, State
 from pos_gateway.reports.counters import WAITS, Counters, wait_within
 from pos_gateway.reports.fleet_view import Fleet, FleetView, Minute, a_minute
-from pos_gateway.reports.words import outcomes
+from pos_gateway.reports.words import MORE_CPU, outcomes, without_cpu
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.charts import Series
 from pos_gateway.server.page.view import Get, Looking, Nav, Page, Part, View
@@ -168,6 +168,8 @@ def _of_workers(fleet: Fleet, split: Split) -> list[Notice]:
                 "taken over.",
             )
         )
+    if short := without_cpu(fleet):
+        found.append(Notice(f"{short}.", MORE_CPU))
     has_canary = any(canary for _, canary in fleet.kinds)
     if split.takes_any and fleet.delivering and not has_canary:
         found.append(

@@ -1,0 +1,57 @@
+"""What the process's control groups (Linux cgroups, version 1 or 2) allow it: a pod's limits."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Bytes from here on are no limit: version 1 writes the largest multiple of a page.
+_UNLIMITED = 2**60
+
+
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """Bytes that the groups allow; None: no limit is known."""
+    limits: list[int] = []
+    for group, version in _groups("memory", root):
+        name = "memory.max" if version == 2 else "memory.limit_in_bytes"
+        limits += [int(text) for text in _words(group / name) if text.isdigit()]
+    return min((limit for limit in limits if 0 < limit < _UNLIMITED), default=None)
+
+
+def cpu_limit(root: Path = Path("/")) -> float | None:
+    """Cores that the groups allow, by their quota in a period; None: no limit is known."""
+    limits: list[float] = []
+    for group, version in _groups("cpu", root):
+        if version == 2:
+            words = _words(group / "cpu.max")
+        else:
+            words = [*_words(group / "cpu.cfs_quota_us"), *_words(group / "cpu.cfs_period_us")]
+        # "max" and -1 are no limit.
+        if len(words) == 2 and all(word.isdigit() and int(word) for word in words):
+            limits.append(int(words[0]) / int(words[1]))
+    return min(limits, default=None)
+
+
+def _groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
+    """Folders of the groups that the process is in, and of their parents, and their version."""
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            top, version = root / "sys/fs/cgroup", 2
+        elif controller in controllers.split(","):
+            top, version = root / "sys/fs/cgroup" / controller, 1
+        else:
+            continue
+        # A container without a namespace of its own finds its group at the mount's top.
+        group = Path(path.lstrip("/"))
+        for each in {top / group, *(top / parent for parent in group.parents), top}:
+            yield each, version
+
+
+def _words(path: Path) -> list[str]:
+    return " ".join(_lines(path)).split()
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,157 @@
+"""A worker with a part of a core: ``python -m tests.admission.adversaries.scarce_cpu``.
+
+Healthy merchants as in ``table.py``, fewer orders. Latency is from an order's arrival in the queue until its
+request is sent. Without a rule at least one of the adversaries succeeds.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any
+from unittest.mock import PropertyMock, patch
+
+from pos_gateway.admission import cpu, room, scheduler
+from pos_gateway.admission.cpu import Cpu
+from pos_gateway.admission.lane import Lane
+from tests.admission.adversaries.core import END, READ, START
+from tests.admission.adversaries.driver import Driver, Group, about
+from tests.admission.adversaries.table import slow
+
+#: Healthy orders a second, and milliseconds that others may add to their p99, by the part of a core.
+CORES = {0.25: (20, 100), 0.5: (40, 50), 1.0: (100, 20)}
+#: Seconds after the start at which others come, from which is measured, and of the whole run; orders that were
+#: there before are parked by then.
+COME, FROM, UNTIL = 8.0, 24.0, 38.0
+#: Milliseconds of their p99 while no others have orders.
+UNDISTURBED = 5
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A part of a core, and others with a backlog."""
+
+    name: str
+    others: Callable[[], list[Group]]
+    cores: float = 0.5
+    #: The part of the CPU that healthy orders leave, which others get at least; 0: they have too few.
+    share: float = 0.6
+
+    def play(self) -> Driver:
+        rate, _ = CORES[self.cores]
+        groups = [Group("healthy", 60, about(0.02), rate=rate), *self.others()]
+        return Driver(*groups, seconds=UNTIL, warm_up=FROM, cores=self.cores).run()
+
+    def broken(self, driver: Driver) -> list[str]:
+        """The promises that a run broke."""
+        rate, most = CORES[self.cores]
+        p99, others = latency(driver), orders(driver, "others")
+        broken = [f"p99 {p99:.0f} ms"] if p99 > UNDISTURBED + most else []
+        if orders(driver, "healthy") < 0.85 * rate:
+            broken.append(f"{orders(driver, 'healthy'):.0f} healthy orders/s")
+        if others < self.share * left(self.cores):
+            broken.append(f"{others:.0f} others' orders/s of {left(self.cores):.0f}")
+        return broken
+
+
+def latency(driver: Driver, part: float = 0.99) -> float:
+    """Milliseconds until a healthy order was sent."""
+    waited = sorted(driver.seen["healthy"].queued)
+    return 1000 * waited[int(len(waited) * part)] if waited else inf
+
+
+def orders(driver: Driver, name: str) -> float:
+    """Orders a second of a group."""
+    return len(driver.seen[name].starts) / (UNTIL - FROM)
+
+
+def left(cores: float) -> float:
+    """Orders a second that the CPU allows beside the healthy ones."""
+    rate, _ = CORES[cores]
+    return cores / (READ + START + END) - rate
+
+
+def _at_once() -> list[Group]:
+    return [Group("others", 300, about(1.5), rate=6, burst_at=FROM + 4)]
+
+
+def _quick() -> list[Group]:
+    return [Group("others", 300, about(0.02), backlog=6, start=COME)]
+
+
+SCENES = [
+    Scene("100 at 1 s", lambda: [slow(100, 1, backlog=10, start=COME)], 0.25),
+    Scene("100 at 1 s", lambda: [slow(100, 1, backlog=30, start=COME)]),
+    Scene("40 at 2.5 s", lambda: [slow(40, 2.5, start=COME)], share=0.55),
+    Scene("300 at 20 ms, each with a backlog", _quick, share=0.5),
+    Scene("100 at 1 s", lambda: [slow(100, 1, backlog=20, start=COME)], 1.0),
+    Scene("300 at 20 ms, each with a backlog", _quick, 1.0, share=0.45),
+]
+AT_ONCE = Scene("300 at 1.5 s, an order each at once", _at_once, share=0.0)
+_HALF, _QUICK, _WHOLE = SCENES[1], SCENES[3], SCENES[4]
+
+Patch = Callable[[], AbstractContextManager[Any]]
+_WAIT = Cpu.wait.fget  # type: ignore[attr-defined]
+
+
+def _many_in_a_turn(line: Any) -> float:
+    line._has_turn = True
+    return float(_WAIT(line))
+
+
+#: The rules, how each is switched off, and scenes that break a promise then.
+RULES: Mapping[str, tuple[Patch, Sequence[Scene]]] = {
+    "others yield while the loop has no time left": (
+        partial(patch.object, Cpu, "wait", PropertyMock(return_value=0.0)),
+        (_HALF,),
+    ),
+    "they leave a fifth of the CPU": (partial(patch.object, cpu, "PART", 1.0), (_HALF, _WHOLE)),
+    "one in a turn": (
+        partial(patch.object, Cpu, "wait", property(_many_in_a_turn)),
+        (_WHOLE, _QUICK),
+    ),
+    "what is saved up, or owed, is little": (
+        partial(patch.multiple, cpu, SAVED=0.5, OWED=0.5),
+        (_HALF, _WHOLE),
+    ),
+    "who was behind does not keep up": (
+        partial(patch.object, Lane, "was_behind", lambda *_: False),
+        (_QUICK,),
+    ),
+    "the lightest alone go first": (partial(patch.object, scheduler, "GRADE", 1.0), (AT_ONCE,)),
+    "orders return as fast as their merchant starts them": (
+        partial(patch.object, room, "_slots_while_scarce", room._slots),
+        (_HALF, _QUICK),
+    ),
+}
+
+
+def gets_through(rule: str) -> Iterator[str]:
+    """The scenes that break a promise without the rule, each with the promise."""
+    switch_off, scenes = RULES[rule]
+    for scene in scenes:
+        with switch_off():
+            driver = scene.play()
+        if broken := scene.broken(driver):
+            yield f"{scene.name}, {scene.cores:g} core: {', '.join(broken)}"
+
+
+def main() -> None:
+    """Print both tables."""
+    print("| core | beside | healthy p50 / p99, ms | others' orders/s, of what is left |")
+    print("|---:|---|---:|---:|")
+    alone = [Scene("no others", list, cores, share=0.0) for cores in CORES]
+    for scene in sorted([*alone, *SCENES, AT_ONCE], key=lambda each: each.cores):
+        driver = scene.play()
+        p50, p99 = latency(driver, 0.5), latency(driver)
+        others = f"{orders(driver, 'others'):.0f} of {left(scene.cores):.0f}" if scene.share else ""
+        print(f"| {scene.cores:g} | {scene.name} | {p50:.0f} / {p99:.0f} | {others} |", flush=True)
+    print("\n| without | gets through |")
+    print("|---|---|")
+    for rule in RULES:
+        print(f"| {rule} | {'; '.join(gets_through(rule))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+"""CPU that is scarce: what yields, and what does not."""
+
+import pytest
+
+from pos_gateway.admission.admission import Admission, AdmissionVerdict
+from pos_gateway.admission.cpu import EXPECTED, LEAST, PART, SAVED, SCARCE_FOR, Cpu
+from pos_gateway.admission.lane import BEHIND_FOR, Call
+from pos_gateway.admission.limits import AdmissionLimits, Terms
+
+#: Seconds of a turn.
+TURN = 0.01
+
+
+def a_cpu(cores: float = 1.0, *, keeps_up: bool = True, is_busy: bool = True) -> Cpu:
+    """One whose loop had no time left a moment ago."""
+    cpu = Cpu(cores)
+    if keeps_up:
+        cpu.kept_up()
+    if is_busy:
+        for _ in range(10):
+            cpu.turned(TURN, TURN)
+    return cpu
+
+
+def starts(cpu: Cpu, seconds: float, busy: float) -> int:
+    """Starts that it allows while each turn is busy in this part, and merchants keep up."""
+    started = 0
+    for _ in range(round(seconds / TURN)):
+        cpu.kept_up()
+        while not cpu.wait and started < 10_000:
+            cpu.started()
+            started += 1
+            if not cpu.is_scarce:
+                break
+        cpu.turned(busy * TURN, TURN)
+    return started
+
+
+def test_cpu_is_scarce_once_the_loop_has_no_time_left() -> None:
+    cpu = a_cpu(is_busy=False)
+    for _ in range(100):
+        cpu.turned((PART - 0.01) * TURN, TURN)
+    assert not cpu.is_scarce
+    for _ in range(100):
+        cpu.turned((PART + 0.05) * TURN, TURN)
+    assert cpu.is_scarce
+
+
+def test_by_a_part_of_a_core_less_is_enough() -> None:
+    cpu = a_cpu(0.5, is_busy=False)
+    for _ in range(100):
+        cpu.turned((0.5 * PART + 0.05) * TURN, TURN)
+    assert cpu.is_scarce
+
+
+def test_more_than_a_core_is_of_no_use_to_one_loop() -> None:
+    cpu = a_cpu(4.0, is_busy=False)
+    for _ in range(100):
+        cpu.turned(0.9 * TURN, TURN)
+    assert cpu.is_scarce
+
+
+def test_it_is_plenty_a_while_after_that() -> None:
+    cpu = a_cpu()
+    cpu.turned(0.0, SCARCE_FOR + TURN)
+    assert not cpu.is_scarce
+    assert cpu.wait == 0
+
+
+def test_others_have_all_while_no_merchant_keeps_up() -> None:
+    cpu = a_cpu(keeps_up=False)
+    assert cpu.wait == 0
+    cpu = a_cpu()
+    cpu.started()
+    assert cpu.wait > 0
+    for _ in range(round(EXPECTED / TURN) + 1):
+        cpu.turned(TURN, TURN)
+    assert cpu.wait == 0
+
+
+def test_others_start_one_order_in_a_turn() -> None:
+    cpu = a_cpu()
+    cpu.turned(0.0, 1.0)
+    assert cpu.wait == 0
+    cpu.started()
+    assert cpu.wait > 0
+    cpu.turned(0.0, TURN)
+    assert cpu.wait == 0
+
+
+def test_others_start_some_in_any_case() -> None:
+    assert starts(a_cpu(), 10, busy=1.0) == pytest.approx(10 * LEAST, rel=0.15)
+    assert starts(a_cpu(0.5), 10, busy=1.0) == pytest.approx(5 * LEAST, rel=0.15)
+
+
+def test_what_others_started_before_is_not_counted_against_them() -> None:
+    cpu = a_cpu(is_busy=False)
+    for _ in range(1000):
+        cpu.started()
+        cpu.turned(0.0, TURN)
+    for _ in range(10):
+        cpu.turned(TURN, TURN)
+    assert cpu.is_scarce
+    assert cpu.wait <= 1 / LEAST
+
+
+def test_what_was_not_used_is_saved_up_for_a_moment_only() -> None:
+    cpu = a_cpu()
+    cpu.turned(0.0, 1.0)
+    cpu.started()
+    cpu.turned(2.1 * SAVED, 0.0)
+    assert cpu.wait > 0
+
+
+def test_a_long_stop_is_not_paid_for_by_others() -> None:
+    cpu = a_cpu()
+    cpu.started()
+    cpu.turned(5.0, 5.0)
+    assert cpu.wait <= SAVED / PART
+
+
+class Scene:
+    """An admission with a merchant that keeps up, of a worker whose loop has no time left."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.admission: Admission[str] = Admission(AdmissionLimits(), lambda _: Terms(10))
+        self.keeps_up("healthy")
+        self.now += BEHIND_FOR
+        self.keeps_up("healthy")
+        self.is_busy()
+
+    def is_busy(self) -> None:
+        for _ in range(10):
+            self.admission.turned(TURN, TURN)
+
+    def offer(self, merchant: str) -> object:
+        return self.admission.offer(merchant, "order", self.now)
+
+    def keeps_up(self, merchant: str) -> None:
+        call = self.offer(merchant)
+        assert isinstance(call, Call)
+        self.admission.release(call, self.now + 0.02)
+
+
+def test_a_merchant_that_keeps_up_starts_whatever_is_left() -> None:
+    scene = Scene()
+    assert scene.admission.lacks_cpu
+    assert isinstance(scene.offer("healthy"), Call)
+    assert isinstance(scene.offer("healthy"), Call)
+
+
+def test_one_without_a_history_waits_for_its_turn() -> None:
+    scene = Scene()
+    assert isinstance(scene.offer("new"), Call)  # in any case
+    assert scene.offer("newer") is AdmissionVerdict.WAIT
+    assert scene.admission.next_start(scene.now) is None
+    assert scene.now < scene.admission.next_at < scene.now + 1 / LEAST + TURN
+    scene.admission.turned(0.0, 1.0)
+    assert scene.admission.next_start(scene.now) is not None
+
+
+def test_one_that_was_behind_a_moment_ago_does_not_keep_up() -> None:
+    scene = Scene()
+    calls = [scene.offer("healthy") for _ in range(11)]
+    assert calls[10] is AdmissionVerdict.WAIT  # by its limit
+    for call in calls[:10]:
+        assert isinstance(call, Call)
+        scene.admission.release(call, scene.now)
+    scene.offer("new")
+    scene.is_busy()
+    waiting = scene.admission.next_start(scene.now)
+    if waiting is not None:
+        scene.admission.release(waiting, scene.now)
+    assert scene.offer("healthy") is AdmissionVerdict.WAIT
+    scene.now += BEHIND_FOR
+    scene.admission.drop_waiting()
+    scene.is_busy()
+    assert isinstance(scene.offer("healthy"), Call)
+
+
+def test_one_with_parked_orders_does_not_keep_up() -> None:
+    scene = Scene()
+    scene.admission.parked_count.add("healthy", 3, scene.now + 20)
+    scene.offer("new")
+    assert scene.offer("healthy") is AdmissionVerdict.WAIT
+
+
+def test_a_merchant_that_lacks_cpu_gets_its_orders_back_as_fast_as_it_starts_them() -> None:
+    scene = Scene()
+    calls = [scene.offer("slow") for _ in range(8)]
+    for call in calls:
+        if isinstance(call, Call):
+            scene.admission.release(call, scene.now + 1.0)
+    scene.now += 1.0
+    scene.is_busy()
+    for _ in range(200):
+        scene.admission.parked_count.add("slow", 4, scene.now + 30)
+    assert scene.admission.park_delay("slow", scene.now, few=True) >= 5
+    assert scene.admission.unpark("slow", 40, scene.now) <= 3
