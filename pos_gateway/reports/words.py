@@ -143,7 +143,7 @@ MORE_CPU = "Add workers, or raise their CPU limit: pos-gateway plan says what a 
 
 
 def without_cpu(fleet: Fleet) -> str:
-    """``1 of 3 workers has no CPU left (0.5 cores)``, and what that means; empty: all have some."""
+    """``1 of 3 workers has no CPU left (of 0.5 cores)``, and what that means; empty: all have some."""
     if not (short := fleet.without_cpu):
         return ""
     have = (
@@ -154,8 +154,9 @@ def without_cpu(fleet: Fleet) -> str:
         else "workers have"
     )
     least = min(each.cores for each in short)
+    cores = "1 core" if least == 1 else f"{least:g} cores"
     return (
-        f"{len(short)} of {fleet.watching} {have} no CPU left ({least:g} cores): orders of merchants that keep up "
+        f"{len(short)} of {fleet.watching} {have} no CPU left (of {cores}): orders of merchants that keep up "
         "go first, and the others' wait"
     )
 

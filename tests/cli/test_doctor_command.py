@@ -26,6 +26,7 @@ from testkit.servers.postgresql import PostgreSQL, Standby
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.cli.books import Books
 from tests.cli.conftest import PATIENCE, Orders, Program
+from tests.reports.lab import Reports
 
 
 @pytest.fixture
@@ -196,6 +197,14 @@ def test_orders_that_need_an_operator_are_a_warning_with_the_command_to_run(
     assert f"{in_clear}pos-gateway secrets rotate" in with_key.stdout
     assert program.invoke("secrets", "rotate", POS_GATEWAY_SECRET_KEY=key).exit_code == 0
     assert "kept in clear" not in program.invoke("doctor", POS_GATEWAY_SECRET_KEY=key).stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_a_worker_without_cpu_is_a_warning_with_the_remedy(program: Program, books: Books) -> None:
+    Reports(books.engine).worker("one").report(lacks_cpu=True, cores=0.5)
+    done = program.invoke("doctor")
+    assert "warn  workers: 1 of 1 worker has no CPU left (of 0.5 cores)" in done.stdout
+    assert "pos-gateway plan" in done.stdout
 
 
 @pytest.mark.usefixtures("unpatched")

@@ -190,7 +190,7 @@ def test_now_says_that_a_worker_has_no_cpu_left_with_the_remedy(
     reports.worker("one").report(lacks_cpu=True, cores=0.5)
     reports.worker("two").report()
     text = page.operator().get("/").text
-    assert "1 of 2 workers has no CPU left (0.5 cores)" in text
+    assert "1 of 2 workers has no CPU left (of 0.5 cores)" in text
     assert "pos-gateway plan" in text
 
 

@@ -31,8 +31,17 @@ import pytest
 
 from pos_gateway.domain.outcome import MENDED_HERE
 from pos_gateway.reports import words as subject
-from pos_gateway.reports.fleet_view import FleetTrouble
-from pos_gateway.reports.words import Record, calls, duration, in_words, orders, seconds
+from pos_gateway.reports.fleet_view import Fleet, FleetTrouble, LiveWorker
+from pos_gateway.reports.report import WorkerReport
+from pos_gateway.reports.words import (
+    Record,
+    calls,
+    duration,
+    in_words,
+    orders,
+    seconds,
+    without_cpu,
+)
 
 NOW = datetime(2026, 1, 31, 15, 30, tzinfo=UTC)
 #: When it was paused: 14:02.
@@ -223,3 +232,21 @@ def test_one_order_waits_and_two_orders_wait() -> None:
 
 def test_no_calls_is_nothing_said() -> None:
     assert calls(trouble()) == calls(trouble(calls=10)) == calls(trouble(failed=1)) == ""
+
+
+@pytest.mark.parametrize(
+    ("short", "others", "said"),
+    [
+        ([0.5], 0, "1 of 1 worker has no CPU left (of 0.5 cores)"),
+        ([1.0], 2, "1 of 3 workers has no CPU left (of 1 core)"),
+        ([1.0, 0.25], 1, "2 of 3 workers have no CPU left (of 0.25 cores)"),
+    ],
+)
+def test_workers_without_cpu_are_counted_with_the_least_cores(
+    short: list[float], others: int, said: str
+) -> None:
+    reports = [WorkerReport(lacks_cpu=True, cores=cores) for cores in short]
+    reports += [WorkerReport()] * others
+    fleet = Fleet([LiveWorker(f"w{n}", 0.0, each) for n, each in enumerate(reports)], {})
+    assert without_cpu(fleet).startswith(said)
+    assert without_cpu(Fleet([], {})) == ""

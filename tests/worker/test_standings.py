@@ -65,6 +65,19 @@ def scene() -> Scene:
     return Scene()
 
 
+def test_a_worker_without_cpu_says_so() -> None:
+    scene = Scene()
+    assert scene.scraped().value("pos_gateway_cpu_scarce") == 0
+    for _ in range(100):
+        scene.offer("m")
+        for call in scene.calls.pop("m", []):
+            scene.admission.release(call, scene.now)
+        scene.now += 1.0
+    for _ in range(10):
+        scene.admission.turned(0.1, 0.1)
+    assert scene.scraped().value("pos_gateway_cpu_scarce") == 1
+
+
 def test_slots_and_waiting_orders_are_counted_by_what_they_wait_for(scene: Scene) -> None:
     scene.offer("silent", 2)
     scene.fall_silent("silent")
