@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,10 +11,12 @@ import pytest
 from celery.bin.celery import celery
 
 from pos_gateway.worker.command_line import contradictions, refused_command, refused_options
+from testkit.patience import PATIENCE
 from tests.worker.lab import GREEN, ROOT, Lab
 
 QUEUES = ("orders", "orders.canary")
 OURS, OTHER = "amqp://ours", "amqp://other"
+SECRET = "amqp://us:secret@other"
 
 
 @pytest.mark.parametrize("app", [GREEN, "pos_gateway"])
@@ -122,3 +125,32 @@ def test_the_source_is_named_from_which_celerys_command_has_set_the_broker(
         copied = {**variables, "CELERY_BROKER_URL": context.params["broker"]}
         [said] = contradictions(OURS, copied)
     assert said.startswith(named)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "named"),
+    [
+        ([], {"CELERY_BROKER_URL": SECRET}, "CELERY_BROKER_URL"),
+        ([], {"CELERY_BROKER_READ_URL": SECRET}, "CELERY_BROKER_READ_URL"),
+        (["-b", SECRET], {}, "-b"),
+    ],
+)
+def test_a_worker_that_is_told_of_another_broker_does_not_start(
+    arguments: list[str], variables: dict[str, str], named: str, tmp_path: Path
+) -> None:
+    """It would be ready at a broker that has no orders. Without tables it ends in any case."""
+    settings = {
+        "POS_GATEWAY_BROKER_URL": OURS,
+        "POS_GATEWAY_DATABASE_URL": f"sqlite:///{tmp_path / 'gateway.db'}",
+    }
+    worker = subprocess.run(
+        [sys.executable, "-m", "celery", "-A", GREEN, *arguments, "worker"],
+        cwd=ROOT,
+        env={**os.environ, **settings, **variables},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    said = f"{named} names another broker than POS_GATEWAY_BROKER_URL, the only source: unset it"
+    assert worker.stderr == f"pos-gateway does not start: {said}\n"
+    assert worker.returncode == 78
