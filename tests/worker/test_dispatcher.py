@@ -232,6 +232,27 @@ def test_an_expired_copy_shares_the_outcome_of_the_order_in_flight(
     assert [each.word for each in (first, sent, copy)] == ["ack", "ack", "ack"]
 
 
+def test_orders_in_doubt_and_new_ones_go_in_turn_at_a_limit_of_one(scene: Scene) -> None:
+    """Look-ups have the later deadlines; by these alone, new orders would keep them from the POS."""
+    scene.answer("first")
+    running = Order("running")
+    new = [Order(f"new {n}", seconds=60.0 + n) for n in (1, 2, 3)]
+    in_doubt = [Order(f"in doubt {n}", seconds=600.0) for n in (1, 2, 3)]
+    for each in in_doubt:
+        each.is_look_up = True
+    scene.offer(running, *new, *in_doubt)
+    started = []
+    waiting = {each.order_id: each for each in (running, *new, *in_doubt)}
+    while waiting:
+        [sent] = filter(scene.is_sent, waiting)
+        started.append(sent)
+        scene.now += 0.1  # each has the slot for as long
+        scene.reply(sent)
+        assert waiting.pop(sent).said.wait(PATIENCE)
+        gevent.sleep(0)
+    assert started[1:] == ["in doubt 1", "new 1", "in doubt 2", "new 2", "in doubt 3", "new 3"]
+
+
 def test_an_expired_order_needs_no_slot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
