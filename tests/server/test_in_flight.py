@@ -1,12 +1,21 @@
 """Bodies that come slowly: those of one token leave room for another's."""
 
+import json
+import os
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from pos_gateway.domain.http_limits import BATCH_BYTES
 from pos_gateway.server.in_flight import BODIES, InFlight
 from pos_gateway.server.problems import Problem
+from pos_gateway.tokens.token import Role
+from tests.server.lab import Server, order, serving, token_for
+from tests.server.raw import Raw
+from tests.server.test_abuse import head, until_true
+
+LINES = "Content-Type: application/x-ndjson"
 
 
 def test_a_tokens_unfinished_batches_keep_no_other_tokens_request_out() -> None:
@@ -38,3 +47,32 @@ def test_a_body_counts_until_its_request_ends() -> None:
             count(BODIES // 2)
         with pytest.raises(Problem), in_flight.reading("shop") as count:
             count(BODIES // 2 + 1)
+
+
+def test_half_sent_batches_of_one_token_keep_no_other_tokens_orders_out(
+    module_url: str, module_database: str, tmp_path: Path
+) -> None:
+    token = token_for(module_database, Role.BACKEND)
+    with serving(module_url, module_database, tmp_path / "log") as shop, ExitStack() as unfinished:
+        hog = Server(shop.process, shop.url, token)
+        for _ in range(BODIES // BATCH_BYTES // 2):
+            client = unfinished.enter_context(Raw(hog))
+            length = f"Content-Length: {BATCH_BYTES}"
+            client.send(head(hog, LINES, length, target="/v1/orders/batch"))
+            client.send(b"\n" * (BATCH_BYTES - 1))
+        until_true(lambda: submits(hog)[0] == 429)  # the server has read them
+        assert submits(hog) == [429, 429, 429]
+        assert submits(shop) == [207, 202, 202]
+
+
+def submits(client: Server) -> list[int]:
+    """The statuses of a batch, an order and a cancel request, each of an order of its own."""
+    batched, single, cancelled = (order(f"o-{os.urandom(6).hex()}") for _ in range(3))
+    name, _, kind = LINES.partition(": ")
+    cancel = f"/v1/merchants/m1/orders/{cancelled['order_id']}/cancel"
+    replies = (
+        client.post("/v1/orders/batch", data=json.dumps(batched), headers={name: kind}),
+        client.post("/v1/orders", single),
+        client.post(cancel, {"deliver_by": cancelled["deliver_by"]}),
+    )
+    return [each.status_code for each in replies]
