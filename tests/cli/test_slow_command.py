@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.administration import troubles
 from pos_gateway.cli import merchants_slow
 from pos_gateway.database.engine import open_database
 from pos_gateway.reports.fleet_view import Fleet, LiveWorker
 from pos_gateway.reports.report import GREEN, Trouble, WorkerReport
+from testkit.patience import PATIENCE
 from tests.cli.conftest import Program, on_terminal
 from tests.cli.test_merchants_command import json_lines, merchant
 from tests.reports.lab import LASTS, Reports
@@ -115,6 +117,26 @@ def test_none_is_in_trouble_only_by_the_next_report(
     clock = Passing(reports_at, trouble)
     assert merchants_slow._of_now(clock.look, clock.monotonic, clock.sleep).worst == found
     assert clock.at == pytest.approx(until, abs=0.15)
+
+
+def test_what_the_next_report_says_is_listed(
+    migrated: Program, workers: Reports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one is of before the command, and shows no trouble yet."""
+    monkeypatch.setattr(merchants_slow, "NEXT_REPORT", PATIENCE)
+    worker, at_once = workers.worker("a"), troubles.troubles
+
+    def look(*arguments: Any) -> troubles.Troubles:
+        found = at_once(*arguments)
+        worker.report(HANGS)
+        return found
+
+    monkeypatch.setattr(troubles, "troubles", look)
+    worker.report()
+    workers.pass_time(LASTS / 2)
+    done = migrated.invoke("merchants", "slow")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["MERCHANT", "pizza"]
 
 
 def test_without_a_report_nothing_is_known_and_the_remedy_is_named(
