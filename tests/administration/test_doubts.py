@@ -159,19 +159,25 @@ def test_a_read_that_takes_too_long_is_ended(
     assert count == 0
 
 
-def test_postgresql_reads_no_more_than_a_page_for_a_page(postgres: Engine) -> None:
+def test_postgresql_reads_no_more_for_a_page_than_it_counts_and_shows(
+    postgres: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows that it reads, by its own count; with statistics of a table that is mostly in doubt."""
+    monkeypatch.setattr(doubts, "MAX_COUNTED", 100)
     put(postgres, [an_order(n) for n in range(4000)])
     with postgres.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("analyze orders")
-    search = Doubts(postgres, [])
-    query = search._doubtful(BulkFilter(), NOW, None, 51)
+    statements: list[tuple[str, Any]] = []
+    event.listen(postgres, "before_cursor_execute", lambda *a: statements.append((a[2], a[3])))
+    found = page_of(postgres)
+    assert (len(found.orders), found.count, found.is_least) == (50, 100, True)
+    reads = [each for each in statements if "FROM orders" in each[0]]
+    assert len(reads) == 2  # what is counted, and the page
     with postgres.connect() as connection:
-        text = query.compile(postgres, compile_kwargs={"literal_binds": True}).string
-        [[plan]] = connection.exec_driver_sql(
-            f"explain (analyze, format json) {text.replace('%', '%%')}"
-        ).all()
-    assert max(_read(plan[0]["Plan"])) <= 200
+        for statement, parameters in reads:
+            explained = f"explain (analyze, format json) {statement}"
+            [[plan]] = connection.exec_driver_sql(explained, parameters).all()
+            assert max(_read(plan[0]["Plan"])) <= 200
 
 
 def _read(node: dict[str, Any]) -> list[float]:
