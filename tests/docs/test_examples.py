@@ -25,7 +25,8 @@ from testkit.servers.process import free_port
 from tests.orders import an_order
 from tests.server.scripted import Scripted
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
 SOON = PATIENCE
 
 
@@ -174,3 +175,22 @@ def test_the_consumer_over_http_goes_on_where_it_was(tmp_path: Path) -> None:
         ("o3", "refund", "order.expired"),
         ("o4", "eaten", None),
     ]
+
+
+def test_the_readmes_program_prints_its_own_orders_event() -> None:
+    """Another merchant has an order of the same id, and its merchant has another order."""
+    [program] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    events = page(
+        an_event(1, "rejected", order_id="order-1", merchant_id="another"),
+        an_event(2, "expired", order_id="another", merchant_id="fast-0"),
+        an_event(3, "accepted", order_id="order-1", merchant_id="fast-0"),
+    )
+    submitted = {"order_id": "order-1", "merchant_id": "fast-0", "state": "submitted"}
+    server = Scripted((202, {}, json.dumps(submitted).encode()), (200, {}, events))
+    program = program.replace("http://127.0.0.1:8080", server.url).replace("pgw_…", "pgw_x")
+    try:
+        with running("-c", program) as process:
+            printed, _ = process.communicate(timeout=SOON)
+    finally:
+        server.close()
+    assert (process.returncode, printed) == (0, "order.accepted\n")
