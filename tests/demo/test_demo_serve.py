@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ from click.testing import CliRunner
 
 from pos_gateway.cli.root import root
 from pos_gateway.demo import story
+from pos_gateway.demo.guide import guide
 from testkit.patience import PATIENCE
 from tests.page.lab import over_http
 
@@ -160,6 +162,20 @@ def test_its_page_tells_the_story_of_the_slow_merchant(tmp_path: Path) -> None:
         rest, _ = demo.process.communicate(timeout=SOON)
     assert demo.process.returncode == 0, rest
     assert "Traceback" not in rest
+
+
+def test_a_program_that_is_started_after_the_printed_line_has_url_and_token() -> None:
+    printed = guide("http://127.0.0.1:1", "an operator's", "pgw_x", 30.0)
+    [given] = [line.strip() for line in printed.splitlines() if "URL=" in line]
+    program = 'import os; print(os.environ["URL"], os.environ["TOKEN"])'
+    done = subprocess.run(
+        ["sh", "-euc", f"{given}\n{shlex.join([sys.executable, '-c', program])}"],
+        env={name: value for name, value in os.environ.items() if name not in ("URL", "TOKEN")},
+        capture_output=True,
+        text=True,
+        timeout=SOON,
+    )
+    assert (done.stdout, done.stderr) == ("http://127.0.0.1:1 pgw_x\n", "")
 
 
 def test_a_port_that_is_taken_is_a_sentence() -> None:

@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -152,17 +154,29 @@ def test_the_pages_callback_is_answered(
 def reading(
     published: Server, tmp_path: Path
 ) -> Iterator[Callable[[Program, int], list[list[str]]]]:
-    """Runs a consumer until it has printed ``count`` lines, and kills it."""
+    """Runs a consumer until it has printed ``count`` lines, and kills it.
+
+    In a shell that has run the page's first commands, but for its request: nothing else says where the server is.
+    """
+    (tmp_path / "token").write_text(published.token + "\n")
+    begin = CURLS[0].replace("http://127.0.0.1:8080", published.url).partition("curl")[0]
+    outside = {name: value for name, value in os.environ.items() if name not in ("URL", "TOKEN")}
 
     def read(program: Program, count: int) -> list[list[str]]:
-        environment = {**os.environ, "URL": published.url, "TOKEN": published.token}
         process = subprocess.Popen(
-            program.command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+            ["sh", "-euc", f"{begin}exec {shlex.join(program.command)}"],
+            cwd=tmp_path,
+            env=outside,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert process.stdout is not None
+        too_late = threading.Timer(PATIENCE, process.kill)  # it reads nothing, and tries for ever
+        too_late.start()
         try:
             return [process.stdout.readline().split() for _ in range(count)]
         finally:
+            too_late.cancel()
             process.kill()
             process.wait()
             process.stdout.close()
