@@ -154,3 +154,26 @@ def test_a_worker_that_is_told_of_another_broker_does_not_start(
     said = f"{named} names another broker than POS_GATEWAY_BROKER_URL, the only source: unset it"
     assert worker.stderr == f"pos-gateway does not start: {said}\n"
     assert worker.returncode == 78
+
+
+def test_celery_multi_starts_workers(tmp_path: Path) -> None:
+    """It starts processes: what patches a worker's modules would break that."""
+    settings = {
+        "POS_GATEWAY_BROKER_URL": OURS,
+        "POS_GATEWAY_DATABASE_URL": f"sqlite:///{tmp_path / 'gateway.db'}",
+    }
+    files = [f"--{name}file={tmp_path / '%n'}.{name}" for name in ("pid", "log")]
+    multi = subprocess.run(
+        [
+            *(sys.executable, "-m", "celery", "-A", GREEN),
+            *("multi", "start", "w1", "w2", "--executable=/bin/echo", *files),
+        ],
+        cwd=ROOT,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert multi.returncode == 0, multi.stderr
+    assert multi.stdout.count("worker --detach") == 2  # as the programs say that it started
+    assert "Traceback" not in multi.stderr
