@@ -2,18 +2,23 @@
 
 import json
 import posixpath
+import socket
 from urllib.parse import unquote, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pos_gateway import __version__
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.transport.exchange import Reply
+from pos_gateway.transport.exchange import Reply, Transport
+from pos_gateway.transport.guard import Guard
+from testkit.hostile.peer import a_reply, peer, read_request
+from testkit.patience import PATIENCE
 from tests.adapters.scripted import Scripted, reply
 from tests.orders import an_order
 
@@ -33,6 +38,29 @@ def test_an_order_is_posted_with_its_idempotency_key() -> None:
     assert request.headers["Idempotency-Key"] == "order/1"
     assert json.loads(request.body or b"")["order_id"] == "order/1"
     assert (outcome.kind, outcome.external_id) == (Kind.ACCEPTED, "7")
+
+
+def test_a_request_on_the_wire_says_which_gateway_sends_it() -> None:
+    """Clover demands it."""
+    requests: list[bytes] = []
+
+    def script(connection: socket.socket) -> None:
+        requests.append(read_request(connection))
+        connection.sendall(a_reply(b'{"id":"7","status":"accepted"}', "201 Created"))
+
+    transport = Transport(guard=Guard(allow_all=True))
+    with peer(script) as pos:
+        merchant = Merchant.parse({"id": "fast-1", "base_url": pos.url("")})
+        outcome = RestAdapter().submit(
+            ORDER,
+            merchant,
+            lambda each: transport.send(each, key="m", connections=1, seconds=PATIENCE),
+        )
+    transport.close()
+    assert outcome.kind is Kind.ACCEPTED
+    [request] = requests
+    fields = request.partition(b"\r\n\r\n")[0].split(b"\r\n")
+    assert f"User-Agent: pos-gateway/{__version__}".encode() in fields
 
 
 @pytest.mark.parametrize(
