@@ -365,8 +365,8 @@ class Admission(Generic[Ticket]):
 
     @property
     def lacks_cpu(self) -> bool:
-        """Whether merchants that do not keep up yield to those that do: the loop has no time left."""
-        return self._cpu.is_scarce
+        """Whether the loop has had no time left for some seconds, so that some merchants' orders wait for it."""
+        return self._cpu.is_used_up
 
     @property
     def slots(self) -> dict[str, int]:

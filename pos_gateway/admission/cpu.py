@@ -19,6 +19,9 @@ LEAST = 50.0
 SCARCE_FOR = 2.0
 #: Seconds after a start of a merchant that keeps up in which its next order is expected.
 EXPECTED = 30.0
+#: Seconds over which the loop's busy time is averaged for those who look, and the part of what it may take
+#: from which it has no CPU left: one long turn is no reason to add workers.
+AVERAGED, NONE_LEFT = 10.0, 0.9
 #: Seconds after which the loop has turned.
 TURN = 1e-6
 
@@ -38,6 +41,8 @@ class Cpu:
         self._pause = 1 / (LEAST * cores)
         self._now = 0.0
         self._left = SAVED
+        #: The part of its time for which the loop was busy.
+        self._busy = 0.0
         #: When nothing was left, and when a merchant that keeps up started an order.
         self._ran_out = self._kept_up = -inf
         #: Whether this turn's start is still there, and when one may start in any case.
@@ -47,6 +52,8 @@ class Cpu:
     def turned(self, busy: float, passed: float) -> None:
         """A turn of the loop begins; the last one took ``passed`` seconds, and was busy in ``busy`` of them."""
         self._now += passed
+        if passed > 0:
+            self._busy += min(1.0, passed / AVERAGED) * (busy / passed - self._busy)
         self._left = max(-OWED, min(SAVED, self._left + passed * self._rate - busy))
         self._has_turn = True
         if self._left < 0:
@@ -58,11 +65,18 @@ class Cpu:
         return self._now - self._ran_out < SCARCE_FOR and self._now - self._kept_up < EXPECTED
 
     @property
+    def is_used_up(self) -> bool:
+        """Whether there has been no CPU left for some seconds."""
+        return self.is_scarce and self._busy >= NONE_LEFT * self._rate
+
+    @property
     def wait(self) -> float:
         """Seconds until a merchant that does not keep up may start an order; 0: it may now."""
         if not self.is_scarce:
             return 0.0
-        wait = max(0.0, min(-self._left / self._rate, self._least_at - self._now))
+        # Until a quarter is saved up, lest waking up takes what a start needs.
+        lack = SAVED / 4 - self._left if self._left < 0 else 0.0
+        wait = max(0.0, min(lack / self._rate, self._least_at - self._now))
         return max(wait, TURN) if wait or not self._has_turn else 0.0
 
     def kept_up(self) -> None:

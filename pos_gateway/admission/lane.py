@@ -96,6 +96,8 @@ class Lane(Generic[Ticket]):
     usage: Usage = field(default_factory=Usage)
     #: Whether it used less than its fair share of slot-time when last judged (``Scheduler``).
     is_light: bool = False
+    #: Whether it yields to merchants that keep up, since CPU is scarce, as of then.
+    yields: bool = False
     #: Slots that its light calls hold, and the light spell that those belong to.
     light_held: int = 0
     light_spell: int = 0

@@ -104,7 +104,7 @@ class WaitBudget(Generic[Ticket]):
     def state(self, lane: Lane[Ticket], now: float, *, look_ups: bool = False) -> ParkingState:
         """The merchant's state, for its parked orders, or for its parked look-ups."""
         limits, breaker = self._limits, lane.breaker
-        lacks_cpu = self._cpu.is_scarce and not lane.is_light
+        lacks_cpu = self._cpu.is_scarce and lane.yields
         slots = _slots_while_scarce(lane, now) if lacks_cpu else _slots(lane, now)
         return ParkingState(
             now=now,
@@ -141,7 +141,7 @@ class WaitBudget(Generic[Ticket]):
         if lane.is_troubled:
             return room
         # Its orders wait for slots only: a heavy merchant keeps one here, to be queued by.
-        if lane.is_light:
+        if lane.is_light and not lane.yields:
             return max(room, limits.max_waiting)
         return max(room, 1) if self.waiting < EXCEEDED * limits.max_blocked else room
 

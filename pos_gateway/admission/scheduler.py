@@ -6,10 +6,11 @@ is light below half of that, as is any merchant while strangers queue. So there 
 ones whatever the other merchants do. Those are *heavy*, and leave as many slots free as light ones
 need; *silent* ones, which may not answer, share a small budget.
 
-While CPU is scarce a merchant is light below half of its fair share, and only if it has kept up with
-its orders for a while; the others start as ``cpu.py`` allows.
+While CPU is scarce merchants *yield* that use half of their fair share or more, or have not kept up with
+their orders for a while: they start as ``cpu.py`` allows.
 """
 
+from itertools import chain
 from math import expm1, inf, log, sqrt
 from typing import Any, Generic
 
@@ -74,6 +75,8 @@ class Scheduler(Generic[Ticket]):
         #: Merchants that have work, and that may be called.
         self.working = 0
         self._pacing = Pacing(limits.slots)
+        #: The last start of those that yield was a stranger's.
+        self._stranger_started = False
 
     @property
     def in_flight(self) -> int:
@@ -98,10 +101,8 @@ class Scheduler(Generic[Ticket]):
             part = lane.projected(now) * max(1, self.working) / (light * self._slots)
         if self._is_behind(lane):
             lane.behind_at = now
-        below = 1.0
-        if self._cpu.is_scarce:
-            below = 0.0 if lane.was_behind(now) else 1 / GRADE
-        lane.is_light = part < below
+        lane.is_light = part < 1
+        lane.yields = self._cpu.is_scarce and (GRADE * part >= 1 or lane.was_behind(now))
         if lane.light_held and not lane.is_light:
             # Nor are its calls: no slots are kept free for them.
             self.light.add(-lane.light_held, now)
@@ -113,10 +114,10 @@ class Scheduler(Generic[Ticket]):
         """Whether there is a slot for one more order of the merchant."""
         free = self._slots - self.in_flight
         part = self.judge(lane, now)
+        if lane.yields and self._cpu.wait:
+            return False
         if lane.is_light:
             return free > int(self._reserve * min(1.0, GRADE * part))
-        if self._cpu.wait:
-            return False
         if lane.is_silent and self.silent >= self._budget:
             return False
         if lane.is_early:
@@ -132,7 +133,7 @@ class Scheduler(Generic[Ticket]):
         if no merchant queues."""
         if not self.has_slot(lane, now):
             return False
-        return lane.is_light or not any(self._queues)
+        return (lane.is_light and not lane.yields) or not any(self._queues)
 
     def next(self, now: float) -> Lane[Ticket] | None:
         """The merchant that starts its next order now; None if no slot is free for any."""
@@ -141,11 +142,13 @@ class Scheduler(Generic[Ticket]):
         for queue in self._queues:
             if queue:
                 self._put_right(queue, now)
-        for queue in self._queues[:2]:
-            if (head := queue.head()) is not None and self.has_slot(head[2], now):
-                return head[2]
-        heads = [head for queue in self._queues[2:] if (head := queue.head())]
-        heads.sort(key=_key_of)
+        light, strangers = ([head] if (head := each.head()) else [] for each in self._queues[:2])
+        others = [head for queue in self._queues[2:] if (head := queue.head())]
+        others.sort(key=_key_of)
+        # While CPU is scarce, strangers and others share what may start: in turn.
+        is_others_turn = self._stranger_started and self._cpu.is_scarce
+        line = (light, others, strangers) if is_others_turn else (light, strangers, others)
+        heads = chain.from_iterable(line)
         return next((lane for _, _, lane in heads if self.has_slot(lane, now)), None)
 
     def next_at(self, now: float) -> float:
@@ -157,7 +160,7 @@ class Scheduler(Generic[Ticket]):
     def silence_is_costly(self, now: float) -> bool:
         """Whether heavy merchants lack slots, and silent ones hold more than a quarter of all."""
         lack_slots = bool(self._heavy) or (bool(self._paced) and self._pacing.lets_start(now))
-        return lack_slots and self.silent > self._slots // COSTLY
+        return lack_slots and not self._cpu.wait and self.silent > self._slots // COSTLY
 
     def started(self, call: Call[Ticket], now: float) -> None:
         """A call holds a slot."""
@@ -168,13 +171,15 @@ class Scheduler(Generic[Ticket]):
         if lane.is_light:
             call.light, lane.light_held = lane.light_spell, lane.light_held + 1
             self.light.add(1, now)
-            if not lane.was_behind(now):
-                self._cpu.kept_up()
         else:
             self.heavy += 1
-            self._cpu.started()
             if lane.is_paced:
                 self._pacing.started(lane.latency.mean or 0.0, now)
+        if lane.is_light and not (lane.yields or lane.was_behind(now)):
+            self._cpu.kept_up()
+        else:
+            self._cpu.started()
+            self._stranger_started = lane.latency.mean is None
         if lane.queue is not None:  # it queues anew: its place was for this call
             lane.queue.remove(lane)
 
@@ -264,7 +269,7 @@ class Scheduler(Generic[Ticket]):
             return self._silent
         if lane.latency.mean is None:
             return self._early if lane.usage.held else self._strangers
-        if lane.is_light:
+        if lane.is_light and not lane.yields:
             return self._light
         return self._paced if lane.is_paced else self._heavy
 

@@ -139,7 +139,10 @@ def outcomes(seen: Failing) -> str:
 
 
 #: What helps workers that have no CPU left.
-MORE_CPU = "Add workers, or raise their CPU limit: pos-gateway plan says what a load takes."
+MORE_CPU = (
+    "Add workers; raise their CPU limit if that is below a core; look what else takes the nodes' CPU. "
+    "How much a load takes: pos-gateway plan."
+)
 
 
 def without_cpu(fleet: Fleet) -> str:

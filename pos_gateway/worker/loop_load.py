@@ -5,6 +5,7 @@ two calls, and no green thread or timer.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
@@ -30,17 +31,19 @@ class LoopLoad:
         self._turned, self._now = turned, now
         self._began = now()
         self._busy = 0.0
-        self._before, self._after = loop.prepare(ref=False, priority=_LAST), loop.check(ref=False)
+        self._watchers: tuple[Any, ...] = ()
+        with suppress(TypeError):  # libuv has none: then no turn is seen
+            self._watchers = (loop.prepare(ref=False, priority=_LAST), loop.check(ref=False))
 
     def start(self) -> None:
         """Tell from now on."""
-        self._before.start(self._waits)
-        self._after.start(self._found)
+        for watcher, do in zip(self._watchers, (self._waits, self._found), strict=False):
+            watcher.start(do)
 
     def stop(self) -> None:
         """Tell no more."""
-        self._before.close()
-        self._after.close()
+        for watcher in self._watchers:
+            watcher.close()
 
     def _waits(self) -> None:
         """The loop is about to wait."""

@@ -340,7 +340,7 @@ FAULTS = [
     _fault(
         "a merchant above half of its fair part is heavy",
         "scheduler",
-        "lane.is_light = part < below",
+        "lane.is_light = part < 1",
         "lane.is_light = True",
         "scheduler",
     ),
@@ -397,8 +397,8 @@ FAULTS = [
     _fault(
         "a stranger starts before others start another",
         "scheduler",
-        "for queue in self._queues[:2]:",
-        "for queue in self._queues[:1]:",
+        "else (light, strangers, others)",
+        "else (light, others)",
         "scheduler",
     ),
     _fault(
@@ -466,7 +466,7 @@ FAULTS = [
     _fault(
         "a silent merchant has its turn beside others",
         "scheduler",
-        "heads.sort(key=_key_of)",
+        "others.sort(key=_key_of)",
         "pass",
         "scheduler",
     ),
@@ -485,7 +485,7 @@ FAULTS = [
     _fault(
         "a new order overtakes no waiting one",
         "scheduler",
-        "return lane.is_light or not any(self._queues)",
+        "return (lane.is_light and not lane.yields) or not any(self._queues)",
         "return True",
         "admission",
     ),
@@ -576,7 +576,7 @@ FAULTS = [
     _fault(
         "for a heavy order calls are cut short only while silent merchants hold a quarter",
         "scheduler",
-        "lack_slots and self.silent > self._slots // COSTLY",
+        "lack_slots and not self._cpu.wait and self.silent > self._slots // COSTLY",
         "lack_slots",
         "cutting_short",
     ),
@@ -901,8 +901,8 @@ FAULTS = [
     _fault(
         "others start some in any case",
         "cpu",
-        "min(-self._left / self._rate, self._least_at - self._now)",
-        "-self._left / self._rate",
+        "min(lack / self._rate, self._least_at - self._now)",
+        "lack / self._rate",
         "cpu::some_in_any_case",
     ),
     _fault(
@@ -911,6 +911,20 @@ FAULTS = [
         " and self._now - self._kept_up < EXPECTED",
         "",
         "cpu::others_have_all_while",
+    ),
+    _fault(
+        "strangers do not take all that may start",
+        "scheduler",
+        "self._stranger_started and self._cpu.is_scarce",
+        "False",
+        "cpu::start_in_turn",
+    ),
+    _fault(
+        "who yields stays light",
+        "scheduler",
+        "lane.is_light = part < 1\n        lane.yields",
+        "lane.is_light = part < 1 and not self._cpu.is_scarce\n        lane.yields",
+        "cpu::changes_no_class",
     ),
     _fault(
         "a long stop is not paid for by others",
@@ -924,7 +938,7 @@ FAULTS = [
         "lanes",
         "Lane(merchant_id, behind_at=now)",
         "Lane(merchant_id)",
-        "cpu::without_a_history",
+        "cpu::just_met",
     ),
     _fault(
         "a merchant with parked orders does not keep up",

@@ -6,6 +6,7 @@ from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.cpu import EXPECTED, LEAST, PART, SAVED, SCARCE_FOR, Cpu
 from pos_gateway.admission.lane import BEHIND_FOR, Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
+from pos_gateway.domain.outcome import CallResult
 
 #: Seconds of a turn.
 TURN = 0.01
@@ -53,6 +54,20 @@ def test_by_a_part_of_a_core_less_is_enough() -> None:
     assert cpu.is_scarce
 
 
+def test_one_long_turn_is_no_reason_to_add_workers() -> None:
+    cpu = a_cpu(is_busy=False)
+    for _ in range(1000):
+        cpu.turned(0.2 * TURN, TURN)
+    cpu.turned(0.5, 0.5)
+    assert cpu.is_scarce
+    assert not cpu.is_used_up
+    for _ in range(3000):
+        cpu.kept_up()
+        cpu.turned(PART * TURN, TURN)
+    cpu.turned(0.1, 0.1)
+    assert cpu.is_used_up
+
+
 def test_more_than_a_core_is_of_no_use_to_one_loop() -> None:
     cpu = a_cpu(4.0, is_busy=False)
     for _ in range(100):
@@ -75,6 +90,7 @@ def test_others_have_all_while_no_merchant_keeps_up() -> None:
     assert cpu.wait > 0
     for _ in range(round(EXPECTED / TURN) + 1):
         cpu.turned(TURN, TURN)
+    cpu.started()
     assert cpu.wait == 0
 
 
@@ -114,9 +130,8 @@ def test_what_was_not_used_is_saved_up_for_a_moment_only() -> None:
 
 def test_a_long_stop_is_not_paid_for_by_others() -> None:
     cpu = a_cpu()
-    cpu.started()
     cpu.turned(5.0, 5.0)
-    assert cpu.wait <= SAVED / PART
+    assert starts(cpu, 1.0, busy=0.0) > 1.5 * LEAST
 
 
 class Scene:
@@ -145,7 +160,6 @@ class Scene:
 
 def test_a_merchant_that_keeps_up_starts_whatever_is_left() -> None:
     scene = Scene()
-    assert scene.admission.lacks_cpu
     assert isinstance(scene.offer("healthy"), Call)
     assert isinstance(scene.offer("healthy"), Call)
 
@@ -158,6 +172,16 @@ def test_one_without_a_history_waits_for_its_turn() -> None:
     assert scene.now < scene.admission.next_at < scene.now + 1 / LEAST + TURN
     scene.admission.turned(0.0, 1.0)
     assert scene.admission.next_start(scene.now) is not None
+
+
+def test_one_that_the_worker_has_just_met_has_no_history() -> None:
+    scene = Scene()
+    scene.keeps_up("new")
+    scene.offer("other")  # the start that there is in any case
+    assert scene.offer("new") is AdmissionVerdict.WAIT
+    scene.admission.drop_waiting()
+    scene.now += BEHIND_FOR
+    assert isinstance(scene.offer("new"), Call)
 
 
 def test_one_that_was_behind_a_moment_ago_does_not_keep_up() -> None:
@@ -198,3 +222,39 @@ def test_a_merchant_that_lacks_cpu_gets_its_orders_back_as_fast_as_it_starts_the
         scene.admission.parked_count.add("slow", 4, scene.now + 30)
     assert scene.admission.park_delay("slow", scene.now, few=True) >= 5
     assert scene.admission.unpark("slow", 40, scene.now) <= 3
+
+
+def test_strangers_and_slow_merchants_start_in_turn() -> None:
+    scene = Scene()
+    scene.admission.turned(0.0, SCARCE_FOR)
+    for number in range(20):
+        scene.keeps_up(f"slow {number}")
+        scene.admission.parked_count.add(f"slow {number}", 3, scene.now + 100)
+    scene.now += BEHIND_FOR
+    scene.keeps_up("healthy")
+    scene.is_busy()
+    for number in range(20):
+        scene.offer(f"slow {number}")
+        scene.offer(f"stranger {number}")
+    started = []
+    for _ in range(12):
+        scene.admission.turned(0.0, 1.0)
+        scene.is_busy()
+        scene.admission.turned(0.0, 0.1)
+        scene.keeps_up("healthy")
+        call = scene.admission.next_start(scene.now)
+        assert call is not None
+        started.append(call.lane.merchant_id.partition(" ")[0])
+        scene.admission.release(call, scene.now, CallResult.NONE)
+    assert 5 <= started.count("slow") <= 7
+
+
+def test_one_long_turn_changes_no_class_of_slots() -> None:
+    scene = Scene()
+    call = scene.offer("healthy")
+    assert isinstance(call, Call)
+    assert scene.admission.slots["light"] == 1
+    for _ in range(20):
+        scene.offer("healthy")
+    scene.is_busy()
+    assert scene.admission.slots["heavy"] == 0

@@ -75,3 +75,13 @@ def test_nothing_is_told_once_it_is_stopped(load: Load) -> None:
     load.of_it.stop()
     gevent.sleep(0.001)
     assert load.turns == []
+
+
+def test_a_loop_without_such_watchers_is_not_measured() -> None:
+    class Libuv:
+        def prepare(self, **_: object) -> None:
+            raise TypeError("prepare watchers are not currently supported in libuv")
+
+    load = LoopLoad(Libuv(), lambda *_: None)
+    load.start()
+    load.stop()

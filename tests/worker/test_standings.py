@@ -73,7 +73,10 @@ def test_a_worker_without_cpu_says_so() -> None:
         for call in scene.calls.pop("m", []):
             scene.admission.release(call, scene.now)
         scene.now += 1.0
-    for _ in range(10):
+    for _ in range(300):
+        scene.offer("m")
+        for call in scene.calls.pop("m", []):
+            scene.admission.release(call, scene.now)
         scene.admission.turned(0.1, 0.1)
     assert scene.scraped().value("pos_gateway_cpu_scarce") == 1
 
