@@ -323,7 +323,6 @@ class Admission(Generic[Ticket]):
         """
         self.tick(now)
         lane = self._lane(merchant_id)
-        lane.behind_at = now
         state = self._room.state(lane, now, look_ups=look_ups)
         return _parking(lane, look_ups).unpark(orders, state)
 

@@ -149,17 +149,12 @@ def without_cpu(fleet: Fleet) -> str:
     """``1 of 3 workers has no CPU left (of 0.5 cores)``, and what that means; empty: all have some."""
     if not (short := fleet.without_cpu):
         return ""
-    have = (
-        "worker has"
-        if fleet.watching == 1
-        else "workers has"
-        if len(short) == 1
-        else "workers have"
-    )
+    workers = "worker" if fleet.watching == 1 else "workers"
+    have = "has" if len(short) == 1 else "have"
     least = min(each.cores for each in short)
     cores = "1 core" if least == 1 else f"{least:g} cores"
     return (
-        f"{len(short)} of {fleet.watching} {have} no CPU left (of {cores}): orders of merchants that keep up "
+        f"{len(short)} of {fleet.watching} {workers} {have} no CPU left (of {cores}): orders of merchants that keep up "
         "go first, and the others' wait"
     )
 

@@ -28,8 +28,6 @@ class Core:
         self._busy = 0.0
         #: The period, and what is left of its quota.
         self._period, self._left = 0, self._quota
-        #: Seconds of CPU that it has used.
-        self.used = 0.0
 
     def comes_to(self, at: float) -> float:
         """When it comes to what is due at ``at``; what became due after a turn's start is for the next one."""
@@ -42,7 +40,6 @@ class Core:
     def spend(self, seconds: float, now: float) -> None:
         """Use that much CPU; a stop in between is a part of the turn."""
         start = end = max(self.free_at, now)
-        self.used += seconds
         while seconds > 0:
             if int(end / PERIOD) != self._period:
                 self._period, self._left = int(end / PERIOD), self._quota
