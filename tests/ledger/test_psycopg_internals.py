@@ -60,14 +60,29 @@ def test_an_exception_in_wait_propagates(connection: Any) -> None:
 
 
 def test_without_a_reply_in_time_the_connection_is_closed(connection: Any) -> None:
-    """The last limit counts, and it is each exchange's."""
-    wait_at_most(connection, 0.01)
-    wait_at_most(connection, 0.5)
-    for _ in range(3):
-        connection.execute("select pg_sleep(0.2)")
-    with pytest.raises(psycopg.OperationalError, match=r"has not answered for 0\.5 s"):
-        connection.execute("select pg_sleep(60)")
+    wait_at_most(connection, 0.1)
+    with pytest.raises(psycopg.OperationalError, match=r"has not answered for 0\.1 s"):
+        connection.execute("select pg_sleep(600)")
     assert connection.closed
+
+
+def test_the_last_limit_counts_for_each_exchange_by_itself(
+    connection: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts: list[float] = []
+    wait_for = psycopg.Connection.wait
+
+    def noted(talking: Any, talk: Any, timeout: float = 0.0) -> Any:
+        timeouts.append(timeout)
+        return wait_for(talking, talk)
+
+    monkeypatch.setattr(psycopg.Connection, "wait", noted)
+    for seconds in (0.01, 60.0):
+        wait_at_most(connection, seconds)
+        connection.execute("select 1")
+        connection.execute("select 2")
+    assert timeouts[:2] == [0.01, 0.01]
+    assert timeouts[-2:] == [60.0, 60.0]
 
 
 def test_a_statement_is_prepared_once_per_connection(connection: Any) -> None:

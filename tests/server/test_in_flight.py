@@ -52,8 +52,9 @@ def test_a_body_counts_until_its_request_ends() -> None:
 def test_half_sent_batches_of_one_token_keep_no_other_tokens_orders_out(
     module_url: str, module_database: str, tmp_path: Path
 ) -> None:
-    token = token_for(module_database, Role.BACKEND)
-    with serving(module_url, module_database, tmp_path / "log") as shop, ExitStack() as unfinished:
+    token, patient = token_for(module_database, Role.BACKEND), "tests.server.serve_patient"
+    served = serving(module_url, module_database, tmp_path / "log", module=patient)
+    with served as shop, ExitStack() as unfinished:
         hog = Server(shop.process, shop.url, token)
         for _ in range(BODIES // BATCH_BYTES // 2):
             client = unfinished.enter_context(Raw(hog))
