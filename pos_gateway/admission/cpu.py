@@ -3,7 +3,8 @@
 The loop does its work in the order of its arrival. Without a rule, the orders of a hundred slow merchants
 take the time in which others' orders would be read from the queue, and a control group's quota then stops
 them all. So while the loop has no time left, and merchants that keep up have orders, the others start one
-order in a turn of the loop, within the part of the CPU that leaves some for reading.
+order in a turn of the loop, within the part of the CPU that leaves some for reading. Merchants that keep up
+start a few in a turn, lest a backlog of many quick ones stays in the queue, where it is seen by no rule.
 """
 
 from math import inf
@@ -15,6 +16,8 @@ PART = 0.8
 SAVED = OWED = 0.01
 #: Starts a second and core that others have in any case, lest healthy orders or events take all.
 LEAST = 50.0
+#: Starts in a turn of merchants that keep up, once nothing is left: fewer than the orders that are read in it.
+AT_ONCE = 3
 #: Seconds for which CPU is scarce after the loop had no time left.
 SCARCE_FOR = 2.0
 #: Seconds after a start of a merchant that keeps up in which its next order is expected.
@@ -45,8 +48,9 @@ class Cpu:
         self._busy = 0.0
         #: When nothing was left, and when a merchant that keeps up started an order.
         self._ran_out = self._kept_up = -inf
-        #: Whether this turn's start is still there, and when one may start in any case.
-        self._has_turn = True
+        #: Starts in this turn of merchants that keep up, whether the others' is still there, and when they may
+        #: start one in any case.
+        self._starts, self._has_turn = 0, True
         self._least_at = 0.0
 
     def turned(self, busy: float, passed: float) -> None:
@@ -55,7 +59,7 @@ class Cpu:
         if passed > 0:
             self._busy += min(1.0, passed / AVERAGED) * (busy / passed - self._busy)
         self._left = max(-OWED, min(SAVED, self._left + passed * self._rate - busy))
-        self._has_turn = True
+        self._starts, self._has_turn = 0, True
         if self._left < 0:
             self._ran_out = self._now
 
@@ -79,9 +83,15 @@ class Cpu:
         wait = max(0.0, min(lack / self._rate, self._least_at - self._now))
         return max(wait, TURN) if wait or not self._has_turn else 0.0
 
+    @property
+    def is_turn_over(self) -> bool:
+        """Whether a merchant that keeps up has to wait for the next turn, too."""
+        return self._starts >= AT_ONCE and self._left < 0 and self.is_scarce
+
     def kept_up(self) -> None:
         """A merchant that keeps up starts an order."""
         self._kept_up = self._now
+        self._starts += 1
 
     def started(self) -> None:
         """A merchant that does not keep up starts an order."""

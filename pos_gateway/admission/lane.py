@@ -29,8 +29,8 @@ Ticket = TypeVar("Ticket")
 QUIET = 60.0
 #: Seconds after an order that was not sent for which the merchant is shown: its retry comes within 60.
 UNSENT = 120.0
-#: Seconds for which a merchant that was behind does not keep up, and its orders here from which it is.
-BEHIND_FOR, BEHIND = 5.0, 3
+#: Seconds for which a merchant that was behind does not keep up, and its orders here that are several.
+BEHIND_FOR, SEVERAL = 5.0, 3
 #: Seconds that a call is assumed to take before the first answer.
 UNKNOWN_DURATION = 1.0
 
@@ -82,7 +82,9 @@ class Lane(Generic[Ticket]):
     #: when one was last offered that did.
     is_holding: bool = False
     held_at: float = -inf
-    #: When it was last seen behind: with several orders here, or with parked ones; at first, when it came.
+    #: Since when it has several orders here, and when it was last seen behind: with several for some time, or
+    #: with parked ones; at first, when it came.
+    crowded_since: float = inf
     behind_at: float = -inf
     #: Late calls in flight.
     late_calls: int = 0
@@ -194,6 +196,11 @@ class Lane(Generic[Ticket]):
         may_work = self.waiting > 0 and self.known and self.bulkhead.limit > 0
         has_work = self.usage.held > 0 or may_work
         return has_work and self.breaker.state is BreakerState.CLOSED and not self.latency.silent
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether it has several orders here, and one that waits."""
+        return self.waiting > 0 and self.waiting + self.usage.held >= SEVERAL
 
     def was_behind(self, now: float) -> bool:
         """Whether it did not keep up with its orders a short time ago."""

@@ -14,8 +14,8 @@ from itertools import chain
 from math import expm1, inf, log, sqrt
 from typing import Any, Generic
 
-from pos_gateway.admission.cpu import Cpu
-from pos_gateway.admission.lane import BEHIND, Call, Lane, Ticket
+from pos_gateway.admission.cpu import TURN, Cpu
+from pos_gateway.admission.lane import Call, Lane, Ticket
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.merchant_queue import MerchantQueue
 from pos_gateway.admission.pacing import Pacing
@@ -35,6 +35,9 @@ COSTLY = 4
 #: than one order waiting: chance makes who uses half of its share exceed that now and then, and
 #: its order need not stand behind backlogs (as a sparse flow's packet in FQ-CoDel, RFC 8290).
 LIGHT, LIGHT_WITH_BACKLOG = 1.0, 0.5
+#: Seconds with several orders here from which a merchant is behind: while CPU is scarce those of a merchant
+#: that keeps up may come together, and each waits for a turn of the loop.
+BEHIND_AFTER = 1.5
 
 
 class Scheduler(Generic[Ticket]):
@@ -99,7 +102,8 @@ class Scheduler(Generic[Ticket]):
         if lane.latency.mean is not None and not lane.is_silent:
             light = LIGHT if self._keeps_up(lane) else LIGHT_WITH_BACKLOG
             part = lane.projected(now) * max(1, self.working) / (light * self._slots)
-        if self._is_behind(lane):
+        lane.crowded_since = min(lane.crowded_since, now) if lane.is_crowded else inf
+        if now - lane.crowded_since >= BEHIND_AFTER or self._parked.of(lane.merchant_id):
             lane.behind_at = now
         lane.is_light = part < 1
         lane.yields = self._cpu.is_scarce and (GRADE * part >= 1 or lane.was_behind(now))
@@ -114,7 +118,7 @@ class Scheduler(Generic[Ticket]):
         """Whether there is a slot for one more order of the merchant."""
         free = self._slots - self.in_flight
         part = self.judge(lane, now)
-        if lane.yields and self._cpu.wait:
+        if self._cpu.wait if lane.yields else self._cpu.is_turn_over:
             return False
         if lane.is_light:
             return free > int(self._reserve * min(1.0, GRADE * part))
@@ -133,7 +137,9 @@ class Scheduler(Generic[Ticket]):
         if no merchant queues."""
         if not self.has_slot(lane, now):
             return False
-        return (lane.is_light and not lane.yields) or not any(self._queues)
+        if not lane.is_light or lane.yields:
+            return not any(self._queues)
+        return not (self._light and self._cpu.is_scarce)
 
     def next(self, now: float) -> Lane[Ticket] | None:
         """The merchant that starts its next order now; None if no slot is free for any."""
@@ -153,6 +159,8 @@ class Scheduler(Generic[Ticket]):
 
     def next_at(self, now: float) -> float:
         """When pacing or CPU lets a queued merchant start; inf if none waits for that."""
+        if self._light and self._cpu.is_turn_over:
+            return now + TURN
         if self._cpu.wait and any(self._queues[1:]):
             return now + self._cpu.wait
         return self._pacing.next_at if self._paced and not self._pacing.lets_start(now) else inf
@@ -245,12 +253,6 @@ class Scheduler(Generic[Ticket]):
     def _keeps_up(self, lane: Lane[Ticket]) -> bool:
         """Whether the merchant has no backlog, and no stranger queues, which would wait for it."""
         return lane.waiting <= 1 and not self._strangers
-
-    def _is_behind(self, lane: Lane[Ticket]) -> bool:
-        """Whether the merchant has several orders here, or parked ones."""
-        if self._parked.of(lane.merchant_id):
-            return True
-        return lane.waiting > 0 and lane.waiting + lane.usage.held >= BEHIND
 
     def _need(self, now: float) -> float:
         """Slots that heavy merchants leave free for light ones, with a margin for chance."""

@@ -3,9 +3,10 @@
 import pytest
 
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
-from pos_gateway.admission.cpu import EXPECTED, LEAST, PART, SAVED, SCARCE_FOR, Cpu
+from pos_gateway.admission.cpu import AT_ONCE, EXPECTED, LEAST, PART, SAVED, SCARCE_FOR, Cpu
 from pos_gateway.admission.lane import BEHIND_FOR, Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
+from pos_gateway.admission.scheduler import BEHIND_AFTER
 from pos_gateway.domain.outcome import CallResult
 
 #: Seconds of a turn.
@@ -134,6 +135,25 @@ def test_a_long_stop_is_not_paid_for_by_others() -> None:
     assert starts(cpu, 1.0, busy=0.0) > 1.5 * LEAST
 
 
+def test_merchants_that_keep_up_start_a_few_in_a_turn_once_nothing_is_left() -> None:
+    cpu = a_cpu()
+    for _ in range(AT_ONCE):
+        assert not cpu.is_turn_over
+        cpu.kept_up()
+    assert cpu.is_turn_over
+    cpu.turned(TURN, TURN)
+    assert not cpu.is_turn_over
+
+
+def test_merchants_that_keep_up_start_without_end_while_something_is_left() -> None:
+    cpu = a_cpu()
+    cpu.turned(0.0, 1.0)
+    for _ in range(2 * AT_ONCE):
+        cpu.kept_up()
+    assert cpu.is_scarce
+    assert not cpu.is_turn_over
+
+
 class Scene:
     """An admission with a merchant that keeps up, of a worker whose loop has no time left."""
 
@@ -148,6 +168,27 @@ class Scene:
     def is_busy(self) -> None:
         for _ in range(10):
             self.admission.turned(TURN, TURN)
+
+    def knows(self, name: str, merchants: int) -> None:
+        """Merchants that keep up, as they did before CPU was scarce."""
+        self.admission.turned(0.0, SCARCE_FOR)
+        for number in range(merchants):
+            self.keeps_up(f"{name} {number}")
+        self.now += BEHIND_FOR
+        self.keeps_up("healthy")
+        self.is_busy()
+
+    def is_crowded(self, merchant: str, seconds: float) -> None:
+        """A merchant has several orders, one of them waiting for its own limit, for so long."""
+        calls = [self.offer(merchant) for _ in range(11)]
+        assert calls[10] is AdmissionVerdict.WAIT
+        self.now += seconds
+        calls.append(self.offer(merchant))
+        self.admission.drop_waiting()
+        for call in calls:
+            if isinstance(call, Call):
+                self.admission.release(call, self.now)
+        self.is_busy()
 
     def offer(self, merchant: str) -> object:
         return self.admission.offer(merchant, "order", self.now)
@@ -186,21 +227,52 @@ def test_one_that_the_worker_has_just_met_has_no_history() -> None:
 
 def test_one_that_was_behind_a_moment_ago_does_not_keep_up() -> None:
     scene = Scene()
-    calls = [scene.offer("healthy") for _ in range(11)]
-    assert calls[10] is AdmissionVerdict.WAIT  # by its limit
-    for call in calls[:10]:
-        assert isinstance(call, Call)
-        scene.admission.release(call, scene.now)
-    scene.offer("new")
-    scene.is_busy()
-    waiting = scene.admission.next_start(scene.now)
-    if waiting is not None:
-        scene.admission.release(waiting, scene.now)
+    scene.is_crowded("healthy", BEHIND_AFTER)
+    scene.offer("new")  # the start that there is in any case
     assert scene.offer("healthy") is AdmissionVerdict.WAIT
     scene.now += BEHIND_FOR
     scene.admission.drop_waiting()
     scene.is_busy()
     assert isinstance(scene.offer("healthy"), Call)
+
+
+def test_several_orders_that_come_together_are_no_backlog() -> None:
+    scene = Scene()
+    scene.is_crowded("healthy", 0.9 * BEHIND_AFTER)
+    scene.is_crowded("healthy", 0.9 * BEHIND_AFTER)
+    scene.offer("new")  # the start that there is in any case
+    assert isinstance(scene.offer("healthy"), Call)
+
+
+def test_the_next_turn_is_for_those_that_keep_up_and_wait_for_it() -> None:
+    scene = Scene()
+    scene.knows("quick", 2 * AT_ONCE)
+    scene.offer("new")  # the start that there is in any case
+    offered = [scene.offer(f"quick {number}") for number in range(2 * AT_ONCE)]
+    assert sum(isinstance(each, Call) for each in offered) == AT_ONCE
+    assert scene.admission.next_start(scene.now) is None
+    assert scene.now < scene.admission.next_at < scene.now + TURN
+    scene.admission.turned(TURN, TURN)
+    assert scene.offer("healthy") is AdmissionVerdict.WAIT  # behind those that wait
+    for _ in range(AT_ONCE):
+        assert scene.admission.next_start(scene.now) is not None
+    assert scene.admission.next_start(scene.now) is None
+
+
+def test_others_have_their_least_though_merchants_that_keep_up_wait() -> None:
+    scene, started, short = Scene(), [], TURN / 5
+    scene.knows("quick", 120)
+    for number in range(120):
+        scene.offer(f"quick {number}")
+        scene.offer(f"new {number}")
+    for _ in range(round(5 / LEAST / short)):
+        scene.admission.turned(short, short)
+        scene.offer(f"quick {len(started) % 120}")
+        while (call := scene.admission.next_start(scene.now)) is not None:
+            started.append(call.lane.merchant_id.partition(" ")[0])
+            scene.admission.release(call, scene.now, CallResult.NONE)
+    assert started.count("quick") > 100
+    assert 4 <= started.count("new") <= 6
 
 
 def test_one_with_parked_orders_does_not_keep_up() -> None:
@@ -226,14 +298,9 @@ def test_a_merchant_that_lacks_cpu_gets_its_orders_back_as_fast_as_it_starts_the
 
 def test_strangers_and_slow_merchants_start_in_turn() -> None:
     scene = Scene()
-    scene.admission.turned(0.0, SCARCE_FOR)
+    scene.knows("slow", 20)
     for number in range(20):
-        scene.keeps_up(f"slow {number}")
         scene.admission.parked_count.add(f"slow {number}", 3, scene.now + 100)
-    scene.now += BEHIND_FOR
-    scene.keeps_up("healthy")
-    scene.is_busy()
-    for number in range(20):
         scene.offer(f"slow {number}")
         scene.offer(f"stranger {number}")
     started = []

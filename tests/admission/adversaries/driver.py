@@ -57,6 +57,8 @@ class Group:
     #: When each has an order more, all at once.
     burst_at: float | None = None
     start: float = 0.0
+    #: Seconds over which its backlog comes.
+    over: float = 0.2
     timeout: float = 10.0
     provider: str | None = None
     #: Or the number of providers that its merchants are spread over.
@@ -178,7 +180,7 @@ class Driver:
     def run(self) -> "Driver":
         for merchant, group in self._groups.items():
             for _ in range(group.backlog):
-                at = group.start + self._random.uniform(0, 0.2)
+                at = group.start + self._random.uniform(0, group.over)
                 self._at(at, self._publish, Order(merchant, group, at))
             if group.burst_at is not None:
                 self._at(group.burst_at, self._publish, Order(merchant, group, group.burst_at))

@@ -80,16 +80,23 @@ def _quick() -> list[Group]:
     return [Group("others", 300, about(0.02), backlog=6, start=COME)]
 
 
+def _known(merchants: int) -> Callable[[], list[Group]]:
+    """Quick merchants whose orders come one by one, until each has six."""
+    return lambda: [Group("others", merchants, about(0.02), backlog=6, start=COME, over=12)]
+
+
 SCENES = [
     Scene("100 at 1 s", lambda: [slow(100, 1, backlog=10, start=COME)], 0.25),
     Scene("100 at 1 s", lambda: [slow(100, 1, backlog=30, start=COME)]),
     Scene("40 at 2.5 s", lambda: [slow(40, 2.5, start=COME)], share=0.55),
     Scene("300 at 20 ms, each with a backlog", _quick, share=0.5),
+    Scene("100 at 20 ms, whose backlogs grow one by one", _known(100)),
     Scene("100 at 1 s", lambda: [slow(100, 1, backlog=20, start=COME)], 1.0),
     Scene("300 at 20 ms, each with a backlog", _quick, 1.0, share=0.45),
+    Scene("100 at 20 ms, whose backlogs grow one by one", _known(100), 1.0),
 ]
 AT_ONCE = Scene("300 at 1.5 s, an order each at once", _at_once, share=0.0)
-_HALF, _QUICK, _WHOLE = SCENES[1], SCENES[3], SCENES[4]
+_HALF, _QUICK, _KNOWN, _WHOLE = SCENES[1], SCENES[3], SCENES[4], SCENES[5]
 
 Patch = Callable[[], AbstractContextManager[Any]]
 _WAIT = Cpu.wait.fget  # type: ignore[attr-defined]
@@ -110,6 +117,14 @@ RULES: Mapping[str, tuple[Patch, Sequence[Scene]]] = {
     "one in a turn": (
         partial(patch.object, Cpu, "wait", property(_many_in_a_turn)),
         (_WHOLE, _QUICK),
+    ),
+    "merchants that keep up start a few in a turn": (
+        partial(patch.object, cpu, "AT_ONCE", inf),
+        (_KNOWN,),
+    ),
+    "several orders are no backlog for a moment": (
+        partial(patch.object, scheduler, "BEHIND_AFTER", 0.0),
+        (SCENES[6],),
     ),
     "what is saved up, or owed, is little": (
         partial(patch.multiple, cpu, SAVED=0.5, OWED=0.5),
