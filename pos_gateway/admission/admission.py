@@ -198,6 +198,19 @@ class Admission(Generic[Ticket]):
         evidence = call.lane.noted()
         evidence.error, evidence.unsent_at = (code, now), now
 
+    @property
+    def wait_without_slot(self) -> float:
+        """Seconds until an order that needs no slot may start: it yields, too, while CPU is scarce."""
+        return self._cpu.wait_without_slot
+
+    def started_without_slot(self) -> None:
+        """An order has started that needs no slot."""
+        self._cpu.started_without_slot()
+
+    def takes_expired(self, orders: int) -> bool:
+        """Whether ``orders`` parked ones that have expired come back now; they are counted then."""
+        return self._cpu.takes_expired(orders)
+
     def turned(self, busy: float, passed: float) -> None:
         """A turn of the caller's loop begins; the last one took ``passed`` seconds, of which ``busy`` were."""
         self._cpu.turned(busy, passed)

@@ -7,6 +7,7 @@ order in a turn of the loop, within the part of the CPU that leaves some for rea
 start a few in a turn, lest a backlog of many quick ones stays in the queue, where it is seen by no rule.
 """
 
+from dataclasses import dataclass
 from math import inf
 
 #: Part of the CPU's time that the loop may take. Beyond it orders that come at random wait for each other, and
@@ -14,8 +15,12 @@ from math import inf
 PART = 0.8
 #: Seconds of the loop's time that can be saved up, and that can be owed: a long stop is not paid for by others.
 SAVED = OWED = 0.01
-#: Starts a second and core that others have in any case, lest healthy orders or events take all.
+#: Starts a second and core that others have in any case, lest healthy orders or events take all; orders without
+#: a slot have as many.
 LEAST = 50.0
+#: Parked orders a second and core that come back once they have expired: each is published, read and committed,
+#: which takes half of the loop's time.
+EXPIRED = 200.0
 #: Starts in a turn of merchants that keep up, once nothing is left: fewer than the orders that are read in it.
 AT_ONCE = 3
 #: Seconds for which CPU is scarce after the loop had no time left.
@@ -27,6 +32,15 @@ EXPECTED = 30.0
 AVERAGED, NONE_LEFT = 10.0, 0.9
 #: Seconds after which the loop has turned.
 TURN = 1e-6
+
+
+@dataclass(slots=True)
+class Turns:
+    """What yields starts one order in a turn of the loop."""
+
+    has_turn: bool = True
+    #: When one may start in any case.
+    least_at: float = 0.0
 
 
 class Cpu:
@@ -48,10 +62,11 @@ class Cpu:
         self._busy = 0.0
         #: When nothing was left, and when a merchant that keeps up started an order.
         self._ran_out = self._kept_up = -inf
-        #: Starts in this turn of merchants that keep up, whether the others' is still there, and when they may
-        #: start one in any case.
-        self._starts, self._has_turn = 0, True
-        self._least_at = 0.0
+        #: Starts in this turn of merchants that keep up, and what the others and orders without a slot may start.
+        self._starts = 0
+        self._others, self._without_slot = Turns(), Turns()
+        #: When the next expired orders may come back.
+        self._expired_at = 0.0
 
     def turned(self, busy: float, passed: float) -> None:
         """A turn of the loop begins; the last one took ``passed`` seconds, and was busy in ``busy`` of them."""
@@ -59,7 +74,8 @@ class Cpu:
         if passed > 0:
             self._busy += min(1.0, passed / AVERAGED) * (busy / passed - self._busy)
         self._left = max(-OWED, min(SAVED, self._left + passed * self._rate - busy))
-        self._starts, self._has_turn = 0, True
+        self._starts = 0
+        self._others.has_turn = self._without_slot.has_turn = True
         if self._left < 0:
             self._ran_out = self._now
 
@@ -76,12 +92,12 @@ class Cpu:
     @property
     def wait(self) -> float:
         """Seconds until a merchant that does not keep up may start an order; 0: it may now."""
-        if not self.is_scarce:
-            return 0.0
-        # Until a quarter is saved up, lest waking up takes what a start needs.
-        lack = SAVED / 4 - self._left if self._left < 0 else 0.0
-        wait = max(0.0, min(lack / self._rate, self._least_at - self._now))
-        return max(wait, TURN) if wait or not self._has_turn else 0.0
+        return self._wait(self._others)
+
+    @property
+    def wait_without_slot(self) -> float:
+        """Seconds until an order that needs no slot may start; 0: it may now."""
+        return self._wait(self._without_slot)
 
     @property
     def is_turn_over(self) -> bool:
@@ -95,5 +111,29 @@ class Cpu:
 
     def started(self) -> None:
         """A merchant that does not keep up starts an order."""
-        self._has_turn = False
-        self._least_at = self._now + self._pause
+        self._started(self._others)
+
+    def started_without_slot(self) -> None:
+        """An order starts that needs no slot."""
+        self._started(self._without_slot)
+
+    def takes_expired(self, orders: int) -> bool:
+        """Whether parked orders that have expired come back now, which are counted then."""
+        if not self.is_scarce:
+            return True
+        if self._now < self._expired_at:
+            return False
+        self._expired_at = self._now + orders * self._pause * LEAST / EXPIRED
+        return True
+
+    def _wait(self, turns: Turns) -> float:
+        if not self.is_scarce:
+            return 0.0
+        # Until a quarter is saved up, lest waking up takes what a start needs.
+        lack = SAVED / 4 - self._left if self._left < 0 else 0.0
+        wait = max(0.0, min(lack / self._rate, turns.least_at - self._now))
+        return max(wait, TURN) if wait or not turns.has_turn else 0.0
+
+    def _started(self, turns: Turns) -> None:
+        turns.has_turn = False
+        turns.least_at = self._now + self._pause

@@ -60,6 +60,8 @@ NO_MERCHANT = ""
 #: Green threads for what needs no slot: expired orders, hundreds of which may expire in the same
 #: second, and cancel requests, whose orders may never have been sent.
 SLOTLESS = 16
+#: Requests without a slot that may wait for CPU in the worker; the others are parked.
+SLOTLESS_WAITING = 256
 #: Seconds between checks for orders that have waited too long; and between readings of the clock
 #: while no order is in flight or waits here.
 TICK, REST = 0.1, 1.0
@@ -323,7 +325,10 @@ class Dispatcher:
     @property
     def _next_at(self) -> float:
         """When time alone changes something next."""
-        return min(self.admission.next_at, self._retries.next_at)
+        next_at = min(self.admission.next_at, self._retries.next_at)
+        if self._slotless and self._without_slot < SLOTLESS:
+            next_at = min(next_at, self._clock.now() + self.admission.wait_without_slot)
+        return next_at
 
     @property
     def _has_waiting(self) -> bool:
@@ -463,18 +468,28 @@ class Dispatcher:
         self._do_without_slot(request, RequestState.EXPIRED)
 
     def _do_without_slot(self, request: OrderRequest, state: RequestState) -> None:
-        """Start it, which needs no slot, once a green thread for such requests is free."""
+        """Start it, which needs no slot, once a green thread for such requests is free, and CPU."""
+        lacks_cpu = self.admission.wait_without_slot > 0
+        if lacks_cpu and len(self._slotless) >= SLOTLESS_WAITING and request.merchant_id:
+            self._park(request)
+            return
         request.enter(state)
         self._slotless.append(request)
         self._begin_slotless()
 
     def _begin_slotless(self) -> None:
-        """Start requests that need no slot, a few at once."""
-        while self._slotless and self._without_slot < SLOTLESS and not self._closed:
+        """Start requests that need no slot, a few at once, and while CPU is scarce one in a turn."""
+        while (
+            self._slotless
+            and self._without_slot < SLOTLESS
+            and not self._closed
+            and not self.admission.wait_without_slot
+        ):
             request = self._slotless.popleft()
             if not self._joins(request):  # a copy has started meanwhile
                 request.cancel_token = CancelToken()
                 self._without_slot += 1
+                self.admission.started_without_slot()
                 self._begin(request)
 
     def _drop_waiting(self) -> list[OrderRequest]:

@@ -149,7 +149,8 @@ class Parking:
         gathering.add(bundle, original)
         self._gathered += 1
         self._open_bytes += bundle.size
-        if gathering.is_full or is_late(bundle.deliver_by, within=2 * OPEN_FOR_SILENT):
+        is_due = is_late(bundle.deliver_by, within=2 * OPEN_FOR_SILENT)
+        if gathering.is_full or (is_due and not is_late(bundle.deliver_by)):
             self._close(key)
         while self._gathered > self._most_gathered or self._open_bytes > self._most_open_bytes:
             self._close(next(iter(self._open)))  # the oldest
@@ -200,6 +201,8 @@ class Parking:
             return
         late = [order for order in orders if is_late(order.deliver_by)]
         rest = [order for order in orders if not is_late(order.deliver_by)]
+        if late and not self._admission.takes_expired(len(late)):
+            rest, late = rest + late, []  # the last ones to return
         messages = [order.message for order in (*late, *rest[:number])]
         staying = None
         if rest[number:]:
@@ -245,6 +248,8 @@ class Parking:
             bundle.merchant_id, self._now(), few=bundle.is_small(), look_ups=bundle.look_ups
         )
         left = inf if bundle.deliver_by is None else bundle.deliver_by - time()
+        if left <= 0:  # it lacks CPU
+            left = inf
         return bundle.message().delayed(min(delay, left), before=left, bits=FINE)
 
     def _store(self, message: Message) -> bool:

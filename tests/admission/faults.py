@@ -894,14 +894,14 @@ FAULTS = [
     _fault(
         "others start one order in a turn",
         "cpu",
-        "        self._has_turn = False\n",
+        "        turns.has_turn = False\n",
         "",
         "cpu::one_order_in_a_turn",
     ),
     _fault(
         "others start some in any case",
         "cpu",
-        "min(lack / self._rate, self._least_at - self._now)",
+        "min(lack / self._rate, turns.least_at - self._now)",
         "lack / self._rate",
         "cpu::some_in_any_case",
     ),
@@ -916,7 +916,7 @@ FAULTS = [
         "others have a turn's start beside those of merchants that keep up",
         "cpu",
         "        self._starts += 1\n",
-        "        self._starts += 1\n        self._has_turn = False\n",
+        "        self._starts += 1\n        self._others.has_turn = False\n",
         "cpu::have_their_least_though",
     ),
     _fault(
@@ -946,6 +946,20 @@ FAULTS = [
         "return not (self._light and self._cpu.is_scarce)",
         "return True",
         "cpu::next_turn_is_for",
+    ),
+    _fault(
+        "what needs no slot starts beside what others start",
+        "cpu",
+        "self._wait(self._without_slot)",
+        "self._wait(self._others)",
+        "cpu::needs_no_slot_starts_one",
+    ),
+    _fault(
+        "parked orders that expired come back at a rate",
+        "cpu",
+        "self._expired_at = self._now + orders",
+        "self._expired_at = self._now + 0 * orders",
+        "cpu::come_back_at_a_rate",
     ),
     _fault(
         "no merchant yields to those that have no orders",

@@ -3,7 +3,16 @@
 import pytest
 
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
-from pos_gateway.admission.cpu import AT_ONCE, EXPECTED, LEAST, PART, SAVED, SCARCE_FOR, Cpu
+from pos_gateway.admission.cpu import (
+    AT_ONCE,
+    EXPECTED,
+    EXPIRED,
+    LEAST,
+    PART,
+    SAVED,
+    SCARCE_FOR,
+    Cpu,
+)
 from pos_gateway.admission.lane import BEHIND_FOR, Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.scheduler import BEHIND_AFTER
@@ -152,6 +161,28 @@ def test_merchants_that_keep_up_start_without_end_while_something_is_left() -> N
         cpu.kept_up()
     assert cpu.is_scarce
     assert not cpu.is_turn_over
+
+
+def test_what_needs_no_slot_starts_one_in_a_turn_beside_others() -> None:
+    cpu = a_cpu()
+    cpu.turned(0.0, 1.0)
+    cpu.started()
+    assert cpu.wait_without_slot == 0
+    cpu.started_without_slot()
+    assert cpu.wait_without_slot > 0
+    cpu.turned(0.0, TURN)
+    assert cpu.wait == cpu.wait_without_slot == 0
+
+
+def test_parked_orders_that_expired_come_back_at_a_rate_while_cpu_is_scarce() -> None:
+    cpu = a_cpu(0.5)
+    taken = 0
+    for _ in range(1000):
+        cpu.kept_up()
+        cpu.turned(TURN, TURN)
+        taken += 64 * cpu.takes_expired(64)
+    assert taken == pytest.approx(0.5 * EXPIRED * 10, rel=0.15)
+    assert all(a_cpu(is_busy=False).takes_expired(64) for _ in range(100))
 
 
 class Scene:

@@ -21,12 +21,21 @@ from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.adversaries import core
-from tests.admission.adversaries.core import END, READ, READS, START, Core
+from tests.admission.adversaries.core import (
+    END,
+    EXPIRED,
+    READ,
+    READS,
+    START,
+    Core,
+)
 
 #: Messages that a worker reads in a second, and holds for each slot; seconds to end a call early.
 SIFT, WINDOW, ENDING = 2500.0, 10, 0.001
 #: Seconds between two checks of the time; orders of a bundle, and seconds that it is open.
 TICK, BUNDLE, OPEN, OPEN_SILENT = 0.1, 64, 0.2, 2.0
+#: Orders that are told of at once without a slot.
+SLOTLESS, SLOTLESS_WAITING = 16, 256
 
 Kind = tuple[str, bool]
 Seconds = Callable[[Random, float], float]
@@ -170,6 +179,9 @@ class Driver:
         #: Bundles that are back and at hand until more may wait.
         self._at_hand: dict[Kind, deque[list[Order]]] = {}
         self._bundles_at_hand = 0
+        #: Orders that need no slot, and wait to be told of.
+        self._slotless: deque[Order] = deque()
+        self._is_telling = False
         #: When the time is checked next, beside each tick.
         self._look_due = 0.0
         self._over: set[Call[Order]] = set()
@@ -270,6 +282,34 @@ class Driver:
                 self._expire(order)
 
     def _expire(self, order: Order) -> None:
+        """It needs no slot, and waits for a green thread."""
+        if self._core is None:
+            self._expired(order)
+            return
+        if self.admission.wait_without_slot and len(self._slotless) >= SLOTLESS_WAITING:
+            self._park(order)
+            return
+        self._slotless.append(order)
+        self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        if self._slotless and not self._is_telling:
+            self._is_telling = True
+            self._at(self._now + self.admission.wait_without_slot, self._tell)
+
+    def _tell(self) -> None:
+        """Tell of orders that expired, a few at once."""
+        self._is_telling = False
+        for _ in range(min(SLOTLESS, len(self._slotless))):
+            if self.admission.wait_without_slot:
+                break
+            self.admission.started_without_slot()
+            self._spend(EXPIRED)
+            self._expired(self._slotless.popleft())
+        self._tell_soon()
+        self._read_soon()
+
+    def _expired(self, order: Order) -> None:
         """One in doubt comes back for a look-up."""
         self._held -= 1
         self.seen[order.group.name].expired += order.doubt_since is None
@@ -398,7 +438,7 @@ class Driver:
         self._spend(core.BUNDLE + core.PARKED * len(bundle))
         delay = self.admission.park_delay(merchant, self._now, few=few, look_ups=look_ups)
         first = min(order.deadline(self._now) for order in bundle) - self._now
-        at = self._now + max(1, ceil(min(delay, first)))
+        at = self._now + max(1, ceil(min(delay, first if first > 0 else inf)))
         self.admission.parked_count.add(merchant, len(bundle), at)
         self._at(at, self._enqueue, self._take_back, kind, bundle)
 
@@ -440,7 +480,10 @@ class Driver:
             self._gather(kind, bundle)
             return
         rest = [order for order in bundle if order.deadline(self._now) > self._now]
+        if late and not self.admission.takes_expired(len(late)):
+            rest, late = rest + late, []
         for order in (*late, *rest[:number]):
+            self._spend(core.PARKED)
             self._enqueue(self._offer, order)
         if rest[number:]:
             self._delay(kind, rest[number:])

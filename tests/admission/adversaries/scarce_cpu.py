@@ -76,6 +76,11 @@ def _at_once() -> list[Group]:
     return [Group("others", 300, about(1.5), rate=6, burst_at=FROM + 4)]
 
 
+def _expiring() -> list[Group]:
+    lasts = FROM + 2
+    return [Group("others", 100, about(inf), limit=0, backlog=50, over=2, lasts=lasts)]
+
+
 def _quick() -> list[Group]:
     return [Group("others", 300, about(0.02), backlog=6, start=COME)]
 
@@ -96,6 +101,8 @@ SCENES = [
     Scene("100 at 20 ms, whose backlogs grow one by one", _known(100), 1.0),
 ]
 AT_ONCE = Scene("300 at 1.5 s, an order each at once", _at_once, share=0.0)
+#: They are parked, since their merchants take none.
+EXPIRING = Scene("5,000 orders that expire within 2 s", _expiring, share=0.0)
 _HALF, _QUICK, _KNOWN, _WHOLE = SCENES[1], SCENES[3], SCENES[4], SCENES[5]
 
 Patch = Callable[[], AbstractContextManager[Any]]
@@ -103,7 +110,7 @@ _WAIT = Cpu.wait.fget  # type: ignore[attr-defined]
 
 
 def _many_in_a_turn(line: Any) -> float:
-    line._has_turn = True
+    line._others.has_turn = True
     return float(_WAIT(line))
 
 
@@ -135,6 +142,14 @@ RULES: Mapping[str, tuple[Patch, Sequence[Scene]]] = {
         (_QUICK,),
     ),
     "the lightest alone go first": (partial(patch.object, scheduler, "GRADE", 1.0), (AT_ONCE,)),
+    "orders that expired start one in a turn": (
+        partial(patch.object, Cpu, "wait_without_slot", PropertyMock(return_value=0.0)),
+        (EXPIRING,),
+    ),
+    "parked orders that expired come back at a rate": (
+        partial(patch.object, Cpu, "takes_expired", lambda *_: True),
+        (EXPIRING,),
+    ),
     "orders return as fast as their merchant starts them": (
         partial(patch.object, room, "_slots_while_scarce", room._slots),
         (_HALF, _QUICK),
@@ -157,7 +172,7 @@ def main() -> None:
     print("| core | beside | healthy p50 / p99, ms | others' orders/s, of what is left |")
     print("|---:|---|---:|---:|")
     alone = [Scene("no others", list, cores, share=0.0) for cores in CORES]
-    for scene in sorted([*alone, *SCENES, AT_ONCE], key=lambda each: each.cores):
+    for scene in sorted([*alone, *SCENES, AT_ONCE, EXPIRING], key=lambda each: each.cores):
         driver = scene.play()
         p50, p99 = latency(driver, 0.5), latency(driver)
         others = f"{orders(driver, 'others'):.0f} of {left(scene.cores):.0f}" if scene.share else ""

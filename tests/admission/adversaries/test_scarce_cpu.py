@@ -7,6 +7,7 @@ import pytest
 from tests.admission.adversaries.scarce_cpu import (
     AT_ONCE,
     CORES,
+    EXPIRING,
     RULES,
     SCENES,
     Scene,
@@ -27,6 +28,14 @@ def test_hundreds_of_orders_that_come_at_once_delay_others_by_their_reading_alon
     # 300 orders are read before those behind them, in two and a half periods of half a core.
     assert milliseconds(driver) < 300 + CORES[AT_ONCE.cores][1]
     assert milliseconds(driver, 0.9) < CORES[AT_ONCE.cores][1]
+
+
+def test_thousands_of_orders_that_expire_delay_others_by_their_return_alone() -> None:
+    driver = EXPIRING.play()
+    # Eighty bundles are read and parked again, in half a second of half a core.
+    assert milliseconds(driver) < 200 + CORES[EXPIRING.cores][1]
+    assert milliseconds(driver, 0.9) < 2 * CORES[EXPIRING.cores][1]
+    assert driver.seen["others"].expired > 100
 
 
 @pytest.mark.parametrize("rule", RULES if ALL else [*RULES][-1:])

@@ -1,0 +1,130 @@
+"""What needs no slot yields, too, while CPU is scarce: the test says how busy the loop was."""
+
+from typing import Any
+from unittest.mock import Mock
+
+import gevent
+import pytest
+
+from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.lane import BEHIND_FOR, Call
+from pos_gateway.admission.limits import Terms
+from pos_gateway.worker import dispatcher as subject
+from pos_gateway.worker.dispatcher import SLOTLESS_WAITING
+from testkit.patience import PATIENCE
+from tests.worker import test_bundling
+from tests.worker.test_dispatcher import Order, Scene, a_cancel_of
+
+TURN = 0.01
+
+
+def make_scarce(admission: Admission[Any], now: float) -> None:
+    """A merchant keeps up with its orders, and the loop has no time left."""
+    for at in (now - BEHIND_FOR, now):
+        call = admission.offer("healthy", None, at)
+        assert isinstance(call, Call)
+        admission.release(call, at)
+    for _ in range(10):
+        admission.turned(TURN, TURN)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr(subject, "LoopLoad", Mock())
+    made = Scene(monkeypatch)
+    make_scarce(made.dispatcher.admission, made.now)
+    return made
+
+
+def a_turn(scene: Scene, busy: float) -> None:
+    """The loop turns: it was busy in this part of the last one."""
+    scene.dispatcher.admission.turned(busy * 1.0, 1.0)
+    scene.look_at_the_time()
+
+
+def test_orders_that_expired_start_one_in_a_turn(scene: Scene) -> None:
+    scene.broker_answers.clear()
+    scene.offer(*(Order(f"late{number}", seconds=-1) for number in range(5)))
+    assert scene.dispatcher.in_flight == 1  # in any case
+    a_turn(scene, busy=0.0)
+    assert scene.dispatcher.in_flight == 2
+    for _ in range(3):
+        scene.dispatcher.admission.turned(TURN, TURN)
+    scene.look_at_the_time()
+    assert scene.dispatcher.in_flight == 3  # a 50th of a second later, in any case
+    scene.broker_answers.set()
+
+
+def test_the_next_turn_starts_one_though_nothing_else_happens(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "TICK", 10 * PATIENCE)
+    scene.broker_answers.clear()
+    scene.offer(*(Order(f"late{number}", seconds=-1) for number in range(5)))
+    assert scene.dispatcher.in_flight == 1
+    scene.dispatcher.admission.turned(0.0, 1.0)
+    with gevent.Timeout(PATIENCE):
+        while scene.dispatcher.in_flight < 2:
+            gevent.sleep(0.001)
+    scene.broker_answers.set()
+
+
+def test_cancel_requests_start_one_in_a_turn(scene: Scene) -> None:
+    for number in range(3):  # what can start keeps the merchant busy
+        scene.offer(Order(f"o{number}"))
+    scene.broker_answers.clear()
+    in_flight = scene.dispatcher.in_flight
+    scene.offer(*(a_cancel_of(f"another {number}") for number in range(5)))
+    assert scene.dispatcher.in_flight == in_flight + 1
+    scene.broker_answers.set()
+
+
+def test_few_wait_for_cpu_and_the_others_are_parked(scene: Scene) -> None:
+    late = [Order(f"late{number}", seconds=-1) for number in range(SLOTLESS_WAITING + 11)]
+    scene.offer(*late)
+    parked = late[SLOTLESS_WAITING + 1 :]
+    assert all(each.said.wait(PATIENCE) for each in parked)
+    assert {each.word for each in parked} == {"ack"}
+    assert scene.dispatcher.admission.parked_count.total == len(parked)
+    assert [each.word for each in late[1 : SLOTLESS_WAITING + 1]] == [""] * SLOTLESS_WAITING
+    with gevent.Timeout(PATIENCE):
+        while not all(each.word for each in late):  # they are told of all the same
+            a_turn(scene, busy=0.0)
+
+
+def test_without_a_lack_of_cpu_all_wait_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "LoopLoad", Mock())
+    scene = Scene(monkeypatch)
+    scene.broker_answers.clear()
+    late = [Order(f"late{number}", seconds=-1) for number in range(2 * SLOTLESS_WAITING)]
+    scene.offer(*late)
+    assert scene.dispatcher.in_flight == subject.SLOTLESS
+    scene.broker_answers.set()
+    assert all(each.said.wait(PATIENCE) for each in late)
+    assert scene.dispatcher.admission.parked_count.total == 0
+
+
+def test_parked_orders_that_expired_come_back_a_bundle_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pos_gateway.admission.cpu.EXPIRED", 0.1)
+    scene = test_bundling.Scene()
+    make_scarce(scene.admission, 0.0)
+    scene.admission.answers("m", 0.0)
+    scene.admission.set_terms("m", Terms(0))
+    first, second = scene.bring_back(10, left=-1), scene.bring_back(10, left=-1)
+    scene.settle()
+    assert [first.said, second.said] == [["ack"], ["ack"]]
+    *singly, bundle = scene.gate.stored
+    assert [each.delay for each in singly] == [0] * 10
+    assert bundle.headers["x-orders"] == 10
+    assert bundle.delay >= 1
+    assert scene.admission.parked_count.of("m") == 10
+
+
+def test_orders_that_expired_are_parked_together() -> None:
+    scene = test_bundling.Scene(limit=0, park_delay_min=30.0)
+    scene.park(10, left=-1)
+    scene.settle()
+    assert scene.sizes() == [10]
+    assert scene.gate.stored[0].delay >= 30
