@@ -117,8 +117,8 @@ class RefreshAheadCache(Generic[Value]):
             time, unless ``together`` is 1.
         lifetime: seconds that a value is valid; ``absent``: that an absence is.
         stale: seconds that a value is served beyond that while the loader fails.
-        most: most values in memory; beyond it those loaded longest ago are evicted.
-        weigh: how many values a value counts as.
+        max_weight: limit of all weights; above it the values loaded longest ago are evicted.
+        weight_of: a value's weight; default: 1.
         stamped: a value with its version in it, for readers who need to know which one they read.
         together: most keys in a load; with 1 each load has its own thread.
         failures: the loader's expected exceptions. Any other is blamed on a single value: only

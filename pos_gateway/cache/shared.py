@@ -50,7 +50,7 @@ class SharedValues(Generic[Value]):
         encode: a value as text, never an empty one; raises CannotOpen for one not to be shared.
         decode: its inverse; raises ValueError for text that it cannot read.
         lease: seconds that a claim to load lasts.
-        at_once: values in one exchange, which must end within the timeout, and values sealed
+        batch_size: values in one exchange, which must end within the timeout, and values sealed
             before yielding to other green threads.
 
     Raises:

@@ -128,7 +128,7 @@ def open_state(history: AttemptHistory, last_event: str | None = None) -> State:
     """The open state of an order; pending after an in-doubt event stays IN_DOUBT.
 
     Args:
-        past: its attempt history.
+        history: the order's attempt history.
         last_event: the event recorded with this write.
     """
     if history.in_doubt or (history.pending and State.IN_DOUBT in (last_event, history.last_event)):

@@ -40,8 +40,8 @@ def cooperatively(
 
     Args:
         items: what to iterate over.
-        few: the weight that may pass before a yield.
-        weigh: an item's weight; default: 1.
+        every: weight that passes before a yield.
+        weight_of: an item's weight; default: 1.
     """
     gone_by = 0.0
     for item in items:
