@@ -52,8 +52,8 @@ explore: $(INSTALLED) ## Have the state machines try 2,000 examples each, or EXA
 	EXAMPLES=$(EXAMPLES) $(BIN)/pytest $(AT_ONCE) --timeout 3600 tests/admission/test_admission_machine.py tests/ledger/test_ledger_machine.py tests/ledger/test_callbacks_machine.py tests/ledger/test_callbacks_table.py tests/events/test_pipeline_machine.py tests/fleet/test_fleet_machine.py tests/bulk/test_bulk_machine.py
 
 # Each by itself, so that two cores do two at once; what one prints is not mixed with another's.
-CHECKS := check-format check-lint check-types check-types-newest check-floors check-words docs-check
-check: ## Formatting, lint, types, floors, generated documents
+CHECKS := check-format check-lint check-types check-types-newest check-floors check-house check-words docs-check
+check: ## Formatting, lint, types, floors, limits, words, generated documents
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target --keep-going $(CHECKS)
 
 .PHONY: $(CHECKS)
@@ -68,6 +68,8 @@ check-types-newest:
 	$(BIN)/mypy --python-version 3.13
 check-floors:
 	$(BIN)/lint-imports
+check-house:
+	$(BIN)/python .ci/house.py
 check-words:
 	$(BIN)/python .ci/words.py
 
