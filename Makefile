@@ -87,7 +87,7 @@ bench: $(RIVALS) servers ## Measure beside what a user would pick instead; ARGS=
 	@mkdir -p build
 	$(BIN)/python -m loadtests.bench --json build/bench.json --charts build $(ARGS)
 
-profile: $(RIVALS) servers ## Say where an order's CPU goes, and draw build/profile/flame.svg
+profile: $(RIVALS) servers ## Say where an order's CPU goes and which functions it calls, and draw build/profile/flame.svg
 	$(BIN)/python -m loadtests.profile $(ARGS)
 
 soak: $(INSTALLED) servers ## Break everything under load, and judge; ARGS are the soak's

@@ -1,4 +1,4 @@
-"""Profile a worker under load: ``python -m loadtests.profile [--rate N] [--against FILE]``."""
+"""Profile a worker under load: ``python -m loadtests.profile [--rate N] [--against FILE] [--path]``."""
 
 import argparse
 import json
@@ -22,6 +22,7 @@ from loadtests.bench.servers import Servers
 from loadtests.bench.waiting import InvalidRunError
 from loadtests.bench.worker import MakeWorker, WorkerEndedError
 from loadtests.profile.flame import flame_graph
+from loadtests.profile.order_path import trace
 from loadtests.profile.parts import PARTS, Stack, read, shares
 from loadtests.profile.recording import COMMAND, PROFILER, Sampled
 from pos_gateway.settings import forget_environment
@@ -37,23 +38,28 @@ _PROFILED = replace(WATCHED, command=COMMAND)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print where an order's CPU goes, and leave ``flame.svg`` and ``profile.json``."""
+    """Print where an order's CPU goes and which functions it calls, and leave ``flame.svg`` and ``profile.json``."""
     options = _parser().parse_args(arguments)
     forget_environment()
     before = json.loads(options.against.read_text()) if options.against else None
     options.folder.mkdir(parents=True, exist_ok=True)
     raw = options.folder / "stacks.txt"
-    if not PROFILER.exists():
+    if not options.path and not PROFILER.exists():
         print(f"There is no {PROFILER}: `make profile` installs py-spy.", file=sys.stderr)
         return 1
     keep_off_the_workers_core()
     try:
         with ExitStack() as stack:
             servers = Servers(stack.enter_context(RabbitMQ()), stack.enter_context(PostgreSQL()))
-            rate, cpu_ms = _play(servers, options.rate, partial(Sampled, into=raw))
+            path = trace(servers)
+            if not options.path:
+                rate, cpu_ms = _play(servers, options.rate, partial(Sampled, into=raw))
     except (InvalidRunError, WorkerEndedError) as error:
         print(f"There is no profile: {error}", file=sys.stderr)
         return 1
+    print(path)
+    if options.path:
+        return 0
     with raw.open() as lines:
         stacks = list(read(lines))
     load = f"at {options.rate:,.0f} orders a second" if options.rate else "from a full queue"
@@ -69,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     legend = {part: f"{part}: {parts[part]:.3f} ms" for part in PARTS}
     title = f"An order's CPU, {load}: {cpu_ms:.2f} ms"
     (options.folder / "flame.svg").write_text(flame_graph(stacks, title, legend))
-    print(report(profile, stacks, before))
+    print(f"\n{report(profile, stacks, before)}")
     print(f"The flame graph is {options.folder / 'flame.svg'}.")
     return 0
 
@@ -137,6 +143,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--against", type=Path, metavar="FILE", help="an earlier profile.json to compare with"
+    )
+    parser.add_argument(
+        "--path",
+        action="store_true",
+        help="list the functions of an order's path, and sample nothing",
     )
     parser.add_argument("--folder", type=Path, default=Path("build/profile"), metavar="FOLDER")
     return parser

@@ -1,6 +1,7 @@
 """Where an order's CPU goes: how samples are read, whose they are, and how they are drawn."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -12,6 +13,7 @@ from loadtests.bench.worker import WorkerEndedError
 from loadtests.profile import recording
 from loadtests.profile.__main__ import main, report
 from loadtests.profile.flame import flame_graph
+from loadtests.profile.order_path import Function, OrderPath
 from loadtests.profile.parts import (
     ADMISSION,
     AMQP,
@@ -187,3 +189,18 @@ class TestRecording:
         monkeypatch.setattr("loadtests.profile.__main__.PROFILER", tmp_path / "py-spy")
         assert main(["--folder", str(tmp_path)]) == 1
         assert "`make profile` installs py-spy" in capsys.readouterr().err
+
+
+def test_an_orders_path_is_listed_without_a_profiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, instead in {
+        "PROFILER": tmp_path / "py-spy",
+        "RabbitMQ": nullcontext,
+        "PostgreSQL": nullcontext,
+        "keep_off_the_workers_core": lambda: None,
+        "trace": lambda _: OrderPath([Function("domain/order.py", "Order.parse", 1)], []),
+    }.items():
+        monkeypatch.setattr(f"loadtests.profile.__main__.{name}", instead)
+    assert main(["--path", "--folder", str(tmp_path)]) == 0
+    assert "order.py: Order.parse" in capsys.readouterr().out
