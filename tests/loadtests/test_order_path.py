@@ -1,14 +1,51 @@
-"""The path of an accepted order: how calls are counted, and which are on it."""
+"""The path of an accepted order stays as short as it is: its files, classes with state and calls."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from greenlet import greenlet
 
+from loadtests.bench.servers import Servers
 from loadtests.profile.counting import Calls
-from loadtests.profile.order_path import Function, OrderPath
+from loadtests.profile.order_path import Function, OrderPath, trace
+
+#: Figures that may only fall. A commit that shortens the path lowers them.
+BUDGET = {"files": 83, "classes with state": 73, "calls": 427}
+#: Part of a budget by which a figure may differ from it: a slower machine has more turns of the loop for the same
+#: orders. A figure that is lower by more lowers the budget.
+TOLERANCE = 0.03
+
+
+def strayed(budget: Mapping[str, int], figures: Mapping[str, int]) -> Iterator[str]:
+    """Each figure that is above its budget, or far below it, with what to do."""
+    for what, allowed in budget.items():
+        if figures[what] > (1 + TOLERANCE) * allowed:
+            yield f"{what}: {figures[what]}, of {allowed} allowed: shorten the path"
+        elif figures[what] < (1 - TOLERANCE) * allowed:
+            yield f"{what}: {figures[what]}: lower the budget of {allowed} to that"
+
+
+def test_an_accepted_orders_path_is_within_its_budget(servers: Servers) -> None:
+    """``make profile ARGS=--path`` lists the functions."""
+    path = trace(servers)
+    print(path)
+    assert not [*strayed(BUDGET, path.figures)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        (412, []),
+        (400, []),
+        (388, []),
+        (413, ["calls: 413, of 400 allowed: shorten the path"]),
+        (387, ["calls: 387: lower the budget of 400 to that"]),
+    ],
+)
+def test_a_budget_allows_what_machines_differ_by(calls: int, said: list[str]) -> None:
+    assert [*strayed({"calls": 400}, {"calls": calls})] == said
 
 
 def plain() -> None: ...
