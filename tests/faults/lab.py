@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import text, update
 
 from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.database.schema import orders
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.faults import books, invariants
 from testkit.faults.adapters import ADAPTERS, install
@@ -89,9 +90,15 @@ class FaultLab(Lab):
         assert happened, self.backend.events(order_id)
 
     def settle(self) -> None:
-        """Wait until every order is terminal or in doubt."""
-        left = self.backend.wait_until_settled(PATIENCE)
+        """Wait until every order is terminal or in doubt, and no longer than the patience for each."""
+        left = self.backend.wait_until_settled(PATIENCE, of_silence=True)
         assert not left, f"{len(left)} orders came to no end: {left[:5]}"
+
+    def expire(self, merchant_id: str, order_id: str) -> None:
+        """Let an order's deadline have passed, by the ledger."""
+        row = (orders.c.merchant_id == merchant_id) & (orders.c.order_id == order_id)
+        with self._engine.begin() as connection:
+            connection.execute(update(orders).where(row).values(deliver_by=time.time() - 1))
 
     def left_in_sending(self, worker: WorkerProcess, merchants: str) -> int:
         """How many orders of merchants with this prefix a killed worker left in SENDING."""

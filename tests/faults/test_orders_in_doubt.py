@@ -86,8 +86,9 @@ def test_an_order_with_an_extended_deadline_is_sent_although_its_old_message_arr
     lab.merchants.profile("blind-0", {**UNKEYED, "create": {"kind": "reset"}})
     with lab.worker():
         lab.wait_for_worker()
-        lab.place("blind-0", "o1", seconds=3)
+        lab.place("blind-0", "o1")
         lab.wait_for_events("o1", 1)
+    lab.expire("blind-0", "o1")
     old = an_order("o1", "blind-0", seconds=-1, placed_at="2026-01-01T00:00:00+00:00")
     publisher = Publisher(lab.broker_url)
     publisher.publish(submit_message("o1", json.dumps(old).encode(), routing_key="orders"))
