@@ -20,7 +20,7 @@ from pos_gateway.domain.errors import BrokerUnavailable, PublishError
 from pos_gateway.ledger.submissions import Known, Submissions, Submitting
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.server.comparing import Comparing
-from pos_gateway.server.posted import Posted, PostResult, Request
+from pos_gateway.server.posted import PendingRequest, Posted, PostResult
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
@@ -90,7 +90,7 @@ class Intake:
     async def post(self, posted: Sequence[Posted]) -> None:
         """Return once each has its result, ``TIMEOUT`` seconds later at the latest."""
         loop = asyncio.get_running_loop()
-        request = Request(len(posted), loop.create_future())
+        request = PendingRequest(len(posted), loop.create_future())
         for each in posted:
             each.request = request
         timer = loop.call_later(TIMEOUT, request.end)

@@ -92,7 +92,7 @@ _POSITION = {"type": "integer", "minimum": 0, "maximum": _LONGEST_POSITION}
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ApiReply:
     """A reply that is no problem."""
 
     description: str
@@ -113,7 +113,7 @@ class Operation:
     description: str
     tag: str
     #: By status.
-    replies: Mapping[int, Reply]
+    replies: Mapping[int, ApiReply]
     #: What its token must allow; None: it needs no token.
     needs: Capability | None = Capability.READ
     #: The modules that its requests pass beside ``access`` and those that all pass.
@@ -185,8 +185,8 @@ OPERATIONS: Sequence[Operation] = (
         " a 429, a 500 or a 503, submit the same again.",
         "orders",
         {
-            200: Reply("It has ended; `state` says how.", schemas.SubmittedView, examples.ENDED),
-            202: Reply(
+            200: ApiReply("It has ended; `state` says how.", schemas.SubmittedView, examples.ENDED),
+            202: ApiReply(
                 "The broker has stored it: it ends in exactly one terminal event, or, if it is cancelled once"
                 " accepted, in two: `order.accepted`, then `order.cancelled`.",
                 schemas.SubmittedView,
@@ -212,7 +212,7 @@ OPERATIONS: Sequence[Operation] = (
         " is known to be stored.",
         "orders",
         {
-            207: Reply(
+            207: ApiReply(
                 "A result for each order, in order.",
                 {
                     "type": "array",
@@ -253,7 +253,7 @@ OPERATIONS: Sequence[Operation] = (
         "The request may come before the order does. Its outcome is an event. The body may be left"
         " out: it is then tried for a quarter of an hour.",
         "orders",
-        {202: Reply("The broker has stored the request.", schemas.CancellingView, examples.IDS)},
+        {202: ApiReply("The broker has stored the request.", schemas.CancellingView, examples.IDS)},
         Capability.SUBMIT,
         ("api", "body", "in_flight"),
         _CANCEL,
@@ -275,7 +275,7 @@ OPERATIONS: Sequence[Operation] = (
         "See an order",
         "Its state, its last attempts, its cancel request and its events." + _MASKED,
         "orders",
-        {200: Reply("The order.", schemas.OrderView, examples.SHOWN)},
+        {200: ApiReply("The order.", schemas.OrderView, examples.SHOWN)},
         passes=("api", "reading", "orders", "unread"),
         parameters=_IDS,
     ),
@@ -286,7 +286,7 @@ OPERATIONS: Sequence[Operation] = (
         "Events after a position",
         "In order, at least once. With `wait` the reply comes as soon as there is one." + _MASKED,
         "events",
-        {200: Reply("The events, which may be none.", schemas.EventPage, examples.EVENTS)},
+        {200: ApiReply("The events, which may be none.", schemas.EventPage, examples.EVENTS)},
         passes=("api", "query", "reading", "unread"),
         parameters=(
             _AFTER,
@@ -311,7 +311,7 @@ OPERATIONS: Sequence[Operation] = (
         " position it begins with what is published from then on. A comment comes every"
         f" {HEARTBEAT:g} s. It ends once its token is revoked." + _MASKED,
         "events",
-        {200: Reply("Events without end.", {"type": "string"}, examples.STREAM, _STREAM)},
+        {200: ApiReply("Events without end.", {"type": "string"}, examples.STREAM, _STREAM)},
         passes=("query", "streaming", "reading"),
         parameters=(
             _query("after", "The last position that you have.", _POSITION),
@@ -332,7 +332,7 @@ OPERATIONS: Sequence[Operation] = (
         "For POSes, which sign the call: docs/adapters.md says how. 200 once what follows is stored.",
         "callbacks",
         {
-            200: Reply(
+            200: ApiReply(
                 "What followed from each thing that the call says.",
                 schemas.CallbackView,
                 examples.CALLED_BACK,
@@ -365,7 +365,7 @@ OPERATIONS: Sequence[Operation] = (
         "This document",
         "As the server's version has it.",
         "documents",
-        {200: Reply("The document.", {"type": "object"})},
+        {200: ApiReply("The document.", {"type": "object"})},
         passes=("unread",),
     ),
     Operation(
@@ -375,7 +375,7 @@ OPERATIONS: Sequence[Operation] = (
         "Whether the process runs",
         "",
         "health",
-        {200: Reply("It does.", schemas.HealthView, {"healthy": True})},
+        {200: ApiReply("It does.", schemas.HealthView, {"healthy": True})},
         None,
     ),
     Operation(
@@ -386,8 +386,8 @@ OPERATIONS: Sequence[Operation] = (
         "The page of the same name at the metrics port says why not.",
         "health",
         {
-            200: Reply("It does.", schemas.ReadyView, {"ready": True}),
-            503: Reply("It does not.", schemas.ReadyView, {"ready": False}),
+            200: ApiReply("It does.", schemas.ReadyView, {"ready": True}),
+            503: ApiReply("It does not.", schemas.ReadyView, {"ready": False}),
         },
         None,
     ),
@@ -449,7 +449,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
     return found
 
 
-def _reply(reply: Reply) -> dict[str, Any]:
+def _reply(reply: ApiReply) -> dict[str, Any]:
     content = reply.content
     shown: dict[str, Any] = {"schema": _ref(content) if isinstance(content, type) else content}
     if reply.example is not None:
@@ -475,7 +475,9 @@ def _models() -> list[type[BaseModel]]:
     return [
         each
         for each in found
-        if isinstance(each, type) and issubclass(each, schemas.View) and each is not schemas.View
+        if isinstance(each, type)
+        and issubclass(each, schemas.ReplyModel)
+        and each is not schemas.ReplyModel
     ]
 
 

@@ -37,7 +37,7 @@ class Posted:
     #: The order's state, if it was known before.
     state: str | None = None
     #: The request that waits for it; None: no request does any more.
-    request: "Request | None" = None
+    request: "PendingRequest | None" = None
     writes: int = 0
 
     @property
@@ -46,7 +46,7 @@ class Posted:
         return self.request is not None and self.request.done.done()
 
 
-class Request:
+class PendingRequest:
     """The messages that one HTTP request waits for.
 
     Args:

@@ -34,13 +34,13 @@ EventType = Annotated[
 ]
 
 
-class View(BaseModel):
+class ReplyModel(BaseModel):
     """A part of a reply: nothing is in it that is not described."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class SubmittedView(View):
+class SubmittedView(ReplyModel):
     """An order that is taken, or that has ended."""
 
     order_id: str
@@ -48,14 +48,14 @@ class SubmittedView(View):
     state: OrderState
 
 
-class CancellingView(View):
+class CancellingView(ReplyModel):
     """A cancel request that is taken."""
 
     order_id: str
     merchant_id: str
 
 
-class WrongField(View):
+class WrongField(ReplyModel):
     """A wrong field, and what is wrong."""
 
     field: str
@@ -63,7 +63,7 @@ class WrongField(View):
     value: Any = Field(None, description="As it was given, 80 characters of it.")
 
 
-class ProblemView(View):
+class ProblemView(ReplyModel):
     """Why a request is not done: a problem detail (RFC 9457)."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [examples.PROBLEM]})
@@ -82,14 +82,14 @@ class BatchSubmittedView(SubmittedView):
     status: int
 
 
-class ReasonView(View):
+class ReasonView(ReplyModel):
     """Why: a code for programs and a sentence for people."""
 
     code: str
     message: str = Field(description="Masked for a token without the right to see personal data.")
 
 
-class AttemptView(View):
+class AttemptView(ReplyModel):
     """One attempt at the POS. Durations are in seconds; null: not reached, or not measured."""
 
     at: datetime | None
@@ -105,7 +105,7 @@ class AttemptView(View):
     worker: str
 
 
-class CancellationView(View):
+class CancellationView(ReplyModel):
     """The order's cancel request."""
 
     state: State
@@ -115,7 +115,7 @@ class CancellationView(View):
     updated_at: datetime
 
 
-class OrderEvent(View):
+class OrderEvent(ReplyModel):
     """An event of the order, without the order."""
 
     id: str = Field(description="Of an event that comes again, the same.")
@@ -131,7 +131,7 @@ class OrderEvent(View):
     )
 
 
-class OrderView(View):
+class OrderView(ReplyModel):
     """An order's state, attempts and events."""
 
     order_id: str
@@ -150,7 +150,7 @@ class OrderView(View):
     events: list[OrderEvent]
 
 
-class MerchantView(View):
+class MerchantView(ReplyModel):
     """What an event says of its merchant."""
 
     provider: str | None
@@ -168,26 +168,26 @@ class EventView(OrderEvent):
     )
 
 
-class EventPage(View):
+class EventPage(ReplyModel):
     """Events in order, and the position to go on from."""
 
     events: list[EventView]
     next: int = Field(ge=0, description="`after` of the next request.")
 
 
-class CallbackView(View):
+class CallbackView(ReplyModel):
     """What followed from a call: from each thing that it says."""
 
     results: list[str] = Field(description="As `pos_gateway_http_callbacks_total` has them.")
 
 
-class HealthView(View):
+class HealthView(ReplyModel):
     """Whether the process runs."""
 
     healthy: bool
 
 
-class ReadyView(View):
+class ReadyView(ReplyModel):
     """Whether it takes orders."""
 
     ready: bool

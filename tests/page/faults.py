@@ -342,7 +342,7 @@ FAULTS = [
     Fault(
         "a viewer sees no action of a merchant",
         "server/page/views/merchant",
-        '"may_act": looking.role.allows(Capability.ACT)',
+        '"may_act": viewer.role.allows(Capability.ACT)',
         '"may_act": True',
         "merchants::a_viewer_sees_no_action",
     ),
@@ -356,7 +356,7 @@ FAULTS = [
     Fault(
         "a viewer sees no action of a provider",
         "server/page/views/merchants",
-        '"may_act": looking.role.allows(Capability.ACT)',
+        '"may_act": viewer.role.allows(Capability.ACT)',
         '"may_act": True',
         "merchants::a_viewer_sees_no_action",
     ),
@@ -392,7 +392,7 @@ FAULTS = [
     Fault(
         "a viewer is offered no act on a run",
         "server/page/views/runs",
-        '"may_act": looking.role.allows(Capability.ACT)',
+        '"may_act": viewer.role.allows(Capability.ACT)',
         '"may_act": True',
         "lists::a_viewer_may_look",
     ),

@@ -23,7 +23,7 @@ from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import State
 from pos_gateway.routing import splits
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
-from pos_gateway.server.page.letter_count import Counted, LetterCount
+from pos_gateway.server.page.letter_count import CountedLetters, LetterCount
 from pos_gateway.tokens.token import Role
 from testkit.hostile_text import MARKUP
 from testkit.patience import PATIENCE
@@ -291,7 +291,7 @@ def test_a_preview_waits_for_another_reader_whose_letters_it_would_miss(
         text = until(kim, run, lambda text: waited.is_set() or "is being previewed" not in text)
         assert "40 letters" not in text and waited.is_set()
         counted = LetterCount(broker, site.site.database, site.site.bulk, SYSTEM_CLOCK)
-        counted._last = before = Counted(0.0, (), 7, {})
+        counted._last = before = CountedLetters(0.0, (), 7, {})
         assert counted._counted() is before
     until(kim, run, lambda text: f"{len(names)} letters: 40 would be replayed" in text)
 
@@ -334,7 +334,7 @@ def test_a_hundred_viewers_read_the_letters_once(
     count = LetterCount(broker, site.site.database, site.site.bulk, SYSTEM_CLOCK)
     reads, read = [], count._counted
 
-    def counted() -> Counted:
+    def counted() -> CountedLetters:
         reads.append(1)
         return read()
 

@@ -19,14 +19,14 @@ from pos_gateway.server.page.links import link
 from pos_gateway.server.page.listed import Sources, views
 from pos_gateway.server.page.view import (
     Act,
-    Action,
     Done,
+    FormAction,
     Get,
-    Looking,
     Nav,
     Page,
     Part,
     View,
+    Viewer,
 )
 from pos_gateway.server.page.visit import Visit
 
@@ -48,7 +48,9 @@ class Trial(View):
             Get("/trial/live", lambda _: Page("trial_live.html", "Live", parts=_PARTS)),
             Get("/trial/fails", self._fail),
             Get("/trial/of/{merchant_id}", self._of),
-            Action("/trial/{merchant_id}/pause", "trial.pause", page=self._form, run=self._pause),
+            FormAction(
+                "/trial/{merchant_id}/pause", "trial.pause", page=self._form, run=self._pause
+            ),
         )
         self.parts = (
             Part("trial", "trial_part.html", self._read, takes=("of",)),
@@ -81,12 +83,12 @@ class Trial(View):
             connection.execute(insert(audit).values(row))
         return Done(f"Paused {act.values['merchant_id']}.", link("/trial"))
 
-    def _read(self, looking: Looking) -> Mapping[str, Any]:
+    def _read(self, viewer: Viewer) -> Mapping[str, Any]:
         if self.fails is not None:
             raise self.fails
         self.rendered += 1
         self._sources.orders.audit  # noqa: B018
-        values = {"role": looking.role, "of": looking.values.get("of", "")}
+        values = {"role": viewer.role, "of": viewer.values.get("of", "")}
         return self._count() | values
 
     def _count(self) -> dict[str, Any]:

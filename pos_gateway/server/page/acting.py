@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.domain.errors import LedgerUnavailable, PosGatewayError
 from pos_gateway.server.page.entrance import Entrance
 from pos_gateway.server.page.fields import Fields
-from pos_gateway.server.page.view import Act, Action, Done
+from pos_gateway.server.page.view import Act, Done, FormAction
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.page.words import duration, without_commands
 from pos_gateway.server.problems import Problem
@@ -57,7 +57,7 @@ ENDED = (
 )
 
 
-class Refused(Exception):
+class FormRefused(Exception):
     """The action is not done, or failed: the form is shown again, with what was typed.
 
     ``same``: as the same form, whose submit shows the result.
@@ -83,31 +83,31 @@ class Acting:
         #: Actions of this process that run.
         self._running: dict[str, asyncio.Future[tuple[ActResult, str, str]]] = {}
 
-    async def __call__(self, action: Action, visit: Visit, form: Fields) -> str:
+    async def __call__(self, action: FormAction, visit: Visit, form: Fields) -> str:
         """Where the browser goes on.
 
         Raises:
             Problem: 403: the role may not; 401: the session has ended.
-            Refused: the sentence for the form.
+            FormRefused: the sentence for the form.
         """
         require_operator(visit)
         if not compare_digest(form.get("csrf", "").encode(), visit.csrf.encode()):
-            raise Refused(403, _OTHER_SESSION, form)
+            raise FormRefused(403, _OTHER_SESSION, form)
         reason = " ".join(form.get("reason", "").split())
         if not REASON[0] <= len(reason) <= REASON[1]:
             length = f"{REASON[0]} to {REASON[1]} characters"
-            raise Refused(
+            raise FormRefused(
                 422, f"Reason: say in {length} why you do this; the audit keeps it.", form
             )
         form_id = form.get("form", "")
         if _FORM_ID.fullmatch(form_id) is None:  # it goes into a header
-            raise Refused(422, _OTHER_SESSION, form)
+            raise FormRefused(422, _OTHER_SESSION, form)
         of = act_id(visit.session.digest, form_id)
         token = visit.token
         act = Act(visit, form, reason, lambda: self._entrance.may_act(token))
         result, says, address = await self._once(of, act, lambda: self._run(action, act))
         if result is ActResult.REFUSED:
-            raise Refused(409, says, form)
+            raise FormRefused(409, says, form)
         return f"{address}{'&' if '?' in address else '?'}notice={form_id}"
 
     def notice(self, visit: Visit, form_id: str) -> Notice | None:
@@ -134,9 +134,9 @@ class Acting:
                 return await asyncio.shield(running)
         except TimeoutError:
             why = f"It takes longer than {TIMEOUT:g} s, and goes on. Submit this again to see its result."
-            raise Refused(202, why, form, same=True) from None
+            raise FormRefused(202, why, form, same=True) from None
         except (SQLAlchemyError, LedgerUnavailable):
-            raise Refused(503, _NOT_BEGUN, form) from None
+            raise FormRefused(503, _NOT_BEGUN, form) from None
 
     def _begin(
         self, of: str, act: Act, run: Callable[[], tuple[ActResult, str, str]]
@@ -158,7 +158,7 @@ class Acting:
             log.warning("page.result_unrecorded", error=str(error))
         return result, says, address
 
-    def _run(self, action: Action, act: Act) -> tuple[ActResult, str, str]:
+    def _run(self, action: FormAction, act: Act) -> tuple[ActResult, str, str]:
         try:
             done: Done = action.run(act)
         except (SQLAlchemyError, LedgerUnavailable) as error:
@@ -177,7 +177,7 @@ class Acting:
         self._note(action, act, "")
         return result, without_commands(done.notice), done.address
 
-    def _note(self, action: Action, act: Act, outcome: str, *, always: bool = False) -> None:
+    def _note(self, action: FormAction, act: Act, outcome: str, *, always: bool = False) -> None:
         what = action.what, act.visit.client
         ids = {name: act.values.get(name, "") for name in ("merchant_id", "order_id")}
         if action.audits and not always:  # one action, one line: `run` has written it

@@ -7,7 +7,7 @@ from pos_gateway.server.page.security import HEADERS, NO_STORE
 from pos_gateway.server.unread import reply
 
 
-class Answer(NamedTuple):
+class PageResponse(NamedTuple):
     """Status, body, and the headers beside those of every page."""
 
     status: int
@@ -19,12 +19,12 @@ class Answer(NamedTuple):
         await reply(self.status, self.body, [*self.headers, *HEADERS], send)
 
 
-def html(status: int, body: bytes, *headers: tuple[bytes, bytes]) -> Answer:
+def html(status: int, body: bytes, *headers: tuple[bytes, bytes]) -> PageResponse:
     """A page, which no cache keeps."""
     content_type = (b"content-type", b"text/html; charset=utf-8")
-    return Answer(status, body, [content_type, NO_STORE, *headers])
+    return PageResponse(status, body, [content_type, NO_STORE, *headers])
 
 
-def redirect(address: str, *headers: tuple[bytes, bytes]) -> Answer:
+def redirect(address: str, *headers: tuple[bytes, bytes]) -> PageResponse:
     """Have the browser GET this path."""
-    return Answer(303, b"", [(b"location", address.encode("ascii")), NO_STORE, *headers])
+    return PageResponse(303, b"", [(b"location", address.encode("ascii")), NO_STORE, *headers])

@@ -21,8 +21,8 @@ from pos_gateway.server.body import (
     read_body,
 )
 from pos_gateway.server.in_flight import InFlight
-from pos_gateway.server.page.acting import ENDED, Acting, Refused, require_operator
-from pos_gateway.server.page.answer import Answer, html, redirect
+from pos_gateway.server.page.acting import ENDED, Acting, FormRefused, require_operator
+from pos_gateway.server.page.answer import PageResponse, html, redirect
 from pos_gateway.server.page.entrance import Entrance
 from pos_gateway.server.page.fields import Fields
 from pos_gateway.server.page.links import from_segment, link
@@ -34,7 +34,7 @@ from pos_gateway.server.page.shares import Shares
 from pos_gateway.server.page.static import PATH as STATIC
 from pos_gateway.server.page.static import StaticFiles
 from pos_gateway.server.page.users import REFUSED
-from pos_gateway.server.page.view import Action, Get, Page, View
+from pos_gateway.server.page.view import FormAction, Get, Page, View
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.page.words import without_commands
 from pos_gateway.server.problems import Problem
@@ -141,7 +141,9 @@ class PageApp:
             answer = answer._replace(body=b"")
         await answer.send(send)
 
-    async def _answer(self, scope: Scope, receive: Receive, session: Session | None) -> Answer:
+    async def _answer(
+        self, scope: Scope, receive: Receive, session: Session | None
+    ) -> PageResponse:
         path, method = scope["path"], scope["method"]
         query = Fields.parse(scope["query_string"])
         if path == "/login":
@@ -164,12 +166,15 @@ class PageApp:
             raise Problem(404, "not_found", f"there is no page at {from_segment(path)[:200]}")
         route, values = found
         _route(
-            scope, route.pattern.path, *_READS, *(("POST",) if isinstance(route, Action) else ())
+            scope,
+            route.pattern.path,
+            *_READS,
+            *(("POST",) if isinstance(route, FormAction) else ()),
         )
         if session is None or (session.cookie is not None and _is_cross_site(scope)):
             return self._log_in_first(scope)
         visit = Visit(session, _address(scope), values, query, self._access.client(scope))
-        if isinstance(route, Action):
+        if isinstance(route, FormAction):
             if method == "POST":
                 return await self._act(route, visit, await self._form(scope, receive))
             require_operator(visit)
@@ -181,7 +186,9 @@ class PageApp:
                     visit = replace(visit, notice=notice.says, notice_warns=notice.warns)
             return await self._page(await self._reading(lambda: route.page(visit)), visit)
 
-    async def _log_out(self, scope: Scope, receive: Receive, session: Session | None) -> Answer:
+    async def _log_out(
+        self, scope: Scope, receive: Receive, session: Session | None
+    ) -> PageResponse:
         if session is None:
             return redirect("/login")
         if session.is_by_proxy:
@@ -189,10 +196,10 @@ class PageApp:
             raise Problem(409, "not_possible", detail)
         return await self._login.log_out(scope, session, await self._form(scope, receive))
 
-    async def _act(self, action: Action, visit: Visit, form: Fields) -> Answer:
+    async def _act(self, action: FormAction, visit: Visit, form: Fields) -> PageResponse:
         try:
             return redirect(await self._acting(action, visit, form))
-        except Refused as refused:
+        except FormRefused as refused:
             visit = replace(visit, typed=refused.form, problem=refused.why)
             if refused.same:
                 visit = replace(visit, form=refused.form["form"])
@@ -200,7 +207,7 @@ class PageApp:
             page.status = refused.status
             return await self._page(page, visit)
 
-    async def _page(self, page: Page, visit: Visit) -> Answer:
+    async def _page(self, page: Page, visit: Visit) -> PageResponse:
         given = {**visit.query, **visit.values, "here": self._renderer.here(visit.address)}
         topics = [self._live.topic(name, visit.role, given) for name in ("nav", *page.parts)]
         has_acted = visit.notice is not None
@@ -220,7 +227,7 @@ class PageApp:
             body = await read_body(scope, receive, most, content_types=(_TYPE,), count=count)
         return Fields.parse(body)
 
-    def _file(self, scope: Scope) -> Answer | None:
+    def _file(self, scope: Scope) -> PageResponse | None:
         if not scope["path"].startswith(STATIC):
             return None
         _route(scope, STATIC + "{file}", *_READS)
@@ -230,9 +237,9 @@ class PageApp:
                 404, "not_found", "there is no such file: this server has another release"
             )
         kept = (b"cache-control", b"public, max-age=31536000, immutable")
-        return Answer(200, file.body, [(b"content-type", file.type), kept])
+        return PageResponse(200, file.body, [(b"content-type", file.type), kept])
 
-    def _log_in_first(self, scope: Scope) -> Answer:
+    def _log_in_first(self, scope: Scope) -> PageResponse:
         address = _address(scope)
         if scope["method"] == "POST":
             raise Problem(401, "unauthorized", ENDED)
@@ -244,7 +251,7 @@ class PageApp:
             self._login.form(address, status=401) if not _wants_html(scope) else _to_login(address)
         )
 
-    def _refusal(self, problem: Problem, scope: Scope, session: Session | None) -> Answer:
+    def _refusal(self, problem: Problem, scope: Scope, session: Session | None) -> PageResponse:
         visit = None
         if session is not None:
             visit = Visit(session, _address(scope), {}, Fields([]), self._access.client(scope))
@@ -256,7 +263,7 @@ class PageApp:
         ]
         return html(problem.status, self._renderer.page(page, visit, {}, {}), *headers)
 
-    def _find(self, path: str) -> tuple[Get | Action, Mapping[str, str]] | None:
+    def _find(self, path: str) -> tuple[Get | FormAction, Mapping[str, str]] | None:
         for route in self._routes:
             values = route.pattern.match(path)
             if values is not None:
@@ -277,7 +284,7 @@ def _route(scope: Scope, path: str, *methods: str) -> None:
         raise Problem(405, "method_not_allowed", detail, headers={"allow": allowed}, close=True)
 
 
-def _to_login(address: str) -> Answer:
+def _to_login(address: str) -> PageResponse:
     return redirect("/login" if address == "/" else link("/login", after=address))
 
 

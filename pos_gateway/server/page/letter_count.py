@@ -26,7 +26,7 @@ KEPT = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedLetters:
     """The letters at a moment, without their bodies."""
 
     at: float
@@ -51,10 +51,10 @@ class LetterCount:
         self._lock = threading.Lock()
         self._is_reading = False
         self._next_at = self._old_at = 0.0
-        self._last: Counted | None = None
+        self._last: CountedLetters | None = None
 
     @property
-    def last(self) -> Counted | None:
+    def last(self) -> CountedLetters | None:
         """What was read last; None: nothing yet."""
         return self._last
 
@@ -95,7 +95,7 @@ class LetterCount:
                 self._next_at = time.monotonic() + max(PAUSE, took)
                 self._is_reading = False
 
-    def _counted(self) -> Counted:
+    def _counted(self) -> CountedLetters:
         kept: list[DeadLetter] = []
         total, problem = 0, None
         try:
@@ -115,4 +115,4 @@ class LetterCount:
         except PosGatewayError as error:
             problem = str(error)
         at = self._clock.now().timestamp()
-        return Counted(at, tuple(kept), total, provider_of_each(self._database), problem)
+        return CountedLetters(at, tuple(kept), total, provider_of_each(self._database), problem)

@@ -30,11 +30,11 @@ from pos_gateway.server.page.views.merchant_add import MerchantAdd
 from pos_gateway.server.page.views.merchant_edit import MerchantEdits
 from pos_gateway.server.page.views.merchants import Merchants
 from pos_gateway.server.page.views.nav_counts import NavCounts
-from pos_gateway.server.page.views.now import Now
-from pos_gateway.server.page.views.order import OrderView
+from pos_gateway.server.page.views.now import NowPage
+from pos_gateway.server.page.views.order import OrderPage
 from pos_gateway.server.page.views.order_acts import OrderActs
 from pos_gateway.server.page.views.order_reading import OrderReading
-from pos_gateway.server.page.views.orders import Orders
+from pos_gateway.server.page.views.orders import OrdersPage
 from pos_gateway.server.page.views.provider_acts import ProviderActs
 from pos_gateway.server.page.views.runs import Runs
 from pos_gateway.settings import Settings
@@ -68,17 +68,17 @@ def views(sources: Sources) -> Sequence[View]:
     overdue = Overdue(database)
     return (
         NavCounts(sources.fleet, sources.orders, overdue),
-        Now(sources.fleet, sources.orders, overdue, sources.split, clock),
+        NowPage(sources.fleet, sources.orders, overdue, sources.split, clock),
         Merchants(database, clock),
         MerchantPage(about, settings, clock),
         MerchantActs(admin, about),
         MerchantAdd(admin),
         MerchantEdits(admin, settings, sorted(known)),
         ProviderActs(admin, database, sources.fleet),
-        Orders(database, clock),
+        OrdersPage(database, clock),
         InDoubt(database, sources.bulk, clock),
         DeadLetters(sources.bulk, letters, clock),
         Runs(sources.bulk, clock),
         Canary(settings, database, Payloads(vault), sources.split, clock),
-        OrderView(reading, OrderActs(reading, settings, sources.split)),
+        OrderPage(reading, OrderActs(reading, settings, sources.split)),
     )

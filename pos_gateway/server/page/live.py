@@ -20,7 +20,7 @@ from pos_gateway.server.page.entrance import Entrance
 from pos_gateway.server.page.fields import Fields
 from pos_gateway.server.page.render import Renderer
 from pos_gateway.server.page.security import HEADERS
-from pos_gateway.server.page.view import Looking, Part
+from pos_gateway.server.page.view import Part, Viewer
 from pos_gateway.server.page.words import duration
 from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
@@ -202,9 +202,7 @@ class Live:
 
     def _render(self, topic: Topic) -> str:
         part = self._parts[topic.part]
-        return self._renderer.part(
-            part.template, part.read(Looking(topic.role, dict(topic.values)))
-        )
+        return self._renderer.part(part.template, part.read(Viewer(topic.role, dict(topic.values))))
 
     def _ended(self, topic: Topic, done: "asyncio.Future[str]") -> None:
         now = asyncio.get_running_loop().time()
@@ -229,8 +227,8 @@ class Live:
         part = self._parts[topic.part]
         if part.otherwise is None:
             return None
-        looking = Looking(topic.role, dict(topic.values))
-        return self._renderer.part(part.template, part.otherwise(looking))
+        viewer = Viewer(topic.role, dict(topic.values))
+        return self._renderer.part(part.template, part.otherwise(viewer))
 
 
 class LiveStream:

@@ -6,7 +6,7 @@ from hmac import compare_digest
 
 from pos_gateway.server.access import Access
 from pos_gateway.server.body import Scope
-from pos_gateway.server.page.answer import Answer, html, redirect
+from pos_gateway.server.page.answer import PageResponse, html, redirect
 from pos_gateway.server.page.attempts import Attempts
 from pos_gateway.server.page.entrance import Entrance
 from pos_gateway.server.page.fields import Fields
@@ -47,14 +47,14 @@ class Login:
         self._is_page = is_page
         self._attempts = Attempts()
 
-    def form(self, after: str, problem: str | None = None, status: int = 200) -> Answer:
+    def form(self, after: str, problem: str | None = None, status: int = 200) -> PageResponse:
         """The page to log in at; after it the browser goes on at ``after``."""
         page = Page(
             "login.html", "Log in", after=self._target(after), problem=problem, create=_CREATE
         )
         return html(status, self._renderer.page(page, None, {}, {}))
 
-    async def log_in(self, scope: Scope, fields: Fields) -> Answer:
+    async def log_in(self, scope: Scope, fields: Fields) -> PageResponse:
         """Start a session, or show the form again with the reason."""
         client, now = self._access.client(scope), asyncio.get_running_loop().time()
         after = fields.get("after", "/")
@@ -89,7 +89,7 @@ class Login:
             self._attempts.succeeded(client)
         return token
 
-    async def log_out(self, scope: Scope, session: Session, fields: Fields) -> Answer:
+    async def log_out(self, scope: Scope, session: Session, fields: Fields) -> PageResponse:
         """End the session. Raises Problem 403 if the form is not the session's."""
         if not compare_digest(fields.get("csrf", "").encode(), session.csrf.encode()):
             raise Problem(

@@ -40,7 +40,7 @@ class Page:
         self.context = context
 
 
-class Looking(NamedTuple):
+class Viewer(NamedTuple):
     """For whom a part is rendered: all viewers with the same role and values share it."""
 
     role: Role
@@ -60,13 +60,13 @@ class Part:
     #: Its template, which extends nothing.
     template: str
     #: What the template needs. Raises SQLAlchemyError or LedgerUnavailable: the page says so.
-    read: Callable[[Looking], Mapping[str, Any]]
+    read: Callable[[Viewer], Mapping[str, Any]]
     #: Names of values that it depends on.
     takes: tuple[str, ...] = ()
     #: Seconds between two renders, while a page shows it.
     every: float = 1.0
     #: What the template gets if ``read`` fails; None: the page says why in place of the part.
-    otherwise: Callable[[Looking], Mapping[str, Any]] | None = None
+    otherwise: Callable[[Viewer], Mapping[str, Any]] | None = None
 
 
 class Get:
@@ -113,7 +113,7 @@ class Done(NamedTuple):
     warns: bool = False
 
 
-class Action:
+class FormAction:
     """An action: GET of its path shows its form, POST does it. See ``acting.py``.
 
     Args:
@@ -142,5 +142,5 @@ class View:
 
     nav: Nav | None = None
     #: The first that matches a path counts.
-    routes: Sequence[Get | Action] = ()
+    routes: Sequence[Get | FormAction] = ()
     parts: Sequence[Part] = ()

@@ -15,7 +15,7 @@ from pos_gateway.domain.split import Split
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.runtime.vault import CannotOpen
-from pos_gateway.server.page.view import Act, Action, Done, Get, Looking, Nav, Page, Part, View
+from pos_gateway.server.page.view import Act, Done, FormAction, Get, Nav, Page, Part, View, Viewer
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.settings import Settings
 from pos_gateway.tokens.token import Capability
@@ -52,8 +52,8 @@ class Canary(View):
         self._split, self._clock = split, clock
         self.routes = (
             Get(_PATH, lambda _: Page("canary.html", "Canary", parts=("canary", "verdict"))),
-            Action(f"{_PATH}/share", "canary.set", page=self._form, run=self._set),
-            Action(f"{_PATH}/abort", "canary.abort", page=self._abort_form, run=self._abort),
+            FormAction(f"{_PATH}/share", "canary.set", page=self._form, run=self._set),
+            FormAction(f"{_PATH}/abort", "canary.abort", page=self._abort_form, run=self._abort),
         )
         self.parts = (
             Part("canary", "canary_now.html", self._now, every=5.0),
@@ -61,7 +61,7 @@ class Canary(View):
             Part("verdict", "canary_verdict.html", self._verdict, every=60.0),
         )
 
-    def _now(self, looking: Looking) -> Mapping[str, Any]:
+    def _now(self, viewer: Viewer) -> Mapping[str, Any]:
         split, problem = self._split(), None
         queues: Sequence[QueueState] = ()
         try:
@@ -74,11 +74,11 @@ class Canary(View):
             "queues": queues,
             "own_workers": queues[1].consumers - queues[0].consumers if queues else None,
             "problem": problem,
-            "may_act": looking.role.allows(Capability.ACT),
+            "may_act": viewer.role.allows(Capability.ACT),
             "now": self._clock.now().timestamp(),
         }
 
-    def _verdict(self, _looking: Looking) -> Mapping[str, Any]:
+    def _verdict(self, _viewer: Viewer) -> Mapping[str, Any]:
         verdict, why_not, split = None, "", self._split()
         try:
             if (unjudged := administration.unjudged(split)) is not None:

@@ -8,9 +8,9 @@ from pos_gateway.administration.bulk.run import RATE, BulkAction, Subject
 from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.bulk_threads import BulkThreads
-from pos_gateway.server.page.letter_count import Counted, LetterCount
+from pos_gateway.server.page.letter_count import CountedLetters, LetterCount
 from pos_gateway.server.page.links import link
-from pos_gateway.server.page.view import Act, Action, Done, Get, Looking, Nav, Page, Part, View
+from pos_gateway.server.page.view import Act, Done, FormAction, Get, Nav, Page, Part, View, Viewer
 from pos_gateway.server.page.views.bulk_forms import (
     FIELDS,
     filter_of,
@@ -31,7 +31,7 @@ _BY = ("provider", "merchant")
 _ACTIONS = {"replay": BulkAction.REPLAY, "discard": BulkAction.DISCARD}
 
 
-class Group(NamedTuple):
+class ShownLetterGroup(NamedTuple):
     """Letters with the same reason, and of the same provider or merchant."""
 
     reason: str | None
@@ -45,9 +45,9 @@ class Group(NamedTuple):
 class Listed(NamedTuple):
     """What a filter means of the letters that were counted."""
 
-    counted: Counted
+    counted: CountedLetters
     number: int
-    groups: list[Group]
+    groups: list[ShownLetterGroup]
     more_groups: int
     sample: list[DeadLetter]
     remedies: list[tuple[str, str]]
@@ -66,7 +66,7 @@ class DeadLetters(View):
         self.routes = (
             Get("/dead-letters", self._page),
             *(
-                Action(
+                FormAction(
                     f"/dead-letters/{name}",
                     f"dlq.{name}.preview",
                     page=self._form(name),
@@ -94,9 +94,9 @@ class DeadLetters(View):
             acts={name: link(f"/dead-letters/{name}", **fields) for name in _ACTIONS},
         )
 
-    def _read(self, looking: Looking) -> Mapping[str, Any]:
-        fields = given(looking.values)
-        by = looking.values.get("by", "")
+    def _read(self, viewer: Viewer) -> Mapping[str, Any]:
+        fields = given(viewer.values)
+        by = viewer.values.get("by", "")
         by = by if by in _BY else _BY[0]
         again = link("/dead-letters", **fields, by=by, again="1")
         listed, problem = None, None
@@ -114,7 +114,7 @@ class DeadLetters(View):
             "again": again,
             "is_filtered": bool(fields),
             # The words of a failure may quote a customer.
-            "may_reveal": looking.role.allows(Capability.REVEAL),
+            "may_reveal": viewer.role.allows(Capability.REVEAL),
         }
 
     def _listed(self, fields: dict[str, str], by: str) -> Listed | None:
@@ -131,7 +131,7 @@ class DeadLetters(View):
         for letter in meant:
             groups.add(letter)
         largest = [
-            Group(
+            ShownLetterGroup(
                 each.key["reason"],
                 each.key[by],
                 each.count,

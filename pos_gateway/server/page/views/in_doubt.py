@@ -15,7 +15,7 @@ from pos_gateway.domain.errors import AdminError
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.bulk_threads import BulkThreads
 from pos_gateway.server.page.links import link
-from pos_gateway.server.page.view import Act, Action, Done, Get, Nav, Page, View
+from pos_gateway.server.page.view import Act, Done, FormAction, Get, Nav, Page, View
 from pos_gateway.server.page.views.bulk_forms import (
     filter_of,
     given,
@@ -50,7 +50,7 @@ class InDoubt(View):
         self._as_of = self._recent_until = 0.0
         self.routes = (
             Get("/in-doubt", self._page),
-            Action(
+            FormAction(
                 "/in-doubt/resolve", "orders.resolve.preview", page=self._form, run=self._preview
             ),
         )

@@ -18,7 +18,7 @@ from pos_gateway.reports.words import paused
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.charts import Series
 from pos_gateway.server.page.heat_map import Range
-from pos_gateway.server.page.view import Get, Looking, Page, Part, View
+from pos_gateway.server.page.view import Get, Page, Part, View, Viewer
 from pos_gateway.server.page.views.merchant_remedies import remedy
 from pos_gateway.server.page.views.order_life import shown_reason
 from pos_gateway.server.page.views.order_words import STATES
@@ -73,9 +73,9 @@ class MerchantPage(View):
             now=self._clock.now().timestamp(),
         )
 
-    def _now(self, looking: Looking) -> Mapping[str, Any]:
-        merchant_id = looking.values["merchant_id"]
-        now = self._about.now(merchant_id, reveal=looking.role.allows(Capability.REVEAL))
+    def _now(self, viewer: Viewer) -> Mapping[str, Any]:
+        merchant_id = viewer.values["merchant_id"]
+        now = self._about.now(merchant_id, reveal=viewer.role.allows(Capability.REVEAL))
         return {
             "merchant_id": merchant_id,
             "says": self._in_words(now),
@@ -83,11 +83,11 @@ class MerchantPage(View):
             "is_well": now.trouble is None and now.workers and not now.record.paused,
             "merchant": now,
             "breakers": _breakers(now),
-            "may_act": looking.role.allows(Capability.ACT),
+            "may_act": viewer.role.allows(Capability.ACT),
         }
 
-    def _work(self, looking: Looking) -> Mapping[str, Any]:
-        merchant_id = looking.values["merchant_id"]
+    def _work(self, viewer: Viewer) -> Mapping[str, Any]:
+        merchant_id = viewer.values["merchant_id"]
         work = self._about.work(merchant_id)
         counts = {each.state: each for each in work.counts}
         minutes = work.hour.minutes
@@ -97,7 +97,7 @@ class MerchantPage(View):
             "orders": [(each, counts[each]) for each in _STATES if each in counts],
             "states": STATES,
             "last": [
-                (each, shown_reason(looking.role, each.state, each.reason_code, None))
+                (each, shown_reason(viewer.role, each.state, each.reason_code, None))
                 for each in work.last
             ],
             "at": [each.at for each in minutes],

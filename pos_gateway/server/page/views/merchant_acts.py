@@ -9,7 +9,7 @@ from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.reports.words import orders
 from pos_gateway.server.page.links import link
 from pos_gateway.server.page.merchant_check import MerchantCheck
-from pos_gateway.server.page.view import Act, Action, Done, Page, View
+from pos_gateway.server.page.view import Act, Done, FormAction, Page, View
 from pos_gateway.server.page.visit import Visit
 
 _PATH = "/merchants/{merchant_id}"
@@ -21,21 +21,23 @@ class MerchantActs(View):
     def __init__(self, admin: MerchantAdmin, about: MerchantViews) -> None:
         self._admin, self._about, self._check = admin, about, MerchantCheck()
         self.routes = (
-            Action(
+            FormAction(
                 f"{_PATH}/pause",
                 "merchants.pause",
                 page=self._form(paused=True),
                 run=self._set(paused=True),
                 audits=True,
             ),
-            Action(
+            FormAction(
                 f"{_PATH}/resume",
                 "merchants.resume",
                 page=self._form(paused=False),
                 run=self._set(paused=False),
                 audits=True,
             ),
-            Action(f"{_PATH}/check", "merchants.check", page=self._check_form, run=self._check_it),
+            FormAction(
+                f"{_PATH}/check", "merchants.check", page=self._check_form, run=self._check_it
+            ),
         )
 
     def _form(self, *, paused: bool) -> Callable[[Visit], Page]:

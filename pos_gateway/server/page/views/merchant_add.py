@@ -8,7 +8,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.server.page.links import link
-from pos_gateway.server.page.view import Act, Action, Done, Page, View
+from pos_gateway.server.page.view import Act, Done, FormAction, Page, View
 from pos_gateway.server.page.visit import Visit
 
 
@@ -18,7 +18,7 @@ class MerchantAdd(View):
     def __init__(self, admin: MerchantAdmin) -> None:
         self._admin = admin
         self.routes = (
-            Action(
+            FormAction(
                 "/merchants/{merchant_id}/add",
                 "merchants.import",
                 page=self._form,

@@ -21,7 +21,7 @@ from pos_gateway.merchants.masked import Document
 from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.server.page.fields import Fields
 from pos_gateway.server.page.links import link
-from pos_gateway.server.page.view import Act, Action, Done, Page, View
+from pos_gateway.server.page.view import Act, Done, FormAction, Page, View
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.settings import Settings
 
@@ -50,14 +50,14 @@ class MerchantEdits(View):
     def __init__(self, admin: MerchantAdmin, settings: Settings, adapters: Sequence[str]) -> None:
         self._admin, self._settings, self._adapters = admin, settings, adapters
         self.routes = (
-            Action(
+            FormAction(
                 "/merchants/{merchant_id}/limits",
                 "merchants.set",
                 page=self._limits,
                 run=self._set_limits,
                 audits=True,
             ),
-            Action(
+            FormAction(
                 "/merchants/{merchant_id}/edit",
                 "merchants.edit",
                 page=self._edit,

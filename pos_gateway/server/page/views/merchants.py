@@ -13,7 +13,7 @@ from pos_gateway.reports.fleet_view import FleetView
 from pos_gateway.reports.report import MAX_TROUBLES
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.links import link
-from pos_gateway.server.page.view import Get, Looking, Nav, Page, Part, View
+from pos_gateway.server.page.view import Get, Nav, Page, Part, View, Viewer
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.tokens.token import Capability
 
@@ -59,12 +59,12 @@ class Merchants(View):
             first=link("/merchants", find=part) if after else None,
         )
 
-    def _troubles(self, looking: Looking) -> Mapping[str, Any]:
-        reveal = looking.role.allows(Capability.REVEAL)
+    def _troubles(self, viewer: Viewer) -> Mapping[str, Any]:
+        reveal = viewer.role.allows(Capability.REVEAL)
         found = troubles(self._database, MAX_TROUBLES, self._clock, self._fleet, reveal=reveal)
         return {"found": found, "now": self._clock.now().timestamp()}
 
-    def _providers(self, looking: Looking) -> Mapping[str, Any]:
+    def _providers(self, viewer: Viewer) -> Mapping[str, Any]:
         fleet = self._fleet.now()
         found = providers_in_trouble(self._database, fleet)
-        return {"providers": found, "may_act": looking.role.allows(Capability.ACT)}
+        return {"providers": found, "may_act": viewer.role.allows(Capability.ACT)}

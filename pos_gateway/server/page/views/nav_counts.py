@@ -10,7 +10,7 @@ from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.overdue import Overdue
 from pos_gateway.ledger.states import State
 from pos_gateway.reports.fleet_view import FleetView
-from pos_gateway.server.page.view import Looking, Part, View
+from pos_gateway.server.page.view import Part, View, Viewer
 
 #: Seconds for which counts are shared: one read for all pages that are open.
 _FRESH = 1.0
@@ -33,20 +33,20 @@ class NavCounts(View):
                 self._read,
                 takes=("here",),
                 # Without the database the navigation is there, and shows no counts.
-                otherwise=lambda looking: {
-                    "nav_here": looking.values.get("here", ""),
+                otherwise=lambda viewer: {
+                    "nav_here": viewer.values.get("here", ""),
                     "nav_counts": {},
                 },
             ),
         )
 
-    def _read(self, looking: Looking) -> Mapping[str, Any]:
+    def _read(self, viewer: Viewer) -> Mapping[str, Any]:
         with self._lock:
             if time.monotonic() - self._read_at >= _FRESH:
                 self._counts = self._now()
                 self._read_at = time.monotonic()
             counts = self._counts
-        return {"nav_here": looking.values.get("here", ""), "nav_counts": counts}
+        return {"nav_here": viewer.values.get("here", ""), "nav_counts": counts}
 
     def _now(self) -> Counts:
         fleet = self._fleet.now()

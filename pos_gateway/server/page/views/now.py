@@ -14,7 +14,7 @@ from pos_gateway.reports.fleet_view import Fleet, FleetView, Minute, a_minute
 from pos_gateway.reports.words import MORE_CPU, outcomes, without_cpu
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.charts import Series
-from pos_gateway.server.page.view import Get, Looking, Nav, Page, Part, View
+from pos_gateway.server.page.view import Get, Nav, Page, Part, View, Viewer
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.page.words import at_most_counted, counted, duration, seconds
 
@@ -36,7 +36,7 @@ _SLOTS = {
 _OUTCOMES = (Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, Kind.FAILED)
 
 
-class Notice(NamedTuple):
+class FleetNotice(NamedTuple):
     """What is wrong, and its remedy; ``bad`` if orders do not move."""
 
     says: str
@@ -46,7 +46,7 @@ class Notice(NamedTuple):
     links: Sequence[tuple[str, str]] = ()
 
 
-class Now(View):
+class NowPage(View):
     """The first page."""
 
     nav = Nav("Now", "/")
@@ -72,7 +72,7 @@ class Now(View):
     def _page(self, _visit: Visit) -> Page:
         return Page("now.html", "Now", parts=("now", "hour"))
 
-    def _figures(self, _looking: Looking) -> Mapping[str, Any]:
+    def _figures(self, _viewer: Viewer) -> Mapping[str, Any]:
         fleet, minute = self._fleet.now(), a_minute(self._fleet.history(2))
         in_doubt, split = self._orders.count(State.IN_DOUBT, MAX_COUNTED + 1), self._split()
         queued = {
@@ -105,7 +105,7 @@ class Now(View):
             "notices": _notices(fleet, in_doubt, dead, self._overdue.count(), split),
         }
 
-    def _hour(self, _looking: Looking) -> Mapping[str, Any]:
+    def _hour(self, _viewer: Viewer) -> Mapping[str, Any]:
         history = self._fleet.history()
         # The present minute is not over: its columns would look like an outage.
         over = history[:-1]
@@ -132,7 +132,7 @@ def _series(minutes: list[Minute], kind: str) -> Series:
 
 def _notices(
     fleet: Fleet, in_doubt: int, dead: int | None, overdue: int, split: Split
-) -> list[Notice]:
+) -> list[FleetNotice]:
     return [
         *_of_workers(fleet, split),
         *_of_queues(fleet),
@@ -141,11 +141,11 @@ def _notices(
     ]
 
 
-def _of_workers(fleet: Fleet, split: Split) -> list[Notice]:
+def _of_workers(fleet: Fleet, split: Split) -> list[FleetNotice]:
     found = []
     if not fleet.delivering:
         found.append(
-            Notice(
+            FleetNotice(
                 "No worker reports: no order is delivered, as far as this database says.",
                 "Start one: celery -A pos_gateway.gcelery worker. If one runs, compare its "
                 "POS_GATEWAY_DATABASE_URL with this server's: pos-gateway settings.",
@@ -154,7 +154,7 @@ def _of_workers(fleet: Fleet, split: Split) -> list[Notice]:
         )
     elif not fleet.watching:
         found.append(
-            Notice(
+            FleetNotice(
                 "Synchronous workers alone report: which merchants are slow, and what waits for them, is not known.",
                 "A green worker sees both: celery -A pos_gateway.gcelery worker.",
             )
@@ -162,18 +162,18 @@ def _of_workers(fleet: Fleet, split: Split) -> list[Notice]:
     if fleet.lost:
         last = duration(min(fleet.lost.values()))
         found.append(
-            Notice(
+            FleetNotice(
                 f"{counted(len(fleet.lost), 'worker')} stopped reporting without a goodbye, the last one {last} ago.",
                 "Look whether it was killed, or is cut off from the database, and start another one; its orders are "
                 "taken over.",
             )
         )
     if short := without_cpu(fleet):
-        found.append(Notice(f"{short}.", MORE_CPU))
+        found.append(FleetNotice(f"{short}.", MORE_CPU))
     has_canary = any(canary for _, canary in fleet.kinds)
     if split.takes_any and fleet.delivering and not has_canary:
         found.append(
-            Notice(
+            FleetNotice(
                 f"The canary has {split}, and no worker of its own reports.",
                 "Move all merchants back, or start one: celery -A pos_gateway.gcelery worker -Q orders.canary.",
                 links=[("The canary", "/canary")],
@@ -182,11 +182,11 @@ def _of_workers(fleet: Fleet, split: Split) -> list[Notice]:
     return found
 
 
-def _of_queues(fleet: Fleet) -> list[Notice]:
+def _of_queues(fleet: Fleet) -> list[FleetNotice]:
     if not fleet.delivering or _DEAD in fleet.queues:
         return []
     return [
-        Notice(
+        FleetNotice(
             "How many orders are queued and dead-lettered is not known: no worker has had an answer of the broker.",
             "Look whether the workers' login may see the queues: pos-gateway doctor. Beside synchronous workers "
             "pos-gateway events run asks the broker. On the command line: pos-gateway dlq count.",
@@ -195,11 +195,11 @@ def _of_queues(fleet: Fleet) -> list[Notice]:
     ]
 
 
-def _of_events(fleet: Fleet) -> list[Notice]:
+def _of_events(fleet: Fleet) -> list[FleetNotice]:
     found = []
     if fleet.delivering and fleet.events_age is None:
         found.append(
-            Notice(
+            FleetNotice(
                 "No process says that it publishes events: the backend gets none.",
                 "Have workers publish (POS_GATEWAY_PUBLISH_EVENTS), or start pos-gateway events run. Nothing is lost: "
                 "recorded events are published then, in order.",
@@ -208,7 +208,7 @@ def _of_events(fleet: Fleet) -> list[Notice]:
         )
     if fleet.events_age is not None and fleet.events_age > _LATE:
         found.append(
-            Notice(
+            FleetNotice(
                 f"Events are {duration(fleet.events_age)} late.",
                 "The broker or the database is away, slow or full: look at both, and at the log of the process that "
                 "publishes (events.broker_unavailable, events.refused, events.mistake). Nothing is lost: recorded "
@@ -218,7 +218,7 @@ def _of_events(fleet: Fleet) -> list[Notice]:
     unread = fleet.queues.get("order-events", 0)
     if unread >= _UNREAD:
         found.append(
-            Notice(
+            FleetNotice(
                 f"{counted(unread, 'event')} in the queue order-events: the backend does not consume them, or too slowly.",
                 "Look at the backend's consumer. RabbitMQ keeps them all until it is back.",
             )
@@ -226,13 +226,13 @@ def _of_events(fleet: Fleet) -> list[Notice]:
     return found
 
 
-def _of_orders(fleet: Fleet, in_doubt: int, dead: int | None, overdue: int) -> list[Notice]:
+def _of_orders(fleet: Fleet, in_doubt: int, dead: int | None, overdue: int) -> list[FleetNotice]:
     found = []
     if failing := fleet.unreported:
         named = [f"{name}: {outcomes(each)}" for name, each in [*failing.items()][:_NAMED]]
         worst = "; ".join([*named, "…"] if len(failing) > _NAMED else named)
         found.append(
-            Notice(
+            FleetNotice(
                 f"Most orders of {counted(len(failing), 'merchant')} fail. {worst}.",
                 "Orders that all fail alike fail for a reason of the merchant: its credentials, its address, its menu "
                 "or its hours. Check its POS. On the command line: pos-gateway merchants check ID.",
@@ -242,7 +242,7 @@ def _of_orders(fleet: Fleet, in_doubt: int, dead: int | None, overdue: int) -> l
     if fleet.reported:
         are = "is" if fleet.reported == 1 else "are"
         found.append(
-            Notice(
+            FleetNotice(
                 f"{counted(fleet.reported, 'merchant')} {are} in trouble: {counted(fleet.parked, 'order')} parked.",
                 "Each has its remedy on its page; pause those that stay away. On the command line: pos-gateway merchants slow.",
                 links=[("Which, and why", "/merchants")],
@@ -250,7 +250,7 @@ def _of_orders(fleet: Fleet, in_doubt: int, dead: int | None, overdue: int) -> l
         )
     if in_doubt:
         found.append(
-            Notice(
+            FleetNotice(
                 f"{at_most_counted(in_doubt, 'order', MAX_COUNTED)} in doubt: the POS may have {'it' if in_doubt == 1 else 'them'}.",
                 "Most are looked up and resolved by themselves; for one that stays, ask its merchant, and resolve "
                 "it. On the command line: pos-gateway orders resolve.",
@@ -260,7 +260,7 @@ def _of_orders(fleet: Fleet, in_doubt: int, dead: int | None, overdue: int) -> l
     if overdue:
         are = "is" if overdue == 1 else "are"
         found.append(
-            Notice(
+            FleetNotice(
                 f"{counted(overdue, 'order')} {are} past {'its' if overdue == 1 else 'their'} deliver_by and {'has' if overdue == 1 else 'have'} not ended: no worker gets "
                 f"{'its message' if overdue == 1 else 'their messages'}.",
                 "Look at each: replay it, if its message is in the dead letters; else have the backend submit it "
@@ -270,7 +270,7 @@ def _of_orders(fleet: Fleet, in_doubt: int, dead: int | None, overdue: int) -> l
         )
     if dead:
         found.append(
-            Notice(
+            FleetNotice(
                 f"{counted(dead, 'dead letter')}: invalid or undeliverable.",
                 "Remove the cause, then replay or discard them. On the command line: pos-gateway dlq list.",
                 links=[("Why, and what to do", "/dead-letters")],

@@ -7,7 +7,7 @@ from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.states import State
 from pos_gateway.server.page.links import link
-from pos_gateway.server.page.view import Act, Action, Done, Get, Looking, Page, Part, View
+from pos_gateway.server.page.view import Act, Done, FormAction, Get, Page, Part, View, Viewer
 from pos_gateway.server.page.views.order_acts import PATH, OrderActs
 from pos_gateway.server.page.views.order_content import content
 from pos_gateway.server.page.views.order_life import gaps, picture, shown_reason
@@ -20,14 +20,14 @@ from pos_gateway.tokens.token import Capability
 _REVEALED = "Revealed once, with a line in the audit: order "
 
 
-class OrderView(View):
+class OrderPage(View):
     """The page of an order, and what an operator can do with it."""
 
     def __init__(self, reading: OrderReading, acts: OrderActs) -> None:
         self._reading = reading
         self.routes = (
             Get(PATH, self._page),
-            Action(
+            FormAction(
                 f"{PATH}/reveal",
                 "orders.reveal",
                 page=self._reveal_form,
@@ -76,12 +76,12 @@ class OrderView(View):
             "address": link("/merchants/{}/orders/{}", key.merchant_id, key.order_id),
         }
 
-    def _life(self, looking: Looking) -> Mapping[str, Any]:
-        key, facts = key_of(looking.values), self._reading.find(looking.values)
+    def _life(self, viewer: Viewer) -> Mapping[str, Any]:
+        key, facts = key_of(viewer.values), self._reading.find(viewer.values)
         if key is None or facts is None:
             return {"is_known": False}
         order, request = facts.order, self._reading.cancel_request(key)
-        life = self._reading.life(key, facts, looking.role)
+        life = self._reading.life(key, facts, viewer.role)
         is_over = order is not None and order.state.is_final
         return {
             "is_known": True,
@@ -90,9 +90,9 @@ class OrderView(View):
             "now": facts.now,
             "facts": facts,
             "standing": standing(facts),
-            "reason": _reason(order, looking),
+            "reason": _reason(order, viewer),
             "cancellation": request and cancellation(request, facts.now),
-            "cancel_reason": _reason(request, looking, of_cancel=True),
+            "cancel_reason": _reason(request, viewer, of_cancel=True),
             "life": list(zip(life, gaps(life), strict=True)),
             "picture": picture(
                 life,
@@ -101,7 +101,7 @@ class OrderView(View):
             )
             if life
             else None,
-            "acts": _acts(facts) if looking.role.allows(Capability.ACT) else [],
+            "acts": _acts(facts) if viewer.role.allows(Capability.ACT) else [],
         }
 
     def _reveal_form(self, visit: Visit) -> Page:
@@ -128,12 +128,12 @@ def _revealed(values: Mapping[str, str]) -> str:
     return f"{_REVEALED}{values['order_id']!r} of merchant {values['merchant_id']!r}."
 
 
-def _reason(order: OrderStanding | None, looking: Looking, *, of_cancel: bool = False) -> Any:
+def _reason(order: OrderStanding | None, viewer: Viewer, *, of_cancel: bool = False) -> Any:
     if order is None:
         return None
     # A cancel request's reason is in the POS's words as soon as the POS was asked.
     state = State.REJECTED if of_cancel else order.state
-    return shown_reason(looking.role, state, order.reason_code, order.reason_message)
+    return shown_reason(viewer.role, state, order.reason_code, order.reason_message)
 
 
 def _acts(facts: Facts) -> list[tuple[str, str, bool]]:

@@ -24,7 +24,7 @@ from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.runtime.clock import from_unix, shown
 from pos_gateway.server.page.links import link
-from pos_gateway.server.page.view import Act, Action, Done, Page
+from pos_gateway.server.page.view import Act, Done, FormAction, Page
 from pos_gateway.server.page.views.order_reading import OrderReading
 from pos_gateway.server.page.views.order_words import STATES, Facts, standing
 from pos_gateway.server.page.visit import Visit
@@ -43,7 +43,7 @@ _HELD = (
 _ID = 256
 
 
-class _Seen(NamedTuple):
+class _OrderToActOn(NamedTuple):
     """An order as an act has it: its key, and what is known of it."""
 
     key: Key
@@ -70,7 +70,7 @@ class OrderActs:
         self._settings = settings
         self._split = split
         self.routes = tuple(
-            Action(
+            FormAction(
                 f"{PATH}/{name}",
                 f"orders.{name}",
                 page=self._form(name),
@@ -209,7 +209,7 @@ class OrderActs:
         )
         return _done(seen.key, f"is replayed: it is on the queue again{rest}")
 
-    def _seen(self, act: Act, name: str) -> _Seen:
+    def _seen(self, act: Act, name: str) -> _OrderToActOn:
         """The order now. Raises OrderChanged: it is not as the form's page had it."""
         key, facts = self._reading.to_act_on(act.values)
         if (why_not := _refusal(name, facts.order)) is not None:
@@ -223,7 +223,7 @@ class OrderActs:
                 + ". Look at it, ask the merchant again if you had asked, and then "
                 "submit this again"
             )
-        return _Seen(key, facts)
+        return _OrderToActOn(key, facts)
 
     def _with_last(self, key: Key, sentence: str) -> str:
         """The sentence, with what an operator did last."""

@@ -41,7 +41,7 @@ _DIGITS |= dict.fromkeys(["CLF", "UYW"], 4)
 _IN_TABLE = ("order_id", "merchant_id", "items", "total", "tip", "currency")
 
 
-class Line(NamedTuple):
+class OrderLine(NamedTuple):
     """An item, or a modifier of the one above it."""
 
     name: str
@@ -58,7 +58,7 @@ class Line(NamedTuple):
 class Content(NamedTuple):
     """An order for a template."""
 
-    lines: list[Line]
+    lines: list[OrderLine]
     #: How many items are not shown.
     hidden: int
     tip: str | None
@@ -92,7 +92,7 @@ def amount(minor: int, currency: str) -> str:
 
 def _content(record: Mapping[str, Any]) -> Content:
     currency = record["currency"]
-    lines: list[Line] = []
+    lines: list[OrderLine] = []
     for item in record["items"][:ITEMS]:
         modifiers = item.get("modifiers", ())
         each = item["unit_price"] + sum(m["quantity"] * m["unit_price"] for m in modifiers)
@@ -100,7 +100,7 @@ def _content(record: Mapping[str, Any]) -> Content:
         lines += [_line(modifier, currency, "") for modifier in modifiers[:MODIFIERS]]
         if len(modifiers) > MODIFIERS:
             rest = f"… and {len(modifiers) - MODIFIERS} more modifiers"
-            lines.append(Line(rest, "", 0, "", "", True, []))
+            lines.append(OrderLine(rest, "", 0, "", "", True, []))
     return Content(
         lines,
         max(0, len(record["items"]) - ITEMS),
@@ -110,8 +110,8 @@ def _content(record: Mapping[str, Any]) -> Content:
     )
 
 
-def _line(record: Mapping[str, Any], currency: str, total: str) -> Line:
-    return Line(
+def _line(record: Mapping[str, Any], currency: str, total: str) -> OrderLine:
+    return OrderLine(
         record["name"],
         record.get("sku", ""),
         record["quantity"],

@@ -47,7 +47,7 @@ _BAR = Markup(
 _STAGE = Markup('<rect class="s-{}" x="{:.1f}" y="0" width="{:.1f}" height="8"/>')
 
 
-class Entry(NamedTuple):
+class OrderLifeEntry(NamedTuple):
     """What happened at a moment (Unix time)."""
 
     at: float
@@ -91,12 +91,12 @@ def shown_reason(
 
 def attempt_entries(
     attempts: Sequence[RecordedAttempt], action: Action, role: Role | None, longest: float
-) -> Iterable[Entry]:
+) -> Iterable[OrderLifeEntry]:
     """The attempts of an order, or of its cancel request."""
     for each in attempts:
         state = each.reason_kind(action)
         lost = _LOST.get(each.reason_code or "")
-        yield Entry(
+        yield OrderLifeEntry(
             each.at,
             f"{_did(each, action)}: {lost or each.outcome.replace('_', ' ')}",
             each.outcome if each.outcome in _KINDS else "other",
@@ -112,13 +112,13 @@ def total(attempt: RecordedAttempt) -> float:
     return (attempt.waited or 0.0) + (attempt.claim or 0.0) + (attempt.seconds or 0.0)
 
 
-def event_entries(events: Iterable[dict[str, Any]], role: Role | None) -> Iterable[Entry]:
+def event_entries(events: Iterable[dict[str, Any]], role: Role | None) -> Iterable[OrderLifeEntry]:
     """The published events."""
     for event in events:
         kind = str(event["type"]).removeprefix("order.")
         reason = event.get("reason") or {}
         said = "The POS says by a callback" if event["type"] in _CALLBACKS else "Event"
-        yield Entry(
+        yield OrderLifeEntry(
             event["at"],
             f"{said}: {event['type']}",
             kind if kind in _KINDS else "other",
@@ -127,16 +127,16 @@ def event_entries(events: Iterable[dict[str, Any]], role: Role | None) -> Iterab
         )
 
 
-def audit_entries(rows: Iterable[dict[str, Any]], role: Role | None) -> Iterable[Entry]:
+def audit_entries(rows: Iterable[dict[str, Any]], role: Role | None) -> Iterable[OrderLifeEntry]:
     """What operators did; their words are for those who may reveal."""
     may_see = role is None or role.allows(Capability.REVEAL)
     for row in rows:
         said = [(name, row[name]) for name in ("reason", "details") if row.get(name)]
         details = said if may_see else []
-        yield Entry(row["at"], f"{row['operator']}: {row['what']}", details=details)
+        yield OrderLifeEntry(row["at"], f"{row['operator']}: {row['what']}", details=details)
 
 
-def gaps(entries: Sequence[Entry]) -> list[str | None]:
+def gaps(entries: Sequence[OrderLifeEntry]) -> list[str | None]:
     """Before each entry: how long nothing had happened, if that is worth a word."""
     found: list[str | None] = [None]
     for before, entry in pairwise(entries):
@@ -145,7 +145,7 @@ def gaps(entries: Sequence[Entry]) -> list[str | None]:
     return found[: len(entries)]
 
 
-def picture(entries: Sequence[Entry], deliver_by: float | None, end: float) -> Markup:
+def picture(entries: Sequence[OrderLifeEntry], deliver_by: float | None, end: float) -> Markup:
     """The entries on a line from the first one to ``end`` (Unix time)."""
     first = entries[0].at
     last = max(end, *(each.at + (each.took or 0.0) for each in entries))

@@ -22,7 +22,7 @@ from pos_gateway.ledger.submissions import submitted_at
 from pos_gateway.reports.fleet_view import Fleet, FleetTrouble, FleetView
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.views.order_life import (
-    Entry,
+    OrderLifeEntry,
     attempt_entries,
     audit_entries,
     event_entries,
@@ -93,7 +93,7 @@ class OrderReading:
         """The standing of its cancel request, if there is one."""
         return self.orders.one(Key(key.merchant_id, key.order_id, Action.CANCEL))
 
-    def life(self, key: Key, facts: Facts, role: Role | None) -> list[Entry]:
+    def life(self, key: Key, facts: Facts, role: Role | None) -> list[OrderLifeEntry]:
         """What happened to it, in the order of time; with no role nothing is masked."""
         request = self.cancel_request(key)
         recorded = [
@@ -102,7 +102,7 @@ class OrderReading:
         ]
         entries = []
         if facts.submitted_at is not None:
-            entries.append(Entry(facts.submitted_at, "Submitted over HTTP"))
+            entries.append(OrderLifeEntry(facts.submitted_at, "Submitted over HTTP"))
         rows = (
             ("A worker had it for the first time", facts.order),
             ("A cancel request came", request),
@@ -111,7 +111,7 @@ class OrderReading:
             if row is not None:
                 # By the database's clock, and an attempt by its worker's: it came first all the same.
                 first = min(row.created_at, *(each.at for each in attempts), row.created_at)
-                entries.append(Entry(first, title))
+                entries.append(OrderLifeEntry(first, title))
         longest = max((total(each) for _, those in recorded for each in those), default=0.0)
         for action, attempts in recorded:
             entries += attempt_entries(attempts, action, role, longest)

@@ -48,7 +48,7 @@ class MerchantFacts(NamedTuple):
     guarantee: Guarantee | None
 
 
-class Standing(NamedTuple):
+class StateWords(NamedTuple):
     """A state in words."""
 
     title: str
@@ -70,31 +70,31 @@ class Facts(NamedTuple):
     now: float
 
 
-def standing(facts: Facts) -> Standing:
+def standing(facts: Facts) -> StateWords:
     """The order's state in words."""
     order = facts.order
     if order is None:
         return _unseen(facts)
     if order.is_in_doubt:
-        return Standing("in doubt", "warn", *_in_doubt(order, facts))
+        return StateWords("in doubt", "warn", *_in_doubt(order, facts))
     if order.state.is_leased:
-        return Standing(STATES[order.state], "", *_leased(order, facts))
+        return StateWords(STATES[order.state], "", *_leased(order, facts))
     if order.state is State.NEW:
-        return Standing(STATES[order.state], "", *_waits(order, facts))
+        return StateWords(STATES[order.state], "", *_waits(order, facts))
     if order.state is State.PENDING:
-        return Standing(STATES[order.state], "", *_pending(order, facts))
+        return StateWords(STATES[order.state], "", *_pending(order, facts))
     known, following = _ended(order)
-    return Standing(STATES[order.state], _TONES.get(order.state, ""), known, following)
+    return StateWords(STATES[order.state], _TONES.get(order.state, ""), known, following)
 
 
-def _unseen(facts: Facts) -> Standing:
+def _unseen(facts: Facts) -> StateWords:
     if facts.submitted_at is None:
         known = _say("Only a cancel request is known: the order itself has not come.")
         next_ = _say("If it comes before the request's end, it is never sent.")
-        return Standing("not known", "warn", known, next_)
+        return StateWords("not known", "warn", known, next_)
     known = _say("Came over HTTP {}; no worker has had it in its hands yet.", facts, "submitted_at")
     following = _say("It waits in the broker or in a worker, or is parked.") + _why_it_waits(facts)
-    return Standing("submitted", "", known, following)
+    return StateWords("submitted", "", known, following)
 
 
 def _waits(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequence[Markup]]:

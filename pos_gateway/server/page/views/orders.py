@@ -43,7 +43,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _FIELDS = ("order", "merchant", "state", "since")
 
 
-class Orders(View):
+class OrdersPage(View):
     """The search at ``/orders``."""
 
     nav = Nav("Orders", "/orders")

@@ -10,7 +10,7 @@ from pos_gateway.domain.errors import AdminError
 from pos_gateway.merchants.admin import MerchantAdmin, Paused
 from pos_gateway.reports.fleet_view import FleetView
 from pos_gateway.server.page.links import link
-from pos_gateway.server.page.view import Act, Action, Done, Page, View
+from pos_gateway.server.page.view import Act, Done, FormAction, Page, View
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.page.words import counted
 from pos_gateway.server.problems import Problem
@@ -22,14 +22,14 @@ class ProviderActs(View):
     def __init__(self, admin: MerchantAdmin, database: Engine, fleet: FleetView) -> None:
         self._admin, self._database, self._fleet = admin, database, fleet
         self.routes = (
-            Action(
+            FormAction(
                 "/providers/{provider}/pause",
                 "merchants.pause",
                 page=self._form(paused=True),
                 run=self._set(paused=True),
                 audits=True,
             ),
-            Action(
+            FormAction(
                 "/providers/{provider}/resume",
                 "merchants.resume",
                 page=self._form(paused=False),

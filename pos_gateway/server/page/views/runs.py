@@ -11,7 +11,7 @@ from pos_gateway.domain.errors import AdminError
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.bulk_threads import BulkThreads
 from pos_gateway.server.page.links import link
-from pos_gateway.server.page.view import Act, Action, Done, Get, Looking, Nav, Page, Part, View
+from pos_gateway.server.page.view import Act, Done, FormAction, Get, Nav, Page, Part, View, Viewer
 from pos_gateway.server.page.views.bulk_forms import in_words
 from pos_gateway.server.page.visit import Visit
 from pos_gateway.server.problems import Problem
@@ -46,7 +46,7 @@ class Runs(View):
             Get("/runs", lambda _: Page("runs.html", "Runs", parts=("runs",))),
             Get(path, self._page),
             *(
-                Action(
+                FormAction(
                     f"{path}/{name}", f"bulk.{name}", page=self._form(name), run=run, audits=True
                 )
                 for name, run in (
@@ -65,24 +65,24 @@ class Runs(View):
         run = self._run(visit.values)
         return Page("run.html", f"Run {run.id}", parts=("run",), run=run, verb=_VERBS[run.action])
 
-    def _list(self, _looking: Looking) -> Mapping[str, Any]:
+    def _list(self, _viewer: Viewer) -> Mapping[str, Any]:
         return {
             "now": self._now(),
             "verbs": _VERBS,
             "runs": [(each, _meant(each)) for each in self._store.runs(_LISTED)],
         }
 
-    def _read(self, looking: Looking) -> Mapping[str, Any]:
+    def _read(self, viewer: Viewer) -> Mapping[str, Any]:
         try:
-            run = self._run(looking.values)
+            run = self._run(viewer.values)
         except Problem as error:
             return {"run": None, "problem": error.detail}
         pace = self._pace(run)
         expected = pace or float(run.options.get("rate") or 0)
         return {
-            **self._about(run, looking.role),
+            **self._about(run, viewer.role),
             "problem": None,
-            "may_act": looking.role.allows(Capability.ACT),
+            "may_act": viewer.role.allows(Capability.ACT),
             "pace": pace,
             "remaining": run.left / expected if expected else None,
         }
