@@ -16,7 +16,7 @@ from loadtests.bench.worker import ROOT, Worker, child
 from loadtests.bench.world import World, world
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.scraper import Sample, Scraper
-from pos_gateway.demo.record import Record
+from pos_gateway.demo.record import RunRecord
 from testkit.faults.adapters import install
 from testkit.servers.process import free_port
 
@@ -33,7 +33,7 @@ class Run:
     """What was seen of a run, before anything is made of it. Moments are of the wall clock."""
 
     scenario: LoadScenario
-    record: Record
+    record: RunRecord
     #: The worker's own metrics.
     samples: Sequence[Sample]
     #: CPU time and memory by part.
@@ -71,7 +71,7 @@ def play(servers: Servers, scenario: LoadScenario) -> Run:
 
 def _have_locust_play(
     scenario: LoadScenario, place: World, worker: Worker
-) -> tuple[Record, Sequence[Reading]]:
+) -> tuple[RunRecord, Sequence[Reading]]:
     path, log = place.folder / "record.json", place.folder / "locust.log"
     options = {
         "--locustfile": ROOT / "loadtests" / "locustfile.py",
@@ -97,4 +97,4 @@ def _have_locust_play(
             time.sleep(_LOOK)
     if not path.exists():
         raise ProducerEndedError(f"locust ended. Its output:\n{log.read_text()[-3000:]}")
-    return Record.read(path), gauge.readings
+    return RunRecord.read(path), gauge.readings

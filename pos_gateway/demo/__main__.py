@@ -38,7 +38,7 @@ FRAME = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Length:
+class DemoLength:
     """How long the demo takes."""
 
     #: For how many seconds orders come.
@@ -47,7 +47,7 @@ class Length:
     deliver_within: float
 
 
-WHOLE, QUICK = Length(18.0, 12.0), Length(2.0, 5.0)
+WHOLE, QUICK = DemoLength(18.0, 12.0), DemoLength(2.0, 5.0)
 
 
 def main() -> int:
@@ -62,7 +62,7 @@ def main() -> int:
                 return 130
 
 
-def _play(merchants: SimulatedMerchants, length: Length) -> int:
+def _play(merchants: SimulatedMerchants, length: DemoLength) -> int:
     open_merchants(merchants)
     outcomes, seen = Outcomes(began=time.time()), 0
     with Screen(outcomes) as screen, green_worker() as lanes, _events(outcomes):
@@ -122,7 +122,7 @@ def _events(outcomes: Outcomes) -> Iterator[None]:
         reader.kill()
 
 
-def _stream(outcomes: Outcomes, length: Length) -> None:
+def _stream(outcomes: Outcomes, length: DemoLength) -> None:
     """Place orders at a steady rate: customers do not wait in line."""
     from pos_gateway.client import OrderClient
 

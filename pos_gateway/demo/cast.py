@@ -11,7 +11,7 @@ REQUEST_TIMEOUT = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DemoMerchants:
     """One class of merchants."""
 
     name: str
@@ -29,9 +29,9 @@ class Part:
 
 
 PARTS = (
-    Part("healthy", "fast", 60, 75, "about 50 ms", "green"),
-    Part("slow", "slow", 6, 12, "about 2 s", "yellow"),
-    Part("hanging", "hang", 3, 13, "never", "red"),
+    DemoMerchants("healthy", "fast", 60, 75, "about 50 ms", "green"),
+    DemoMerchants("slow", "slow", 6, 12, "about 2 s", "yellow"),
+    DemoMerchants("hanging", "hang", 3, 13, "never", "red"),
 )
 
 #: How the slow ones answer here: slow enough to see, quick enough for a demo.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pos_gateway.demo.record import ENQUEUE, EVENT, POS, Record, Times
+from pos_gateway.demo.record import ENQUEUE, EVENT, POS, RunRecord, Times
 from pos_gateway.domain.outcome import Kind
 
 #: Events after which the backend waits for nothing more. An order in doubt is an operator's.
@@ -122,7 +122,7 @@ class Outcomes:
         self._concluded.append((now, event["order_id"]))
         return self._timed(EVENT, order, now)
 
-    def record(self, now: float) -> Record:
+    def record(self, now: float) -> RunRecord:
         """Everything, when there is nothing more to wait for."""
         self._forget(float("inf"))
         missing = [order_id for order_id, order in self._orders.items() if order.confirmed]
@@ -130,7 +130,7 @@ class Outcomes:
         for order in self._orders.values():
             what = "missing" if order.confirmed else "unconfirmed"
             outcomes.setdefault(order.merchant_class, Counter())[what] += 1
-        return Record(
+        return RunRecord(
             began=self.began,
             last=self._last,
             ended=now,

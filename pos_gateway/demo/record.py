@@ -44,7 +44,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RunRecord:
     """Times are seconds; the wall clock's only where it says so."""
 
     #: The wall-clock time from which orders came.
@@ -114,7 +114,7 @@ class Record:
         return cls(**values)
 
 
-def _fields(value: Record | Times) -> dict[str, object]:
+def _fields(value: RunRecord | Times) -> dict[str, object]:
     if isinstance(value, Times):
         return {"at": value.at.tolist(), "seconds": value.seconds.tolist()}
     return {name: getattr(value, name) for name in value.__slots__}

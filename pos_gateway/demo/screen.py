@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pos_gateway.demo.cast import PARTS, Part
+from pos_gateway.demo.cast import PARTS, DemoMerchants
 from pos_gateway.demo.outcomes import Outcomes, class_of
-from pos_gateway.demo.record import EVENT, Record
+from pos_gateway.demo.record import EVENT, RunRecord
 
 #: Seconds between lines where there is no terminal.
 LINE_EVERY = 5.0
@@ -56,7 +56,7 @@ class Screen:
             ]
             self.console.print(f"{elapsed:4.0f} s  delivered: " + ", ".join(parts))
 
-    def summary(self, record: Record, problems: Sequence[str]) -> None:
+    def summary(self, record: RunRecord, problems: Sequence[str]) -> None:
         """Every order's outcome, and whether they add up."""
         shown = ("accepted", "in_doubt", "expired")
         table = _table("orders", "accepted", "in doubt", "expired", "other", "p50", "p99")
@@ -87,10 +87,10 @@ class Screen:
             table.add_row(*row, style=part.colour)
         return table
 
-    def _counts(self, part: Part) -> Counter[str]:
+    def _counts(self, part: DemoMerchants) -> Counter[str]:
         return self._outcomes.counts[part.prefix]
 
-    def _row(self, part: Part, *counts: int) -> list[str]:
+    def _row(self, part: DemoMerchants, *counts: int) -> list[str]:
         """How many orders, and seconds until their outcomes."""
         seconds = sorted(self._outcomes.times[EVENT][part.prefix].seconds)
         times = [_time(_percentile(seconds, share)) if seconds else "-" for share in (0.5, 0.99)]

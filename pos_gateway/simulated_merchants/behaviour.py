@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 from pos_gateway.simulated_merchants import replies
 from pos_gateway.simulated_merchants.errors import ScenarioError
 from pos_gateway.simulated_merchants.latency import PROMPT, Latency, parse_latency
-from pos_gateway.simulated_merchants.replies import Reply
+from pos_gateway.simulated_merchants.replies import CountedReply
 
 E = TypeVar("E", bound=StrEnum)
 
 
-class Kind(StrEnum):
+class Treatment(StrEnum):
     """The ways to treat a request.
 
     The first four are decisions about a new order; an order that is already there, a lookup and a
@@ -43,8 +43,8 @@ class Stage(StrEnum):
     BODY = "body"  # all but the last byte
 
 
-MAKES_ORDERS = frozenset({Kind.ACCEPT, Kind.PENDING, Kind.CONFLICT, Kind.DRIP})
-FAULTS = frozenset({Kind.FAIL, Kind.LIMIT, Kind.RESET, Kind.HANG})
+MAKES_ORDERS = frozenset({Treatment.ACCEPT, Treatment.PENDING, Treatment.CONFLICT, Treatment.DRIP})
+FAULTS = frozenset({Treatment.FAIL, Treatment.LIMIT, Treatment.RESET, Treatment.HANG})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Behaviour:
     early has an order all the same.
     """
 
-    kind: Kind
+    kind: Treatment
     #: Seconds from arrival to reply.
     latency: Latency = PROMPT
     #: The status of ``fail``.
@@ -76,7 +76,7 @@ class Behaviour:
     #: A fault that strikes after the order was made, so that the client cannot know.
     makes_order: bool = False
     #: The reply, where it is always the same.
-    standing_reply: Reply | None = field(init=False, default=None)
+    standing_reply: CountedReply | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if not 100 <= self.status <= 599:
@@ -87,23 +87,23 @@ class Behaviour:
                 raise ScenarioError(f"{name} {seconds!r}: 0 or more seconds, or null for never")
         if not self.byte_every > 0:
             raise ScenarioError(f"byte_every {self.byte_every!r}: seconds above 0")
-        if self.stage is not Stage.REPLY and self.kind is not Kind.HANG:
+        if self.stage is not Stage.REPLY and self.kind is not Treatment.HANG:
             raise ScenarioError(f"stage {self.stage!r}: only for kind: hang")
-        if self.makes_order and self.kind is Kind.REJECT:
+        if self.makes_order and self.kind is Treatment.REJECT:
             raise ScenarioError("makes_order: true contradicts kind: reject")
         makes_order = self.makes_order or self.kind in MAKES_ORDERS or self.stage is not Stage.REPLY
         object.__setattr__(self, "makes_order", makes_order)
         object.__setattr__(self, "standing_reply", self._standing_reply())
 
-    def _standing_reply(self) -> Reply | None:
+    def _standing_reply(self) -> CountedReply | None:
         match self.kind:
-            case Kind.REJECT:
+            case Treatment.REJECT:
                 return replies.error_reply(422, self.code, self.message)
-            case Kind.CONFLICT:
+            case Treatment.CONFLICT:
                 return replies.error_reply(409, "duplicate", "the order is already there")
-            case Kind.FAIL:
+            case Treatment.FAIL:
                 return replies.error_reply(self.status, "failed", "the POS is in trouble")
-            case Kind.LIMIT:
+            case Treatment.LIMIT:
                 retry_after = f"Retry-After: {self.retry_after}"
                 return replies.error_reply(429, "rate_limited", "too many requests", retry_after)
             case _:
@@ -121,7 +121,7 @@ def parse_behaviour(value: Mapping[str, Any]) -> Behaviour:
         )
     settings = {
         **value,
-        "kind": _one_of(Kind, "kind", value.get("kind", Kind.ACCEPT)),
+        "kind": _one_of(Treatment, "kind", value.get("kind", Treatment.ACCEPT)),
         "stage": _one_of(Stage, "stage", value.get("stage", Stage.REPLY)),
         "latency": parse_latency(value.get("latency", 0.0)),
     }

@@ -5,16 +5,21 @@ import time
 from enum import Enum
 
 from pos_gateway.simulated_merchants import replies
-from pos_gateway.simulated_merchants.behaviour import FAULTS, Behaviour, Kind, Stage
+from pos_gateway.simulated_merchants.behaviour import FAULTS, Behaviour, Stage, Treatment
 from pos_gateway.simulated_merchants.connection import Exchange
-from pos_gateway.simulated_merchants.orders import Order
-from pos_gateway.simulated_merchants.records import STATUSES_KEPT, TRACES_KEPT, Merchant, Records
-from pos_gateway.simulated_merchants.replies import Reply
+from pos_gateway.simulated_merchants.orders import ReceivedOrder
+from pos_gateway.simulated_merchants.records import (
+    STATUSES_KEPT,
+    TRACES_KEPT,
+    Records,
+    SimulatedMerchant,
+)
+from pos_gateway.simulated_merchants.replies import CountedReply
 
-_HEALTHY = Behaviour(Kind.ACCEPT)
+_HEALTHY = Behaviour(Treatment.ACCEPT)
 
 
-class Action(Enum):
+class CallKind(Enum):
     """What is asked of a merchant."""
 
     CREATE = "create"
@@ -22,7 +27,7 @@ class Action(Enum):
     CANCEL = "cancel"
 
 
-class Call:
+class SimulatedCall:
     """One request to a merchant, from its arrival until it is answered or the client leaves."""
 
     __slots__ = (
@@ -44,10 +49,10 @@ class Call:
     def __init__(
         self,
         records: Records,
-        hanging: "set[Call]",
+        hanging: "set[SimulatedCall]",
         exchange: Exchange,
-        merchant: Merchant,
-        action: Action,
+        merchant: SimulatedMerchant,
+        action: CallKind,
         order_id: str,
     ) -> None:
         self.merchant = merchant
@@ -56,9 +61,9 @@ class Call:
         self._exchange = exchange
         self._action = action
         self._order_id = order_id
-        self._order: Order | None = None
+        self._order: ReceivedOrder | None = None
         self._external_id = 0  # of the order that this call has made
-        self._rest: Reply | None = None  # of a reply that has begun
+        self._rest: CountedReply | None = None  # of a reply that has begun
         self._timer: asyncio.TimerHandle | None = None
         self._due = time.monotonic()  # from the arrival on
         self._level = records.levels[merchant.group]
@@ -84,13 +89,13 @@ class Call:
         for counts in self._tallies:
             counts.arrived()
             match action:
-                case Action.CREATE:
+                case CallKind.CREATE:
                     counts.requests += 1
-                case Action.LOOKUP:
+                case CallKind.LOOKUP:
                     counts.lookups += 1
-                case Action.CANCEL:
+                case CallKind.CANCEL:
                     counts.cancels += 1
-        if action is Action.CREATE:
+        if action is CallKind.CREATE:
             body = self._exchange.body
             self._order = self._records.arrived(self.merchant, self._order_id, body)
             self._order.open += 1
@@ -100,13 +105,13 @@ class Call:
 
     def _pick(self) -> Behaviour:
         profile = self.merchant.profile
-        mix = profile.create if self._action is Action.CREATE else profile.lookups
+        mix = profile.create if self._action is CallKind.CREATE else profile.lookups
         return mix.pick(self.merchant.chance)
 
     def _follow(self, behaviour: Behaviour) -> None:
         if behaviour.makes_order:
             self._make(behaviour)
-        if behaviour.kind is Kind.HANG and behaviour.stage is Stage.REPLY:
+        if behaviour.kind is Treatment.HANG and behaviour.stage is Stage.REPLY:
             self._hang(behaviour)
             return
         delay = behaviour.latency.draw(self.merchant.chance)
@@ -120,7 +125,7 @@ class Call:
         order = self._order
         if order is None or self._external_id or (order.creates and self.merchant.profile.keyed):
             return
-        decided_after = behaviour.decided_after if behaviour.kind is Kind.PENDING else 0.0
+        decided_after = behaviour.decided_after if behaviour.kind is Treatment.PENDING else 0.0
         pending = float("inf") if decided_after is None else decided_after
         for counts in self._tallies:
             counts.creates += 1
@@ -145,30 +150,30 @@ class Call:
         self._records.lateness.note(time.monotonic() - self._due)
         self._timer = None  # it holds this call: without the cycle, both go at once
         match behaviour.kind:
-            case Kind.RESET:
+            case Treatment.RESET:
                 self._end("reset")
                 self._exchange.reset()
-            case Kind.HANG:
+            case Treatment.HANG:
                 reply = self._reply(behaviour)
                 is_head = behaviour.stage is Stage.HEAD
                 self._send(reply, reply.data.index(b"\n") + 1 if is_head else len(reply.data) - 1)
                 self._hang(behaviour)
-            case Kind.DRIP:
+            case Treatment.DRIP:
                 self._drip(self._reply(behaviour), behaviour.byte_every)
             case _:
                 self._answer(self._reply(behaviour))
 
-    def _answer(self, reply: Reply) -> None:
+    def _answer(self, reply: CountedReply) -> None:
         self._end(reply.status)
         self._exchange.answer(reply)
 
-    def _send(self, reply: Reply, number: int) -> Reply:
+    def _send(self, reply: CountedReply, number: int) -> CountedReply:
         """Send the first bytes of a reply; the rest is kept, and returned."""
         self._exchange.send(reply.data[:number])
-        self._rest = Reply(reply.status, reply.data[number:])
+        self._rest = CountedReply(reply.status, reply.data[number:])
         return self._rest
 
-    def _drip(self, reply: Reply, every: float) -> None:
+    def _drip(self, reply: CountedReply, every: float) -> None:
         self._timer = None
         if len(reply.data) == 1:
             self._answer(reply)
@@ -196,23 +201,23 @@ class Call:
                 self._order.statuses.append(status)
         self._records.changed()
 
-    def _reply(self, behaviour: Behaviour) -> Reply:
+    def _reply(self, behaviour: Behaviour) -> CountedReply:
         standing = behaviour.standing_reply
         if standing is not None and behaviour.kind in FAULTS:
             return standing
-        if self._action is Action.CREATE:
+        if self._action is CallKind.CREATE:
             return self._reply_to_create(behaviour)
         order = self._records.orders.find(self.merchant.id, self._order_id)
         if order is None or not order.creates:
             return replies.NOT_FOUND
-        if self._action is Action.CANCEL:
+        if self._action is CallKind.CANCEL:
             order.cancelled = True
         return replies.order_reply(200, order.external_id, order.state())
 
-    def _reply_to_create(self, behaviour: Behaviour) -> Reply:
+    def _reply_to_create(self, behaviour: Behaviour) -> CountedReply:
         order = self._order
         assert order is not None
-        if behaviour.kind is Kind.CONFLICT or not order.creates:
+        if behaviour.kind is Treatment.CONFLICT or not order.creates:
             assert behaviour.standing_reply is not None  # everything else makes the order
             return behaviour.standing_reply
         state = order.state()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import httptools
 
-from pos_gateway.simulated_merchants.replies import Reply, error_reply
+from pos_gateway.simulated_merchants.replies import CountedReply, error_reply
 
 #: Closing a socket that lingers for 0 seconds resets the connection.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -31,7 +31,7 @@ class Exchange:
 
     def __init__(
         self,
-        connection: "Connection",
+        connection: "ClientConnection",
         method: bytes,
         target: bytes,
         key: bytes,
@@ -53,7 +53,7 @@ class Exchange:
         """Write the beginning of the reply; ``answer`` writes the rest."""
         self._connection.send(self, data)
 
-    def answer(self, reply: Reply) -> None:
+    def answer(self, reply: CountedReply) -> None:
         """Write the reply; the connection goes on to its next request."""
         self._connection.finish(self, reply.data)
 
@@ -62,10 +62,12 @@ class Exchange:
         self._connection.reset()
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A client's connection. Requests that come before their turn wait for the reply before."""
 
-    def __init__(self, handler: Callable[[Exchange], None], connections: "Connections") -> None:
+    def __init__(
+        self, handler: Callable[[Exchange], None], connections: "ClientConnections"
+    ) -> None:
         self._handler = handler
         self._connections = connections
         self._parser = httptools.HttpRequestParser(self)
@@ -174,21 +176,21 @@ class Connection(asyncio.Protocol):
         return self._current is not None and self._current is not exchange
 
 
-class Connections:
+class ClientConnections:
     """The open connections, and how many there have been."""
 
     def __init__(self) -> None:
-        self._open: set[Connection] = set()
+        self._open: set[ClientConnection] = set()
         self._max_open = 0
         self._accepted = 0
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: ClientConnection) -> None:
         """A client has connected."""
         self._open.add(connection)
         self._accepted += 1
         self._max_open = max(self._max_open, len(self._open))
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: ClientConnection) -> None:
         """A connection has ended."""
         self._open.discard(connection)
 

@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pos_gateway.simulated_merchants import replies
-from pos_gateway.simulated_merchants.connection import Connections, Exchange
+from pos_gateway.simulated_merchants.connection import ClientConnections, Exchange
 from pos_gateway.simulated_merchants.errors import ScenarioError
 from pos_gateway.simulated_merchants.levels import BUCKETS, Past
-from pos_gateway.simulated_merchants.orders import Order
+from pos_gateway.simulated_merchants.orders import ReceivedOrder
 from pos_gateway.simulated_merchants.pos import PointOfSale
 from pos_gateway.simulated_merchants.records import Counts
 from pos_gateway.simulated_merchants.watch import Watches
@@ -22,7 +22,7 @@ class Control:
     Lists of orders are built in one go, while which no merchant answers: ask when a run is over.
     """
 
-    def __init__(self, pos: PointOfSale, connections: Connections) -> None:
+    def __init__(self, pos: PointOfSale, connections: ClientConnections) -> None:
         self._pos = pos
         self._records = pos.records
         self._connections = connections
@@ -102,7 +102,7 @@ class Control:
         }
 
     def _orders(
-        self, merchant_id: str | None, wanted: Callable[[Order], bool]
+        self, merchant_id: str | None, wanted: Callable[[ReceivedOrder], bool]
     ) -> list[dict[str, Any]]:
         return [
             _order_json(merchant, order_id, order)
@@ -147,7 +147,7 @@ class Control:
         return {}
 
 
-def _order_json(merchant_id: str, order_id: str, order: Order) -> dict[str, Any]:
+def _order_json(merchant_id: str, order_id: str, order: ReceivedOrder) -> dict[str, Any]:
     return {
         "merchant": merchant_id,
         "order_id": order_id,

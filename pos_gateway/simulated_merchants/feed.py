@@ -10,7 +10,7 @@ _KEPT = 10_000
 _PAGE = 2000
 
 
-class Entry(NamedTuple):
+class FeedEntry(NamedTuple):
     """An order has arrived for the first time (``creates`` is 0), or been made once more."""
 
     merchant: str
@@ -24,10 +24,10 @@ class Feed:
     """The newest entries, numbered from 0."""
 
     def __init__(self) -> None:
-        self._entries: deque[Entry] = deque(maxlen=_KEPT)
+        self._entries: deque[FeedEntry] = deque(maxlen=_KEPT)
         self._next = 0
 
-    def tell(self, entry: Entry) -> None:
+    def tell(self, entry: FeedEntry) -> None:
         """Something has happened."""
         self._entries.append(entry)
         self._next += 1

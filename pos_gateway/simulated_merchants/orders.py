@@ -19,7 +19,7 @@ _AT_ONCE = 500
 
 
 @dataclass(slots=True)
-class Order:
+class ReceivedOrder:
     """One order of one merchant, by the key under which it was sent."""
 
     first_at: float
@@ -45,12 +45,12 @@ class Order:
         return "accepted" if time.monotonic() >= self.decided_at else "pending"
 
 
-class Orders:
+class ReceivedOrders:
     """All orders, by merchant and key."""
 
     def __init__(self, near: int = NEAR) -> None:
         self._most = near
-        self._near: OrderedDict[tuple[str, str], Order] = OrderedDict()
+        self._near: OrderedDict[tuple[str, str], ReceivedOrder] = OrderedDict()
         self._away = 0
         # Without a name it is in a temporary file that no other process sees, and that goes with us.
         self._file = sqlite3.connect("", isolation_level=None)
@@ -59,7 +59,7 @@ class Orders:
             "CREATE TABLE orders (merchant, id, value, PRIMARY KEY (merchant, id)) WITHOUT ROWID"
         )
 
-    def find(self, merchant_id: str, order_id: str) -> Order | None:
+    def find(self, merchant_id: str, order_id: str) -> ReceivedOrder | None:
         """The order, wherever it is."""
         key = merchant_id, order_id
         order = self._near.get(key)
@@ -67,7 +67,7 @@ class Orders:
             order = self._bring(key)
         return order
 
-    def add(self, merchant_id: str, order_id: str, order: Order) -> None:
+    def add(self, merchant_id: str, order_id: str, order: ReceivedOrder) -> None:
         """One that has not been there."""
         self._near[merchant_id, order_id] = order
         if len(self._near) >= self._most + _AT_ONCE:
@@ -80,7 +80,7 @@ class Orders:
     def __len__(self) -> int:
         return len(self._near) + self._away
 
-    def __iter__(self) -> Iterator[tuple[str, str, Order]]:
+    def __iter__(self) -> Iterator[tuple[str, str, ReceivedOrder]]:
         """Every order as merchant id, order id, order."""
         for merchant_id, order_id, value in self._file.execute("SELECT * FROM orders"):
             yield merchant_id, order_id, pickle.loads(value)
@@ -96,13 +96,13 @@ class Orders:
         self._file.execute("COMMIT")
         self._away += len(rows)
 
-    def _bring(self, key: tuple[str, str]) -> Order | None:
+    def _bring(self, key: tuple[str, str]) -> ReceivedOrder | None:
         row = self._file.execute(
             "DELETE FROM orders WHERE merchant = ? AND id = ? RETURNING value", key
         ).fetchone()
         if row is None:
             return None
         self._away -= 1
-        order: Order = pickle.loads(row[0])
+        order: ReceivedOrder = pickle.loads(row[0])
         self._near[key] = order
         return order

@@ -5,10 +5,10 @@ from random import Random
 from urllib.parse import unquote
 
 from pos_gateway.simulated_merchants import replies
-from pos_gateway.simulated_merchants.call import Action, Call
+from pos_gateway.simulated_merchants.call import CallKind, SimulatedCall
 from pos_gateway.simulated_merchants.connection import Exchange
 from pos_gateway.simulated_merchants.profiles import Profile
-from pos_gateway.simulated_merchants.records import Merchant, Records
+from pos_gateway.simulated_merchants.records import Records, SimulatedMerchant
 from pos_gateway.simulated_merchants.scenario import Scenario, matches
 
 _NO_KEY = replies.error_reply(400, "bad_request", "no Idempotency-Key and no order_id")
@@ -21,7 +21,7 @@ class PointOfSale:
     def __init__(self, scenario: Scenario, records: Records, seed: int) -> None:
         self.scenario = scenario
         self.records = records
-        self.hanging: set[Call] = set()
+        self.hanging: set[SimulatedCall] = set()
         self._seed = seed
 
     def handle(self, exchange: Exchange) -> None:
@@ -30,22 +30,22 @@ class PointOfSale:
             case (b"POST", [merchant, b"orders"]):
                 self._create(exchange, self.merchant(_text(merchant)))
             case (b"GET", [merchant, b"orders", order]):
-                self._begin(exchange, self.merchant(_text(merchant)), Action.LOOKUP, _text(order))
+                self._begin(exchange, self.merchant(_text(merchant)), CallKind.LOOKUP, _text(order))
             case (b"POST", [merchant, b"orders", order, b"cancel"]):
-                self._begin(exchange, self.merchant(_text(merchant)), Action.CANCEL, _text(order))
+                self._begin(exchange, self.merchant(_text(merchant)), CallKind.CANCEL, _text(order))
             case (_, [_, b"orders", *_]):
                 exchange.answer(replies.NOT_ALLOWED)
             case _:
                 exchange.answer(replies.NOT_FOUND)
 
-    def merchant(self, merchant_id: str) -> Merchant:
+    def merchant(self, merchant_id: str) -> SimulatedMerchant:
         """The merchant of that id; any id has one."""
         merchant = self.records.merchants.get(merchant_id)
         if merchant is None:
             group, profile = self.scenario.cast(merchant_id)
             # Its own chance: what one merchant does never depends on the traffic of another.
             chance = Random(f"{self._seed}/{merchant_id}")
-            merchant = Merchant(merchant_id, group, profile, chance)
+            merchant = SimulatedMerchant(merchant_id, group, profile, chance)
             self.records.merchants[merchant_id] = merchant
         return merchant
 
@@ -65,7 +65,7 @@ class PointOfSale:
         self.records.reset()
         self.hanging.clear()
 
-    def _create(self, exchange: Exchange, merchant: Merchant) -> None:
+    def _create(self, exchange: Exchange, merchant: SimulatedMerchant) -> None:
         order_id = exchange.key.decode("latin-1") or _order_id(exchange.body)
         if not order_id:
             self.records.malformed += 1
@@ -74,10 +74,12 @@ class PointOfSale:
             self.records.malformed += 1
             exchange.answer(_NOT_JSON)
         else:
-            self._begin(exchange, merchant, Action.CREATE, order_id)
+            self._begin(exchange, merchant, CallKind.CREATE, order_id)
 
-    def _begin(self, exchange: Exchange, merchant: Merchant, action: Action, order_id: str) -> None:
-        Call(self.records, self.hanging, exchange, merchant, action, order_id).begin()
+    def _begin(
+        self, exchange: Exchange, merchant: SimulatedMerchant, action: CallKind, order_id: str
+    ) -> None:
+        SimulatedCall(self.records, self.hanging, exchange, merchant, action, order_id).begin()
 
 
 def _text(part: bytes) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pos_gateway.simulated_merchants.behaviour import Behaviour, Kind, Stage
+from pos_gateway.simulated_merchants.behaviour import Behaviour, Stage, Treatment
 from pos_gateway.simulated_merchants.errors import ScenarioError
 from pos_gateway.simulated_merchants.latency import Fixed, Lognormal, Uniform
 from pos_gateway.simulated_merchants.mix import Alternation, Mix, Picks, parse_mix
@@ -55,32 +55,37 @@ def parse_profile(name: str, value: object) -> Profile:
 
 
 _QUICK = Lognormal(median=0.05, sigma=0.3)
-_HEALTHY = Behaviour(Kind.ACCEPT, _QUICK)
-_HANG = Behaviour(Kind.HANG)
+_HEALTHY = Behaviour(Treatment.ACCEPT, _QUICK)
+_HANG = Behaviour(Treatment.HANG)
 
 #: The profiles that exist without a scenario; ids such as ``slow-17`` choose them by prefix.
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile.of("instant", Behaviour(Kind.ACCEPT)),
+        Profile.of("instant", Behaviour(Treatment.ACCEPT)),
         Profile.of("fast", _HEALTHY),
-        Profile.of("slow", Behaviour(Kind.ACCEPT, Lognormal(median=3.0, sigma=0.5))),
+        Profile.of("slow", Behaviour(Treatment.ACCEPT, Lognormal(median=3.0, sigma=0.5))),
         Profile.of("hang", _HANG),
-        Profile.of("cut", Behaviour(Kind.HANG, _QUICK, stage=Stage.BODY), lookups=_HEALTHY),
-        Profile.of("drip", Behaviour(Kind.DRIP, _QUICK), lookups=_HEALTHY),
+        Profile.of("cut", Behaviour(Treatment.HANG, _QUICK, stage=Stage.BODY), lookups=_HEALTHY),
+        Profile.of("drip", Behaviour(Treatment.DRIP, _QUICK), lookups=_HEALTHY),
         Profile.of("flap", Alternation(Mix.only(_HANG), Mix.only(_HEALTHY), every=10.0, since=0.0)),
         Profile.of(
             "fail",
-            Mix(((2, Behaviour(Kind.FAIL, _QUICK)), (1, Behaviour(Kind.FAIL, _QUICK, status=500)))),
+            Mix(
+                (
+                    (2, Behaviour(Treatment.FAIL, _QUICK)),
+                    (1, Behaviour(Treatment.FAIL, _QUICK, status=500)),
+                )
+            ),
         ),
-        Profile.of("limit", Mix(((1, Behaviour(Kind.LIMIT)), (1, _HEALTHY)))),
-        Profile.of("reject", Behaviour(Kind.REJECT, _QUICK)),
-        Profile.of("pending", Behaviour(Kind.PENDING, _QUICK)),
-        Profile.of("silent", Behaviour(Kind.PENDING, _QUICK, decided_after=None)),
-        Profile.of("conflict", Behaviour(Kind.CONFLICT, _QUICK)),
-        Profile.of("reset", Behaviour(Kind.RESET, Uniform(0.0, 0.05))),
+        Profile.of("limit", Mix(((1, Behaviour(Treatment.LIMIT)), (1, _HEALTHY)))),
+        Profile.of("reject", Behaviour(Treatment.REJECT, _QUICK)),
+        Profile.of("pending", Behaviour(Treatment.PENDING, _QUICK)),
+        Profile.of("silent", Behaviour(Treatment.PENDING, _QUICK, decided_after=None)),
+        Profile.of("conflict", Behaviour(Treatment.CONFLICT, _QUICK)),
+        Profile.of("reset", Behaviour(Treatment.RESET, Uniform(0.0, 0.05))),
         # Longer than the gateway waits by default: the order is there, the reply comes too late.
-        Profile.of("late", Behaviour(Kind.ACCEPT, Fixed(15.0)), lookups=_HEALTHY),
+        Profile.of("late", Behaviour(Treatment.ACCEPT, Fixed(15.0)), lookups=_HEALTHY),
         Profile("unkeyed", Mix.only(_HEALTHY), Mix.only(_HEALTHY), keyed=False),
     )
 }

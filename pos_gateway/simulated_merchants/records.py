@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from pos_gateway.simulated_merchants.feed import Entry, Feed
+from pos_gateway.simulated_merchants.feed import Feed, FeedEntry
 from pos_gateway.simulated_merchants.lateness import Lateness
 from pos_gateway.simulated_merchants.levels import Level, Timeline
-from pos_gateway.simulated_merchants.orders import NEAR, Order, Orders
+from pos_gateway.simulated_merchants.orders import NEAR, ReceivedOrder, ReceivedOrders
 from pos_gateway.simulated_merchants.profiles import Profile
 
 #: Statuses and traces kept of one order; ``requests`` goes on counting.
@@ -46,7 +46,7 @@ class Counts:
 
 
 @dataclass(slots=True, eq=False)
-class Merchant:
+class SimulatedMerchant:
     """A merchant: how it behaves, and what has come to it."""
 
     id: str
@@ -66,14 +66,14 @@ class Records:
         self.on_change: Callable[[], None] | None = None
         self._keep_bodies = keep_bodies
         self._near = near
-        self.orders = Orders(near)
+        self.orders = ReceivedOrders(near)
         self.reset()
 
     def reset(self) -> None:
         """Forget everything; requests still in flight end uncounted."""
         self.orders.close()
-        self.orders = Orders(self._near)
-        self.merchants: dict[str, Merchant] = {}
+        self.orders = ReceivedOrders(self._near)
+        self.merchants: dict[str, SimulatedMerchant] = {}
         self.totals = Counts()
         self.profiles: dict[str, Counts] = defaultdict(Counts)
         #: Orders made, by group and by bucket of the wall clock.
@@ -85,22 +85,24 @@ class Records:
         self.malformed = 0
         self._made = 0
 
-    def arrived(self, merchant: Merchant, order_id: str, body: bytes) -> Order:
+    def arrived(self, merchant: SimulatedMerchant, order_id: str, body: bytes) -> ReceivedOrder:
         """A POST of an order has come in."""
         now, monotonic = time.time(), time.monotonic()
         order = self.orders.find(merchant.id, order_id)
         if order is None:
-            order = Order(now, monotonic)
+            order = ReceivedOrder(now, monotonic)
             self.orders.add(merchant.id, order_id, order)
             merchant.orders += 1
-            self.feed.tell(Entry(merchant.id, order_id, 0, now))
+            self.feed.tell(FeedEntry(merchant.id, order_id, 0, now))
         order.last_at, order.last_monotonic = now, monotonic
         order.requests += 1
         if self._keep_bodies:
             order.body = body
         return order
 
-    def made(self, merchant: Merchant, order_id: str, order: Order, pending: float) -> int:
+    def made(
+        self, merchant: SimulatedMerchant, order_id: str, order: ReceivedOrder, pending: float
+    ) -> int:
         """The merchant has made the order and decides on it ``pending`` seconds after its POST.
 
         Returns the id that the merchant gives it.
@@ -112,7 +114,7 @@ class Records:
         order.decided_at = order.last_monotonic + pending if pending else 0.0
         now = time.time()
         self.timeline[merchant.group].change(now, 1)
-        self.feed.tell(Entry(merchant.id, order_id, order.creates, now))
+        self.feed.tell(FeedEntry(merchant.id, order_id, order.creates, now))
         return order.external_id
 
     def changed(self) -> None:

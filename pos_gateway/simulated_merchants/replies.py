@@ -5,35 +5,35 @@ from http import HTTPStatus
 from typing import NamedTuple
 
 
-class Reply(NamedTuple):
+class CountedReply(NamedTuple):
     """A reply and the status that it is counted under."""
 
     status: str
     data: bytes
 
 
-def reply(status: int, body: bytes, *headers: str) -> Reply:
+def reply(status: int, body: bytes, *headers: str) -> CountedReply:
     """A complete JSON reply; ``headers`` are whole lines without their line ends."""
     head = _head(status) + "".join(f"{line}\r\n" for line in headers).encode()
-    return Reply(str(status), b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
+    return CountedReply(str(status), b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body))
 
 
-def json_reply(status: int, value: object) -> Reply:
+def json_reply(status: int, value: object) -> CountedReply:
     """A reply whose body is ``value``, compactly."""
     return reply(status, json.dumps(value, separators=(",", ":")).encode())
 
 
-def error_reply(status: int, code: str, message: str, *headers: str) -> Reply:
+def error_reply(status: int, code: str, message: str, *headers: str) -> CountedReply:
     """The reference API's ``{"error": {"code", "message"}}``."""
     return reply(
         status, json.dumps({"error": {"code": code, "message": message}}).encode(), *headers
     )
 
 
-def order_reply(status: int, external_id: int, state: str) -> Reply:
+def order_reply(status: int, external_id: int, state: str) -> CountedReply:
     """The reference API's ``{"id", "status"}``: the reply that most requests get."""
     body = b'{"id":"pos-%d","status":"%b"}' % (external_id, state.encode())
-    return Reply(
+    return CountedReply(
         _LABELS[status], b"%bContent-Length: %d\r\n\r\n%b" % (_HEADS[status], len(body), body)
     )
 

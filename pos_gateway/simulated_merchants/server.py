@@ -5,7 +5,7 @@ import ssl
 from types import TracebackType
 
 from pos_gateway.simulated_merchants import replies
-from pos_gateway.simulated_merchants.connection import Connection, Connections, Exchange
+from pos_gateway.simulated_merchants.connection import ClientConnection, ClientConnections, Exchange
 from pos_gateway.simulated_merchants.control import Control
 from pos_gateway.simulated_merchants.orders import NEAR
 from pos_gateway.simulated_merchants.pos import PointOfSale
@@ -33,7 +33,7 @@ class MerchantServer:
         self._host = host
         self._port = port
         self._tls = tls
-        self._connections = Connections()
+        self._connections = ClientConnections()
         self._pos = PointOfSale(scenario, Records(keep_bodies=keep_bodies, near=near), seed)
         self._control = Control(self._pos, self._connections)
         self._server: asyncio.Server
@@ -47,7 +47,7 @@ class MerchantServer:
 
     async def __aenter__(self) -> "MerchantServer":
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Connection(self._handle, self._connections),
+            lambda: ClientConnection(self._handle, self._connections),
             self._host,
             self._port,
             ssl=self._tls,

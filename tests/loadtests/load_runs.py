@@ -18,7 +18,7 @@ from loadtests.bench.gauge import (
 from loadtests.load.run import Run
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.scraper import Sample
-from pos_gateway.demo.record import Record, Times
+from pos_gateway.demo.record import RunRecord, Times
 
 BEGAN = 1_000_000.0
 SECONDS = 20
@@ -54,8 +54,8 @@ def times(took: float, number: int = ORDERS) -> Times:
     return Times([each * SECONDS / number for each in range(number)], [took] * number)
 
 
-def a_record(**changes: Any) -> Record:
-    record = Record(
+def a_record(**changes: Any) -> RunRecord:
+    record = RunRecord(
         began=BEGAN,
         last=BEGAN + SECONDS,
         ended=BEGAN + SECONDS + 5,

@@ -6,7 +6,7 @@ import pytest
 
 from loadtests.load.histogram import buckets, histogram, percentile
 from pos_gateway.demo.outcomes import Outcomes
-from pos_gateway.demo.record import Record, Times
+from pos_gateway.demo.record import RunRecord, Times
 
 
 def an_event(order_id: str, kind: str = "order.accepted") -> dict[str, str]:
@@ -147,7 +147,7 @@ class TestTheTimes:
 
         record.write(tmp_path / "record.json")
 
-        assert Record.read(tmp_path / "record.json") == record
+        assert RunRecord.read(tmp_path / "record.json") == record
 
 
 class TestTheHistogram:

@@ -29,7 +29,7 @@ from loadtests.load.run import play
 from loadtests.load.scenario import LoadScenario
 from loadtests.load.verdict import Word, judge
 from pos_gateway.broker import topology
-from pos_gateway.demo.record import Record
+from pos_gateway.demo.record import RunRecord
 from testkit.patience import PATIENCE
 from testkit.servers.rabbitmq import RabbitMQ
 
@@ -215,7 +215,7 @@ def test_locust_alone_goes_on_while_the_broker_is_frozen_and_waits_for_what_is_o
             _, statistics = process.communicate(timeout=PATIENCE)
         made = place.merchants.summary()["creates"]
     assert process.returncode == 0, statistics
-    seen = Record.read(record)
+    seen = RunRecord.read(record)
     assert seen.outcomes["healthy"] == {"accepted": made}
     assert seen.outcomes["closed"].keys() == {"rejected"}
     assert seen.phantom == []  # the merchants were not asked
@@ -244,7 +244,7 @@ def test_locust_says_that_it_heard_no_more_events_and_calls_nothing_missing(
     assert process.returncode == 1
     assert "This is no result: the events could be followed no more: " in said
     assert "orders missing" not in said
-    assert Record.read(record).lost.keys() == {"events"}
+    assert RunRecord.read(record).lost.keys() == {"events"}
 
 
 #: Prints whether a load that is so far, its seconds over and no user there, goes on.

@@ -17,7 +17,7 @@ import loadtests.load.shapes
 from loadtests.load.__main__ import main
 from loadtests.load.scenario import LoadScenario, MerchantClass, names
 from loadtests.load.shapes import AnyShape, Shape
-from pos_gateway.simulated_merchants.behaviour import Kind, Stage
+from pos_gateway.simulated_merchants.behaviour import Stage, Treatment
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from pos_gateway.simulated_merchants.errors import ScenarioError
 from pos_gateway.simulated_merchants.profiles import parse_profile
@@ -154,7 +154,7 @@ class TestTheDocumentation:
             r"shape: Literal\[\"(.*?)\"\]", inspect.getsource(loadtests.load.shapes)
         )
         fields = [*LoadScenario.model_fields, *MerchantClass.model_fields]
-        for word in {*names(), *shapes, *Kind, *Stage, *fields} - {"file"}:
+        for word in {*names(), *shapes, *Treatment, *Stage, *fields} - {"file"}:
             assert re.search(rf"\b{word}\b", self.PAGE), word
 
 

@@ -11,20 +11,20 @@ import pytest
 import requests
 
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
-from pos_gateway.simulated_merchants.feed import Entry, Feed
+from pos_gateway.simulated_merchants.feed import Feed, FeedEntry
 from pos_gateway.simulated_merchants.lateness import Lateness
 from pos_gateway.simulated_merchants.levels import BUCKETS, Timeline
 from pos_gateway.simulated_merchants.measure import Load
-from pos_gateway.simulated_merchants.orders import Order, Orders
+from pos_gateway.simulated_merchants.orders import ReceivedOrder, ReceivedOrders
 from testkit.patience import PATIENCE
 
 
-def an_order() -> Order:
-    return Order(first_at=1.0, first_monotonic=1.0)
+def an_order() -> ReceivedOrder:
+    return ReceivedOrder(first_at=1.0, first_monotonic=1.0)
 
 
-def orders_with(number: int, *, near: int) -> Orders:
-    orders = Orders(near)
+def orders_with(number: int, *, near: int) -> ReceivedOrders:
+    orders = ReceivedOrders(near)
     for each in range(number):
         orders.add("m", str(each), an_order())
     return orders
@@ -64,7 +64,7 @@ class TestOrders:
         assert len(orders) == 10_000
 
     def test_one_that_a_call_holds_stays_in_memory(self) -> None:
-        orders = Orders(1000)
+        orders = ReceivedOrders(1000)
         held = an_order()
         held.open = 1
         orders.add("m", "held", held)
@@ -79,7 +79,7 @@ class TestFeed:
     def feed(self) -> Iterator[Feed]:
         feed = Feed()
         for number in range(12_000):
-            feed.tell(Entry("m", str(number), 0, 1.0))
+            feed.tell(FeedEntry("m", str(number), 0, 1.0))
         yield feed
 
     def test_it_goes_on_where_one_stopped_page_by_page(self, feed: Feed) -> None:

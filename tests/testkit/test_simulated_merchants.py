@@ -17,7 +17,7 @@ import pytest
 import requests
 import trustme
 
-from pos_gateway.simulated_merchants.behaviour import Behaviour, Kind
+from pos_gateway.simulated_merchants.behaviour import Behaviour, Treatment
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from pos_gateway.simulated_merchants.measure import Load, measure
 from pos_gateway.simulated_merchants.mix import Alternation, Mix, Outage
@@ -358,7 +358,7 @@ class TestHanging:
 
 class TestAlternation:
     def test_the_turns_follow_the_clock_also_before_the_moment_they_are_counted_from(self) -> None:
-        well, ill = Mix.only(Behaviour(Kind.ACCEPT)), Mix.only(Behaviour(Kind.HANG))
+        well, ill = Mix.only(Behaviour(Treatment.ACCEPT)), Mix.only(Behaviour(Treatment.HANG))
         flapping = Alternation(ill, well, every=10.0, since=100.0)
 
         moments = (100.0, 109.9, 110.0, 119.9, 120.0, 99.9)
@@ -393,7 +393,7 @@ class TestAlternation:
 
 class TestOutage:
     def test_it_begins_and_ends_at_its_moments(self) -> None:
-        well, ill = Mix.only(Behaviour(Kind.ACCEPT)), Mix.only(Behaviour(Kind.HANG))
+        well, ill = Mix.only(Behaviour(Treatment.ACCEPT)), Mix.only(Behaviour(Treatment.HANG))
         outage = Outage(well, ill, begins=20.0, ends=40.0, since=100.0)
 
         moments = (100.0, 119.9, 120.0, 139.9, 140.0)
