@@ -32,7 +32,7 @@ from pos_gateway.http_client.replies import (
     RETRIED,
     TAKEN,
     NoReply,
-    Reply,
+    ServerReply,
     code_of,
     described,
     error_of,
@@ -47,8 +47,8 @@ from pos_gateway.http_client.replies import (
     result_of,
 )
 from pos_gateway.http_client.sessions import (
-    Bearer,
-    Sessions,
+    BearerAuth,
+    SessionPool,
     server_url,
     token_of,
     verification,
@@ -109,12 +109,12 @@ class HttpOrderClient:
         session: requests.Session | None = None,
     ) -> None:
         self._url = server_url(url)
-        self._bearer = Bearer(token_of(token))
+        self._bearer = BearerAuth(token_of(token))
         self._timeout = timeout
         self._verify = verification(verify)
         self._clock, self._sleep = clock, sleep
         verifies = self._verify is not False
-        self._sessions = Sessions(session, lambda: new_session(self._url, verify=verifies))
+        self._sessions = SessionPool(session, lambda: new_session(self._url, verify=verifies))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._url!r})"
@@ -289,7 +289,7 @@ class HttpOrderClient:
         trace: TraceContext | None = None,
         *,
         wait: float = 0.0,
-    ) -> "Reply":
+    ) -> "ServerReply":
         """The first reply that says more than to try again.
 
         Args:
@@ -305,12 +305,12 @@ class HttpOrderClient:
             headers["Content-Type"] = content_type
         for tries, pause in enumerate(_pauses(), 1):
             reply = self._try(method, path, until + wait, body, headers)
-            if isinstance(reply, Reply) and reply.status not in RETRIED:
+            if isinstance(reply, ServerReply) and reply.status not in RETRIED:
                 return reply
             if isinstance(reply, NoReply) and not reply.may_come:
                 raise PosGatewayError(f"{self._named()}: {reply.why}")
             # Clients that were given the same time do not come at once.
-            asked = self._asked_for(reply) if isinstance(reply, Reply) else 0.0
+            asked = self._asked_for(reply) if isinstance(reply, ServerReply) else 0.0
             if self._clock.monotonic() + pause + asked >= until:
                 tried = f"(try {tries} within {self._timeout:g} s)"
                 raise BrokerUnavailable(f"{self._named()}: {failure(reply)} {tried}")
@@ -319,7 +319,7 @@ class HttpOrderClient:
 
     def _try(
         self, method: str, path: str, until: float, body: bytes | None, headers: Mapping[str, str]
-    ) -> "Reply | NoReply":
+    ) -> "ServerReply | NoReply":
         """One request. Its errors are values: chained, they would show the request's headers."""
         left = until - self._clock.monotonic()
         if left <= 0:
@@ -335,11 +335,11 @@ class HttpOrderClient:
                 send(session, request, (connect, left - connect), self._verify) as reply,
             ):
                 content = content_of(reply, REPLY_BYTES)
-                return Reply(reply.status_code, reply.headers, content)
+                return ServerReply(reply.status_code, reply.headers, content)
         except (OSError, HTTPError) as error:  # requests' are OSErrors; some of urllib3's pass it
             return no_reply(error)
 
-    def _asked_for(self, reply: "Reply") -> float:
+    def _asked_for(self, reply: "ServerReply") -> float:
         """Seconds that the server, or a proxy, asks to wait."""
         asked = reply.headers.get("Retry-After", "").strip()
         if asked.isascii() and asked.isdigit():
@@ -354,7 +354,7 @@ class HttpOrderClient:
             return 0.0
 
     def _content(
-        self, reply: "Reply", statuses: Collection[int], is_right: Callable[[Any], bool]
+        self, reply: "ServerReply", statuses: Collection[int], is_right: Callable[[Any], bool]
     ) -> Any:
         """What a reply says, if it is the gateway's to this request. Raises its error."""
         content = reply.content_as_json()

@@ -34,7 +34,7 @@ TAKEN = (200, 202)
 _QUOTED = 200
 
 
-class Reply(NamedTuple):
+class ServerReply(NamedTuple):
     """A complete reply, of the gateway or not."""
 
     status: int
@@ -125,15 +125,15 @@ def _is_field_error(content: Any) -> bool:
     )
 
 
-def code_of(reply: Reply) -> str | None:
+def code_of(reply: ServerReply) -> str | None:
     """The problem's code; None: the reply is none of the gateway's problems."""
     content = reply.content_as_json()
     return content["code"] if is_problem(content) else None
 
 
-def failure(reply: Reply | NoReply) -> str:
+def failure(reply: ServerReply | NoReply) -> str:
     """Why a request failed, and the remedy, which a problem of the gateway's names itself."""
-    if isinstance(reply, Reply) and is_problem(content := reply.content_as_json()):
+    if isinstance(reply, ServerReply) and is_problem(content := reply.content_as_json()):
         return f"it replied {reply.status}: {content['detail']}"
     if isinstance(reply, NoReply):
         why = reply.why
@@ -142,7 +142,7 @@ def failure(reply: Reply | NoReply) -> str:
     return f"{why}; send the same again: that is harmless"
 
 
-def described(reply: Reply) -> str:
+def described(reply: ServerReply) -> str:
     """What a reply that is not the gateway's looks like, in parentheses."""
     if "Location" not in reply.headers:
         return f" ({reply.headers.get('Content-Type', 'without a type')[:_QUOTED]})"

@@ -18,7 +18,7 @@ from pos_gateway.settings import PREFIX, setting
 _VISIBLE = range(0x21, 0x7F)
 
 
-class Bearer:
+class BearerAuth:
     """Sets the header as the last thing, so that no error or local variable has the token.
 
     With an ``auth``, requests takes none from ``~/.netrc``, which would replace the header.
@@ -32,7 +32,7 @@ class Bearer:
         return request
 
 
-class Sessions:
+class SessionPool:
     """The sessions that no call uses at present. Safe from threads: a list's methods are."""
 
     def __init__(

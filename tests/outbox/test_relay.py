@@ -17,7 +17,7 @@ from pos_gateway.client.outbox import relay as relay_module
 from pos_gateway.client.outbox.opening import connector
 from pos_gateway.client.outbox.publishing import LONGEST, publish
 from pos_gateway.client.outbox.relay import ATTEMPTS
-from pos_gateway.client.outbox.store import Row, Store
+from pos_gateway.client.outbox.store import PendingRow, Store
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
     InvalidOrder,
@@ -568,7 +568,7 @@ def test_a_pool_s_connections_serve_the_relay_and_do_not_come_back_changed(
 
 def test_slow_cancel_requests_are_spread_over_batches(local: Backend, gateway: Gateway) -> None:
     """The database would end the transaction, and all of them would come again, for ever."""
-    rows = [Row(n, "cancel", "m1", "o", CANCEL, 0) for n in range(10)]
+    rows = [PendingRow(n, "cancel", "m1", "o", CANCEL, 0) for n in range(10)]
     now = [0.0]
 
     def clock() -> float:

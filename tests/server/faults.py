@@ -723,7 +723,7 @@ FAULTS = [
     Fault(
         "the client waits for as long as it is asked to",
         ORDER_CLIENT,
-        "asked = self._asked_for(reply) if isinstance(reply, Reply) else 0.0",
+        "asked = self._asked_for(reply) if isinstance(reply, ServerReply) else 0.0",
         "asked = 0.0",
         "http_client::it_tries_again_as_it_is_asked_to",
     ),

@@ -30,7 +30,7 @@ _IDLE = 0
 _IN_TRANSACTION = 1
 
 
-class Connection(Protocol):
+class OutboxConnection(Protocol):
     """What the outbox needs of a connection. Parameters are ``?`` in every statement."""
 
     dialect: Dialect
@@ -42,8 +42,8 @@ class Connection(Protocol):
         """Run a statement; its rows, if it has any."""
 
 
-def adapted(connection: Any) -> Connection:
-    """The backend's connection, or its SQLAlchemy session, as a ``Connection``.
+def adapted(connection: Any) -> OutboxConnection:
+    """The backend's connection, or its SQLAlchemy session, as an ``OutboxConnection``.
 
     Raises:
         TypeError: it is none that the outbox knows.
@@ -149,7 +149,7 @@ class _SqlAlchemyConnection:
         return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
 
 
-def _sqlalchemy(connection: Any) -> Connection:
+def _sqlalchemy(connection: Any) -> OutboxConnection:
     if hasattr(connection, "run_sync"):
         raise TypeError(
             f"connection: is SQLAlchemy's {type(connection).__name__}; inside a coroutine: "

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pos_gateway.client.outbox.adding import CANCEL, SUBMIT
-from pos_gateway.client.outbox.store import Refusal, Row
+from pos_gateway.client.outbox.store import PendingRow, RefusedRow
 from pos_gateway.client.protocols import SubmittingClient
 from pos_gateway.domain.errors import FieldError, InvalidOrder, MessageTooLarge, OrderDiffers
 from pos_gateway.domain.order import CancelRequest, Order
@@ -24,18 +24,18 @@ class Published:
     #: The gateway has confirmed them.
     confirmed: list[int] = field(default_factory=list)
     #: They can never be published.
-    refused: list[Refusal] = field(default_factory=list)
+    refused: list[RefusedRow] = field(default_factory=list)
     #: They may or may not be stored, and are published again.
-    unconfirmed: list[Row] = field(default_factory=list)
+    unconfirmed: list[PendingRow] = field(default_factory=list)
     #: Why they are not confirmed.
     problem: str = ""
 
-    def note(self, row: Row, error: Exception | None) -> None:
+    def note(self, row: PendingRow, error: Exception | None) -> None:
         """Note the result of a row."""
         if error is None:
             self.confirmed.append(row.id)
         elif isinstance(error, _REFUSALS):
-            self.refused.append(Refusal(row.id, _sentence(error)))
+            self.refused.append(RefusedRow(row.id, _sentence(error)))
         else:
             self.unconfirmed.append(row)
             self.problem = _sentence(error)
@@ -51,7 +51,9 @@ def _sentence(error: Exception) -> str:
 
 
 def publish(
-    client: SubmittingClient, rows: Sequence[Row], clock: Callable[[], float] = time.monotonic
+    client: SubmittingClient,
+    rows: Sequence[PendingRow],
+    clock: Callable[[], float] = time.monotonic,
 ) -> Published:
     """Publish the rows, of which an order has one at most; or some, if they take long."""
     published, ends = Published(), clock() + LONGEST
@@ -75,7 +77,7 @@ def publish(
     return published
 
 
-def _require_of(row: Row, body: Order | CancelRequest) -> None:
+def _require_of(row: PendingRow, body: Order | CancelRequest) -> None:
     """Raises InvalidOrder unless it is the row's order, by whose ids rows follow one another."""
     errors = [
         FieldError(name, f"should be that of its row, {of_row!r}", of_body)
@@ -89,8 +91,8 @@ def _require_of(row: Row, body: Order | CancelRequest) -> None:
         raise InvalidOrder(errors)
 
 
-def _submit(client: SubmittingClient, rows: Sequence[Row], published: Published) -> None:
-    orders: list[tuple[Row, Order]] = []
+def _submit(client: SubmittingClient, rows: Sequence[PendingRow], published: Published) -> None:
+    orders: list[tuple[PendingRow, Order]] = []
     for row in rows:
         try:
             order = Order.parse_json(row.body)

@@ -12,7 +12,7 @@ from pos_gateway.client.outbox.listening import Listener
 from pos_gateway.client.outbox.opening import Connect, connector
 from pos_gateway.client.outbox.publishing import Published, publish
 from pos_gateway.client.outbox.sole_relay import SoleRelay
-from pos_gateway.client.outbox.store import Delay, Lag, Refusal, Row, Store
+from pos_gateway.client.outbox.store import Delay, Lag, PendingRow, RefusedRow, Store
 from pos_gateway.client.outbox.table import Dialect
 from pos_gateway.client.protocols import SubmittingClient
 from pos_gateway.domain.http_limits import BATCH_BYTES
@@ -75,7 +75,7 @@ class Relay:
         self._is_away = False
         self._failures = 0
         #: Rows that the gateway has confirmed and the database not removed, by id.
-        self._confirmed: dict[int, Row] = {}
+        self._confirmed: dict[int, PendingRow] = {}
 
     def start(self) -> Self:
         """Run in a thread, until ``stop``. After a fork, start it in the child."""
@@ -172,7 +172,7 @@ class Relay:
         self._report(published)
         return published
 
-    def _delayed(self, batch: list[Row], published: Published) -> list[Delay]:
+    def _delayed(self, batch: list[PendingRow], published: Published) -> list[Delay]:
         """Which rows to try later, alone. Refuses those that fail while others do not."""
         if published.confirmed:
             self._limit, self._failures = self._batch, 0
@@ -188,7 +188,7 @@ class Relay:
             attempts = row.attempts + is_up
             if attempts >= ATTEMPTS:
                 reason = f"failed {attempts} times while others were published: {published.problem}"
-                published.refused.append(Refusal(row.id, reason))
+                published.refused.append(RefusedRow(row.id, reason))
             else:
                 seconds = min(_LONGEST_DELAY, 2.0 ** max(1, attempts))
                 delayed.append(Delay(row.id, attempts, seconds, published.problem))
@@ -237,7 +237,7 @@ def _permit(store: Store) -> SoleRelay | _AnyRelay:
     return SoleRelay(store.driver) if store.dialect is Dialect.SQLITE else _AnyRelay()
 
 
-def _together(rows: list[Row]) -> list[Row]:
+def _together(rows: list[PendingRow]) -> list[PendingRow]:
     """Those to publish together: a row that has failed before goes alone.
 
     Over HTTP more than a request may have would be several, each with the client's time limit, and

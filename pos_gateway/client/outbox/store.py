@@ -9,7 +9,7 @@ lock, and ``sole_relay.py`` lets one relay at a time run.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from pos_gateway.client.outbox.connections import Connection, PlainConnection, adapted
+from pos_gateway.client.outbox.connections import OutboxConnection, PlainConnection, adapted
 from pos_gateway.client.outbox.table import LATER, NOW, SINCE, TABLE, Dialect
 
 #: Seconds until the database ends the transaction of a relay that stands still, which releases its
@@ -42,7 +42,7 @@ _LOCK = {
 }
 
 
-class Row(NamedTuple):
+class PendingRow(NamedTuple):
     """A row to publish."""
 
     id: int
@@ -63,7 +63,7 @@ class Delay(NamedTuple):
     reason: str
 
 
-class Refusal(NamedTuple):
+class RefusedRow(NamedTuple):
     """A row that cannot be published."""
 
     id: int
@@ -81,7 +81,7 @@ class Lag(NamedTuple):
     refused: int
 
 
-class Listed(NamedTuple):
+class ListedRow(NamedTuple):
     """A row to show."""
 
     id: int
@@ -119,20 +119,20 @@ class Store:
         """The driver's connection."""
         return self._connection.driver
 
-    def take(self, limit: int) -> list[Row]:
+    def take(self, limit: int) -> list[PendingRow]:
         """The oldest rows that may be published, one an order, locked until ``finish``."""
         if begin := _BEGIN.get(self.dialect):
             self._connection.execute(begin)
         rows = self._connection.execute(self._take, (limit,))
         return [
-            Row(id_, action, merchant, order, bytes(body), attempts)
+            PendingRow(id_, action, merchant, order, bytes(body), attempts)
             for id_, action, merchant, order, body, attempts in rows
         ]
 
     def finish(
         self,
         published: Sequence[int],
-        refused: Sequence[Refusal] = (),
+        refused: Sequence[RefusedRow] = (),
         delayed: Sequence[Delay] = (),
     ) -> None:
         """Remove what is published, keep the rest, and release the locks."""
@@ -154,7 +154,7 @@ class Store:
                     (late.attempts, int(late.seconds * 1000), late.reason[:_REASON], late.id),
                 )
 
-    def listed(self, *, refused_only: bool, limit: int) -> list[Listed]:
+    def listed(self, *, refused_only: bool, limit: int) -> list[ListedRow]:
         """Rows to show, the oldest first."""
         where = "where refused_at is not null " if refused_only else ""
         rows = self._connection.execute(
@@ -164,7 +164,7 @@ class Store:
         )
         self._connection.connection.rollback()
         return [
-            Listed(id_, action, merchant, order, float(age), attempts, bool(refused), reason)
+            ListedRow(id_, action, merchant, order, float(age), attempts, bool(refused), reason)
             for id_, action, merchant, order, age, attempts, refused, reason in rows
         ]
 
@@ -227,7 +227,7 @@ def lag(connection: Any) -> Lag:
     return _lag(adapted(connection))
 
 
-def _lag(connection: Connection) -> Lag:
+def _lag(connection: OutboxConnection) -> Lag:
     oldest = "min(case when refused_at is null then created_at end)"
     [(rows, seconds, refused)] = connection.execute(
         f"select count(*) - count(refused_at), {_since(connection.dialect, oldest)}, "
