@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from sqlalchemy import Engine, select
 
 from pos_gateway.administration.troubles import InTrouble, in_trouble, records
-from pos_gateway.audit.log import AuditLine, AuditLog, Wanted
+from pos_gateway.audit.log import AuditFilter, AuditLine, AuditLog
 from pos_gateway.database.schema import catalogs
 from pos_gateway.domain.credentials import FIELDS, TLS_FIELDS, Credentials, UnreadableCredentials
 from pos_gateway.domain.errors import UnknownMerchant
-from pos_gateway.ledger.order_search import Count, FoundOrder, OrderSearch
-from pos_gateway.ledger.order_search import Wanted as WantedOrders
+from pos_gateway.ledger.order_search import Count, FoundOrder, OrderSearch, Wanted
 from pos_gateway.merchants.masked import Document, document
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.reports.fleet_view import FleetView
 from pos_gateway.reports.merchant_hour import MerchantHour, merchant_hour
-from pos_gateway.reports.words import Record
+from pos_gateway.reports.words import RecordStatus
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 #: Audit lines, and orders.
@@ -44,7 +43,7 @@ class MerchantNow:
     """How it does at this moment."""
 
     #: Whether it is paused, since when, by whom, and why.
-    record: Record
+    record: RecordStatus
     #: None: no worker reports it as in trouble, and its orders do not fail.
     trouble: InTrouble | None
     #: How many workers would report it.
@@ -83,7 +82,7 @@ class MerchantViews:
             fields={**document(merchant), "auth": without_secrets(merchant.auth)},
             stamp=stamp,
             has_catalog=has_catalog,
-            audit=AuditLog(self._engine).last(Wanted(merchant_id=merchant_id), LINES),
+            audit=AuditLog(self._engine).last(AuditFilter(merchant_id=merchant_id), LINES),
         )
 
     def now(self, merchant_id: str, *, reveal: bool = True) -> MerchantNow:
@@ -97,7 +96,7 @@ class MerchantViews:
 
     def work(self, merchant_id: str) -> MerchantWork:
         """Its hour and its orders: six queries. Raises AdminError: they take too long."""
-        found = OrderSearch(self._engine).find(WantedOrders(merchant_id=merchant_id), None, LAST)
+        found = OrderSearch(self._engine).find(Wanted(merchant_id=merchant_id), None, LAST)
         hour = merchant_hour(self._engine, merchant_id, by_state=found.is_by_state)
         return MerchantWork(hour, found.counts, found.orders)
 

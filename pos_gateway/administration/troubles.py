@@ -11,7 +11,7 @@ from pos_gateway.domain.masking import MASK
 from pos_gateway.merchants.pauses import pauses
 from pos_gateway.reports.fleet_view import Fleet, FleetTrouble, FleetView
 from pos_gateway.reports.report import MAX_TROUBLES
-from pos_gateway.reports.words import Record, in_words
+from pos_gateway.reports.words import RecordStatus, in_words
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 
@@ -20,7 +20,7 @@ class InTrouble:
     """A merchant in trouble."""
 
     trouble: FleetTrouble
-    record: Record
+    record: RecordStatus
     #: What is wrong.
     words: str
 
@@ -60,7 +60,10 @@ def troubles(
 
 
 def in_trouble(
-    trouble: FleetTrouble, known: Mapping[str, Record], fleet: Fleet, clock: Clock = SYSTEM_CLOCK
+    trouble: FleetTrouble,
+    known: Mapping[str, RecordStatus],
+    fleet: Fleet,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> InTrouble:
     """One merchant of the fleet's."""
     record = known[trouble.merchant_id]
@@ -70,21 +73,21 @@ def in_trouble(
 
 def records(
     connection: Connection, ids: Sequence[str], *, reveal: bool = True
-) -> dict[str, Record]:
+) -> dict[str, RecordStatus]:
     """What the database has of each of these merchants."""
     query = select(merchants.c.id, merchants.c.paused).where(merchants.c.id.in_(ids))
     are_paused = {row.id: row.paused for row in connection.execute(query)}
     why = pauses(connection, [each for each, paused in are_paused.items() if paused])
     return {
-        each: Record(exists=False)
+        each: RecordStatus(exists=False)
         if each not in are_paused
         else _record(are_paused[each], why.get(each), reveal=reveal)
         for each in ids
     }
 
 
-def _record(paused: bool, line: AuditLine | None, *, reveal: bool) -> Record:
+def _record(paused: bool, line: AuditLine | None, *, reveal: bool) -> RecordStatus:
     if line is None:
-        return Record(paused=paused)
+        return RecordStatus(paused=paused)
     reason = line.reason if reveal else line.reason and MASK
-    return Record(paused=paused, since=line.at, by=line.operator, reason=reason)
+    return RecordStatus(paused=paused, since=line.at, by=line.operator, reason=reason)

@@ -43,7 +43,7 @@ class AuditLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AuditFilter:
     """Which lines to read: those that match all that is given."""
 
     merchant_id: str | None = None
@@ -77,7 +77,7 @@ class AuditLog:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def last(self, wanted: Wanted, most: int, before: int | None = None) -> list[AuditLine]:
+    def last(self, wanted: AuditFilter, most: int, before: int | None = None) -> list[AuditLine]:
         """The last lines, the newest last; ``before``: of those with a lower id."""
         condition = wanted.condition()
         if before is not None:
@@ -86,7 +86,7 @@ class AuditLog:
         with self._engine.connect() as connection:
             return lines(connection, query)[::-1]
 
-    def all(self, wanted: Wanted, after: int = 0) -> Iterator[AuditLine]:
+    def all(self, wanted: AuditFilter, after: int = 0) -> Iterator[AuditLine]:
         """Every line with a higher id than ``after``, the newest last."""
         while True:
             query = select(audit).where(wanted.condition(), audit.c.id > after)
@@ -120,7 +120,7 @@ class AuditTail:
     def __init__(
         self,
         log: AuditLog,
-        wanted: Wanted,
+        wanted: AuditFilter,
         listed: Sequence[AuditLine] = (),
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

@@ -14,7 +14,7 @@ from pos_gateway.cli.moments import Since
 from pos_gateway.runtime.clock import shown
 
 if TYPE_CHECKING:
-    from pos_gateway.audit.log import AuditLine, AuditLog, Wanted
+    from pos_gateway.audit.log import AuditFilter, AuditLine, AuditLog
 
 _COLUMNS = ("AT", "OPERATOR", "WHAT", "MERCHANT", "ORDER", "DETAILS", "REASON")
 #: Seconds between two looks for new lines.
@@ -56,12 +56,12 @@ def audit(
       pos-gateway audit --all --json > audit.jsonl
       pos-gateway audit --operator kim --follow
     """
-    from pos_gateway.audit.log import AuditLog, Wanted
+    from pos_gateway.audit.log import AuditFilter, AuditLog
 
     first, _, rest = (what or "").partition(".")
     name = ".".join(filter(None, (_NAMES.get(first, first), rest))) or None
     moment = since.timestamp() if since else None
-    wanted = Wanted(merchant_id, order_id, operator, moment, name)
+    wanted = AuditFilter(merchant_id, order_id, operator, moment, name)
     with database() as engine:
         log = AuditLog(engine)
         lines = log.all(wanted) if everything else iter(log.last(wanted, limit))
@@ -75,7 +75,7 @@ def audit(
 
 
 def _and_new(
-    log: "AuditLog", wanted: "Wanted", lines: "Iterator[AuditLine]"
+    log: "AuditLog", wanted: "AuditFilter", lines: "Iterator[AuditLine]"
 ) -> "Iterator[AuditLine]":
     from pos_gateway.audit.log import KEPT, AuditTail
 

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from pos_gateway.administration.bulk.filter import BulkFilter
     from pos_gateway.administration.bulk.operations import BulkOperations
     from pos_gateway.administration.bulk.options import BulkOptions
-    from pos_gateway.administration.bulk.run import BulkAction, BulkRun, Item, NewItem, Refused
+    from pos_gateway.administration.bulk.run import (
+        BulkAction,
+        BulkItem,
+        BulkRun,
+        NewItem,
+        RefusalCount,
+    )
     from pos_gateway.administration.refusal import Refusal
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -197,7 +203,7 @@ def resume(run_id: int, actions: "Sequence[BulkAction]", *, operator: str, as_js
         _run(bulk, run, operator, as_json=as_json, is_resumed=True)
 
 
-def in_words(run: "BulkRun", refusals: "Sequence[Refused]") -> str:
+def in_words(run: "BulkRun", refusals: "Sequence[RefusalCount]") -> str:
     """A preview: how many, and why the others would be refused."""
     one, several = _NAMES[run.action.partition(".")[0]]
     text = (
@@ -207,7 +213,7 @@ def in_words(run: "BulkRun", refusals: "Sequence[Refused]") -> str:
     return "\n".join([text, *map(_because, refusals)])
 
 
-def _because(refused: "Refused") -> str:
+def _because(refused: "RefusalCount") -> str:
     more = ", …" if refused.count > len(refused.examples) else ""
     return f"  {refused.count:,} because {refused.kind} ({', '.join(refused.examples)}{more})"
 
@@ -230,7 +236,7 @@ def _run(
     done, refused = run.done, run.refused
     with CtrlC() as ctrl_c, progress_to(run.total) as shown:
 
-        def on_item(item: "Item", refusal: "Refusal | None") -> None:
+        def on_item(item: "BulkItem", refusal: "Refusal | None") -> None:
             nonlocal acted, done, refused
             acted += 1
             done, refused = done + (refusal is None), refused + (refusal is not None)
@@ -281,7 +287,7 @@ def _end_notice(run: "BulkRun") -> None:
 
 
 def _say(
-    item: "Item | NewItem",
+    item: "BulkItem | NewItem",
     refusal: "Refusal | None",
     action: "BulkAction",
     shown: ShownProgress,
@@ -295,7 +301,7 @@ def _say(
         shown.say(f"{item.letter}: {refusal}")
 
 
-def _line(item: "Item | NewItem", result: str, refusal: "Refusal | None") -> dict[str, Any]:
+def _line(item: "BulkItem | NewItem", result: str, refusal: "Refusal | None") -> dict[str, Any]:
     return {
         "id": item.letter,
         "order_id": item.order_id,

@@ -35,7 +35,7 @@ _STYLES = {
 }
 
 
-class Page(click.ParamType[tuple[str, str]]):
+class MetricsPage(click.ParamType[tuple[str, str]]):
     """A side and the URL of its metrics."""
 
     name = "page"
@@ -52,7 +52,7 @@ class Page(click.ParamType[tuple[str, str]]):
 @click.option(
     "--metrics",
     "pages",
-    type=Page(),
+    type=MetricsPage(),
     multiple=True,
     metavar="SIDE=URL",
     help="A page of canary= or stable= workers' metrics, to compare their CPU by.",

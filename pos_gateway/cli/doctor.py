@@ -22,7 +22,7 @@ from pos_gateway.cli import options
 from pos_gateway.cli.database import is_barred, reason, require_exists
 from pos_gateway.cli.doctor_broker import check_broker
 from pos_gateway.cli.doctor_server import check_server
-from pos_gateway.cli.findings import Check, Finding, Level, fail, ok, show, show_json, warn
+from pos_gateway.cli.findings import Check, CheckResult, Severity, fail, ok, show, show_json, warn
 from pos_gateway.cli.worker import command
 from pos_gateway.database.engine import COMMAND_ANSWER, open_database, require_current
 from pos_gateway.database.schema import merchants, orders
@@ -110,13 +110,13 @@ def doctor(server_alone: bool, as_json: bool) -> None:
         )
     failed = False
     for finding in _findings((check_settings, check_server) if server_alone else ()):
-        failed = failed or finding.level is Level.FAIL
+        failed = failed or finding.level is Severity.FAIL
         (show_json if as_json else show)(finding)
     if failed:
         raise click.exceptions.Exit(1)
 
 
-def _findings(wanted: Collection[Check]) -> Iterator[Finding]:
+def _findings(wanted: Collection[Check]) -> Iterator[CheckResult]:
     """Those of the wanted checks, or of all."""
     settings, valid = _usable()
     for check, needed in CHECKS:
@@ -140,7 +140,7 @@ def _usable() -> tuple[Settings, set[str]]:
     return Settings.model_validate(values), set(values)
 
 
-def check_settings(settings: Settings) -> Iterator[Finding]:
+def check_settings(settings: Settings) -> Iterator[CheckResult]:
     """Every environment variable is a setting, every value is valid, and none of Celery's contradicts."""
     for sentence in contradictions(settings.broker_url, celerys()):
         yield warn(f"settings: {sentence}", "a worker with it does not start")
@@ -158,7 +158,7 @@ def check_settings(settings: Settings) -> Iterator[Finding]:
         yield ok("settings: all valid")
 
 
-def check_addresses(settings: Settings) -> Iterator[Finding]:
+def check_addresses(settings: Settings) -> Iterator[CheckResult]:
     """Private merchant addresses are for development, with a local broker."""
     if not settings.allow_private_addresses:
         return
@@ -181,7 +181,7 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def check_database(settings: Settings) -> Iterator[Finding]:
+def check_database(settings: Settings) -> Iterator[CheckResult]:
     """Reads only; a missing SQLite file is not created."""
     shown = mask_url(settings.database_url)
     try:
@@ -230,7 +230,7 @@ def check_database(settings: Settings) -> Iterator[Finding]:
         engine.dispose()
 
 
-def _durability(engine: Engine) -> Iterator[Finding]:
+def _durability(engine: Engine) -> Iterator[CheckResult]:
     """Whether PostgreSQL's confirmed commits survive; each SQLite connection sets it."""
     if engine.dialect.name == "sqlite":
         return
@@ -249,7 +249,7 @@ def _durability(engine: Engine) -> Iterator[Finding]:
         )
 
 
-def _secrets(engine: Engine, settings: Settings) -> Iterator[Finding]:
+def _secrets(engine: Engine, settings: Settings) -> Iterator[CheckResult]:
     """A worker that cannot open a merchant's secrets retries its orders until they expire."""
     if has_short_passphrase(settings.secret_keys):
         yield warn(
@@ -287,7 +287,7 @@ def _secrets(engine: Engine, settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _ledger(engine: Engine, settings: Settings) -> Iterator[Finding]:
+def _ledger(engine: Engine, settings: Settings) -> Iterator[CheckResult]:
     admin = OrderAdmin(engine, Payloads(Vault()))
     in_doubt = admin.count(State.IN_DOUBT)
     if in_doubt:
@@ -311,18 +311,18 @@ def _ledger(engine: Engine, settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _workers(engine: Engine) -> Iterator[Finding]:
+def _workers(engine: Engine) -> Iterator[CheckResult]:
     if short := without_cpu(FleetView(engine).now()):
         yield warn(f"workers: {short}", MORE_CPU)
 
 
-def _tokens(engine: Engine) -> Iterator[Finding]:
+def _tokens(engine: Engine) -> Iterator[CheckResult]:
     """A gateway without an HTTP server needs none."""
     if TokenStore(engine).is_empty():
         yield ok("tokens: none; for HTTP: pos-gateway tokens create NAME --role backend")
 
 
-def check_redis(settings: Settings) -> Iterator[Finding]:
+def check_redis(settings: Settings) -> Iterator[CheckResult]:
     """Redis answers."""
     if settings.redis_url is None:
         return
@@ -369,7 +369,7 @@ def _eviction(memory: Any) -> str:
     return "" if policy == "noeviction" else policy
 
 
-def check_alerts(settings: Settings) -> Iterator[Finding]:
+def check_alerts(settings: Settings) -> Iterator[CheckResult]:
     """The alert hook's settings are right, and its receiver can be reached. It is sent nothing."""
     if settings.alert_url is None:
         if settings.alert_secret is not None or settings.alert_secret_file is not None:
@@ -395,7 +395,7 @@ def check_alerts(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def check_files(settings: Settings) -> Iterator[Finding]:
+def check_files(settings: Settings) -> Iterator[CheckResult]:
     """Every slot may have a connection in use, and as many again are kept open for the next."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * settings.slots + _OTHER_FILES
@@ -406,7 +406,7 @@ def check_files(settings: Settings) -> Iterator[Finding]:
         yield warn(what, f"ulimit -n {needed}, or lower POS_GATEWAY_SLOTS")
 
 
-def check_metrics_port(settings: Settings) -> Iterator[Finding]:
+def check_metrics_port(settings: Settings) -> Iterator[CheckResult]:
     """A worker started now can serve its metrics."""
     host, port = settings.metrics_host, settings.metrics_port
     if not port:
@@ -441,7 +441,7 @@ def _is_worker(host: str, port: int) -> bool:
         connection.close()
 
 
-def check_patching(_: Settings) -> Iterator[Finding]:
+def check_patching(_: Settings) -> Iterator[CheckResult]:
     """Runs a worker's first steps in a subprocess: a second of CPU, no connection."""
     advice = "something imports urllib3 or requests first: look for .pth files and sitecustomize"
     try:

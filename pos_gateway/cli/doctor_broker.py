@@ -9,7 +9,7 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.broker.unreachable import said_and_remedy
-from pos_gateway.cli.findings import Finding, fail, ok, warn
+from pos_gateway.cli.findings import CheckResult, fail, ok, warn
 from pos_gateway.domain.errors import PublishRefused
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.settings import Settings
@@ -20,7 +20,7 @@ _OLDEST = (3, 10)
 _DECLARES = "a worker, or pos-gateway declare, makes it; its broker user needs configure for that"
 
 
-def check_broker(settings: Settings) -> Iterator[Finding]:
+def check_broker(settings: Settings) -> Iterator[CheckResult]:
     """Connects as a worker does, and inspects each queue without taking a message."""
     if settings.broker_url.startswith("memory:"):
         yield warn("broker: in memory, of one process only", "set POS_GATEWAY_BROKER_URL")
@@ -44,7 +44,7 @@ def check_broker(settings: Settings) -> Iterator[Finding]:
         connection.collect(socket_timeout=1)
 
 
-def _version(connection: Connection, shown: str) -> Finding:
+def _version(connection: Connection, shown: str) -> CheckResult:
     properties = connection.connection.server_properties
     product, version = str(properties.get("product", "?")), str(properties.get("version", "0"))
     parts = version.split(".")
@@ -55,7 +55,7 @@ def _version(connection: Connection, shown: str) -> Finding:
     return ok(what)
 
 
-def _exchange(connection: Connection, exchange: Exchange) -> Iterator[Finding]:
+def _exchange(connection: Connection, exchange: Exchange) -> Iterator[CheckResult]:
     with connection.channel() as channel:
         try:
             exchange.bind(channel).declare(passive=True)
@@ -73,7 +73,7 @@ def _exchange(connection: Connection, exchange: Exchange) -> Iterator[Finding]:
             pass
 
 
-def _queue(connection: Connection, queue: Queue, settings: Settings) -> Finding:
+def _queue(connection: Connection, queue: Queue, settings: Settings) -> CheckResult:
     what = f"queue {queue.name}"
     with connection.channel() as channel:
         try:
@@ -102,7 +102,7 @@ def _queue(connection: Connection, queue: Queue, settings: Settings) -> Finding:
     return _events(what, *counts, settings) if is_events else _orders(what, queue, *counts)
 
 
-def _delays(connection: Connection) -> Finding:
+def _delays(connection: Connection) -> CheckResult:
     try:
         topology.require_delays(connection)
     except PublishRefused:
@@ -110,7 +110,7 @@ def _delays(connection: Connection) -> Finding:
     return ok("queues for delays")
 
 
-def _events(what: str, messages: int, consumers: int, settings: Settings) -> Finding:
+def _events(what: str, messages: int, consumers: int, settings: Settings) -> CheckResult:
     if not settings.events_to_broker and (messages or consumers):
         return warn(
             f"{what}, and no event comes there: POS_GATEWAY_EVENTS_TO_BROKER is false",
@@ -125,7 +125,7 @@ def _events(what: str, messages: int, consumers: int, settings: Settings) -> Fin
     return ok(what)
 
 
-def _orders(what: str, queue: Queue, messages: int, consumers: int) -> Finding:
+def _orders(what: str, queue: Queue, messages: int, consumers: int) -> CheckResult:
     if not messages:
         return ok(what)
     match queue.name:

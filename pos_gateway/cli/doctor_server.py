@@ -10,7 +10,7 @@ from typing import Any
 import requests
 from urllib3.exceptions import HTTPError
 
-from pos_gateway.cli.findings import Finding, fail, ok, warn
+from pos_gateway.cli.findings import CheckResult, fail, ok, warn
 from pos_gateway.domain.errors import InvalidSettings, PosGatewayError, Unauthorized
 from pos_gateway.http_client import HttpOrderClient
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, shown
@@ -26,7 +26,7 @@ _CLOCKS = 10.0
 _RENEW = 14
 
 
-def check_server(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Iterator[Finding]:
+def check_server(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Iterator[CheckResult]:
     """Looks up an order that does not exist: TLS, the token and the database, in one request."""
     if settings.http_url is None:
         return
@@ -53,7 +53,7 @@ def check_server(settings: Settings, clock: Clock = SYSTEM_CLOCK) -> Iterator[Fi
         yield from _read(session, settings.http_url.rstrip("/"), name, clock)
 
 
-def _read(session: requests.Session, url: str, name: str, clock: Clock) -> Iterator[Finding]:
+def _read(session: requests.Session, url: str, name: str, clock: Clock) -> Iterator[CheckResult]:
     """What one of its replies says beside its content."""
     try:
         request = requests.Request("GET", f"{url}/readyz")

@@ -8,8 +8,8 @@ from pos_gateway.cli import output
 from pos_gateway.settings import Settings
 
 
-class Level(StrEnum):
-    """Severity."""
+class Severity(StrEnum):
+    """How bad a finding is."""
 
     OK = "ok"
     WARN = "warn"  # orders are delivered, but something is wrong
@@ -17,39 +17,39 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found, and the remedy if it is wrong."""
+class CheckResult:
+    """A finding, and the remedy if it is wrong."""
 
-    level: Level
+    level: Severity
     what: str
     advice: str = ""
 
 
-_STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
+_STYLES = {Severity.OK: "green", Severity.WARN: "yellow", Severity.FAIL: "bold red"}
 
 #: A check yields its findings as it makes them.
-Check = Callable[[Settings], Iterator[Finding]]
+Check = Callable[[Settings], Iterator[CheckResult]]
 
 
-def show(finding: Finding) -> None:
+def show(finding: CheckResult) -> None:
     """Print it as a line: severity, finding, remedy."""
     level = (f"{finding.level:<4}", _STYLES[finding.level])
     advice = f"  -> {finding.advice}" if finding.advice else ""
     output.line(level, (f"  {finding.what}", ""), (advice, "dim"))
 
 
-def show_json(finding: Finding) -> None:
+def show_json(finding: CheckResult) -> None:
     """Print it as one line of JSON."""
     output.json_line(asdict(finding))
 
 
-def ok(what: str) -> Finding:
-    return Finding(Level.OK, what)
+def ok(what: str) -> CheckResult:
+    return CheckResult(Severity.OK, what)
 
 
-def warn(what: str, advice: str) -> Finding:
-    return Finding(Level.WARN, what, advice)
+def warn(what: str, advice: str) -> CheckResult:
+    return CheckResult(Severity.WARN, what, advice)
 
 
-def fail(what: str, advice: str) -> Finding:
-    return Finding(Level.FAIL, what, advice)
+def fail(what: str, advice: str) -> CheckResult:
+    return CheckResult(Severity.FAIL, what, advice)

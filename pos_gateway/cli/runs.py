@@ -11,7 +11,7 @@ from pos_gateway.cli.groups import Group
 from pos_gateway.runtime.clock import shown
 
 if TYPE_CHECKING:
-    from pos_gateway.administration.bulk.run import BulkRun, Refused
+    from pos_gateway.administration.bulk.run import BulkRun, RefusalCount
 
 a_run = click.argument("run_id", metavar="RUN", type=options.LIMIT)
 
@@ -142,5 +142,5 @@ def _record(run: "BulkRun") -> dict[str, Any]:
     }
 
 
-def _refused(each: "Refused") -> dict[str, Any]:
+def _refused(each: "RefusalCount") -> dict[str, Any]:
     return {"count": each.count, "why": each.kind, "examples": list(each.examples)}

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, func, or_, select
 from pos_gateway.database.schema import merchants
 
 
-class Found(NamedTuple):
+class FoundMerchant(NamedTuple):
     """A merchant that was found."""
 
     merchant_id: str
@@ -17,7 +17,7 @@ class Found(NamedTuple):
     paused: bool
 
 
-def search(engine: Engine, part: str, most: int = 50, after: str = "") -> Sequence[Found]:
+def search(engine: Engine, part: str, most: int = 50, after: str = "") -> Sequence[FoundMerchant]:
     """Merchants whose id or provider contains this, in upper or lower case, by id.
 
     No index serves a part of a text: all rows are read, of which the database compares two short
@@ -38,4 +38,4 @@ def search(engine: Engine, part: str, most: int = 50, after: str = "") -> Sequen
         query = query.where(or_(*contains))
     with engine.connect() as connection:
         rows = connection.execute(query.order_by(merchants.c.id).limit(most)).all()
-    return [Found(*row) for row in rows]
+    return [FoundMerchant(*row) for row in rows]

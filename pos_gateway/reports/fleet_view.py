@@ -180,7 +180,7 @@ class Fleet:
         return self._trouble(merchant_id) if is_known else None
 
     def _trouble(self, merchant_id: str) -> FleetTrouble:
-        seen = self._seen.get(merchant_id) or _Seen([0.0], [Trouble(merchant_id)])
+        seen = self._seen.get(merchant_id) or _MerchantReports([0.0], [Trouble(merchant_id)])
         merged = _merged(seen, self.failing.get(merchant_id))
         return merged if merchant_id in self._seen else replace(merged, workers=0, breakers={})
 
@@ -195,13 +195,13 @@ class Fleet:
         return held_up, "open" in states, "half_open" in states, silent
 
     @cached_property
-    def _seen(self) -> "dict[str, _Seen]":
-        seen: dict[str, _Seen] = {}
+    def _seen(self) -> "dict[str, _MerchantReports]":
+        seen: dict[str, _MerchantReports] = {}
         for live in self.workers:
             for trouble in live.report.troubles:
                 of_it = seen.get(trouble.merchant_id)
                 if of_it is None:
-                    of_it = seen[trouble.merchant_id] = _Seen([], [])
+                    of_it = seen[trouble.merchant_id] = _MerchantReports([], [])
                 of_it.ages.append(live.age)
                 of_it.troubles.append(trouble)
         return seen
@@ -283,14 +283,14 @@ def a_minute(history: Sequence[Minute]) -> Counters:
     return {name: present.counts[name] + round(before[name] * part) for name in COUNTED}
 
 
-class _Seen(NamedTuple):
+class _MerchantReports(NamedTuple):
     """How old each report of a merchant is, and what it says."""
 
     ages: list[float]
     troubles: list[Trouble]
 
 
-def _merged(seen: _Seen, outcomes: Failing | None) -> FleetTrouble:
+def _merged(seen: _MerchantReports, outcomes: Failing | None) -> FleetTrouble:
     # A field's values by its name: thousands of rows are summed a column at a time.
     of: Any = Trouble._make(zip(*seen.troubles, strict=True))
     aged = list(zip(seen.ages, seen.troubles, strict=True))

@@ -45,7 +45,7 @@ _REASON = 200
 _TODAY = 20 * 3600.0
 
 
-class Record(NamedTuple):
+class RecordStatus(NamedTuple):
     """What the database has of the merchant itself. Times are Unix time."""
 
     exists: bool = True
@@ -58,7 +58,7 @@ class Record(NamedTuple):
 
 def in_words(
     trouble: FleetTrouble,
-    record: Record | None = None,
+    record: RecordStatus | None = None,
     *,
     workers: int | None = None,
     now: datetime | None = None,
@@ -77,7 +77,7 @@ def in_words(
 
 
 def _by_workers(
-    trouble: FleetTrouble, record: Record | None, total: int, now: datetime | None
+    trouble: FleetTrouble, record: RecordStatus | None, total: int, now: datetime | None
 ) -> str:
     """What the rules say of what workers see."""
     without_calls = _without_calls(trouble, record, now)
@@ -181,7 +181,7 @@ def orders(number: int, one: str, many: str) -> str:
     return f"1 order {one}" if number == 1 else f"{number} orders {many}"
 
 
-def paused(record: Record, now: datetime) -> str:
+def paused(record: RecordStatus, now: datetime) -> str:
     """``paused by kim since 14:02 UTC (reason)``."""
     by = {None: "", "pos-gateway": " by the gateway"}.get(record.by, f" by {record.by}")
     since = f" since {_moment(record.since, now)}" if record.since is not None else ""
@@ -190,7 +190,7 @@ def paused(record: Record, now: datetime) -> str:
     return f"paused{by}{since}" + (f" ({shown})" if shown else "")
 
 
-def _without_calls(trouble: FleetTrouble, record: Record | None, now: datetime | None) -> str:
+def _without_calls(trouble: FleetTrouble, record: RecordStatus | None, now: datetime | None) -> str:
     """Why the merchant is not called at all; empty: it is."""
     if record is not None and not record.exists:
         return "no merchant has this id"

@@ -34,7 +34,7 @@ class Notice(NamedTuple):
     warns: bool
 
 
-class Act(NamedTuple):
+class StoredAct(NamedTuple):
     """A form that was submitted."""
 
     #: None: its result is not known, as it runs, or its process died.
@@ -58,7 +58,7 @@ class ActStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def begin(self, of: str) -> Act | None:
+    def begin(self, of: str) -> StoredAct | None:
         """None: it is the form's first submit, and the caller acts. Else what that came to."""
         old = select(page_acts.c.id).where(page_acts.c.at < Now() - KEPT)
         with self._engine.begin() as connection:
@@ -71,7 +71,7 @@ class ActStore:
             return self.earlier(of)
         return None
 
-    def earlier(self, of: str) -> Act | None:
+    def earlier(self, of: str) -> StoredAct | None:
         """What is known of a form; None: it was not submitted."""
         query = select(page_acts, (Now() - page_acts.c.at).label("age")).where(page_acts.c.id == of)
         with self._engine.connect() as connection:
@@ -79,7 +79,7 @@ class ActStore:
         if row is None:
             return None
         result = None if row.result is None else ActResult(row.result)
-        return Act(result, row.says or "", row.address or "", max(0.0, row.age))
+        return StoredAct(result, row.says or "", row.address or "", max(0.0, row.age))
 
     def finish(self, of: str, result: ActResult, says: str, address: str = "") -> None:
         """Record the result."""

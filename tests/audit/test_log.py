@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import text
 
 from pos_gateway.audit import log
-from pos_gateway.audit.log import LATE, AuditTail, Wanted, changes_in_words
+from pos_gateway.audit.log import LATE, AuditFilter, AuditTail, changes_in_words
 from pos_gateway.audit.note import DETAILS, REASON, By, Note, write
 from pos_gateway.merchants.pauses import pauses
 from tests.audit.conftest import Audit
@@ -30,7 +30,7 @@ def test_a_line_is_read_as_it_was_written(audit: Audit) -> None:
     changes = {"max_concurrency": (4, 8), "auth.token": "changed"}
     note = Note("merchants.set", "m", "o", "details", changes)
     audit.write(note, operator="kim", reason="slow at noon")
-    [line] = audit.log.all(Wanted())
+    [line] = audit.log.all(AuditFilter())
     assert (line.at, line.operator, line.what) == (START + 1, "kim", "merchants.set")
     assert (line.merchant_id, line.order_id, line.reason) == ("m", "o", "slow at noon")
     assert line.changes == changes
@@ -45,7 +45,7 @@ def test_a_line_of_the_release_before_has_neither_reason_nor_changes(audit: Audi
                 " values (1.0, 'kim', 'dead.discard', 'm', 'o', 'expired: late')"
             )
         )
-    [line] = audit.log.all(Wanted())
+    [line] = audit.log.all(AuditFilter())
     assert (line.reason, line.changes, line.in_words) == (None, {}, "expired: late")
 
 
@@ -54,10 +54,10 @@ def test_more_than_a_page_is_read_to_the_end(audit: Audit, monkeypatch: pytest.M
     for number in range(7):
         audit.write(Note(f"n{number}"))
     expected = [f"n{number}" for number in range(7)]
-    assert whats(audit.log.all(Wanted())) == expected
-    last = audit.log.last(Wanted(), 2)
+    assert whats(audit.log.all(AuditFilter())) == expected
+    last = audit.log.last(AuditFilter(), 2)
     assert whats(last) == expected[-2:]
-    assert whats(audit.log.last(Wanted(), 4, before=last[0].id)) == expected[1:5]
+    assert whats(audit.log.last(AuditFilter(), 4, before=last[0].id)) == expected[1:5]
 
 
 def test_lines_are_narrowed_down_by_all_that_is_given(audit: Audit) -> None:
@@ -66,7 +66,7 @@ def test_lines_are_narrowed_down_by_all_that_is_given(audit: Audit) -> None:
     audit.write(Note("merchantsx.pause", "m"), Note("merchants", "m"))
 
     def found(**wanted: object) -> list[tuple[str, str]]:
-        lines = audit.log.all(Wanted(**wanted))  # type: ignore[arg-type]
+        lines = audit.log.all(AuditFilter(**wanted))  # type: ignore[arg-type]
         return [(each.what, each.merchant_id) for each in lines]
 
     assert found(what="merchants") == [("merchants.pause", "m"), ("merchants.pause", "n"), ("merchants", "m")]  # fmt: skip
@@ -82,7 +82,7 @@ def test_what_is_too_long_is_cut(audit: Audit) -> None:
     url = "https://pos.example.com/" + "x" * 2000
     note = Note("merchants.set", "m", details="d" * 5000, changes={"base_url": (url, None)})
     audit.write(note, reason="r" * 5000)
-    [line] = audit.log.all(Wanted())
+    [line] = audit.log.all(AuditFilter())
     assert (len(line.details), len(line.reason or "")) == (DETAILS, REASON)
     assert line.changes == {"base_url": (url, None)}
 
@@ -98,8 +98,8 @@ def test_changes_are_said_in_words() -> None:
 
 def test_new_lines_are_shown_once(audit: Audit) -> None:
     audit.write(Note("a"), Note("b"))
-    listed = audit.log.last(Wanted(), 1)
-    tail = AuditTail(audit.log, Wanted(), listed, audit.clock)
+    listed = audit.log.last(AuditFilter(), 1)
+    tail = AuditTail(audit.log, AuditFilter(), listed, audit.clock)
     assert tail.look() == []
     audit.write(Note("c"), Note("d"))
     assert whats(tail.look()) == ["c", "d"]
@@ -112,14 +112,14 @@ def test_new_lines_are_shown_once(audit: Audit) -> None:
 
 def test_what_was_written_between_the_list_and_the_first_look_is_shown(audit: Audit) -> None:
     audit.write(Note("a"))
-    listed = audit.log.last(Wanted(), 10)
+    listed = audit.log.last(AuditFilter(), 10)
     audit.write(Note("b"))
-    assert whats(AuditTail(audit.log, Wanted(), listed, audit.clock).look()) == ["b"]
+    assert whats(AuditTail(audit.log, AuditFilter(), listed, audit.clock).look()) == ["b"]
 
 
 def test_nothing_listed_is_nothing_shown_but_what_is_new(audit: Audit) -> None:
     audit.write(Note("a", "other"))
-    tail = AuditTail(audit.log, Wanted(merchant_id="m"), (), audit.clock)
+    tail = AuditTail(audit.log, AuditFilter(merchant_id="m"), (), audit.clock)
     assert tail.look() == []
     audit.write(Note("b", "m"), Note("c", "other"))
     assert whats(tail.look()) == ["b"]
@@ -131,7 +131,7 @@ def test_a_line_that_becomes_visible_late_is_shown_once(audit: Audit, looks_befo
     if audit.engine.dialect.name == "sqlite":
         return  # one writer at a time
     audit.write(Note("first"))
-    tail = AuditTail(audit.log, Wanted(), audit.log.last(Wanted(), 10), audit.clock)
+    tail = AuditTail(audit.log, AuditFilter(), audit.log.last(AuditFilter(), 10), audit.clock)
     for _ in range(looks_before):
         assert tail.look() == []
     with audit.engine.connect() as late:
@@ -147,7 +147,7 @@ def test_a_line_that_becomes_visible_late_is_shown_once(audit: Audit, looks_befo
 
 def test_a_lower_id_that_comes_within_a_minute_is_shown_once(audit: Audit) -> None:
     audit.write(Note("first"))
-    tail = AuditTail(audit.log, Wanted(), audit.log.last(Wanted(), 10), audit.clock)
+    tail = AuditTail(audit.log, AuditFilter(), audit.log.last(AuditFilter(), 10), audit.clock)
 
     def insert(number: int) -> None:
         row = f"({number}, 1.0, 'kim', 'n{number}', '', '', '')"

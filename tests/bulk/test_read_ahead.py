@@ -115,7 +115,7 @@ def test_a_preview_asks_of_many_at_once_and_says_the_same(
         together = list(bulk.found(action, filter_, options))
         asked = len(statements)
         with monkeypatch.context() as patch:
-            patch.setattr(read_ahead.ReadAhead, "read", lambda *_, **__: None)
+            patch.setattr(read_ahead.ReadAheadOrderAdmin, "read", lambda *_, **__: None)
             alone = list(bulk.found(action, filter_, options))
         assert together == alone
         assert len(together) > MANY / len(STATES)
@@ -135,7 +135,7 @@ def test_what_is_held_of_letters_is_bounded_by_bytes(monkeypatch: pytest.MonkeyP
 
 def test_what_was_not_read_ahead_is_read_now(ledger: Engine) -> None:
     payloads = Payloads(Vault(None))
-    ahead, admin = read_ahead.ReadAhead(ledger, payloads), OrderAdmin(ledger, payloads)
+    ahead, admin = read_ahead.ReadAheadOrderAdmin(ledger, payloads), OrderAdmin(ledger, payloads)
     ahead.read([Key("m-1", "o-1")], with_orders=True)
     for number in (1, 2):
         for action in Action:

@@ -17,7 +17,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.cli import doctor
 from pos_gateway.cli.doctor import check_metrics_port, check_patching, check_redis
-from pos_gateway.cli.findings import Level
+from pos_gateway.cli.findings import Severity
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import State
 from pos_gateway.runtime.vault import new_key
@@ -317,10 +317,14 @@ def test_private_addresses_with_a_broker_elsewhere_are_a_warning(program: Progra
 
 @pytest.mark.parametrize(
     ("body", "level"),
-    [(b'{"ready": false, "reasons": []}', Level.OK), (b"[1]", Level.WARN), (b"\xff", Level.WARN)],
+    [
+        (b'{"ready": false, "reasons": []}', Severity.OK),
+        (b"[1]", Severity.WARN),
+        (b"\xff", Severity.WARN),
+    ],
 )
 def test_a_metrics_port_that_a_worker_has_is_no_warning(
-    body: bytes, level: Level, monkeypatch: pytest.MonkeyPatch
+    body: bytes, level: Severity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_METRICS_PATIENCE", PATIENCE)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -362,18 +366,18 @@ def test_doctor_needs_no_right_to_ask_redis_for_its_policy(redis_url: str) -> No
             found = [*check_redis(Settings.model_validate({"redis_url": url, "secret_key": "k"}))]
         finally:
             client.acl_deluser("few")
-    assert [each.level for each in found] == [Level.OK]
+    assert [each.level for each in found] == [Severity.OK]
 
 
 def test_without_a_key_doctor_says_what_workers_do_not_share(redis_url: str) -> None:
-    def found(**settings: str) -> list[Level]:
+    def found(**settings: str) -> list[Severity]:
         return [
             each.level
             for each in check_redis(Settings.model_validate({"redis_url": redis_url, **settings}))
         ]
 
-    assert found() == [Level.OK, Level.WARN]
-    assert found(secret_key="k") == [Level.OK]
+    assert found() == [Severity.OK, Severity.WARN]
+    assert found(secret_key="k") == [Severity.OK]
 
 
 # The broker's exchanges, and events.

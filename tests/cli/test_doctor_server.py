@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from pos_gateway.cli.doctor_server import check_server
-from pos_gateway.cli.findings import Finding, Level
+from pos_gateway.cli.findings import CheckResult, Severity
 from pos_gateway.runtime.clock import SystemClock
 from pos_gateway.settings import Settings
 from pos_gateway.tokens.token import new_token
@@ -31,7 +31,7 @@ def server(broker_url: str, database_url: str, tmp_path: Path) -> Iterator[Serve
         yield server
 
 
-def found(url: str, token: str, clock: SystemClock | None = None) -> list[Finding]:
+def found(url: str, token: str, clock: SystemClock | None = None) -> list[CheckResult]:
     settings = Settings.model_validate({"http_url": url, "token": token})
     return list(check_server(settings, clock or SystemClock()))
 
@@ -45,14 +45,14 @@ def test_nothing_is_asked_without_a_url(program: Program) -> None:
 
 def test_a_server_that_is_well_and_a_token_that_is_not(program: Program, server: Server) -> None:
     [well] = found(server.url + "/", server.token)
-    assert well.level is Level.OK
+    assert well.level is Severity.OK
     assert well.what == f"server: {server.url}/ accepts the token"
     [unknown] = found(server.url, new_token())
-    assert unknown.level is Level.FAIL
+    assert unknown.level is Severity.FAIL
     assert "no valid token is like this one" in unknown.what
     assert unknown.advice == "pos-gateway tokens list"
     _, clock = found(server.url, server.token, Ahead())
-    assert clock.level is Level.WARN
+    assert clock.level is Severity.WARN
     assert " s behind this one's: orders expire by it" in clock.what
     settings = {"POS_GATEWAY_HTTP_URL": server.url, "POS_GATEWAY_TOKEN": server.token}
     done = program.invoke("doctor", "--server", **settings)
@@ -60,7 +60,7 @@ def test_a_server_that_is_well_and_a_token_that_is_not(program: Program, server:
     assert [line.split()[1] for line in done.stdout.splitlines()] == ["settings:", "server:"]
     server.stop()
     [away] = found(server.url, server.token)
-    assert away.level is Level.FAIL
+    assert away.level is Severity.FAIL
     assert "connection refused" in away.what
 
 
@@ -70,8 +70,8 @@ def test_a_server_without_its_broker_takes_no_orders(database_url: str, tmp_path
     )
     with lacking as server:
         accepts, lacks = found(server.url, server.token)
-    assert accepts.level is Level.OK
-    assert lacks.level is Level.FAIL
+    assert accepts.level is Severity.OK
+    assert lacks.level is Severity.FAIL
     assert lacks.what == f"server: {server.url} takes no orders"
 
 
@@ -93,7 +93,7 @@ def test_a_second_reply_that_is_a_proxys(second: Any, warning: str | None) -> No
         accepts, *others = found(server.url, new_token())
     finally:
         server.close()
-    assert accepts.level is Level.OK
+    assert accepts.level is Severity.OK
     assert [each.what for each in others] == (
         [f"server: {server.url}: {warning}"] if warning else []
     )
@@ -102,9 +102,9 @@ def test_a_second_reply_that_is_a_proxys(second: Any, warning: str | None) -> No
 @pytest.mark.parametrize(
     ("days", "level", "expected"),
     [
-        (30, Level.OK, "accepts the token"),
-        (3, Level.WARN, "its certificate ends at 2"),
-        (-1, Level.FAIL, "certificate has expired"),
+        (30, Severity.OK, "accepts the token"),
+        (3, Severity.WARN, "its certificate ends at 2"),
+        (-1, Severity.FAIL, "certificate has expired"),
     ],
 )
 def test_a_certificate_that_ends_soon_and_one_that_has(
@@ -113,7 +113,7 @@ def test_a_certificate_that_ends_soon_and_one_that_has(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     days: int,
-    level: Level,
+    level: Severity,
     expected: str,
 ) -> None:
     authority, ends = trustme.CA(), datetime.now(UTC) + timedelta(days=days)

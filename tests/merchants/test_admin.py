@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, select
 
-from pos_gateway.audit.log import AuditLog, Wanted
+from pos_gateway.audit.log import AuditFilter, AuditLog
 from pos_gateway.audit.note import By
 from pos_gateway.database.schema import merchants, removed_merchants
 from pos_gateway.domain.errors import FieldError, InvalidMerchant, MerchantChanged, UnknownMerchant
@@ -52,7 +52,7 @@ def setting(**fields: Any) -> Callable[[Document], Document]:
 
 
 def audited(engine: Engine) -> list[tuple[str, str]]:
-    return [(each.what, each.merchant_id) for each in AuditLog(engine).all(Wanted())]
+    return [(each.what, each.merchant_id) for each in AuditLog(engine).all(AuditFilter())]
 
 
 def test_an_edit_of_what_was_seen_is_refused_once_it_is_another(engine: Engine) -> None:
@@ -105,7 +105,7 @@ def test_a_pause_by_the_gateway_is_audited(engine: Engine, store: MerchantStore)
     for _ in range(2):  # also one that is paused already
         [(merchant, stamp)] = store.stamped(["m"]).values()
         assert store.pause_unedited(merchant.with_stamp(stamp))
-    [line] = AuditLog(engine).all(Wanted())
+    [line] = AuditLog(engine).all(AuditFilter())
     assert (line.what, line.operator, line.reason) == ("merchants.pause", "pos-gateway", "its POS says that it is gone")  # fmt: skip
     assert line.changes == {"paused": (False, True)}
 

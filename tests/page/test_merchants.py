@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import delete, event, insert, select
 
-from pos_gateway.audit.log import AuditLine, AuditLog, Wanted
+from pos_gateway.audit.log import AuditFilter, AuditLine, AuditLog
 from pos_gateway.audit.note import By, Note, write
 from pos_gateway.database.schema import merchants, orders
 from pos_gateway.domain.masking import MASK
@@ -85,7 +85,9 @@ class _Words(HTMLParser):
 
 
 def audited(page: Desk, merchant_id: str = "m") -> list[AuditLine]:
-    return AuditLog(page.site.database).last(Wanted(merchant_id=merchant_id, what="merchants"), 50)
+    return AuditLog(page.site.database).last(
+        AuditFilter(merchant_id=merchant_id, what="merchants"), 50
+    )
 
 
 def record(page: Desk, merchant_id: str = "m") -> Merchant:

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from sqlalchemy import Engine
 
-from pos_gateway.audit.log import AuditLog, Wanted
+from pos_gateway.audit.log import AuditFilter, AuditLog
 from pos_gateway.database.engine import open_database
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.server.page.links import link
@@ -109,7 +109,7 @@ def test_an_operator_finds_the_slow_merchant_pauses_it_and_resumes_it(
     expect(page.get_by_role("status").filter(has_text=f"{slow} is resumed")).to_be_visible()
     expect(page.get_by_role("link", name="Pause it")).to_be_visible()
     assert not MerchantStore(place.engine).get([slow])[slow].paused
-    lines = AuditLog(place.engine).last(Wanted(merchant_id=slow), 10)
+    lines = AuditLog(place.engine).last(AuditFilter(merchant_id=slow), 10)
     assert [(each.operator, each.what, each.reason) for each in lines] == [
         ("kim", "merchants.pause", "its till is being replaced"),
         ("kim", "merchants.resume", "it is replaced"),

@@ -34,7 +34,7 @@ from pos_gateway.reports import words as subject
 from pos_gateway.reports.fleet_view import Fleet, FleetTrouble, LiveWorker
 from pos_gateway.reports.report import WorkerReport
 from pos_gateway.reports.words import (
-    Record,
+    RecordStatus,
     calls,
     duration,
     in_words,
@@ -46,7 +46,7 @@ from pos_gateway.reports.words import (
 NOW = datetime(2026, 1, 31, 15, 30, tzinfo=UTC)
 #: When it was paused: 14:02.
 AT = datetime(2026, 1, 31, 14, 2, 59, tzinfo=UTC).timestamp()
-THERE, GONE, PAUSED = Record(), Record(exists=False), Record(paused=True)
+THERE, GONE, PAUSED = RecordStatus(), RecordStatus(exists=False), RecordStatus(paused=True)
 
 
 def trouble(**fields: Any) -> FleetTrouble:
@@ -82,26 +82,26 @@ TIMED_OUT = {"calls": 10, "timed_out": 9}
 SLOW = {"latest": 4.1, "usual": 0.3}
 AT_LIMIT = {"in_flight": 4, "waiting": 212}
 
-SAID: list[tuple[dict[str, Any], Record | None, str]] = [
+SAID: list[tuple[dict[str, Any], RecordStatus | None, str]] = [
     # No record.
     ({}, GONE, "no merchant has this id"),
     ({"waiting": 1, "agreed": 0}, GONE, "no merchant has this id: 1 order waits"),
     ({"parked": 2, **OPEN}, GONE, "no merchant has this id: 2 orders are parked"),
     # Paused.
     ({}, PAUSED, "paused"),
-    ({}, Record(paused=True, since=AT, by="kim"), "paused by kim since 14:02 UTC"),
-    ({}, Record(paused=True, since=AT, by="kim", reason="outage"), "paused by kim since 14:02 UTC (outage)"),
+    ({}, RecordStatus(paused=True, since=AT, by="kim"), "paused by kim since 14:02 UTC"),
+    ({}, RecordStatus(paused=True, since=AT, by="kim", reason="outage"), "paused by kim since 14:02 UTC (outage)"),
     (
         {"waiting": 212, "parked": 1, "agreed": 0},
-        Record(paused=True, since=AT - 86_400, by="kim"),
+        RecordStatus(paused=True, since=AT - 86_400, by="kim"),
         "paused by kim since 2026-01-30 14:02 UTC: 212 orders wait, 1 order is parked",
     ),
     (
         {**OPEN, **TIMED_OUT},
-        Record(paused=True, since=AT, by="pos-gateway", reason="its POS says that it is gone"),
+        RecordStatus(paused=True, since=AT, by="pos-gateway", reason="its POS says that it is gone"),
         "paused by the gateway since 14:02 UTC (its POS says that it is gone)",
     ),
-    ({}, Record(paused=True, since=AT, by="kim", reason="x" * 300), f"paused by kim since 14:02 UTC ({'x' * 199}…)"),
+    ({}, RecordStatus(paused=True, since=AT, by="kim", reason="x" * 300), f"paused by kim since 14:02 UTC ({'x' * 199}…)"),
     # The record is not loaded.
     ({"agreed": 0, "waiting": 3}, THERE, "no worker has loaded its record: 3 orders wait"),
     ({"agreed": 0}, None, "paused, or its record is not loaded"),
@@ -150,7 +150,7 @@ SAID: list[tuple[dict[str, Any], Record | None, str]] = [
 
 @pytest.mark.parametrize(("fields", "record", "said"), SAID, ids=[said[:50] for _, _, said in SAID])
 def test_every_state_has_its_words(
-    fields: dict[str, Any], record: Record | None, said: str
+    fields: dict[str, Any], record: RecordStatus | None, said: str
 ) -> None:
     assert in_words(trouble(**fields), record, now=NOW) == said
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from pos_gateway.administration.bulk.read_ahead import TOGETHER, in_batches
-from pos_gateway.administration.bulk.run import Item, NewItem
+from pos_gateway.administration.bulk.run import BulkItem, NewItem
 from pos_gateway.administration.bulk.work import Task
 from pos_gateway.administration.refusal import Refusal
 from pos_gateway.administration.resolve import Resolution, is_resolved
@@ -71,7 +71,7 @@ class DoubtWork:
                     self._why_not(order),
                 )
 
-    def tasks(self, items: Iterable[Item], operator: str, note: str) -> Iterator[Task | None]:
+    def tasks(self, items: Iterable[BulkItem], operator: str, note: str) -> Iterator[Task | None]:
         """The orders of these items."""
         if not self._there:  # before anything is written: the order must be published afterwards
             self._connect()
@@ -99,7 +99,7 @@ class DoubtWork:
             return Refusal.of(error)
         return None
 
-    def _act(self, item: Item, operator: str, note: str) -> Refusal | None:
+    def _act(self, item: BulkItem, operator: str, note: str) -> Refusal | None:
         order = self._ledger.one(Key(item.merchant_id or "", item.order_id or ""))
         if order is None:
             return _UNKNOWN

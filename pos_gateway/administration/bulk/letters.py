@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from functools import partial
 
 from pos_gateway.administration.bulk.read_ahead import in_batches
-from pos_gateway.administration.bulk.run import Item, NewItem
+from pos_gateway.administration.bulk.run import BulkItem, NewItem
 from pos_gateway.administration.bulk.work import Task
 from pos_gateway.administration.refusal import Refusal
 from pos_gateway.broker.dead_letter import DeadLetter
@@ -102,7 +102,7 @@ class LetterWork:
             for letter in letters:
                 yield _item(letter, self._judge(letter))
 
-    def tasks(self, items: Iterable[Item], operator: str, note: str) -> Iterator[Task | None]:
+    def tasks(self, items: Iterable[BulkItem], operator: str, note: str) -> Iterator[Task | None]:
         """The letters of these items. Raises AdminError if another consumer keeps on holding some."""
         wanted = _Wanted(items)
         fruitless = hindered = 0
@@ -160,12 +160,12 @@ class LetterWork:
 class _Wanted:
     """Items by their letters' digest: the next ones of a run, since letters come in about their order."""
 
-    def __init__(self, items: Iterable[Item]) -> None:
+    def __init__(self, items: Iterable[BulkItem]) -> None:
         self._items = iter(items)
-        self._by_mark: dict[str, deque[Item]] = defaultdict(deque)
+        self._by_mark: dict[str, deque[BulkItem]] = defaultdict(deque)
         self._count = 0
         #: Of equal letters those that have begun come last: one that is not there was done.
-        self._begun: list[Item] = []
+        self._begun: list[BulkItem] = []
         #: How many were taken.
         self.found = 0
         self._fill()
@@ -173,7 +173,7 @@ class _Wanted:
     def __len__(self) -> int:
         return self._count
 
-    def take(self, mark: str) -> Item | None:
+    def take(self, mark: str) -> BulkItem | None:
         """The next item with this digest, which is not wanted any more; None: there is none."""
         those = self._by_mark.get(mark)
         if not those:
@@ -205,7 +205,7 @@ class _Wanted:
             else:
                 self._add(item)
 
-    def _add(self, item: Item) -> None:
+    def _add(self, item: BulkItem) -> None:
         self._by_mark[item.mark].append(item)
         self._count += 1
 

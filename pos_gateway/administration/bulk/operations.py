@@ -14,10 +14,10 @@ from pos_gateway.administration.bulk.doubt import DoubtWork
 from pos_gateway.administration.bulk.filter import BulkFilter
 from pos_gateway.administration.bulk.letters import Act, LetterWork
 from pos_gateway.administration.bulk.options import BulkOptions
-from pos_gateway.administration.bulk.read_ahead import ReadAhead
+from pos_gateway.administration.bulk.read_ahead import ReadAheadOrderAdmin
 from pos_gateway.administration.bulk.run import BulkAction, BulkRun, NewItem, problem_of
 from pos_gateway.administration.bulk.runner import BulkRunner, Watcher
-from pos_gateway.administration.bulk.store import BulkStore, Claim
+from pos_gateway.administration.bulk.store import BulkStore, RunClaim
 from pos_gateway.administration.bulk.work import Work
 from pos_gateway.administration.discard import Discard, key_of
 from pos_gateway.administration.replay import Replay
@@ -128,7 +128,7 @@ class BulkOperations:
         claim = self.store.take(run_id, operator=operator, total=total, refused=refused)
         return self.go_on(claim, watcher)
 
-    def go_on(self, claim: Claim, watcher: Watcher | None = None) -> BulkRun:
+    def go_on(self, claim: RunClaim, watcher: Watcher | None = None) -> BulkRun:
         """Act on the items of a run that is leased to this process, to the end, on this thread.
 
         Raises:
@@ -156,7 +156,7 @@ class BulkOperations:
     ) -> Work:
         providers = provider_of_each(self._engine) if filter_.providers else {}
         split = _RecentSplit(self._settings)
-        ahead = ReadAhead(self._engine, self._payloads)
+        ahead = ReadAheadOrderAdmin(self._engine, self._payloads)
         if action in (BulkAction.ACCEPTED, BulkAction.NOT_SENT):
             there = action is BulkAction.ACCEPTED
             return DoubtWork(
@@ -188,7 +188,9 @@ class BulkOperations:
             acting=acting,
         )
 
-    def _discarding(self, options: BulkOptions, ahead: ReadAhead) -> tuple["_Acting", Act]:
+    def _discarding(
+        self, options: BulkOptions, ahead: ReadAheadOrderAdmin
+    ) -> tuple["_Acting", Act]:
         def acting(queue: DeadLetterQueue, operator: str, note: str) -> Act:
             return Discard(
                 self._ledger, queue.acknowledge, operator, options.even_open, note
@@ -201,7 +203,7 @@ class BulkOperations:
         options: BulkOptions,
         publisher: Publisher,
         split: "_RecentSplit",
-        ahead: ReadAhead,
+        ahead: ReadAheadOrderAdmin,
     ) -> tuple["_Acting", Act]:
         def replay(
             letter: DeadLetter, acknowledge: Callable[[DeadLetter], None], operator: str, note: str

@@ -14,7 +14,7 @@ BYTES = 4 * 1024 * 1024
 T = TypeVar("T")
 
 
-class ReadAhead(OrderAdmin):
+class ReadAheadOrderAdmin(OrderAdmin):
     """For a preview, on one thread. What was not read ahead is read when it is asked for."""
 
     _rows: dict[Key, OrderStanding | None] | None = None

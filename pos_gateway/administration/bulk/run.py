@@ -88,7 +88,7 @@ class NewItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class BulkItem:
     """A letter or an order that a run has yet to act on."""
 
     number: int
@@ -101,7 +101,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusalCount:
     """The refusals for one reason."""
 
     kind: str
@@ -127,10 +127,10 @@ class Refusals:
         if len(examples) < self.EXAMPLES:
             examples.append(letter)
 
-    def most(self, limit: int) -> list[Refused]:
+    def most(self, limit: int) -> list[RefusalCount]:
         """The most frequent ones, the first of them first."""
         return [
-            Refused(kind, count, tuple(self._kinds[kind]))
+            RefusalCount(kind, count, tuple(self._kinds[kind]))
             for kind, count in self._counts.most_common(limit)
         ]
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
-from pos_gateway.administration.bulk.run import BulkRun, Item, problem_of
-from pos_gateway.administration.bulk.store import BulkStore, Claim, Finished, LeaseLost
+from pos_gateway.administration.bulk.run import BulkItem, BulkRun, problem_of
+from pos_gateway.administration.bulk.store import BulkStore, Finished, LeaseLost, RunClaim
 from pos_gateway.administration.bulk.work import Task, Work
 from pos_gateway.administration.refusal import Refusal
 from pos_gateway.domain.errors import AdminError, BrokerUnavailable
@@ -31,7 +31,7 @@ class Watcher:
 
     is_stopped: Callable[[], bool] = lambda: False
     why_not: Callable[[], str | None] = lambda: None
-    on_item: Callable[[Item, Refusal | None], None] = lambda *_: None
+    on_item: Callable[[BulkItem, Refusal | None], None] = lambda *_: None
 
 
 class BulkRunner:
@@ -49,7 +49,7 @@ class BulkRunner:
     def __init__(
         self,
         store: BulkStore,
-        claim: Claim,
+        claim: RunClaim,
         work: Work,
         *,
         rate: float,
@@ -135,7 +135,7 @@ class BulkRunner:
         if (why_not := self._watcher.why_not()) is not None:
             raise AdminError(why_not)
 
-    def _step(self, begins: Item | None) -> None:
+    def _step(self, begins: BulkItem | None) -> None:
         finished, at = self._finished, self._clock()
         goes_on = self._store.step(self._claim, finished, begins)
         self._finished, self._renewed_at = None, at

@@ -34,11 +34,11 @@ from pos_gateway.administration.bulk.previews import (
 )
 from pos_gateway.administration.bulk.run import (
     BulkAction,
+    BulkItem,
     BulkRun,
-    Item,
     ItemState,
+    RefusalCount,
     Refusals,
-    Refused,
     RunState,
 )
 from pos_gateway.administration.refusal import Refusal
@@ -62,7 +62,7 @@ class LeaseLost(AdminError):
     """Raised when another process has the run, or it has ended: this one must act no further."""
 
 
-class Claim(NamedTuple):
+class RunClaim(NamedTuple):
     """A run in the hands of this process."""
 
     run: BulkRun
@@ -92,7 +92,7 @@ class BulkStore:
         total: int | None = None,
         refused: int | None = None,
         reason: str | None = None,
-    ) -> Claim:
+    ) -> RunClaim:
         """Lease the run to this process, and start or resume it.
 
         Args:
@@ -141,10 +141,10 @@ class BulkStore:
         now = self.run(run_id)
         if not has_started:
             raise AdminError(_why_not_started(now, total, refused))
-        return Claim(now, lease)
+        return RunClaim(now, lease)
 
     def step(
-        self, claim: Claim, finished: Finished | None = None, begins: Item | None = None
+        self, claim: RunClaim, finished: Finished | None = None, begins: BulkItem | None = None
     ) -> bool:
         """Record what was done and what begins, and renew the lease; False: stop, nothing begins.
 
@@ -173,7 +173,7 @@ class BulkStore:
         return goes_on
 
     def end(
-        self, claim: Claim, finished: Finished | None = None, *, problem: str | None = None
+        self, claim: RunClaim, finished: Finished | None = None, *, problem: str | None = None
     ) -> BulkRun:
         """End this process's part: the run is STOPPED with items left, else DONE.
 
@@ -182,7 +182,7 @@ class BulkStore:
         """
         return self._end(claim, finished, problem, is_exhausted=False)
 
-    def complete(self, claim: Claim, finished: Finished | None = None) -> BulkRun:
+    def complete(self, claim: RunClaim, finished: Finished | None = None) -> BulkRun:
         """The same, after the last item that can be found: what is pending is GONE, and what has
         begun was done before its process died."""
         return self._end(claim, finished, None, is_exhausted=True)
@@ -230,7 +230,7 @@ class BulkStore:
         found = self._read(and_(_runs.subject == subject, _IS_LEASED), 1)
         return found[0] if found else None
 
-    def left(self, run_id: int) -> Iterator[Item]:
+    def left(self, run_id: int) -> Iterator[BulkItem]:
         """The items that the run has yet to act on, in their order: read in pages, as they are asked for."""
         items, last = bulk_items.c, 0
         query = (
@@ -243,12 +243,12 @@ class BulkStore:
             with self._engine.connect() as connection:
                 page = connection.execute(query.where(items.number > last)).all()
             for row in page:
-                yield Item(*row[:-1], has_begun=row.state == ItemState.BEGUN)
+                yield BulkItem(*row[:-1], has_begun=row.state == ItemState.BEGUN)
             if len(page) < BATCH:
                 return
             last = page[-1].number
 
-    def refusals(self, run_id: int) -> list[Refused]:
+    def refusals(self, run_id: int) -> list[RefusalCount]:
         """The refusals by reason, the most frequent first, with examples."""
         of_run = and_(bulk_items.c.run == run_id, bulk_items.c.state == ItemState.REFUSED)
         count = func.count().label("count")
@@ -259,10 +259,10 @@ class BulkStore:
             for kind, number in rows.fetchmany(REASONS):
                 some = select(bulk_items.c.letter).where(of_run, bulk_items.c.kind == kind)
                 some = some.order_by(bulk_items.c.number).limit(Refusals.EXAMPLES)
-                found.append(Refused(kind, number, tuple(connection.scalars(some))))
+                found.append(RefusalCount(kind, number, tuple(connection.scalars(some))))
         return found
 
-    def refused(self, run_id: int) -> Iterator[tuple[Item, Refusal]]:
+    def refused(self, run_id: int) -> Iterator[tuple[BulkItem, Refusal]]:
         """The refused items, in their order, each with its reason."""
         items = bulk_items.c
         query = (
@@ -272,10 +272,10 @@ class BulkStore:
         )  # fmt: skip
         with self._engine.connect() as connection:
             for row in connection.execution_options(yield_per=BATCH).execute(query):
-                yield Item(*row[:5]), Refusal(row.why or "", row.kind or "")
+                yield BulkItem(*row[:5]), Refusal(row.why or "", row.kind or "")
 
     def _end(
-        self, claim: Claim, finished: Finished | None, problem: str | None, *, is_exhausted: bool
+        self, claim: RunClaim, finished: Finished | None, problem: str | None, *, is_exhausted: bool
     ) -> BulkRun:
         run_id, of_run = claim.run.id, bulk_items.c.run == claim.run.id
         with self._engine.begin() as connection:
@@ -311,7 +311,7 @@ class BulkStore:
         over = and_(_runs.subject == wanted.action.subject, _IS_OVER)
         connection.execute(sql_update(bulk_runs).where(over).values(_STOPPED))
 
-    def _is_ours(self, claim: Claim) -> ColumnElement[bool]:
+    def _is_ours(self, claim: RunClaim) -> ColumnElement[bool]:
         return and_(
             _runs.id == claim.run.id, _runs.lease == claim.lease, _runs.state == RunState.RUNNING
         )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
-from pos_gateway.administration.bulk.run import Item, NewItem
+from pos_gateway.administration.bulk.run import BulkItem, NewItem
 from pos_gateway.administration.refusal import Refusal
 
 
@@ -13,7 +13,7 @@ class Task(NamedTuple):
     It raises PublishError if the broker does not take a message: the item may be tried again.
     """
 
-    item: Item
+    item: BulkItem
     act: Callable[[], Refusal | None]
 
 
@@ -24,7 +24,7 @@ class Work(Protocol):
         """The items that the filter means, each with why it would be refused now. Changes nothing."""
         ...
 
-    def tasks(self, items: Iterable[Item], operator: str, note: str) -> Iterator[Task | None]:
+    def tasks(self, items: Iterable[BulkItem], operator: str, note: str) -> Iterator[Task | None]:
         """These items, each once, as they are found; None in between, often.
 
         At the end all that can be found were. Closing it releases what it holds.

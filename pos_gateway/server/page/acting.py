@@ -207,7 +207,7 @@ def require_operator(visit: Visit) -> None:
         )
 
 
-def _result_of(earlier: act_store.Act) -> tuple[ActResult, str, str]:
+def _result_of(earlier: act_store.StoredAct) -> tuple[ActResult, str, str]:
     if earlier.result is None:
         ago = duration(earlier.age)
         why = (

@@ -2,7 +2,7 @@
 
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.reports.fleet_view import FleetTrouble
-from pos_gateway.reports.words import SLOW, SLOW_AT_LEAST, Record
+from pos_gateway.reports.words import SLOW, SLOW_AT_LEAST, RecordStatus
 
 _PAUSED = (
     "Its reason says until when: resume it then. Its orders wait, and expire at their deliver_by."
@@ -31,7 +31,7 @@ _AT_LIMIT = "If its POS takes more orders at once, raise its concurrency limit."
 _FAILING = "Check its POS, and look at its last orders for what their calls ended with."
 
 
-def remedy(trouble: FleetTrouble | None, record: Record) -> str:
+def remedy(trouble: FleetTrouble | None, record: RecordStatus) -> str:
     """What to do about it, by the rules of ``reports/words.py``; empty: nothing."""
     if record.paused or trouble is None:
         return _PAUSED if record.paused else ""
