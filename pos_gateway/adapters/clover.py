@@ -207,7 +207,8 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
     """
     if (known := _retrieved(order, merchant, send)) is not None:
         return known
-    search, before = _Search(merchant, send), lines.shortened(_words(order, _id(order)), _OLD_NOTE)
+    search = _CloverSearch(merchant, send)
+    before = lines.shortened(_words(order, _id(order)), _OLD_NOTE)
     may_be_there, unmarked = False, dict[str, dict[str, Any]]()
     for window in windows(order, _SKEW):
         for page in search.pages(window):
@@ -239,7 +240,7 @@ def _order_url(known_as: str | None, merchant: Merchant) -> str:
     return f"{_merchant(merchant)}/orders/{quote(known_as or '', safe='')}"
 
 
-class _Search:
+class _CloverSearch:
     """A look-up's pages: of as many orders as a reply has room for."""
 
     def __init__(self, merchant: Merchant, send: Send) -> None:

@@ -308,7 +308,7 @@ def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outc
     """
     if (known := _retrieved(order, merchant, send)) is not None:
         return known
-    search, unmarked = _Search(merchant, send), dict[str, dict[str, Any]]()
+    search, unmarked = _SquareSearch(merchant, send), dict[str, dict[str, Any]]()
     for window in windows(order, _SKEW):
         for page in search.pages(window):
             if isinstance(page, Outcome):
@@ -343,7 +343,7 @@ def _order_url(known_as: str | None, merchant: Merchant) -> str:
     return f"{merchant.base_url}/v2/orders/{quote(known_as or '', safe='')}"
 
 
-class _Search:
+class _SquareSearch:
     """A look-up's pages: of as many orders as a reply has room for."""
 
     def __init__(self, merchant: Merchant, send: Send) -> None:

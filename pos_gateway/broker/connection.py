@@ -8,7 +8,7 @@ since the blocked thread is the one that sends them.
 from collections.abc import Callable
 from typing import Any
 
-from pos_gateway.broker.kombu_internals import AmqpConnection, Connection
+from pos_gateway.broker.kombu_internals import AmqpConnection, KombuConnection
 from pos_gateway.broker.session import ANSWER, shuffled
 
 
@@ -24,7 +24,7 @@ class _Answered(AmqpConnection):
             raise
 
 
-class AnsweredConnection(Connection):
+class AnsweredConnection(KombuConnection):
     """kombu's, on which a request without a reply raises TimeoutError.
 
     The connection is dropped with it, so that closing it sends no further request.

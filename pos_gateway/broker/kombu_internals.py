@@ -24,7 +24,7 @@ class AmqpConnection(amqp_internals.BufferedConnection, pyamqp.Connection):
     Channel = Channel
 
 
-class Connection(kombu.Connection):
+class KombuConnection(kombu.Connection):
     """kombu's; to RabbitMQ with an ``amqp_class``."""
 
     #: Derived from AmqpConnection.

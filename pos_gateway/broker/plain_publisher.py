@@ -23,7 +23,7 @@ from kombu import Producer
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.session import Session
+from pos_gateway.broker.session import BrokerSession
 from pos_gateway.broker.unreachable import unreachable
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
@@ -68,7 +68,7 @@ class PlainPublisher:
             PublishRefused: the broker refused it.
             Unroutable: no queue takes it.
         """
-        self._of_this_process().run(_Job(message), timeout)
+        self._of_this_process().run(_PublishJob(message), timeout)
 
     def publish_many(
         self, messages: Sequence[Message], *, timeout: float = 10.0
@@ -77,11 +77,11 @@ class PlainPublisher:
 
         An error is what ``publish`` raises.
         """
-        return self._of_this_process().run_all([_Job(each) for each in messages], timeout)
+        return self._of_this_process().run_all([_PublishJob(each) for each in messages], timeout)
 
     def connect(self, *, timeout: float = 10.0) -> None:
         """Connect and declare now rather than at the first message. Raises as ``publish``."""
-        self._of_this_process().run(_Job(None), timeout)
+        self._of_this_process().run(_PublishJob(None), timeout)
 
     def close(self) -> None:
         """Close the connection; waiting callers get BrokerUnavailable. Idempotent."""
@@ -103,7 +103,7 @@ class _Writer:
         self._declare = declare
         self._closed = closed
         self._lock = threading.Lock()
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[_PublishJob] = deque()
         #: None before the first message, and once its connection is lost.
         self._thread: threading.Thread | None = None
         self._session: _PublishingSession | None = None
@@ -112,12 +112,12 @@ class _Writer:
         """The same for a forked child."""
         return _Writer(self._broker_url, declare=self._declare, closed=self._closed)
 
-    def run(self, job: "_Job", timeout: float) -> None:
+    def run(self, job: "_PublishJob", timeout: float) -> None:
         """Queue a job for the thread, and wait for it. Raises as ``PlainPublisher.publish``."""
         self._queue([job])
         job.wait(timeout)
 
-    def run_all(self, jobs: Sequence["_Job"], timeout: float) -> list[PublishError | None]:
+    def run_all(self, jobs: Sequence["_PublishJob"], timeout: float) -> list[PublishError | None]:
         """Queue jobs for the thread, and wait for all of them; their errors."""
         until = time.monotonic() + timeout
         errors: list[PublishError | None] = []
@@ -133,7 +133,7 @@ class _Writer:
                 errors.append(error)
         return errors
 
-    def _queue(self, jobs: Sequence["_Job"]) -> None:
+    def _queue(self, jobs: Sequence["_PublishJob"]) -> None:
         with self._lock:
             if self._closed:
                 raise BrokerUnavailable("this publisher is closed")
@@ -229,7 +229,7 @@ class _Writer:
 
 
 @dataclass(eq=False, slots=True)
-class _Job:
+class _PublishJob:
     """A caller's message, and its wait for the confirm."""
 
     #: None: only to connect.
@@ -258,12 +258,12 @@ class _Job:
                 self.done.set_exception(error)
 
 
-class _PublishingSession(Session):
+class _PublishingSession(BrokerSession):
     """A connection in confirm mode."""
 
     def __init__(self, broker_url: str) -> None:
         #: Messages by their delivery tags, in the order in which they were written.
-        self.unconfirmed: dict[int, _Job] = {}
+        self.unconfirmed: dict[int, _PublishJob] = {}
         #: Whether the broker has refused a message. The next one needs a new connection: on a
         #: channel whose first message came while a cluster had no leader for the queue, every later
         #: one is refused, even once there is a leader (RabbitMQ 3.10).
@@ -286,7 +286,7 @@ class _PublishingSession(Session):
             channel.events["basic_ack"].add(self._on_ack)
             channel.events["basic_nack"].add(self._on_nack)
 
-    def write(self, job: _Job) -> None:
+    def write(self, job: _PublishJob) -> None:
         """Write a job's message. Raises CONNECTION_ERRORS."""
         message = job.message
         if message is None:
@@ -338,7 +338,7 @@ class _PublishingSession(Session):
         for job in self._taken(tag, multiple):
             job.settle(PublishRefused("the broker refused the message (nack)"))
 
-    def _taken(self, tag: int, multiple: bool) -> Iterable[_Job]:
+    def _taken(self, tag: int, multiple: bool) -> Iterable[_PublishJob]:
         """The unconfirmed jobs up to this tag, or that one alone."""
         tags = [each for each in self.unconfirmed if each <= tag] if multiple else [tag]
         return [self.unconfirmed.pop(each) for each in tags if each in self.unconfirmed]

@@ -27,7 +27,7 @@ ANSWER = 10.0
 _REST, _GOODBYE = 0.05, 1.0
 
 
-class Session:
+class BrokerSession:
     """A connection to the broker, made at once. All but ``wake`` is for the thread that made it.
 
     kombu alone waits for a reply without limit; here every read and write has one.

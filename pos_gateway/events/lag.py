@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pos_gateway.events.outbox import Row, Term
 
 
-class Lag:
+class EventLag:
     """Events recorded and not published. Set by the leader's thread, read by any."""
 
     def __init__(self) -> None:

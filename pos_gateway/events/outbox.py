@@ -372,7 +372,7 @@ def _integers(*values: int) -> Iterator[bytes]:
     return (b"%d" % each for each in values)
 
 
-class _Common:
+class _SharedStatements:
     """The statements that both databases share."""
 
     _place: str
@@ -419,7 +419,7 @@ class _Common:
         return text.format(**{name: self._place.format(name) for name in names}, **others)
 
 
-class _PostgreSQL(_Common):
+class _PostgreSQL(_SharedStatements):
     """Each statement is one transaction."""
 
     _place = "%({})s"
@@ -519,7 +519,7 @@ update events set body = free.body from free where events.id = free.id"""
         cursor.execute(self._filled(self._WRITE, values), values)
 
 
-class _SQLite(_Common):
+class _SQLite(_SharedStatements):
     """Each call is one transaction, which keeps every other writer out."""
 
     _place = ":{}"

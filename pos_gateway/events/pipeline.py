@@ -20,7 +20,7 @@ from prometheus_client import Histogram
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BatchCutShort, LedgerUnavailable
 from pos_gateway.events.hydration import YIELD_EVERY, weight
-from pos_gateway.events.lag import Lag
+from pos_gateway.events.lag import EventLag
 from pos_gateway.events.leadership import LOOK, Leadership
 from pos_gateway.events.outbox import Outbox, Row, Term
 from pos_gateway.runtime import failpoints
@@ -78,7 +78,7 @@ class Pipeline:
         self._clock = clock
         self._batch = batch
         #: The lag, while this worker leads.
-        self.lag = Lag()
+        self.lag = EventLag()
         #: The last batch was full, and all of it is stored: more events may follow.
         self._has_more = False
         #: It had fewer events than have a position, for their bytes: the next one has those.

@@ -19,7 +19,7 @@ from kombu import Connection, Consumer
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.plain_publisher import PlainPublisher
-from pos_gateway.broker.session import CONNECTION_ERRORS, Session
+from pos_gateway.broker.session import CONNECTION_ERRORS, BrokerSession
 from pos_gateway.broker.unreachable import with_right
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
@@ -64,7 +64,7 @@ def present(broker_url: str) -> Split | None:
     """
     found: list[bytes | str] = []
     try:
-        with Session(broker_url) as session:
+        with BrokerSession(broker_url) as session:
             if session.is_amqp:
                 has_some = _consume(session.connection, found.append, declare=True)
                 session.wait_until(lambda: bool(found), time.monotonic() + THERE)
@@ -101,7 +101,7 @@ def changing(broker_url: str, *, at_once: bool = False) -> Iterator[Callable[[Sp
     """
     publisher = PlainPublisher(broker_url)
     try:
-        with Session(broker_url) as session:
+        with BrokerSession(broker_url) as session:
             try:
                 has_turn = not session.is_amqp or _took_turn(session.connection)
             except AccessRefused:
@@ -154,7 +154,7 @@ class SplitWatch:
         self._broker_url = broker_url
         self._declare = declare
         self._split: Split | None = None
-        self._session: Session | None = None
+        self._session: BrokerSession | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -205,7 +205,7 @@ class SplitWatch:
         # A forked child follows by itself; gevent copies this green thread to it.
         while not self._stopping.wait(pause) and pid == os.getpid():
             try:
-                with Session(self._broker_url) as session:
+                with BrokerSession(self._broker_url) as session:
                     self._follow(session)
             except (ChannelError, PublishRefused) as error:
                 # It may not be read, is missing, or is no stream. A broker that has just started
@@ -223,7 +223,7 @@ class SplitWatch:
                     self._looked.set()
                     self._session = None
 
-    def _follow(self, session: Session) -> None:
+    def _follow(self, session: BrokerSession) -> None:
         self._session = session
         if not session.is_amqp:
             self._stopping.set()

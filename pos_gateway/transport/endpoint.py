@@ -13,7 +13,7 @@ from pos_gateway.transport.connection import Connection, TLSConnection
 from pos_gateway.transport.deadline import TimeIsUp
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.head import Head, host
-from pos_gateway.transport.parser import Received, read_reply
+from pos_gateway.transport.parser import ParsedReply, read_reply
 from pos_gateway.transport.progress import Progress
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Endpoint:
         """Idle connections."""
         return len(self._idle)
 
-    def exchange(self, request: "Request", target: str, progress: Progress) -> Received:
+    def exchange(self, request: "Request", target: str, progress: Progress) -> ParsedReply:
         """Send a request, and read its reply.
 
         Head and body leave in one write: each write is a system call, and wakes the peer up.

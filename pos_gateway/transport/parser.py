@@ -57,7 +57,7 @@ _KEEP_ALIVE = re.compile(r"(?:^|[\s,])timeout\s*=\s*([0-9]{1,6})\b", re.IGNORECA
 Receive = Callable[[], bytes]
 
 
-class Received(NamedTuple):
+class ParsedReply(NamedTuple):
     """A complete reply. Header names in lower case; of a repeated header, the last value."""
 
     status: int
@@ -68,7 +68,7 @@ class Received(NamedTuple):
     seconds: float | None
 
 
-def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Received:
+def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> ParsedReply:
     """The reply to a request of this method, which ends the exchange.
 
     Args:
@@ -118,7 +118,7 @@ def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Rec
         is_kept = is_kept and not left
     else:
         body, is_kept = _to_the_end(data[at:], receive, expects), False
-    return Received(status, headers, body, is_kept, _kept(headers) if is_kept else None)
+    return ParsedReply(status, headers, body, is_kept, _kept(headers) if is_kept else None)
 
 
 def _slowly(first: bytes, receive: Receive) -> tuple[re.Match[bytes], str, bytearray]:

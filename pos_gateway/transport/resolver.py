@@ -33,7 +33,7 @@ MAX_ADDRESSES = 8
 
 
 @dataclass(slots=True)
-class _Entry:
+class _CachedAddresses:
     """A cached answer."""
 
     at: float
@@ -56,7 +56,7 @@ class Resolver:
     ) -> None:
         self._look_up = look_up
         self._now = now
-        self._known: OrderedDict[str, _Entry] = OrderedDict()
+        self._known: OrderedDict[str, _CachedAddresses] = OrderedDict()
         self._look_ups: dict[str, Any] = {}
 
     def resolve(self, host: str, timeout: float) -> Addresses:
@@ -78,7 +78,7 @@ class Resolver:
             raise NotSent("dns", f"cannot resolve {host}: {entry.error}")
         return entry.addresses
 
-    def _entry(self, host: str) -> _Entry | None:
+    def _entry(self, host: str) -> _CachedAddresses | None:
         """The cached answer, if it may be served; a stale one is refreshed in the background."""
         entry = self._known.get(host)
         if entry is None:
@@ -94,7 +94,7 @@ class Resolver:
             self._begin(host)
         return entry
 
-    def _wait(self, host: str, timeout: float) -> _Entry:
+    def _wait(self, host: str, timeout: float) -> _CachedAddresses:
         if not green():
             return self._ask(host)
         if host not in self._look_ups and len(self._look_ups) >= MAX_LOOK_UPS:
@@ -103,7 +103,7 @@ class Resolver:
         looking.join(timeout)
         if not looking.ready():
             raise NotSent("dns", f"cannot resolve {host}: no answer within {timeout:.3g} s")
-        entry: _Entry | None = looking.value
+        entry: _CachedAddresses | None = looking.value
         if entry is None:  # a bug of ours; its traceback was printed
             raise NotSent("dns", f"cannot resolve {host}: the look-up broke off")
         return entry
@@ -117,14 +117,14 @@ class Resolver:
             looking.rawlink(lambda _: self._look_ups.pop(host, None))
         return looking
 
-    def _ask(self, host: str) -> _Entry:
+    def _ask(self, host: str) -> _CachedAddresses:
         """Look a name up and cache the answer. A failure keeps an answer that may be served."""
         if self._look_up is None:
             self._look_up = _ares() if green() else _system
         try:
-            entry = _Entry(self._now(), self._look_up(host)[:MAX_ADDRESSES])
+            entry = _CachedAddresses(self._now(), self._look_up(host)[:MAX_ADDRESSES])
         except (OSError, UnicodeError) as error:
-            entry = _Entry(self._now(), error=str(error) or type(error).__name__)
+            entry = _CachedAddresses(self._now(), error=str(error) or type(error).__name__)
         before = self._known.get(host)
         if entry.error and before is not None and not before.error:
             before.failed_at = self._now()
@@ -132,7 +132,7 @@ class Resolver:
                 return before
         return self._keep(host, entry)
 
-    def _keep(self, host: str, entry: _Entry) -> _Entry:
+    def _keep(self, host: str, entry: _CachedAddresses) -> _CachedAddresses:
         self._known[host] = entry
         self._known.move_to_end(host)
         if len(self._known) > NAMES:

@@ -27,10 +27,10 @@ class Wait(Protocol):
 
 def waiting_for(fileno: int) -> Wait:
     """How the threads of this process wait for the socket."""
-    return GreenWait(fileno) if green() else NativeWait(fileno)
+    return GreenTransportWait(fileno) if green() else NativeWait(fileno)
 
 
-class GreenWait:
+class GreenTransportWait:
     """A green thread's, on a watcher that is made once; only for its own thread's loop.
 
     gevent's sockets read before they wait, in vain, and make a second timer.

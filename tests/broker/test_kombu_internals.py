@@ -9,7 +9,7 @@ from kombu.transport import pyamqp
 
 from pos_gateway.broker import kombu_internals as subject
 from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.kombu_internals import AmqpConnection, Channel, Connection
+from pos_gateway.broker.kombu_internals import AmqpConnection, Channel, KombuConnection
 from testkit.patience import PATIENCE
 
 
@@ -17,7 +17,7 @@ class Ours(AmqpConnection):
     """A class of AMQP connections."""
 
 
-class ToOurs(Connection):
+class ToOurs(KombuConnection):
     amqp_class = Ours
 
 

@@ -22,8 +22,8 @@ from pos_gateway.broker import plain_publisher, topology
 from pos_gateway.broker import session as sessions
 from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.plain_publisher import PlainPublisher, _Job, _PublishingSession
-from pos_gateway.broker.session import Session
+from pos_gateway.broker.plain_publisher import PlainPublisher, _PublishingSession, _PublishJob
+from pos_gateway.broker.session import BrokerSession
 from pos_gateway.domain.errors import BrokerUnavailable, MessageTooLarge, PublishRefused, Unroutable
 from testkit.patience import PATIENCE
 from testkit.servers.proxy import Proxy
@@ -45,7 +45,9 @@ def session_of(publisher: PlainPublisher) -> Any:
 def test_a_message_is_written_again_however_often_others_are_too_long() -> None:
     """Each closes the channel, and those behind it are lost with it: their writes do not count."""
     session = object.__new__(_PublishingSession)
-    small, large = (_Job(Message("orders", "order", b"x" * size, "o")) for size in (10, 6000))
+    small, large = (
+        _PublishJob(Message("orders", "order", b"x" * size, "o")) for size in (10, 6000)
+    )
     small.writes = large.writes = 1
     session.unconfirmed = {1: large, 2: small}
     session.refuse_too_large("message size 6000 is larger than configured max size 5000")
@@ -369,7 +371,7 @@ assert len(ran) == 10
 def test_kombus_in_memory_broker_stores_at_once() -> None:
     publisher = PlainPublisher("memory://plain")
     publisher.publish(a_message())
-    with Session("memory://plain") as session:
+    with BrokerSession("memory://plain") as session:
         message = session.connection.default_channel.basic_get("orders")
     assert message.properties["message_id"] == "m0"
     publisher.close()
@@ -442,7 +444,7 @@ def test_each_node_of_a_cluster_is_asked_for_its_own_certificate(
     monkeypatch.setattr(sessions.random, "shuffle", lambda nodes: None)
     gone = "amqps://guest:guest@127.0.0.2:1//"
     nodes = f"{tls_url};{gone}"  # a session begins with the last one
-    with Session(nodes) as session:
+    with BrokerSession(nodes) as session:
         assert session.connection.connected
     with AnsweredConnection(f"{gone};{tls_url}") as connection:
         assert connection.ensure_connection(max_retries=1).connected
@@ -493,6 +495,6 @@ def test_after_a_refusal_the_next_message_goes_to_a_new_channel(
 
     monkeypatch.setattr(plain_publisher, "_PublishingSession", Refusing)
     writer = PlainPublisher("amqp://unused//")._writer
-    writer._jobs.extend(plain_publisher._Job(a_message(number)) for number in (1, 2))
+    writer._jobs.extend(plain_publisher._PublishJob(a_message(number)) for number in (1, 2))
     writer._run()
     assert [each.written for each in sessions_made] == [["m1"], ["m2"]]

@@ -259,13 +259,13 @@ def test_a_mistake_is_said_and_it_is_followed_all_the_same(
     monkeypatch.setattr(splits, "_RETRY_AFTER", 0.0)
     mistakes = [ValueError("oh"), KeyError("my")]
 
-    def once_right(url: str) -> sessions.Session:
+    def once_right(url: str) -> sessions.BrokerSession:
         if mistakes:
             raise mistakes.pop()
-        return sessions.Session(url)
+        return sessions.BrokerSession(url)
 
     operator.says(10)
-    monkeypatch.setattr(splits, "Session", once_right)
+    monkeypatch.setattr(splits, "BrokerSession", once_right)
     watch = SplitWatch(broker_url)
     watch.split()
     wait_until(lambda: watch.split() is not None)

@@ -19,7 +19,7 @@ from pos_gateway.transport.parser import (
     ACKNOWLEDGEMENT,
     BODY_LIMIT,
     HEAD_LIMIT,
-    Received,
+    ParsedReply,
     read_reply,
 )
 
@@ -40,7 +40,7 @@ def read(
     method: str = "POST",
     expects: int = ACKNOWLEDGEMENT,
     ends: bool = True,
-) -> Received:
+) -> ParsedReply:
     """Parse the bytes in pieces of this size, before the connection's end, or without one."""
     pieces = (data[start : start + size] for start in range(0, len(data), size))
 
