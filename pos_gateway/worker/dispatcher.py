@@ -80,12 +80,11 @@ TIME_OF_DAY = 0.5
 
 
 class _Job(NamedTuple):
-    """An attempt on a green thread."""
+    """An attempt on a green thread: without a slot if expired, or if the POS may not be called."""
 
     request: OrderRequest
-    expired: bool
-    may_call: bool
-    had_slot: bool
+    expired: bool = False
+    may_call: bool = True
 
 
 class Dispatcher:
@@ -133,7 +132,7 @@ class Dispatcher:
         self._timing = Timing()
         self._storing = 0
         #: Requests that need no slot and wait for a green thread, and how many have one.
-        self._slotless: deque[OrderRequest] = deque()
+        self._slotless: deque[_Job] = deque()
         self._without_slot = 0
         self._in_flight: dict[tuple[str, str, Action], OrderRequest] = {}
         self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
@@ -287,7 +286,7 @@ class Dispatcher:
                 self.admission.forget_terms(request.merchant_id)
         now, left = self._clock.now(), self._seconds_left(request)
         # A cancel request waits for no merchant before it is known that its order may be there.
-        may_wait = request.action is Action.SUBMIT or request.state is RequestState.NEEDS_POS
+        may_wait = request.action is Action.SUBMIT or request.needs_pos
         match self.admission.offer(
             request.merchant_id,
             request,
@@ -299,7 +298,7 @@ class Dispatcher:
             case Call() as call:
                 self._start(call)
             case AdmissionVerdict.PARK if not may_wait:
-                self._do_without_slot(request, RequestState.TO_CANCEL)
+                self._do_without_slot(_Job(request, may_call=False))
             case AdmissionVerdict.WAIT:
                 request.enter(RequestState.WAITING)
                 self._dispatch()
@@ -456,8 +455,8 @@ class Dispatcher:
             key = (key[0], key[1], Action.CANCEL)
             if key not in self._in_flight:
                 return False
-        is_late = self._in_flight[key].decision is not None
-        request.enter(RequestState.JOINED_LATE if is_late else RequestState.JOINED)
+        request.enter(RequestState.JOINED)
+        request.joined_late = self._in_flight[key].decision is not None
         self._joined.setdefault(key, []).append(request)
         return True
 
@@ -465,16 +464,18 @@ class Dispatcher:
         """Commit the order as expired, without a slot."""
         if self._joins(request):  # a copy is in flight, and decides for both
             return
-        self._do_without_slot(request, RequestState.EXPIRED)
+        self._do_without_slot(_Job(request, expired=True))
 
-    def _do_without_slot(self, request: OrderRequest, state: RequestState) -> None:
+    def _do_without_slot(self, job: _Job) -> None:
         """Start it, which needs no slot, once a green thread for such requests is free, and CPU."""
+        request = job.request
         lacks_cpu = self.admission.wait_without_slot > 0
         if lacks_cpu and len(self._slotless) >= SLOTLESS_WAITING and request.merchant_id:
             self._park(request)
             return
-        request.enter(state)
-        self._slotless.append(request)
+        if not job.expired or request.state is not RequestState.WAITING:
+            request.enter(RequestState.WAITING)
+        self._slotless.append(job)
         self._begin_slotless()
 
     def _begin_slotless(self) -> None:
@@ -485,16 +486,16 @@ class Dispatcher:
             and not self._closed
             and not self.admission.wait_without_slot
         ):
-            request = self._slotless.popleft()
-            if not self._joins(request):  # a copy has started meanwhile
-                request.cancel_token = CancelToken()
+            job = self._slotless.popleft()
+            if not self._joins(job.request):  # a copy has started meanwhile
+                job.request.cancel_token = CancelToken()
                 self._without_slot += 1
                 self.admission.started_without_slot()
-                self._begin(request)
+                self._begin(job)
 
     def _drop_waiting(self) -> list[OrderRequest]:
         """Remove and return all waiting requests."""
-        slotless = list(self._slotless)
+        slotless = [job.request for job in self._slotless]
         self._slotless.clear()
         return self.admission.drop_waiting() + self._retries.drop() + slotless
 
@@ -502,21 +503,21 @@ class Dispatcher:
         request = call.ticket
         request.call = call
         request.cancel_token = CancelToken(call.time_limit_share, partial(self._call_began, call))
-        self._begin(request)
+        self._begin(_Job(request))
 
     def _call_began(self, call: Call[OrderRequest]) -> None:
         self.admission.began(call, self._clock.now())
 
-    def _begin(self, request: OrderRequest) -> None:
+    def _begin(self, job: _Job) -> None:
         """Have a green thread attempt the request."""
+        request = job.request
+        assert job.may_call or not request.needs_pos  # noqa: S101  (it would need its POS again)
         if request.key is not None:
             self._in_flight[request.key] = request
-        expired = request.state is RequestState.EXPIRED
-        may_call = request.state is not RequestState.TO_CANCEL
         request.enter(RequestState.IN_FLIGHT)
-        if not expired:
+        if not job.expired:
             self._timing.started(request)
-        self._crew.take(_Job(request, expired, may_call, request.call is not None))
+        self._crew.take(job)
 
     def _deliver(self, job: _Job) -> None:
         """Attempt one order, on its green thread, until its outcome is committed."""
@@ -563,7 +564,7 @@ class Dispatcher:
         if not is_ours:
             return  # another worker has the order: requeue the message
         if decision.needs_pos:
-            request.need_pos()
+            request.start_over()
             return
         self._timing.settled(request, decision)
         if again is not None:
@@ -583,7 +584,7 @@ class Dispatcher:
         request.cancel_token.on_begin = None  # another one: it has the call, which has the request
         if request.call is not None:
             self._release(request, None)
-        if not job.had_slot:
+        if job.expired or not job.may_call:
             self._without_slot -= 1
             if self._slotless:
                 self._wake.set()
@@ -599,7 +600,7 @@ class Dispatcher:
             self._keep(request.again, [request, *copies])
             if others:
                 self._concluding.spawn(self._offer_again, others, self._lost)
-        elif request.state is RequestState.NEEDS_POS and not request.is_stale:
+        elif request.state is RequestState.ARRIVED and not request.is_stale:
             self._concluding.spawn(self._offer_again, [request, *joined], self._lost)
         elif joined or request.state is not RequestState.ACKNOWLEDGED:
             self._concluding.spawn(self._conclude, request, copies, others, self._lost)
@@ -656,8 +657,8 @@ class Dispatcher:
             elif lost != self._lost:  # the broker redelivers it
                 request.enter(RequestState.REQUEUED)
             else:
-                if request.state is not RequestState.NEEDS_POS:
-                    request.enter(RequestState.ARRIVED)
+                if request.state is RequestState.JOINED:
+                    request.start_over()
                 self.offer(request)
 
     def _release(self, request: OrderRequest, outcome: Outcome | None) -> None:
@@ -754,7 +755,7 @@ def _shares_outcome(joined: OrderRequest, request: OrderRequest) -> bool:
     # A terminal state that was only found, or committed before this one arrived, may be outdated:
     # an operator may have reopened the order.
     is_written = any(claim.key.action is request.action for claim in decision.claims)
-    return is_written and joined.state is not RequestState.JOINED_LATE
+    return is_written and not joined.joined_late
 
 
 def _log_transition(transition: Transition) -> None:

@@ -13,26 +13,14 @@ class RequestState(StrEnum):
 
     #: To be taken in: by the consumer, or again.
     ARRIVED = "arrived"
-    #: In admission: for a slot, or for its merchant.
+    #: In admission: for a slot, or for its merchant. Or for a green thread, without a slot.
     WAITING = "waiting"
-    #: Past its deadline: for the commit of that.
-    EXPIRED = "expired"
-    #: A cancel request that could not start: for an attempt without a slot, and without the POS.
-    TO_CANCEL = "to_cancel"
-    #: A cancel request whose order its POS may have: to be taken in again, for a slot.
-    NEEDS_POS = "needs_pos"
     #: For the outcome of another request for its order, which is in flight.
     JOINED = "joined"
-    #: The same, but the outcome was decided before it joined.
-    JOINED_LATE = "joined_late"
-    #: Attempted on a green thread.
+    #: Attempted on a green thread, until the outcome is committed.
     IN_FLIGHT = "in_flight"
-    #: Attempted; its outcome is being committed.
-    DECIDED = "decided"
     #: Its outcome is committed, but its message is not acknowledged yet.
     COMMITTED = "committed"
-    #: Committed but for its retry, which this worker is to make.
-    RETRY_DUE = "retry_due"
     #: In this worker, for its retry.
     RETRY_WAITING = "retry_waiting"
     #: Being stored in the broker, for later.
@@ -44,32 +32,23 @@ class RequestState(StrEnum):
 
 
 _S = RequestState
-_JOINED = {_S.JOINED, _S.JOINED_LATE}
-_TAKEN_IN = {_S.EXPIRED, _S.IN_FLIGHT, _S.PARKING, *_JOINED}
 
 #: The states that may follow each. Any other transition is a bug.
 NEXT: dict[RequestState, set[RequestState]] = {
-    _S.ARRIVED: {_S.WAITING, _S.TO_CANCEL, *_TAKEN_IN, _S.REQUEUED},
-    _S.WAITING: {*_TAKEN_IN, _S.REQUEUED},
-    _S.EXPIRED: {_S.IN_FLIGHT, *_JOINED, _S.REQUEUED},
-    _S.TO_CANCEL: {_S.IN_FLIGHT, *_JOINED, _S.REQUEUED},
-    _S.NEEDS_POS: {_S.WAITING, *_TAKEN_IN, _S.REQUEUED},
+    _S.ARRIVED: {_S.WAITING, _S.JOINED, _S.IN_FLIGHT, _S.PARKING, _S.REQUEUED},
+    _S.WAITING: {_S.JOINED, _S.IN_FLIGHT, _S.PARKING, _S.REQUEUED},
     _S.JOINED: {_S.ARRIVED, _S.RETRY_WAITING, _S.ACKNOWLEDGED, _S.REQUEUED},
-    _S.JOINED_LATE: {_S.ARRIVED, _S.RETRY_WAITING, _S.ACKNOWLEDGED, _S.REQUEUED},
-    _S.IN_FLIGHT: {_S.DECIDED, _S.REQUEUED},
-    _S.DECIDED: {_S.COMMITTED, _S.RETRY_DUE, _S.NEEDS_POS, _S.REQUEUED},
+    _S.IN_FLIGHT: {_S.ARRIVED, _S.COMMITTED, _S.RETRY_WAITING, _S.REQUEUED},
     _S.COMMITTED: {_S.ACKNOWLEDGED},
-    _S.RETRY_DUE: {_S.RETRY_WAITING, _S.REQUEUED},
     _S.RETRY_WAITING: {_S.ARRIVED, _S.REQUEUED},
     _S.PARKING: {_S.ACKNOWLEDGED, _S.REQUEUED},
     _S.ACKNOWLEDGED: set(),
     _S.REQUEUED: set(),
 }
 #: What ``celery inspect`` shows as reserved, and as active.
-_RESERVED = {_S.WAITING, _S.EXPIRED, _S.TO_CANCEL, _S.RETRY_WAITING, *_JOINED}
-_ACTIVE = {_S.IN_FLIGHT, _S.DECIDED, _S.COMMITTED, _S.RETRY_DUE}
+_RESERVED = {_S.WAITING, _S.JOINED, _S.RETRY_WAITING}
+_ACTIVE = {_S.IN_FLIGHT, _S.COMMITTED}
 _OVER = {_S.ACKNOWLEDGED, _S.REQUEUED}
-_WRITTEN = {_S.COMMITTED, _S.RETRY_DUE, _S.ACKNOWLEDGED}
 
 
 class IllegalTransition(RuntimeError):
@@ -79,21 +58,25 @@ class IllegalTransition(RuntimeError):
 class TrackedRequest:
     """A request with its state, and with what was decided in it."""
 
-    __slots__ = ("again", "decision", "on_over", "state")
+    __slots__ = ("again", "decision", "joined_late", "needs_pos", "on_over", "state")
 
     def __init__(self) -> None:
         self.state = RequestState.ARRIVED
         #: Its decision; None until its attempt is over.
         self.decision: Decision | None = None
-        #: The message of the retry that this worker is to make.
+        #: The message of the retry that this worker is to make, once all else is committed.
         self.again: Message | None = None
+        #: Whether the outcome was decided before the request joined.
+        self.joined_late = False
+        #: A cancel request whose order its POS may have: the next attempt may call the POS.
+        self.needs_pos = False
         #: Called once it is over; None: nothing is counted until then.
         self.on_over: Callable[[], None] | None = None
 
     @property
     def is_committed(self) -> bool:
         """Whether its outcome is committed, but perhaps for its retry."""
-        return self.state in _WRITTEN
+        return self.again is not None or self.state in (_S.COMMITTED, _S.ACKNOWLEDGED)
 
     @property
     def is_over(self) -> bool:
@@ -107,7 +90,10 @@ class TrackedRequest:
             IllegalTransition: it cannot follow the present one.
         """
         before = self.state
-        if state not in NEXT[before]:
+        is_next = state in NEXT[before]
+        if before is RequestState.IN_FLIGHT and state is not RequestState.REQUEUED:
+            is_next = state is self._after_attempt
+        if not is_next:
             raise IllegalTransition(f"a request came from {before} to {state}")
         if before in _ACTIVE and state not in _ACTIVE:
             celery.task_ready(self)
@@ -127,22 +113,29 @@ class TrackedRequest:
         if on_over is not None:
             on_over()
 
+    @property
+    def _after_attempt(self) -> RequestState | None:
+        """The state that follows a decided attempt, if the request is not requeued."""
+        if self.state is not RequestState.IN_FLIGHT or self.decision is None:
+            return None
+        if self.again is not None:
+            return RequestState.RETRY_WAITING
+        return RequestState.ARRIVED if self.decision.needs_pos else RequestState.COMMITTED
+
     def decide(self, decision: Decision) -> None:
         """Its attempt is over; its outcome is to be committed."""
+        if self.state is not RequestState.IN_FLIGHT or self.decision is not None:
+            raise IllegalTransition(f"a request was decided while {self.state}")
         self.decision = decision
-        self.enter(RequestState.DECIDED)
 
     def retry_here(self, again: Message) -> None:
         """Its outcome is committed but for its retry, which this worker is to make."""
+        if self._after_attempt is not RequestState.COMMITTED:
+            raise IllegalTransition(f"a request came to its retry while {self.state}")
         self.again = again
-        self.enter(RequestState.RETRY_DUE)
-
-    def need_pos(self) -> None:
-        """Nothing was decided without its POS: it is to be taken in again."""
-        self.decision = None
-        self.enter(RequestState.NEEDS_POS)
 
     def start_over(self) -> None:
-        """Forget what was decided: it is to be taken in again."""
-        self.decision, self.again = None, None
+        """Forget what was decided, but for ``needs_pos``: it is to be taken in again."""
         self.enter(RequestState.ARRIVED)
+        self.needs_pos = self.decision is not None and self.decision.needs_pos
+        self.decision, self.again = None, None

@@ -245,11 +245,11 @@ class Worker:
         try:
             has_slot = request.action is Action.SUBMIT or self._scheduler.random.random() < 0.5
             request.enter(RequestState.IN_FLIGHT)
-            Dispatcher._deliver(self, _Job(request, request.expired, has_slot, has_slot))  # type: ignore[arg-type]
-            if request.state is RequestState.NEEDS_POS:
+            Dispatcher._deliver(self, _Job(request, request.expired, has_slot))  # type: ignore[arg-type]
+            if request.state is RequestState.ARRIVED:
                 self._scheduler.sleep(self._scheduler.random.uniform(0, 2))
                 request.enter(RequestState.IN_FLIGHT)
-                Dispatcher._deliver(self, _Job(request, request.expired, True, True))  # type: ignore[arg-type]
+                Dispatcher._deliver(self, _Job(request, request.expired))  # type: ignore[arg-type]
         except GreenletExit:
             self._scheduler.say("KILLED green thread")
             # Also when it was settled: an unacknowledged message is redelivered some day.

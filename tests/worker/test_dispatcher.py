@@ -28,6 +28,7 @@ from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.processing.decision import Decision
 from pos_gateway.processing.delivery import leased_elsewhere
+from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
@@ -270,11 +271,14 @@ def test_an_expired_order_needs_no_slot(
 def test_orders_that_expire_together_are_written_a_few_at_a_time(scene: Scene) -> None:
     scene.broker_answers.clear()
     late = [Order(f"late{number}", seconds=-1) for number in range(3 * subject.SLOTLESS)]
+    late += [Order("twice", seconds=-1), Order("twice", seconds=-1)]
     scene.offer(*late)
     assert scene.dispatcher.in_flight == subject.SLOTLESS
+    assert late[-1].state is RequestState.WAITING
     scene.broker_answers.set()
     assert all(each.said.wait(PATIENCE) for each in late)
     assert {each.word for each in late} == {"ack"}
+    assert scene.stored.count(("expired", "twice")) == 1
 
 
 def test_a_stopping_worker_requeues_expired_orders_that_are_not_written(
@@ -366,6 +370,7 @@ def test_many_cancel_requests_take_no_slot_and_few_green_threads(scene: Scene) -
     many = [a_cancel_of(f"o{n}") for n in range(3 * subject.SLOTLESS)]
     scene.offer(*many, Order("other", "n"))
     assert scene.dispatcher.in_flight == subject.SLOTLESS + 1
+    assert many[-1].state is RequestState.WAITING
     assert scene.is_sent("other")
     for each in many:
         scene.reply(each.order_id, Outcome(Kind.CANCELLED))
@@ -695,6 +700,19 @@ def test_the_dispatcher_yields_while_it_parses_many_retries(scene: Scene) -> Non
         gevent.sleep(0.001)
     other.kill()
     assert max(read.values()) <= 2
+
+
+@pytest.mark.parametrize("outcome", [Kind.ACCEPTED, Kind.RETRY])
+def test_an_order_whose_green_thread_is_killed_after_its_commit_is_acknowledged(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, outcome: Kind
+) -> None:
+    """Requeued, an order whose retry is published would have two messages."""
+    monkeypatch.setattr(failpoints, "reach", Mock(side_effect=gevent.GreenletExit))
+    order, copy = Order("twice"), Order("twice")
+    scene.offer(order, copy)
+    scene.reply("twice", Outcome(outcome))
+    assert all(each.said.wait(PATIENCE) for each in (order, copy))
+    assert (order.word, copy.word, scene.stored) == ("ack", "ack", [(outcome, "twice")])
 
 
 def test_a_retry_delivered_before_its_publisher_confirm_is_no_copy(scene: Scene) -> None:
