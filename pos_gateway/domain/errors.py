@@ -174,7 +174,7 @@ class EventIdTaken(PosGatewayError):
 class Unfinished(PosGatewayError):
     """Raised from any exception that ends an attempt after its claim.
 
-    ``claims``: the attempt's claims; each must be finished, or released.
+    ``claims``: the attempt's records; each claim must be finished, or released.
     """
 
     def __init__(self, claims: Sequence[Any]) -> None:

@@ -75,7 +75,7 @@ def with_outcome(claim: Claim, entry: Entry, message: str | None) -> str:
     """
     at, took, came = entry.at, None, None
     did = SEND if claim.sending else None
-    if (call := claim.call) is not None:
+    if (call := entry.call) is not None:
         waited, claimed, connect, first_byte, seconds, came = call
         at -= seconds
         if did is None and came is not None:

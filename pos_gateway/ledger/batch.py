@@ -226,20 +226,14 @@ class Batch:
         for each in operations:
             match each:
                 case Claiming() if each.ticket in written:
-                    results[id(each)] = Claim(
-                        each.key, self._lease_id, 1, each.ticket, _NO_HISTORY, sending=True
-                    )
+                    results[id(each)] = self._claim(each, 1, _NO_HISTORY, sending=True)
                 case Claiming() if -each.ticket in written:
                     history = _TO_BE_CANCELLED if each.send else _NO_HISTORY
-                    results[id(each)] = Claim(
-                        each.key, self._lease_id, 1, each.ticket, history, sending=False
-                    )
+                    results[id(each)] = self._claim(each, 1, history)
                 case Claiming() if each.ticket in reclaimed:
                     row = Found(*reclaimed[each.ticket])
                     history = self._by_now(row.history, None)
-                    results[id(each)] = Claim(
-                        each.key, self._lease_id, row.epoch + 1, each.ticket, history, sending=False
-                    )
+                    results[id(each)] = self._claim(each, row.epoch + 1, history)
                 case Claiming():
                     known[each.ticket] = each
                 case Sending() | Finishing():
@@ -252,6 +246,22 @@ class Batch:
         if lost:
             results |= self._written_before(lost)
         return [results.get(id(each)) for each in operations]
+
+    def _claim(
+        self, claiming: Claiming, epoch: int, history: AttemptHistory, *, sending: bool = False
+    ) -> Claim:
+        """The granted claim, complete: a lost row is restored from the claim alone."""
+        return Claim(
+            claiming.key,
+            self._lease_id,
+            epoch,
+            claiming.ticket,
+            history,
+            sending,
+            claiming.payload,
+            claiming.deliver_by,
+            claiming.endpoint if sending else history.endpoint,
+        )
 
     def replay(self, operations: Sequence[Finishing | Recording]) -> None:
         """Run outcomes again that were written: those that the database has lost are restored.
@@ -370,9 +380,7 @@ class Batch:
                 if row.state.is_leased or standing.deaths != deaths:
                     takeovers.append(self._without_owner(row, standing, recorded, ticket))
                 continue
-            results[ticket] = Claim(
-                each.key, self._lease_id, row.epoch + 1, ticket, standing, sending=False
-            )
+            results[ticket] = self._claim(each, row.epoch + 1, standing)
             takeovers.append(
                 {
                     **rows[ticket],
@@ -434,7 +442,7 @@ class Batch:
         if not row.state.is_leased or row.owner is None:
             return self._by_now(row.history, others)
         if others is None or self._lease.is_ours(row.owner):
-            own = self._own(row, row.owner, claiming.ticket)
+            own = self._own(row, row.owner, claiming)
             return self._by_now(own, others) if isinstance(own, AttemptHistory) else own
         if not others.is_over(row.owner):
             return LeasedElsewhere(row.owner)
@@ -444,18 +452,18 @@ class Batch:
             history = replace(history, taken_from=(*history.taken_from, row.owner))
         return self._by_now(history, others)
 
-    def _own(self, row: Found, owner: str, ticket: int) -> Claim | LeasedElsewhere | AttemptHistory:
+    def _own(
+        self, row: Found, owner: str, claiming: Claiming
+    ) -> Claim | LeasedElsewhere | AttemptHistory:
         """The claim's result for an order that this worker holds."""
-        if row.ticket == ticket:  # this very claim: written, and the answer was lost
+        if row.ticket == claiming.ticket:  # this very claim: written, and the answer was lost
             if owner != self._lease_id:
                 return row.history  # its lease has expired since: nothing was sent under it
-            sending = row.state is State.SENDING
-            return Claim(
-                row.key, owner, row.epoch, ticket, self._by_now(row.history, None), sending
-            )
+            history, sending = self._by_now(row.history, None), row.state is State.SENDING
+            return self._claim(claiming, row.epoch, history, sending=sending)
         if row.ticket not in self._abandoned:
             return LeasedElsewhere(owner)
-        self._resuming[ticket] = row.ticket
+        self._resuming[claiming.ticket] = row.ticket
         if not self._abandoned[row.ticket].sent:
             return row.history
         return replace(self._in_doubt(row), recorded=_with_lost(row, attempts.ABANDONED))

@@ -9,7 +9,7 @@ an earlier epoch change nothing. So a message may be delivered any number of tim
 import itertools
 import threading
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import Any, overload
@@ -19,7 +19,7 @@ from sqlalchemy import Engine, Select, and_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.database.schema import orders
-from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable, Unfinished
+from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable
 from pos_gateway.domain.outcome import RESOLVED, Lifecycle, Reason
 from pos_gateway.ledger import attempts
 from pos_gateway.ledger.batch import (
@@ -194,14 +194,12 @@ class Ledger:
             raise
         if isinstance(claimed, Claim):
             self.new_orders += claimed.epoch == 1 and key.action is Action.SUBMIT
-            claimed.payload, claimed.deliver_by = payload, deliver_by
-            claimed.endpoint = endpoint if claimed.sending else claimed.history.endpoint
         if isinstance(claimed, Ended) and claimed.reason is not None:
             return replace(claimed, reason=self._payloads.open_reason(key, claimed.reason))
         return claimed
 
-    def sending(self, claim: Claim, endpoint: str | None = None) -> bool:
-        """Commit SENDING: the order may be sent from now on. False: the claim is lost.
+    def sending(self, claim: Claim, endpoint: str | None = None) -> Claim | None:
+        """Commit SENDING; return the claim in SENDING. None: the claim is lost.
 
         Args:
             claim: the attempt's claim.
@@ -210,11 +208,9 @@ class Ledger:
         Raises:
             LedgerUnavailable: the database is away; nothing may be sent.
         """
-        holds: bool = self._commit(Sending(claim, endpoint), timeout=CLAIM_TIMEOUT)
-        claim.sending = holds
-        if holds:
-            claim.endpoint = endpoint
-        return holds
+        if not self._commit(Sending(claim, endpoint), timeout=CLAIM_TIMEOUT):
+            return None
+        return claim._replace(sending=True, endpoint=endpoint)
 
     @property
     def problem(self) -> str | None:
@@ -243,14 +239,6 @@ class Ledger:
         """
         abandoned = Abandoned(claim.key, sent, self.lease.clock())
         self._abandoned.setdefault(claim.ticket, abandoned)
-
-    def attempting(self, claim: Claim) -> AbstractContextManager[None]:
-        """Attach the claim to an exception of the block; abandon it if the green thread is killed.
-
-        Raises:
-            Unfinished: from whatever the block raised.
-        """
-        return _Attempting(self, claim)
 
     def finish(self, claim: Claim, entry: Entry, *, timeout: float = inf) -> bool:
         """Commit the outcome, its event and the attempt; False: the claim is lost.
@@ -567,25 +555,3 @@ def _ticket(operation: Operation) -> int | None:
 
 def _tickets(operations: Sequence[Operation]) -> list[int]:
     return [each.ticket for each in operations if isinstance(each, Claiming)]
-
-
-class _Attempting:
-    """See ``Ledger.attempting``. Not a generator, for speed: every order makes one."""
-
-    __slots__ = ("_claim", "_ledger")
-
-    def __init__(self, ledger: Ledger, claim: Claim) -> None:
-        self._ledger, self._claim = ledger, claim
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: object
-    ) -> None:
-        if isinstance(error, Unfinished):  # from the claims nested in this one
-            raise Unfinished([self._claim, *error.claims]) from error.__cause__
-        if isinstance(error, Exception):
-            raise Unfinished([self._claim]) from error
-        if error is not None:
-            self._ledger.abandon(self._claim, sent=self._claim.sending)

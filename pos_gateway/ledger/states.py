@@ -148,8 +148,7 @@ class CallRecord(NamedTuple):
     came: int | str | None
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(NamedTuple):
     """One attempt's exclusive right to an order, until its outcome is committed."""
 
     key: Key
@@ -160,15 +159,11 @@ class Claim:
     history: AttemptHistory
     #: SENDING is durable: the order may be sent.
     sending: bool
-    #: Bytes may have been sent to the POS under it.
-    sent: bool = False
     #: Restore the row if the database has lost it: the sealed order, its ``deliver_by``, and the
     #: POS that may have it.
     payload: str | None = None
     deliver_by: float | None = None
     endpoint: str | None = None
-    #: The attempt's call, once that is over.
-    call: CallRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +239,8 @@ class Entry:
     keeps_reason: bool = False
     #: The attempt's outcome, for the attempt history; None: as the state says.
     outcome: Kind | None = None
+    #: The attempt's call, for the attempt history; None: there was no call.
+    call: CallRecord | None = None
 
     @property
     def keeps_doubt(self) -> bool:

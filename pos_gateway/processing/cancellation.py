@@ -30,7 +30,7 @@ from pos_gateway.ledger.states import (
     Suspected,
 )
 from pos_gateway.merchants.directory import Directory
-from pos_gateway.processing.call import Caller
+from pos_gateway.processing.call import Caller, UnderClaim
 from pos_gateway.processing.delivery import (
     MOVED,
     has_moved,
@@ -65,9 +65,9 @@ class CancelAttempt:
 
     outcome: Outcome
     #: On the cancellation; None: it was terminal before, or is leased elsewhere.
-    claim: Claim | None = None
+    under: UnderClaim | None = None
     #: On the order itself, if that is not terminal: it is committed with the rest.
-    submission: Claim | None = None
+    submission: UnderClaim | None = None
     #: The order's terminal state, if it had one before.
     ended: Ended | None = None
     #: This cancellation was terminal before.
@@ -139,9 +139,9 @@ class Cancellation:
                 return CancelAttempt(unclaimed(claim))
             if isinstance(claim, Ended):
                 return CancelAttempt(claim.outcome, over=True)
-            with self._ledger.attempting(claim):
+            with UnderClaim(self._ledger, claim) as under:
                 return self._attempt(
-                    request, claim, turn, cancel_token, expired=expired, may_call=may_call
+                    request, under, turn, cancel_token, expired=expired, may_call=may_call
                 )
 
     def _claim(self, request: CancelRequest, unless_suspect: bool) -> ClaimResult:
@@ -155,7 +155,7 @@ class Cancellation:
     def _attempt(
         self,
         request: CancelRequest,
-        claim: Claim,
+        under: UnderClaim,
         turn: Turn,
         cancel_token: CancelToken | None,
         *,
@@ -163,11 +163,11 @@ class Cancellation:
         may_call: bool,
     ) -> CancelAttempt:
         """Attempt a claimed request."""
-        key = Key(request.merchant_id, request.order_id)
+        claim, key = under.claim, Key(request.merchant_id, request.order_id)
         late = expired or self._late_by(request) >= 0
         newer = self._newer(claim, request) if late else None
         if newer is not None:
-            return CancelAttempt(leased_elsewhere(), claim, newer=newer)
+            return CancelAttempt(leased_elsewhere(), under, newer=newer)
         submission = turn.claim(
             lambda unless_suspect: self._ledger.claim(
                 key, send=False, unless_suspect=unless_suspect
@@ -175,24 +175,24 @@ class Cancellation:
         )
         if isinstance(submission, LeasedElsewhere | Suspected):
             # Even if expired: the leasing worker may be dead, and no other message left.
-            return CancelAttempt(unclaimed(submission), claim, waits=True)
+            return CancelAttempt(unclaimed(submission), under, waits=True)
         late = late or self._late_by(request) >= 0  # a claim may take seconds
         over = self._expired(request, claim, expired=expired) if late else None
 
         def ask() -> Outcome:
             if over is not None or not may_call:
                 return over or NEEDS_POS
-            return self._ask(key, claim, submission, cancel_token, late=late)
+            return self._ask(key, under, submission, cancel_token, late=late)
 
         if isinstance(submission, Ended):
             outcome, ended = self._of_ended(key, submission, ask)
-            return CancelAttempt(outcome, claim, ended=ended)
-        with self._ledger.attempting(submission):
+            return CancelAttempt(outcome, under, ended=ended)
+        with UnderClaim(self._ledger, submission) as order_under:
             outcome = ask() if submission.history.may_be_there else Outcome(Kind.CANCELLED)
             refused = outcome.kind in (Kind.REJECTED, Kind.FAILED)
             if refused and not outcome.for_operator:  # it may cancel it once it has decided
                 outcome = replace(outcome, kind=Kind.RETRY)
-            return CancelAttempt(outcome, claim, submission)
+            return CancelAttempt(outcome, under, order_under)
 
     def _of_ended(
         self, key: Key, ended: Ended, ask: Callable[[], Outcome]
@@ -216,7 +216,7 @@ class Cancellation:
         Raises:
             LedgerUnavailable: the database is unavailable.
         """
-        if attempt.claim is None or attempt.claim.history.in_doubt:
+        if attempt.under is None or attempt.under.claim.history.in_doubt:
             return attempt
         key = Key(request.merchant_id, request.order_id)
         ended = next((end for known, end in self._ledger.ends(key) if known == key), None)
@@ -248,24 +248,25 @@ class Cancellation:
     def _ask(
         self,
         key: Key,
-        claim: Claim,
+        under: UnderClaim,
         submission: Claim | Ended,
         cancel_token: CancelToken | None,
         *,
         late: bool = False,
     ) -> Outcome:
         """Cancel an order that the POS has, or may have; late, only look it up."""
-        if claim.history.possible_deaths >= POISONOUS:
-            reason = poison(claim.history)
+        history = under.claim.history
+        if history.possible_deaths >= POISONOUS:
+            reason = poison(history)
             return Outcome(Kind.FAILED, reason, for_operator=True) if reason else suspect()
         subject = self._subject(key, submission)
         if isinstance(subject, Outcome):
             return subject
         merchant = subject.merchant
-        converse = partial(self._converse, claim, subject, late)
+        converse = partial(self._converse, under, subject, late)
         token = cancel_token or CancelToken()
-        outcome = self._caller.call(merchant, claim, converse, cancel_token=token)
-        return self._read(outcome, claim, submission, subject)
+        outcome = self._caller.call(merchant, under, converse, cancel_token=token)
+        return self._read(outcome, under.claim, submission, subject)
 
     def _read(
         self, outcome: Outcome, claim: Claim, submission: Claim | Ended, subject: "_Subject"
@@ -302,17 +303,17 @@ class Cancellation:
         order = kept.in_ledger(history.known_since, history.deliver_by, known_as)
         return _Subject(order, merchant, adapter)
 
-    def _converse(self, claim: Claim, subject: "_Subject", late: bool, send: Send) -> Outcome:
+    def _converse(self, under: UnderClaim, subject: "_Subject", late: bool, send: Send) -> Outcome:
         """Have the POS cancel the order, and look it up where that leaves a doubt."""
-        order, merchant, adapter = subject
+        (order, merchant, adapter), history = subject, under.claim.history
         outcome = _too_late("the POS did not answer in time")
         can_look_up = adapter.guarantee is not Guarantee.BLIND
-        wait = self._unsettled_for(claim.history, subject)
+        wait = self._unsettled_for(history, subject)
         # While an earlier request may be at work, another one would only renew the doubt.
         if not late and not (wait > 0 and can_look_up):
-            outcome = adapter.cancel(order, merchant, Send(partial(self._sending, claim, send)))
+            outcome = adapter.cancel(order, merchant, Send(partial(self._sending, under, send)))
             is_refused = outcome.kind is Kind.REJECTED and not _never_there(outcome)
-            if not is_refused or not claim.history.in_doubt:
+            if not is_refused or not history.in_doubt:
                 return outcome
         # It may have cancelled the order before, and refuse to do so a second time.
         if not can_look_up:
@@ -324,12 +325,13 @@ class Cancellation:
         limit = self._caller.time_limit(subject.merchant)
         return unsettled_for(history, limit, subject.adapter)
 
-    def _sending(self, claim: Claim, send: Send, request: Request) -> Reply:
+    @staticmethod
+    def _sending(under: UnderClaim, send: Send, request: Request) -> Reply:
         """Send the request; if it changes something, only once SENDING is durable.
 
         An adapter looks the order up first: while that fails, the POS cannot have cancelled it.
         """
-        if request.changes and not claim.sending and not self._ledger.sending(claim):
+        if request.changes and not under.claim.sending and not under.record():
             raise NotSent("fenced", "another worker has it")
         return send(request)
 

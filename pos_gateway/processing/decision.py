@@ -35,6 +35,7 @@ from pos_gateway.ledger.states import (
     State,
     open_state,
 )
+from pos_gateway.processing.call import UnderClaim
 from pos_gateway.processing.cancellation import CancelAttempt
 from pos_gateway.processing.delivery import Attempt
 from pos_gateway.telemetry import metrics
@@ -176,15 +177,15 @@ FOLLOWS: Mapping[Kind, tuple[Follows, Follows]] = {
 
 def on_submission(order: Order, attempt: Attempt, context: MessageContext) -> Decision:
     """Decide what follows from an attempt to deliver an order."""
-    if attempt.newer is not None and attempt.claim is not None:
+    if attempt.newer is not None and attempt.under is not None:
         submission = _Submission.of(attempt.newer, replace(context, came=None))
-        return submission.renewed(attempt.outcome, attempt.claim)
+        return submission.renewed(attempt.outcome, attempt.under.claim)
     submission = _Submission.of(order, context)
     if attempt.ended is not None:
         return submission.over(attempt.ended)
-    if attempt.claim is None:
+    if attempt.under is None:
         return submission.undone(attempt.outcome)
-    return submission.done(attempt.outcome, attempt.claim, called=attempt.called)
+    return submission.done(attempt.outcome, attempt.under, called=attempt.called)
 
 
 class _Submission:
@@ -225,14 +226,15 @@ class _Submission:
         delay = min(_delay(outcome, self._context.tries), max(1.0, self._left))
         return self._again(delay, resolve=resolve, look_up=look_up)
 
-    def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
+    def done(self, outcome: Outcome, under: UnderClaim, *, called: bool) -> Decision:
         """The entry under the claim, and what follows."""
-        history, attempts = claim.history, claim.history.attempts + called
+        claim, history = under.claim, under.claim.history
+        attempts = history.attempts + called
         match FOLLOWS[outcome.kind][history.may_be_there]:
             case Follows.END:
-                return self._end(outcome, claim, attempts)
+                return self._end(outcome, under, attempts)
             case Follows.DEAD_LETTER:
-                return self._end(outcome, claim, attempts, dead_letter=True)
+                return self._end(outcome, under, attempts, dead_letter=True)
             case Follows.PENDING:  # the POS says that it has the order: no doubt
                 after = replace(history, pending=True, doubt_since=None)
             case Follows.DOUBT:
@@ -241,9 +243,9 @@ class _Submission:
                 after = replace(history, doubt_since=self._at if newly or claim.sending else since)
             case Follows.RETRY:
                 after = history
-        return self._go_on(outcome, claim, replace(after, attempts=attempts))
+        return self._go_on(outcome, under, replace(after, attempts=attempts))
 
-    def _go_on(self, outcome: Outcome, claim: Claim, after: AttemptHistory) -> Decision:
+    def _go_on(self, outcome: Outcome, under: UnderClaim, after: AttemptHistory) -> Decision:
         """Retry, or end now if the order would expire first."""
         delay, event_kind = _delay(outcome, self._context.tries), None
         if outcome.kind is Kind.PENDING:
@@ -252,36 +254,33 @@ class _Submission:
         if delay >= self._left and not after.may_be_there:
             late = outcome.reason or Reason("too_late", "no decision before deliver_by")
             ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
-            return self._end(ended, claim, after.attempts, dead_letter=True)
+            return self._end(ended, under, after.attempts, dead_letter=True)
         if outcome.for_operator or delay >= self._left:
             event_kind = Kind.IN_DOUBT
         elif outcome.kind is Kind.PENDING:
             event_kind = Kind.PENDING
         # After order.in_doubt, order.pending is not recorded any more: only a terminal event is.
-        if event_kind is not None and claim.history.last_event in (
-            event_kind.value,
-            Kind.IN_DOUBT.value,
-        ):
+        if event_kind is not None and after.last_event in (event_kind.value, Kind.IN_DOUBT.value):
             event_kind = None
         said = outcome if event_kind is None else replace(outcome, kind=event_kind)
-        entry = self._entry(said, after, attempts=after.attempts, event_kind=event_kind)
+        entry = self._entry(said, under, after, event_kind)
         messages = []
         if not outcome.for_operator and delay < self._left + RESOLVE_FOR * after.may_be_there:
             again = self._again(delay, resolve=delay >= self._left, look_up=after.may_be_there)
             messages.append(again)
-        return Decision(outcome, [(claim, entry)], messages=messages)
+        return Decision(outcome, [(under.claim, entry)], messages=messages)
 
     def _end(
-        self, outcome: Outcome, claim: Claim, attempts: int, *, dead_letter: bool = False
+        self, outcome: Outcome, under: UnderClaim, attempts: int, *, dead_letter: bool = False
     ) -> Decision:
-        history = AttemptHistory(attempts=attempts, reopened=claim.history.reopened)
-        entry = self._entry(outcome, history, attempts=attempts, event_kind=outcome.kind)
+        history = AttemptHistory(attempts=attempts, reopened=under.claim.history.reopened)
+        entry = self._entry(outcome, under, history, outcome.kind)
         # What the gateway could not deliver is dead-lettered for an operator.
         messages = [self._dead_letter(outcome)] if dead_letter else []
-        return Decision(outcome, [(claim, entry)], messages=messages)
+        return Decision(outcome, [(under.claim, entry)], messages=messages)
 
     def _entry(
-        self, outcome: Outcome, after: AttemptHistory, *, attempts: int, event_kind: Kind | None
+        self, outcome: Outcome, under: UnderClaim, after: AttemptHistory, event_kind: Kind | None
     ) -> Entry:
         state = _ENDS.get(event_kind) or open_state(after, event_kind)
         event = None
@@ -292,13 +291,14 @@ class _Submission:
         return Entry(
             state,
             self._at,
-            attempts,
+            after.attempts,
             after.doubt_since,
             after.pending,
             outcome.reason,
             outcome.external_id,
             event,
             outcome=outcome.kind,
+            call=under.call,
         )
 
     def _again(self, delay: float, *, resolve: bool, look_up: bool) -> Message:
@@ -376,16 +376,16 @@ def on_cancellation(
     cancelling = _Cancelling(request, attempt, context)
     if attempt.over:
         return Decision(attempt.outcome)
-    if attempt.claim is not None and attempt.outcome.for_operator:
-        return cancelling.crashed(attempt.claim)
-    if cancelling.is_open(attempt.claim):
-        return cancelling.again(attempt.claim)
-    if attempt.claim is not None and attempt.submission is not None:
-        return cancelling.decided(attempt.claim, attempt.submission)
-    if attempt.claim is not None and attempt.ended is not None:
-        return cancelling.ended(attempt.claim, attempt.ended)
-    assert attempt.claim is not None  # noqa: S101  (else it is open)
-    return cancelling.crashed(attempt.claim)
+    if attempt.under is not None and attempt.outcome.for_operator:
+        return cancelling.crashed(attempt.under)
+    if cancelling.is_open(attempt.under):
+        return cancelling.again(attempt.under)
+    if attempt.under is not None and attempt.submission is not None:
+        return cancelling.decided(attempt.under, attempt.submission)
+    if attempt.under is not None and attempt.ended is not None:
+        return cancelling.ended(attempt.under, attempt.ended)
+    assert attempt.under is not None  # noqa: S101  (else it is open)
+    return cancelling.crashed(attempt.under)
 
 
 class _Cancelling:
@@ -402,10 +402,10 @@ class _Cancelling:
         self._key = replace(self._order, action=Action.CANCEL)
         self._at = context.now.timestamp()
 
-    def is_open(self, claim: Claim | None) -> bool:
+    def is_open(self, under: UnderClaim | None) -> bool:
         """Whether it is retried. A cancellation in doubt always is."""
         kind = self._outcome.kind
-        in_doubt = kind is Kind.FAILED and claim is not None and claim.history.in_doubt
+        in_doubt = kind is Kind.FAILED and under is not None and under.claim.history.in_doubt
         return in_doubt or kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING)
 
     def _undone(self, claim: Claim) -> Decision:
@@ -422,11 +422,11 @@ class _Cancelling:
             self._outcome, [*self._released_submission(), (claim, entry)], needs_pos=True
         )
 
-    def again(self, claim: Claim | None) -> Decision:
+    def again(self, under: UnderClaim | None) -> Decision:
         """Retry; the order itself is released meanwhile."""
-        if self._attempt.needs_pos and claim is not None:
-            return self._undone(claim)
-        since = None if claim is None else claim.history.doubt_since
+        if self._attempt.needs_pos and under is not None:
+            return self._undone(under.claim)
+        since = None if under is None else under.claim.history.doubt_since
         if self._outcome.kind is Kind.IN_DOUBT and since is None:
             since = self._at
         left = in_time = (self._request.deliver_by - self._context.now).total_seconds()
@@ -435,8 +435,8 @@ class _Cancelling:
         delay = _in_time(_delay(self._outcome, self._context.tries), left)
         delay = min(delay, max(1.0, left))
         metrics.retries.inc()
-        look_up = self._context.look_up if claim is None else since is not None
-        resolve = self._context.resolve if claim is None else look_up and delay >= in_time
+        look_up = self._context.look_up if under is None else since is not None
+        resolve = self._context.resolve if under is None else look_up and delay >= in_time
         message = self._context.message(
             wire.CANCEL_ORDER,
             self._request.order_id,
@@ -448,14 +448,14 @@ class _Cancelling:
             },
         ).delayed(delay, before=_latest(delay, left))
         entries = self._released_submission()
-        if claim is not None:
-            entry = replace(self._entry(State.NEW, claim), doubt_since=since)
+        if under is not None:
+            entry = replace(self._entry(State.NEW, under), doubt_since=since)
             if self._attempt.waits:  # each look would displace an attempt in the row
-                entry = replace(entry, attempts=claim.history.attempts)
-            entries.append((claim, entry))
+                entry = replace(entry, attempts=under.claim.history.attempts)
+            entries.append((under.claim, entry))
         return Decision(self._outcome, entries, messages=[message])
 
-    def crashed(self, claim: Claim) -> Decision:
+    def crashed(self, under: UnderClaim) -> Decision:
         """A bug of ours, or poison: dead-letter the request for an operator.
 
         An accepted order is still recorded as accepted.
@@ -466,40 +466,40 @@ class _Cancelling:
             request.order_id, request.to_json(), self._context, reason, task=wire.CANCEL_ORDER
         )
         if self._attempt.ended is not None:
-            decided = self.ended(claim, self._attempt.ended)
+            decided = self.ended(under, self._attempt.ended)
         else:
-            submission, since = self._attempt.submission, claim.history.doubt_since
-            entry = replace(self._entry(State.FAILED, claim), doubt_since=since)
+            submission, since = self._attempt.submission, under.claim.history.doubt_since
+            entry = replace(self._entry(State.FAILED, under), doubt_since=since)
             order = self._released_submission()
             if submission is not None and since is not None:
-                order = [(submission, self._in_doubt(submission.history))]
-            decided = Decision(self._outcome, [*order, (claim, entry)])
+                order = [(submission.claim, self._in_doubt(submission.claim.history))]
+            decided = Decision(self._outcome, [*order, (under.claim, entry)])
         return replace(decided, messages=[dead])
 
-    def decided(self, claim: Claim, submission: Claim) -> Decision:
+    def decided(self, under: UnderClaim, submission: UnderClaim) -> Decision:
         """The order was not terminal; cancelled, it is.
 
         One that the POS may have cancelled is not sent again: it would be a second order.
         """
-        entry = self._entry(State(self._outcome.kind.value), claim)
+        entry = self._entry(State(self._outcome.kind.value), under)
         if self._outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
-            entry = replace(entry, doubt_since=claim.history.doubt_since)
-        closing = claim, entry
-        history, trace = submission.history, self._context.span
+            entry = replace(entry, doubt_since=under.claim.history.doubt_since)
+        closing = under.claim, entry
+        claim, history, trace = submission.claim, submission.claim.history, self._context.span
         if self._attempt.leaves_doubt:
-            return Decision(self._outcome, [(submission, self._in_doubt(history))], closing=closing)
+            return Decision(self._outcome, [(claim, self._in_doubt(history))], closing=closing)
         if self._outcome.kind is not Kind.CANCELLED:
             return Decision(self._outcome, self._released_submission(), closing=closing)
         event = dehydrated(self._order, Kind.CANCELLED, reopened=history.reopened, trace=trace)
         end = replace(
             self._entry(State.CANCELLED, submission), attempts=history.attempts, event=event
         )
-        return Decision(self._outcome, [(submission, end)], closing=closing)
+        return Decision(self._outcome, [(claim, end)], closing=closing)
 
-    def ended(self, claim: Claim, ended: Ended) -> Decision:
+    def ended(self, under: UnderClaim, ended: Ended) -> Decision:
         """The order was terminal before."""
-        outcome = self._outcome
-        entry = self._entry(State(outcome.kind.value), claim)
+        outcome, claim = self._outcome, under.claim
+        entry = self._entry(State(outcome.kind.value), under)
         if outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with a later deadline
             entry = replace(entry, doubt_since=claim.history.doubt_since)
         if ended.state is not State.ACCEPTED:
@@ -525,9 +525,9 @@ class _Cancelling:
         event = dehydrated(self._order, Kind.IN_DOUBT, reopened=history.reopened, trace=trace)
         return replace(entry, event=event)
 
-    def _entry(self, state: State, claim: Claim) -> Entry:
+    def _entry(self, state: State, under: UnderClaim) -> Entry:
         outcome = self._outcome
-        attempts = claim.history.attempts + 1
+        attempts = under.claim.history.attempts + 1
         return Entry(
             state,
             self._at,
@@ -535,25 +535,26 @@ class _Cancelling:
             reason=outcome.reason,
             external_id=outcome.external_id,
             outcome=outcome.kind,
+            call=under.call,
         )
 
     def _released_submission(self) -> list[tuple[Claim, Entry]]:
         """Release the order as it was before the claim; its own attempt records its outcome."""
-        submission = self._attempt.submission
-        if submission is None:
+        if self._attempt.submission is None:
             return []
+        submission = self._attempt.submission.claim
         entry = _unchanged(submission, self._at)
         if self._outcome.not_found and not submission.history.in_doubt:  # the POS had it, pending
             entry = replace(entry, state=State.IN_DOUBT, doubt_since=self._at)
         return [(submission, entry)]
 
 
-def on_unreadable(claim: Claim, reason: Reason, context: MessageContext) -> Decision:
+def on_unreadable(under: UnderClaim, reason: Reason, context: MessageContext) -> Decision:
     """End an order of which neither message nor ledger can be read, or leave it to an operator."""
-    until = claim.history.deliver_by
+    key, until = under.claim.key, under.claim.history.deliver_by
     left = 0.0 if until is None else until - context.now.timestamp()
     outcome = Outcome(Kind.FAILED, reason, for_operator=True)
-    return _Submission(claim.key, b"", left, context).done(outcome, claim, called=False)
+    return _Submission(key, b"", left, context).done(outcome, under, called=False)
 
 
 def on_released(

@@ -6,7 +6,6 @@ Outcome: an event, a retry, or a dead letter. The ledger (``ledger/``) records e
 before it is taken, so that the next attempt knows of it, whatever happens here.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -31,7 +30,7 @@ from pos_gateway.ledger.states import (
     Suspected,
 )
 from pos_gateway.merchants.directory import Directory
-from pos_gateway.processing.call import LEASED_ELSEWHERE, Caller
+from pos_gateway.processing.call import LEASED_ELSEWHERE, Caller, UnderClaim
 from pos_gateway.processing.poison import POISONOUS, PoisonIsolation
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
@@ -52,13 +51,13 @@ LOOK_AGAIN_AFTER = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt's outcome, and the claim under which it is committed.
+    """An attempt's outcome, and the record of the attempt under a claim.
 
     Without a claim nothing was sent. ``ended`` is then the order's earlier terminal state, if any.
     """
 
     outcome: Outcome
-    claim: Claim | None = None
+    under: UnderClaim | None = None
     ended: Ended | None = None
     #: Whether the POS was called.
     called: bool = False
@@ -112,17 +111,17 @@ class Delivery:
             claim = turn.claim(partial(self._claim, order, merchant, send))
             if not isinstance(claim, Claim):
                 return _without_claim(claim)
-            with self._ledger.attempting(claim):
+            with UnderClaim(self._ledger, claim) as under:
                 if (newer := self._newer(claim, order)) is not None:
-                    return Attempt(leased_elsewhere(), claim, newer=newer)
+                    return Attempt(leased_elsewhere(), under, newer=newer)
                 late = late or self._left(order) <= 0  # the database may have been away for seconds
                 if late and (expired or not claim.history.may_be_there):
-                    return Attempt(self._too_late(claim, self._left(order)), claim)
+                    return Attempt(self._too_late(claim, self._left(order)), under)
                 # After order.in_doubt an operator may have taken over: it is only looked up.
                 late = late or (
                     claim.history.may_be_there and claim.history.last_event == Kind.IN_DOUBT
                 )
-                return self._attempt(order, merchant, problem, claim, cancel_token, late=late)
+                return self._attempt(order, merchant, problem, under, cancel_token, late=late)
 
     def failed(self, order: Order, outcome: Outcome) -> Attempt:
         """Claim an order whose attempt failed without a claim: the ledger's state of it counts.
@@ -130,7 +129,9 @@ class Delivery:
         Raises: as ``submit``.
         """
         claim = self._claim(order, None, send=False, unless_suspect=False)
-        return Attempt(outcome, claim) if isinstance(claim, Claim) else _without_claim(claim)
+        if not isinstance(claim, Claim):
+            return _without_claim(claim)
+        return Attempt(outcome, UnderClaim(self._ledger, claim))
 
     def _claim(
         self, order: Order, merchant: Merchant | None, send: bool, unless_suspect: bool
@@ -149,41 +150,31 @@ class Delivery:
         order: Order,
         merchant: Merchant | None,
         problem: Reason | None,
-        claim: Claim,
+        under: UnderClaim,
         cancel_token: CancelToken | None,
         *,
         late: bool,
     ) -> Attempt:
         """Attempt a claimed order; one that is late is only looked up."""
-        history = claim.history
+        history = under.claim.history
         if history.possible_deaths >= POISONOUS:
-            return Attempt(_poison(history), claim)
+            return Attempt(_poison(history), under)
         if merchant is None or problem is not None:
-            return Attempt(Outcome(Kind.FAILED, problem), claim)
+            return Attempt(Outcome(Kind.FAILED, problem), under)
         adapter = self._adapters[merchant.adapter]
         if history.may_be_there and has_moved(history, merchant, adapter):
-            return Attempt(Outcome(Kind.IN_DOUBT, MOVED, for_operator=True), claim)
-        converse = partial(self._create, order, merchant, claim, late=late)
-        until = inf if late else order.deliver_by.timestamp()
-        return self._call(merchant, claim, converse, cancel_token or CancelToken(), until)
-
-    def _call(
-        self,
-        merchant: Merchant,
-        claim: Claim,
-        converse: Callable[[Send], Outcome],
-        cancel_token: CancelToken,
-        until: float,
-    ) -> Attempt:
-        left = until - self._clock.now().timestamp()
-        outcome = self._caller.call(merchant, claim, converse, cancel_token=cancel_token, left=left)
-        return Attempt(self._for_whom(outcome, merchant), claim, called=True)
+            return Attempt(Outcome(Kind.IN_DOUBT, MOVED, for_operator=True), under)
+        converse = partial(self._create, order, merchant, under, late=late)
+        left = inf if late else order.deliver_by.timestamp() - self._clock.now().timestamp()
+        token = cancel_token or CancelToken()
+        outcome = self._caller.call(merchant, under, converse, cancel_token=token, left=left)
+        return Attempt(self._for_whom(outcome, merchant), under, called=True)
 
     def _create(
-        self, order: Order, merchant: Merchant, claim: Claim, send: Send, *, late: bool
+        self, order: Order, merchant: Merchant, under: UnderClaim, send: Send, *, late: bool
     ) -> Outcome:
         """Send the order, never twice: one in doubt is looked up, sent with its key, or left."""
-        adapter, history = self._adapters[merchant.adapter], claim.history
+        adapter, history = self._adapters[merchant.adapter], under.claim.history
         order = order.in_ledger(
             history.known_since or self._clock.now().timestamp(), history.deliver_by
         )
@@ -199,7 +190,7 @@ class Delivery:
                 return known
         if history.cancelling:  # each failing send would renew the doubt
             return Outcome(Kind.RETRY, Reason.of("cancelling", "a cancel request for it is open"))
-        if not claim.sending and not self._ledger.sending(claim, self._endpoint(merchant)):
+        if not under.claim.sending and not under.record(self._endpoint(merchant)):
             return leased_elsewhere()
         failpoints.reach("sending.committed")
         outcome = adapter.submit(order, merchant, send)

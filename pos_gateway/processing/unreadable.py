@@ -15,6 +15,7 @@ from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Ended, Key, LeasedElsewhere
 from pos_gateway.processing import decision
+from pos_gateway.processing.call import UnderClaim
 from pos_gateway.processing.decision import Decision, MessageContext
 from pos_gateway.processing.delivery import LOOK_AGAIN_AFTER, leased_elsewhere
 from pos_gateway.runtime.vault import CannotOpen
@@ -70,7 +71,8 @@ class UnreadableMessages:
                 return decision.on_released(claim, Outcome(Kind.RETRY, why), later, context)
             order = None
         if order is None:
-            return replace(decision.on_unreadable(claim, reason, context), messages=[dead])
+            under = UnderClaim(self._ledger, claim)
+            return replace(decision.on_unreadable(under, reason, context), messages=[dead])
         if not _is_its_own(order, came.body):  # it goes on by its own message
             return decision.on_released(claim, Outcome(Kind.FAILED, reason), [dead], context)
         again = wire.submit_message(

@@ -29,8 +29,9 @@ from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
-from pos_gateway.ledger.states import Action, Claim, Key
+from pos_gateway.ledger.states import Action, Key
 from pos_gateway.processing import decision, gateway
+from pos_gateway.processing.call import UnderClaim
 from pos_gateway.processing.cancellation import CancelAttempt
 from pos_gateway.processing.decision import Decision, MessageContext
 from pos_gateway.processing.delivery import LOOK_AGAIN_AFTER, Attempt
@@ -202,13 +203,13 @@ def _submit(
             return decided
         return decided.repeating(gate.repeating.ends(Key(order.merchant_id, order.order_id)))
     except Exception as error:  # noqa: BLE001  (ours: the order is neither lost nor left claimed)
-        claim = attempt.claim if attempt is not None else _claimed(error, Action.SUBMIT)
-        outcome = _crashed(Action.SUBMIT, error, claim, order.order_id)
-    if claim is None and outcome.kind is Kind.FAILED:
+        under = attempt.under if attempt is not None else _claimed(error, Action.SUBMIT)
+        outcome = _crashed(Action.SUBMIT, error, under, order.order_id)
+    if under is None and outcome.kind is Kind.FAILED:
         attempt = gate.delivery.failed(order, outcome)
     else:
-        attempt = Attempt(outcome, claim, called=claim is not None and claim.sent)
-    with _given_up(gate, attempt.claim):
+        attempt = Attempt(outcome, under, called=under is not None and under.sent)
+    with _given_up(gate, attempt.under):
         return decision.on_submission(order, attempt, context.at(gate.clock.now()))
 
 
@@ -297,34 +298,34 @@ def _cancel(
         decided = decision.on_cancellation(request, attempt, context.at(gate.clock.now()))
         if not attempt.republishes_event:
             return decided
-        with _given_up(gate, attempt.claim, on_error=False):
+        with _given_up(gate, attempt.under, on_error=False):
             key = Key(request.merchant_id, request.order_id)
             return decided.repeating(gate.repeating.ends(key))
     except Exception as error:
         if attempt is None:
-            claim, submission = _claimed(error, Action.CANCEL), _claimed(error, Action.SUBMIT)
-            attempt = CancelAttempt(Outcome(Kind.FAILED), claim, submission)
-        outcome = _crashed(Action.CANCEL, error, attempt.claim, request.order_id)
-        if attempt.claim is None and outcome.kind is Kind.FAILED:
+            under, submission = _claimed(error, Action.CANCEL), _claimed(error, Action.SUBMIT)
+            attempt = CancelAttempt(Outcome(Kind.FAILED), under, submission)
+        outcome = _crashed(Action.CANCEL, error, attempt.under, request.order_id)
+        if attempt.under is None and outcome.kind is Kind.FAILED:
             raise  # the order's state is not known: the request is requeued
     # Its end could not be republished: the request stays open.
     attempt = replace(attempt, outcome=outcome, over=False)
-    with _given_up(gate, attempt.claim, attempt.submission):
+    with _given_up(gate, attempt.under, attempt.submission):
         if outcome.kind is Kind.FAILED:
             attempt = gate.cancellation.crashed(request, attempt)
         return decision.on_cancellation(request, attempt, context.at(gate.clock.now()))
 
 
-def _claimed(error: Exception, action: Action) -> Claim | None:
-    """The claim that an unfinished attempt had for this action."""
+def _claimed(error: Exception, action: Action) -> UnderClaim | None:
+    """The record of an unfinished attempt under the claim for this action."""
     claims = error.claims if isinstance(error, Unfinished) else ()
-    return next((claim for claim in claims if claim.key.action is action), None)
+    return next((under for under in claims if under.claim.key.action is action), None)
 
 
-def _crashed(action: Action, error: Exception, claim: Claim | None, order_id: str) -> Outcome:
+def _crashed(action: Action, error: Exception, under: UnderClaim | None, order_id: str) -> Outcome:
     """An exception's outcome: in doubt once a byte of the order may have left."""
     cause = error.__cause__ if isinstance(error, Unfinished) else error
-    is_sent = claim is not None and claim.sent
+    is_sent = under is not None and under.sent
     if isinstance(cause, SQLAlchemyError | LedgerUnavailable | NotLoaded):
         kind = Kind.IN_DOUBT if is_sent else Kind.RETRY
         return Outcome(kind, Reason.of("database", cause))
@@ -338,21 +339,20 @@ def _crashed(action: Action, error: Exception, claim: Claim | None, order_id: st
 
 
 @contextmanager
-def _given_up(gate: Gateway, *claims: Claim | None, on_error: bool = True) -> Iterator[None]:
+def _given_up(gate: Gateway, *claims: UnderClaim | None, on_error: bool = True) -> Iterator[None]:
     """Abandon the claims if there is no decision, so that the redelivered message takes them.
 
     Args:
         gate: has the ledger of the claims.
-        claims: the claims.
+        claims: the attempt's records.
         on_error: also after an exception; else only when this green thread is killed.
     """
     try:
         yield
     except BaseException as error:
         if on_error or not isinstance(error, Exception):
-            for claim in claims:
-                if claim is not None:
-                    gate.ledger.abandon(claim, sent=claim.sent)
+            for under in filter(None, claims):
+                gate.ledger.abandon(under.claim, sent=under.sent)
         raise
 
 

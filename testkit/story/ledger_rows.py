@@ -19,9 +19,11 @@ from pos_gateway.ledger.batch import Batch, Claiming, Finishing, Operation, Send
 from pos_gateway.ledger.callback_rules import Received
 from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.lease import LEASE, Lease, PeerLeases
+from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, CallRecord, Claim, Entry, Key, State
 from pos_gateway.ledger.writer import Writer
+from pos_gateway.processing.call import UnderClaim
 from pos_gateway.processing.decision import MessageContext, on_submission
 from pos_gateway.processing.delivery import Attempt
 from testkit.story.plot import Call, Part, Plot, Told
@@ -80,7 +82,7 @@ class LedgerRows:
 
     def __init__(self, engine: Engine, payloads: Payloads, plot: Plot) -> None:
         self._engine, self._payloads, self._plot = engine, payloads, plot
-        self._writer = Writer(engine, durable=False)
+        self._writer, self._ledger = Writer(engine, durable=False), Ledger(engine, payloads)
         self._clock = _StoryClock(plot.now)
         self._lease = Lease(LEASE, self._clock)
         self._merchants = {each.id: each for each in plot.merchants}
@@ -121,8 +123,7 @@ class LedgerRows:
                 steps[0].begins, [Sending(each, self._endpoint(each.key)) for each in unsent]
             )
             assert all(sent)
-            for claim in unsent:
-                claim.sending = True
+            claims = [each._replace(sending=True) for each in claims]
         finishing = [
             self._finishing(step, step.call, claim)
             for step, claim in zip(steps, claims, strict=True)
@@ -150,9 +151,10 @@ class LedgerRows:
         waited = max(0.001, step.begins - step.told.placed_at) if step.tries == 0 else 0.002
         connect = 0.012 if step.tries == 0 else 0.0
         first_byte = None if isinstance(call.came, str) else call.seconds * 0.9
-        claim.call = CallRecord(waited, 0.003, connect, first_byte, call.seconds, call.came)
+        under = UnderClaim(self._ledger, claim)
+        under.call = CallRecord(waited, 0.003, connect, first_byte, call.seconds, call.came)
         context = MessageContext(ORDERS_KEY, step.tries, datetime.fromtimestamp(call.at, UTC))
-        attempt = Attempt(call.outcome, claim, called=True)
+        attempt = Attempt(call.outcome, under, called=True)
         decision = on_submission(step.told.order, attempt, context)
         [(_, entry)] = decision.entries
         dead = [each for each in decision.messages if each.routing_key == DEAD_KEY]
@@ -184,8 +186,8 @@ class LedgerRows:
         finishing = []
         for claim, ends in zip(self._run(min(at), claiming), at, strict=True):
             event = dehydrated(claim.key, Kind.CANCELLED)
-            claim.call = CallRecord(0.004, 0.003, 0.0, 0.2, 0.25, 200)
-            entry = Entry(State.CANCELLED, ends, 1, event=event, outcome=Kind.CANCELLED)
+            call, outcome = CallRecord(0.004, 0.003, 0.0, 0.2, 0.25, 200), Kind.CANCELLED
+            entry = Entry(State.CANCELLED, ends, 1, event=event, outcome=outcome, call=call)
             finishing.append(self._sealed(claim, entry))
         assert all(self._run(self._plot.now, finishing))
         self.written.cancelled = [Key(each.merchant_id, each.order_id) for each in keys]

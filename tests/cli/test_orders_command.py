@@ -107,9 +107,8 @@ def test_nothing_is_revealed_without_a_line_in_the_audit(program: Program, books
 
 
 def test_the_last_attempts_are_shown(program: Program, books: Books) -> None:
-    claim = books.claimed("o-1")
-    claim.call = CallRecord(0.25, 0.5, 0.125, None, 1.5, "timeout")
-    retry = Entry(State.NEW, time.time(), 1, reason=WHY, outcome=Kind.RETRY)
+    claim, call = books.claimed("o-1"), CallRecord(0.25, 0.5, 0.125, None, 1.5, "timeout")
+    retry = Entry(State.NEW, time.time(), 1, reason=WHY, outcome=Kind.RETRY, call=call)
     assert books.ledger.finish(claim, retry)
     key = books.order("o-1", State.PENDING, history=AttemptHistory(pending=True), reason=None)
     books.cancellation(key, State.EXPIRED)
@@ -142,8 +141,8 @@ def test_a_poses_own_words_in_an_attempt_are_masked(program: Program, books: Boo
     cancel = Key(key.merchant_id, key.order_id, Action.CANCEL)
     claim = books.ledger.claim(cancel, send=False)
     assert isinstance(claim, Claim)
-    claim.call = CallRecord(None, 0.0, 0.0, 0.5, 0.5, 409)  # refused, and retried
-    retry = Entry(State.NEW, time.time(), 1, reason=words, outcome=Kind.RETRY)
+    call = CallRecord(None, 0.0, 0.0, 0.5, 0.5, 409)  # refused, and retried
+    retry = Entry(State.NEW, time.time(), 1, reason=words, outcome=Kind.RETRY, call=call)
     assert books.ledger.finish(claim, retry)
     record = json.loads(program.invoke("orders", "show", "o-1", "--json").stdout)
     said = [(each["reason"], each["message"]) for each in record["attempt_history"]]

@@ -93,8 +93,7 @@ def _deliver(engine: Engine, clock: Clock) -> None:
     one.finish(begin(one, "rejected"), _entry("rejected", Kind.REJECTED, reason=refused))
     one.finish(begin(one, "new"), without_event())
     one.finish(begin(one, "pending"), _entry("pending", Kind.PENDING, pending=True))
-    doubt = begin(one, "doubt", send=False)
-    one.sending(doubt)
+    doubt: Any = one.sending(begin(one, "doubt", send=False))
     one.finish(doubt, _entry("doubt", Kind.IN_DOUBT, doubt_since=BEGAN))
     one.claim(key("accepted"), send=True)  # it is redelivered, and terminal
     wish = key("accepted", Action.CANCEL)

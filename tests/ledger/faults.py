@@ -268,7 +268,7 @@ FAULTS = [
     Fault(
         "a claim whose answer was lost is known by its ticket",
         "ledger/batch",
-        "if row.ticket == ticket:  #",
+        "if row.ticket == claiming.ticket:  #",
         "if False:  #",
         "unknown_commits::the_reply_to_a_workers_first_renewal_may_be_lost",
     ),
@@ -303,7 +303,7 @@ FAULTS = [
     Fault(
         "an abandoned claim is remembered until it is resumed",
         "ledger/batch",
-        "        self._resuming[ticket] = row.ticket\n"
+        "        self._resuming[claiming.ticket] = row.ticket\n"
         "        if not self._abandoned[row.ticket].sent:",
         "        if not self._abandoned.pop(row.ticket).sent:  # type: ignore[attr-defined]",
         "unknown_commits::an_abandoned_order_is_resumed_once",
@@ -822,16 +822,16 @@ FAULTS = [
     ),
     Fault(
         "which POS may have an order is written with an outcome whose claim was lost",
-        "ledger/ledger",
-        "claimed.endpoint = endpoint if claimed.sending else claimed.history.endpoint",
-        "claimed.endpoint = claimed.history.endpoint",
+        "ledger/batch",
+        "claiming.endpoint if sending else history.endpoint,",
+        "history.endpoint,",
         "failover::an_outcome_whose_claim_was_lost_is_written_with_its_endpoint",
     ),
     Fault(
         "and so is which one was sent it under a claim of an order that was known",
         "ledger/ledger",
-        "            claim.endpoint = endpoint\n",
-        "            pass\n",
+        "claim._replace(sending=True, endpoint=endpoint)",
+        "claim._replace(sending=True)",
         "failover::an_outcome_whose_claim_was_lost_is_written_with_its_endpoint",
     ),
     Fault(
@@ -871,9 +871,9 @@ FAULTS = [
     ),
     Fault(
         "a lost claim keeps the endpoint that its order was sent to",
-        "ledger/ledger",
-        "claimed.endpoint = endpoint if claimed.sending else claimed.history.endpoint",
-        "claimed.endpoint = endpoint",
+        "ledger/batch",
+        "claiming.endpoint if sending else history.endpoint,",
+        "claiming.endpoint,",
         "failover::keeps_the_endpoint_that_the_order_was_sent_to",
     ),
     Fault(

@@ -53,15 +53,21 @@ def test_an_order_that_was_retried_twice_has_three_attempts_in_order(
 ) -> None:
     one = worker()
     claim = claimed(one.claim(KEY, send=True))
-    claim.call = CallRecord(0.25, 0.5, 0.125, None, 1.0, "timeout")
-    assert one.finish(claim, counted(claim, reason=Reason("timeout", "no reply in time")))
+    call, reason = (
+        CallRecord(0.25, 0.5, 0.125, None, 1.0, "timeout"),
+        Reason("timeout", "no reply in time"),
+    )
+    assert one.finish(claim, counted(claim, reason=reason, call=call))
+    sending = one.sending(claimed(one.claim(KEY, send=True)))
+    assert sending is not None
+    call, reason = (
+        CallRecord(None, 0.5, 0.0, 0.25, 0.5, 503),
+        Reason("http_503", "the POS answered 503"),
+    )
+    assert one.finish(sending, counted(sending, reason=reason, call=call))
     claim = claimed(one.claim(KEY, send=True))
-    assert one.sending(claim)
-    claim.call = CallRecord(None, 0.5, 0.0, 0.25, 0.5, 503)
-    assert one.finish(claim, counted(claim, reason=Reason("http_503", "the POS answered 503")))
-    claim = claimed(one.claim(KEY, send=True))
-    claim.call = CallRecord(0.0, 0.0, 0.0, 0.75, 1.0, 200)
-    assert one.finish(claim, counted(claim, Kind.ACCEPTED, at=DAY + 5))
+    call = CallRecord(0.0, 0.0, 0.0, 0.75, 1.0, 200)
+    assert one.finish(claim, counted(claim, Kind.ACCEPTED, at=DAY + 5, call=call))
     owner = one.lease.id
     assert recorded(engine) == [
         RecordedAttempt(

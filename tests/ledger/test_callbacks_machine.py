@@ -76,7 +76,8 @@ class CallbackMachine(RuleBasedStateMachine):
     def send(self, n: int) -> None:
         worker, claim = self._one(n)
         if claim is not None and not claim.sending and claim.key.action is Action.SUBMIT:
-            worker.sending(claim, HERE)
+            sending = worker.sending(claim, HERE)
+            self.hands[self.hands.index((worker, claim))] = worker, sending or claim
 
     @rule(n=st.integers(0, 9), kind=st.sampled_from([*ENDS, Kind.PENDING, Kind.IN_DOUBT, None]))
     def finish(self, n: int, kind: Kind | None) -> None:
@@ -117,9 +118,9 @@ class CallbackMachine(RuleBasedStateMachine):
         request = replace(key, action=Action.CANCEL)
         claimed = worker.claim(request, send=False, deliver_by=DAY + 900)
         if isinstance(claimed, Claim):
-            if sent:
-                assert worker.sending(claimed)
-            self.hands.append((worker, claimed))
+            sending = worker.sending(claimed) if sent else claimed
+            assert sending is not None
+            self.hands.append((worker, sending))
 
     @rule(n=st.integers(0, 9), sent=st.booleans())
     def kill_its_green_thread(self, n: int, sent: bool) -> None:

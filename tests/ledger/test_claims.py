@@ -72,8 +72,8 @@ def test_a_fresh_order_claimed_without_sending_is_claimed_only(worker: Workers, 
     claim = claimed(one.claim(KEY, send=False))
     assert not claim.sending
     assert rows.order().state == State.CLAIMED
-    assert one.sending(claim)
-    assert claim.sending
+    sending = one.sending(claim, "here")
+    assert sending == claim._replace(sending=True, endpoint="here")
     assert rows.order().state == State.SENDING
 
 
@@ -617,9 +617,9 @@ def in_doubt(worker: Worker, at: float | None = None) -> float:
     """The worker has sent the order, without a reply. When, by its time of day."""
     since = worker.clock.of_day if at is None else at
     claim = claimed(worker.claim(KEY, send=True))
-    if not claim.sending:
-        assert worker.sending(claim)
-    worker.finish(claim, without_event(State.IN_DOUBT, doubt_since=since))
+    sending = claim if claim.sending else worker.sending(claim)
+    assert sending is not None
+    worker.finish(sending, without_event(State.IN_DOUBT, doubt_since=since))
     return since
 
 
@@ -714,8 +714,7 @@ def test_a_worker_that_was_taken_over_can_write_nothing(worker: Workers, rows: R
     lost = claimed(one.claim(KEY, send=False))
     over(one, two)
     claim = claimed(two.claim(KEY, send=True))
-    assert one.sending(lost) is False
-    assert lost.sending is False
+    assert one.sending(lost) is None
     assert one.finish(lost, an_entry()) is False
     assert rows.events() == []
     assert (rows.order().state, rows.order().owner) == (State.CLAIMED, claim.owner)
@@ -724,7 +723,7 @@ def test_a_worker_that_was_taken_over_can_write_nothing(worker: Workers, rows: R
     assert two.finish(claim, an_entry())
     assert one.finish(lost, without_event(State.IN_DOUBT)) is False
     assert one.finish(lost, an_entry()) is False  # it has ended, but not by this worker
-    assert one.sending(lost) is False
+    assert one.sending(lost) is None
     assert rows.order().state == State.ACCEPTED
     assert [row.type for row in rows.events()] == ["accepted"]
 

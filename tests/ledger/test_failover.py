@@ -90,9 +90,10 @@ def test_an_outcome_whose_claim_was_lost_is_written_with_its_endpoint(
     one.beat()
     before = standby()
     claim = claimed(one.claim(KEY, send=True, endpoint="here"))
-    assert claim.sending or one.sending(claim, "here")
+    sending = claim if claim.sending else one.sending(claim, "here")
     before.promote(one)
-    assert one.finish(claim, without_event(State.IN_DOUBT, doubt_since=5.0))
+    assert sending is not None
+    assert one.finish(sending, without_event(State.IN_DOUBT, doubt_since=5.0))
     assert (rows.order().state, rows.order().endpoint) == ("in_doubt", "here")
 
 
@@ -229,7 +230,7 @@ def test_the_later_of_two_claims_with_one_epoch_wins(
     before.promote(one, two)
     theirs = claimed(two.claim(KEY, send=True))
     assert theirs.epoch == late.epoch
-    assert one.sending(late) is False
+    assert one.sending(late) is None
     assert one.finish(late, without_event()) is False
     assert rows.order().state == State.SENDING  # unchanged: the other worker's bytes may have left
     assert two.finish(theirs, an_entry())
@@ -313,7 +314,7 @@ def test_a_lost_claim_sends_nothing(worker: Workers, standby: Standbys) -> None:
     before = standby()
     claim = claimed(one.claim(KEY, send=False))
     before.promote(one)
-    assert one.sending(claim) is False
+    assert one.sending(claim) is None
     assert one.finish(claim, without_event())
     again = claimed(one.claim(KEY, send=True))
     assert (again.epoch, again.history.in_doubt) == (2, False)

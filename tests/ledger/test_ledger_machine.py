@@ -249,10 +249,10 @@ class LedgerMachine(RuleBasedStateMachine):
         module.CLAIM_TIMEOUT = TIMEOUT
         known = self.model[attempt.key]
         self._meet(attempt.worker, met)
-        holds = attempt.worker.sending(attempt.claim)
-        assert holds is (known.holder is attempt)
-        if holds:
-            attempt.sending, known.state = True, State.SENDING
+        sending = attempt.worker.sending(attempt.claim)
+        assert (sending is not None) is (known.holder is attempt)
+        if sending is not None:
+            attempt.claim, attempt.sending, known.state = sending, True, State.SENDING
         else:
             self.hands.remove(attempt)
 

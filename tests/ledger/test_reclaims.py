@@ -354,9 +354,7 @@ def test_what_the_one_statement_claims_is_what_find_and_take_do(
         with monkeypatch.context() as context:
             context.setattr(one._writer.say, "write", counting)
             results = one.together(*(a_claiming(one, each) for each in keys))
-        for each in results:
-            if isinstance(each, Claim):
-                each.ticket = 0
+        results = [each._replace(ticket=0) if isinstance(each, Claim) else each for each in results]
         with engine.connect() as connection:
             rows = connection.execute(select(orders).order_by(*orders.primary_key.columns))
             return reclaimed, results, [row._asdict() | {"ticket": 0} for row in rows]

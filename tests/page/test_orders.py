@@ -198,16 +198,14 @@ def test_a_blind_or_moved_doubt_says_that_only_the_merchant_can_be_asked(
 def test_the_life_has_attempts_with_stages_events_with_positions_and_what_operators_did(
     page: Desk, books: Books
 ) -> None:
-    claim = books.claimed("o-1")
-    claim.call = CallRecord(0.012, 0.003, 0.04, 0.45, 0.5, 201)
-    claim.sent = True
+    claim, call = books.claimed("o-1"), CallRecord(0.012, 0.003, 0.04, 0.45, 0.5, 201)
     row = {"merchant_id": "m1", "order_id": "o-1", "digest": "d", "submitted_at": time.time() - 90}
     with books.engine.begin() as connection:
         connection.execute(insert(submissions).values(row))
     from pos_gateway.domain.outcome import Kind
 
     event = dehydrated(claim.key, Kind.ACCEPTED)
-    entry = Entry(State.ACCEPTED, time.time(), 1, external_id="K-77", event=event)
+    entry = Entry(State.ACCEPTED, time.time(), 1, external_id="K-77", event=event, call=call)
     assert books.ledger.finish(claim, entry)
     preparing = dehydrated(claim.key, Lifecycle.PREPARING)
     with books.engine.begin() as connection:
@@ -284,12 +282,14 @@ def personal_books(books: Books) -> list[Key]:
         books.order(f"o-{state}", state, reason=refused, **personal())
         for state in (State.REJECTED, State.CANCELLED)
     ]
-    claim = books.claimed("o-attempt", **personal())
-    claim.call = CallRecord(0.01, 0.01, 0.01, 0.1, 0.2, 422)
+    claim, call = (
+        books.claimed("o-attempt", **personal()),
+        CallRecord(0.01, 0.01, 0.01, 0.1, 0.2, 422),
+    )
     from pos_gateway.domain.outcome import Kind
 
     event = dehydrated(claim.key, Kind.REJECTED)
-    entry = Entry(State.REJECTED, time.time(), 1, reason=refused, event=event)
+    entry = Entry(State.REJECTED, time.time(), 1, reason=refused, event=event, call=call)
     assert books.ledger.finish(claim, entry)
     books.publish()
     return [*keys, claim.key]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import create_engine
 from structlog.testing import capture_logs
 
 from pos_gateway.broker import wire
@@ -16,6 +17,7 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.trace_context import TraceContext
+from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import (
     RESOLVE_FOR,
     Action,
@@ -26,6 +28,7 @@ from pos_gateway.ledger.states import (
     Key,
     State,
 )
+from pos_gateway.processing.call import UnderClaim
 from pos_gateway.processing.cancellation import CancelAttempt
 from pos_gateway.processing.decision import (
     LAST_ATTEMPT,
@@ -57,9 +60,12 @@ def decided(
     """The decision on an outcome of an order with this attempt history."""
     order, now = order_at(seconds)
     claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(**history), sending)
-    return on_submission(
-        order, Attempt(outcome, claim, called=True), MessageContext("orders", tries, now)
-    )
+    attempt = Attempt(outcome, under(claim), called=True)
+    return on_submission(order, attempt, MessageContext("orders", tries, now))
+
+
+def under(claim: Claim) -> UnderClaim:
+    return UnderClaim(Ledger(create_engine("sqlite://")), claim)
 
 
 def following(outcome: Outcome, **circumstances: Any) -> Sequence[Message]:
@@ -138,7 +144,7 @@ def test_an_old_message_does_not_expire_an_order_whose_deadline_was_extended() -
     order, now = order_at(-60)
     newer = order.until(now + timedelta(minutes=30))
     claim = Claim(Key("m", "o1"), "worker", 2, 1, AttemptHistory(attempts=3), sending=False)
-    attempt = Attempt(leased_elsewhere(), claim, newer=newer)
+    attempt = Attempt(leased_elsewhere(), under(claim), newer=newer)
     decision = on_submission(order, attempt, MessageContext("orders", 4, now))
     assert kinds(decision.messages) == ["again"]
     [[again], _, _] = json.loads(decision.messages[0].body)
@@ -429,7 +435,7 @@ def test_an_orders_messages_and_events_have_its_trace() -> None:
     claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(), sending=True)
     for kind in Kind:
         outcome = Outcome(kind, REASON, for_operator=kind is Kind.IN_DOUBT)
-        decision = on_submission(order, Attempt(outcome, claim, called=True), context)
+        decision = on_submission(order, Attempt(outcome, under(claim), called=True), context)
         event = written(decision).event
         assert event is None or event.trace == attempt
         assert event is not None or decision.messages
@@ -438,10 +444,10 @@ def test_an_orders_messages_and_events_have_its_trace() -> None:
     wish = CancelRequest.parse(
         {"order_id": "o1", "merchant_id": "m", "deliver_by": order.deliver_by}
     )
-    cancel = replace(claim, key=replace(claim.key, action=Action.CANCEL))
+    cancel = under(claim._replace(key=replace(claim.key, action=Action.CANCEL)))
     again = on_cancellation(wish, CancelAttempt(Outcome(Kind.RETRY, REASON), cancel), context)
     assert [TraceContext.of(message.headers) for message in again.messages] == [cause]
-    first = CancelAttempt(Outcome(Kind.CANCELLED), cancel, claim)  # than the order
+    first = CancelAttempt(Outcome(Kind.CANCELLED), cancel, under(claim))  # than the order
     [(_, ended)] = on_cancellation(wish, first, context).entries
     assert ended.event is not None and ended.event.trace == attempt
     record = {"order_id": "o1", "merchant_id": "m"}

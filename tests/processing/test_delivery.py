@@ -1,7 +1,6 @@
 """One attempt: the merchant's call result, and the order's outcome."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -96,24 +95,15 @@ class Ledger:
         fresh = self.history == AttemptHistory()
         return Claim(key, "worker", 1, 1, self.history, sending=send and fresh)
 
-    def sending(self, claim: Claim, _endpoint: str | None = None) -> bool:
-        claim.sending = True
+    def sending(self, claim: Claim, _endpoint: str | None = None) -> Claim | None:
         self.said.append("sending")
-        return not self.is_lost
+        return None if self.is_lost else claim._replace(sending=True)
 
     def holds(self, _claim: Claim) -> bool:
         return not self.is_lost
 
     def abandon(self, _claim: Claim, *, sent: bool) -> None:
         self.abandoned.append(sent)
-
-    @contextmanager
-    def attempting(self, claim: Claim) -> Iterator[None]:
-        try:
-            yield
-        except BaseException:
-            self.abandon(claim, sent=claim.sending)
-            raise
 
 
 def attempt(

@@ -41,14 +41,14 @@ class Orders:
         self._number += 1
         self.clock.behind = ago
         claim = claimed(self._ledger.claim(Key(merchant, f"o{self._number}"), send=True))
-        if seconds is not None:
-            claim.call = CallRecord(0.0, 0.0, 0.0, seconds, seconds, 200)
+        call = None if seconds is None else CallRecord(0.0, 0.0, 0.0, seconds, seconds, 200)
         entry = Entry(
             State.NEW,
             at=time.time() - ago,
             attempts=1,
             outcome=outcome,
             reason=Reason("no", "words that are sealed"),
+            call=call,
         )
         assert self._ledger.finish(claim, entry)
 

@@ -24,19 +24,19 @@ FAULTS = [
     Fault(
         "SENDING is durable before the first byte",
         "processing.delivery",
-        "if not claim.sending and not self._ledger.sending(claim, self._endpoint(merchant)):",
+        "if not under.claim.sending and not under.record(self._endpoint(merchant)):",
         "if False:",
     ),
     Fault(
         "a claim of an order with an attempt history is not SENDING yet",
         "ledger.batch",
-        "ticket, standing, sending=False",
-        "ticket, standing, sending=True",
+        "self._claim(each, row.epoch + 1, standing)",
+        "self._claim(each, row.epoch + 1, standing, sending=True)",
     ),
     Fault(
         "a worker that lost its lease sends nothing more",
         "processing.call",
-        "if not self._ledger.holds(claim):",
+        "if not self._ledger.holds(under.claim):",
         "if False:",
         seed=44,
     ),
@@ -92,7 +92,7 @@ FAULTS = [
     Fault(
         "a killed green thread's sending is remembered",
         "processing.call",
-        "sent=sending.begun)",
+        "sent=self.sent)",
         "sent=False)",
         seed=7,
     ),
@@ -106,7 +106,8 @@ FAULTS = [
     Fault(
         "a claim stays abandoned until its takeover is committed",
         "ledger.batch",
-        "self._resuming[ticket] = row.ticket\n        if not self._abandoned[row.ticket].sent:",
+        "self._resuming[claiming.ticket] = row.ticket\n"
+        "        if not self._abandoned[row.ticket].sent:",
         "if not self._abandoned.pop(row.ticket).sent:",
         seed=459,
     ),
@@ -126,7 +127,7 @@ FAULTS = [
     Fault(
         "a claim whose reply was lost holds",
         "ledger.batch",
-        "if row.ticket == ticket:",
+        "if row.ticket == claiming.ticket:",
         "if False:",
         seed=5,
     ),

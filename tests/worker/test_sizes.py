@@ -26,6 +26,7 @@ from pos_gateway.domain.split import Split
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import AttemptHistory, Claim, Key
+from pos_gateway.processing.call import UnderClaim
 from pos_gateway.processing.delivery import Attempt
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import Vault, new_key
@@ -123,7 +124,8 @@ class Away:
     def failed(self, order: Order, outcome: Outcome) -> Attempt:
         self.kept = order.source
         key = Key(order.merchant_id, order.order_id)
-        return Attempt(outcome, Claim(key, "worker", 1, 1, AttemptHistory(), sending=False))
+        claim = Claim(key, "worker", 1, 1, AttemptHistory(), sending=False)
+        return Attempt(outcome, UnderClaim(GATE.ledger, claim))
 
 
 GATE = Gateway(Settings(database_url="sqlite://"))

@@ -26,6 +26,7 @@ from pos_gateway.events.traced import Publish
 from pos_gateway.events.traced import traced as traced_events
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import AttemptHistory, Claim, Key
+from pos_gateway.processing.call import UnderClaim
 from pos_gateway.processing.delivery import Attempt
 from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import Vault
@@ -46,11 +47,8 @@ RECORD: dict[str, Any] = {
 }
 REQUEST = Request("POST", "https://pos.example.com/orders", b"{}", {"Idempotency-Key": "o"})
 KEY = Key(RECORD["merchant_id"], RECORD["order_id"])
-ATTEMPT = Attempt(
-    Outcome(Kind.ACCEPTED, contact=CallResult.ANSWERED),
-    Claim(KEY, "worker", 1, 1, AttemptHistory(), sending=True),
-    called=True,
-)
+OUTCOME = Outcome(Kind.ACCEPTED, contact=CallResult.ANSWERED)
+CLAIM = Claim(KEY, "worker", 1, 1, AttemptHistory(), sending=True)
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0"
 #: The headers of the orders, and whether they are traced.
 CANDIDATES = {
@@ -68,6 +66,7 @@ class Orders:
         self._headers = headers
         self._gate = Gateway(Settings(database_url="sqlite://", tracing=traced))
         self._gate.delivery = self  # type: ignore[assignment]
+        self._attempt = Attempt(OUTCOME, UnderClaim(self._gate.ledger, CLAIM), called=True)
         self._send: Callable[..., Reply] = _answer
         self._publish: Publish = _store
         self._hydration = Hydration(Payloads(Vault()))
@@ -79,7 +78,7 @@ class Orders:
     def submit(self, _order: Order, *_: Any, **__: Any) -> Attempt:
         """In place of the delivery: one request, and it is accepted."""
         self._send(REQUEST)
-        return ATTEMPT
+        return self._attempt
 
     def batch(self) -> None:
         """Orders in a row, and the batch of their events."""
