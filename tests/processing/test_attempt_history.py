@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pos_gateway.ledger.attempts import RecordedAttempt
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key
+from pos_gateway.processing import decision
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from tests.gate import Gate
@@ -105,3 +108,25 @@ def test_a_bug_is_recorded(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: ZeroDivisionError())
     gate.take(gate.an_order())
     assert figures(attempts(gate)) == [("send", None, "in_doubt", "internal_error")]
+
+
+@pytest.mark.parametrize("action", Action)
+def test_a_bug_after_the_call_is_recorded_with_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: Action
+) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    name, record = "on_submission", gate.an_order()
+    if action is Action.CANCEL:
+        gate.take(record)
+        name, record = "on_cancellation", gate.a_request()
+    decide, failures = getattr(decision, name), [ZeroDivisionError()]
+
+    def fail_once(*what: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return decide(*what)
+
+    monkeypatch.setattr(decision, name, fail_once)
+    gate.take(record, action)
+    assert figures(attempts(gate, action)) == [("send", 201, "in_doubt", "internal_error")]
+    assert attempts(gate, action)[0].seconds is not None

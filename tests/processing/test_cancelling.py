@@ -247,8 +247,9 @@ def test_a_request_whose_order_was_taken_over_meanwhile_is_attempted_again(tmp_p
 
     gate.pos = paused
     gate.take(request, Action.CANCEL, settled=False)
-    gate.pos = lambda _: CANCELLED
+    gate.pos, said = lambda _: CANCELLED, len(gate.said)
     gate.take(request, Action.CANCEL)
+    assert [method for method, _ in gate.said[said:]] == ["GET"], "it may have been cancelled"
     assert gate.recorded() == [("cancelled", None)]
 
 

@@ -236,6 +236,13 @@ def test_an_order_that_is_to_be_cancelled_is_not_sent_again(
     assert any_other.said == ["sending"]
 
 
+def test_a_fresh_order_needs_no_commit_between_its_claim_and_its_first_byte() -> None:
+    fresh, known = Ledger(), Ledger(attempts=1)
+    for ledger in (fresh, known):
+        attempt(Transport(reply(404)), ledger=ledger)
+    assert (fresh.said, known.said) == ([], ["sending"])
+
+
 def test_an_order_in_doubt_is_looked_up_also_while_it_is_to_be_cancelled() -> None:
     made = Transport(reply(200, b'{"id": "1", "status": "accepted"}'))
     ledger = Ledger(attempts=1, doubt_since=1.0, cancelling=True)

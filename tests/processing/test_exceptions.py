@@ -9,6 +9,7 @@ import pytest
 from celery import Celery
 from celery.exceptions import Reject
 
+from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.broker import wire
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.payloads import Payloads
@@ -40,6 +41,7 @@ STEPS: dict[str, Callable[[Gate], tuple[Any, str]]] = {
     "hydration": lambda _: (decision, "dehydrated"),
     "span": lambda _: (Span, "says"),
     "end of the span": lambda _: (Span, "failed"),
+    "outcome": lambda gate: (gate.ledger, "finish"),
 }
 
 
@@ -57,9 +59,9 @@ def attempted(gate: Gate, record: dict[str, Any], action: Action = Action.SUBMIT
     """Whether the message was acknowledged; if not it is redelivered."""
     try:
         decided = deliver(gate, record, action, headers={}, routing_key="orders")
+        return gate.commit_outcome(decided, timeout=1)
     except ZeroDivisionError:
         return False
-    return gate.commit_outcome(decided, timeout=1)
 
 
 @pytest.mark.parametrize("reply", [ACCEPTED, NO_REPLY], ids=["accepted", "no reply"])
@@ -91,6 +93,21 @@ def test_an_order_ends_after_an_exception_at_any_step(
     gate.pos = lambda _: ACCEPTED
     gate.take(order)
     assert gate.row_state() == "accepted"
+    assert gate.recorded() == [("accepted", None)]
+
+
+@pytest.mark.parametrize("step", ["decision", "outcome"])
+def test_an_order_that_was_sent_and_whose_outcome_is_lost_is_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    gate = Gate(tmp_path, lambda _: ACCEPTED)
+    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.QUERYABLE)
+    order = gate.an_order()
+    with monkeypatch.context() as patch:
+        planted(patch, gate, step, ZeroDivisionError())
+        assert not attempted(gate, order)
+    gate.take(order)
+    assert [method for method, _ in gate.said] == ["POST", "GET"]
     assert gate.recorded() == [("accepted", None)]
 
 
