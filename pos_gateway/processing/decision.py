@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from pydantic_core import to_json
 
@@ -49,8 +49,7 @@ LAST_ATTEMPT = 30.0
 _IDENTIFYING_BYTES = 2**16
 
 
-@dataclass(frozen=True, slots=True)
-class MessageContext:
+class MessageContext(NamedTuple):
     """What the message says besides its body, and the present time."""
 
     #: The routing key of its home queue.
@@ -73,19 +72,6 @@ class MessageContext:
     def source(self) -> bytes | None:
         """The order's text in the raw body."""
         return None if self.came is None else self.came.source
-
-    def at(self, now: datetime) -> "MessageContext":
-        """The same, at a later time."""
-        return MessageContext(
-            self.routing_key,
-            self.tries,
-            now,
-            self.trace,
-            self.span,
-            self.came,
-            self.resolve,
-            self.look_up,
-        )
 
     def message(
         self,
@@ -116,20 +102,19 @@ class Decision:
 
     #: The outcome that it follows from.
     outcome: Outcome
-    #: The entries, each under its claim; once a claim is lost, another worker does the rest.
+    #: The entries, each under its claim, a cancel request's after its order's: the last shows that all
+    #: was done. Once a claim is lost, another worker does the rest.
     entries: Sequence[tuple[Claim, Entry]] = ()
     #: Events without an entry.
     event_records: Sequence[EventRecord] = ()
     messages: Sequence[Message] = ()
-    #: Written last: it shows that all the rest was done.
-    closing: tuple[Claim, Entry] | None = None
     #: Nothing is decided yet: the request is to be attempted again, and may call the POS then.
     needs_pos: bool = False
 
     @property
     def claims(self) -> list[Claim]:
         """The claims under which it is written."""
-        return [claim for claim, _ in (*self.entries, *([self.closing] if self.closing else []))]
+        return [claim for claim, _ in self.entries]
 
     @property
     def again(self) -> Message | None:
@@ -178,7 +163,7 @@ FOLLOWS: Mapping[Kind, tuple[Follows, Follows]] = {
 def on_submission(order: Order, attempt: Attempt, context: MessageContext) -> Decision:
     """Decide what follows from an attempt to deliver an order."""
     if attempt.newer is not None and attempt.under is not None:
-        submission = _Submission.of(attempt.newer, replace(context, came=None))
+        submission = _Submission.of(attempt.newer, context._replace(came=None))
         return submission.renewed(attempt.outcome, attempt.under.claim)
     submission = _Submission.of(order, context)
     if attempt.ended is not None:
@@ -372,7 +357,7 @@ def on_cancellation(
     An order that is not cancelled is recorded as what it is: accepted, with the reason.
     """
     if attempt.newer is not None:  # the message has the older deadline
-        request, context = attempt.newer, replace(context, came=None)
+        request, context = attempt.newer, context._replace(came=None)
     cancelling = _Cancelling(request, attempt, context)
     if attempt.over:
         return Decision(attempt.outcome)
@@ -484,17 +469,15 @@ class _Cancelling:
         entry = self._entry(State(self._outcome.kind.value), under)
         if self._outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
             entry = replace(entry, doubt_since=under.claim.history.doubt_since)
-        closing = under.claim, entry
         claim, history, trace = submission.claim, submission.claim.history, self._context.span
+        order = self._released_submission()
         if self._attempt.leaves_doubt:
-            return Decision(self._outcome, [(claim, self._in_doubt(history))], closing=closing)
-        if self._outcome.kind is not Kind.CANCELLED:
-            return Decision(self._outcome, self._released_submission(), closing=closing)
-        event = dehydrated(self._order, Kind.CANCELLED, reopened=history.reopened, trace=trace)
-        end = replace(
-            self._entry(State.CANCELLED, submission), attempts=history.attempts, event=event
-        )
-        return Decision(self._outcome, [(claim, end)], closing=closing)
+            order = [(claim, self._in_doubt(history))]
+        elif self._outcome.kind is Kind.CANCELLED:
+            event = dehydrated(self._order, Kind.CANCELLED, reopened=history.reopened, trace=trace)
+            end = self._entry(State.CANCELLED, submission)
+            order = [(claim, replace(end, attempts=history.attempts, event=event))]
+        return Decision(self._outcome, [*order, (under.claim, entry)])
 
     def ended(self, under: UnderClaim, ended: Ended) -> Decision:
         """The order was terminal before."""

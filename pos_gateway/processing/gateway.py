@@ -211,11 +211,10 @@ class Gateway:
             failpoints.reach("publish.before")
             self.store(decision.messages, timeout=timeout)
             failpoints.reach("publish.confirmed")
-            closing = decision.closing
-            return closing is None or self.ledger.finish(*closing, timeout=timeout)
         except BaseException:
             self.abandon(decision)
             raise
+        return True
 
     def abandon(self, decision: Decision) -> None:
         """Abandon the claims of an uncommitted decision, for the next attempt to take."""

@@ -147,7 +147,7 @@ def deliver(
     try:
         with gate.tracing.delivering(trace) as span:
             passed.trace_id = span.trace_id
-            context = replace(context, span=span.context)
+            context = context._replace(span=span.context)
             decided = decide(gate, record, context, cancel_token, expired=expired)
             _describe(span, gate, record, action, decided, passed)
     except BaseException:
@@ -198,7 +198,7 @@ def _submit(
     attempt = None
     try:
         attempt = gate.delivery.submit(order, cancel_token, expired=expired)
-        decided = decision.on_submission(order, attempt, context.at(gate.clock.now()))
+        decided = decision.on_submission(order, attempt, context._replace(now=gate.clock.now()))
         if attempt.ended is None:
             return decided
         return decided.repeating(gate.repeating.ends(Key(order.merchant_id, order.order_id)))
@@ -210,7 +210,7 @@ def _submit(
     else:
         attempt = Attempt(outcome, under, called=under is not None and under.sent)
     with _given_up(gate, attempt.under):
-        return decision.on_submission(order, attempt, context.at(gate.clock.now()))
+        return decision.on_submission(order, attempt, context._replace(now=gate.clock.now()))
 
 
 def _invalid(gate: Gateway, record: Any, reason: Reason, context: MessageContext) -> Decision:
@@ -295,7 +295,7 @@ def _cancel(
         attempt = gate.cancellation.attempt(
             request, cancel_token, expired=expired, may_call=may_call
         )
-        decided = decision.on_cancellation(request, attempt, context.at(gate.clock.now()))
+        decided = decision.on_cancellation(request, attempt, context._replace(now=gate.clock.now()))
         if not attempt.republishes_event:
             return decided
         with _given_up(gate, attempt.under, on_error=False):
@@ -313,7 +313,7 @@ def _cancel(
     with _given_up(gate, attempt.under, attempt.submission):
         if outcome.kind is Kind.FAILED:
             attempt = gate.cancellation.crashed(request, attempt)
-        return decision.on_cancellation(request, attempt, context.at(gate.clock.now()))
+        return decision.on_cancellation(request, attempt, context._replace(now=gate.clock.now()))
 
 
 def _claimed(error: Exception, action: Action) -> UnderClaim | None:

@@ -602,6 +602,30 @@ def test_what_waits_for_its_turn_to_be_looked_up_is_still_to_be_looked_up(
         assert again.headers[wire.RESOLVE] is keeps
 
 
+@pytest.mark.parametrize("written", [0, 1], ids=["none", "the order"])
+def test_a_request_ends_after_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int
+) -> None:
+    """A request that had ended would leave its order to be sent: its redelivery claims it no more."""
+    gate = Gate(tmp_path, lambda _: AWAY)
+    gate.take(gate.an_order())
+    gate.pos = lambda _: CANCELLED
+    finish, rows = gate.ledger.finish, [True] * written
+
+    def finish_some(*entry: Any, **named: Any) -> bool:
+        if not rows:
+            raise LedgerUnavailable("away")
+        return rows.pop() and finish(*entry, **named)
+
+    with monkeypatch.context() as patch, pytest.raises(LedgerUnavailable):
+        patch.setattr(gate.ledger, "finish", finish_some)
+        gate.take_cancel()
+    assert gate.row_state(action="cancel") == "sending"
+    gate.take_cancel()
+    assert (gate.row_state(), gate.row_state(action="cancel")) == ("cancelled", "cancelled")
+    assert gate.recorded() == [("cancelled", None)]
+
+
 def test_an_internal_error_ends_the_request_as_not_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

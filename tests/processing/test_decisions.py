@@ -448,7 +448,7 @@ def test_an_orders_messages_and_events_have_its_trace() -> None:
     again = on_cancellation(wish, CancelAttempt(Outcome(Kind.RETRY, REASON), cancel), context)
     assert [TraceContext.of(message.headers) for message in again.messages] == [cause]
     first = CancelAttempt(Outcome(Kind.CANCELLED), cancel, under(claim))  # than the order
-    [(_, ended)] = on_cancellation(wish, first, context).entries
+    [(_, ended), _] = on_cancellation(wish, first, context).entries
     assert ended.event is not None and ended.event.trace == attempt
     record = {"order_id": "o1", "merchant_id": "m"}
     dead = invalid_letter(record, REASON, context)

@@ -3,17 +3,15 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pos_gateway.broker.queue_metrics import QueueMetrics
 from pos_gateway.database.engine import open_database
-from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.ledger.states import Action, Claim, Key
+from pos_gateway.ledger.states import Claim, Key
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.processing.decision import Decision, EventRecord
 from pos_gateway.processing.gateway import Gateway
@@ -137,24 +135,6 @@ def test_a_committed_outcome_is_counted_once_and_published_at_once(
     assert gateway.commit_outcome(Decision(ACCEPTED, event_records=[record]))
     assert woken == ["wake", "wake"]
     assert (counted("accepted"), counted("failed")) == (before[0] + 1, before[1] + 1)
-
-
-def test_an_entry_that_shows_that_all_was_done_is_written_last(
-    make: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The broker takes no message: the request is open, and its message is redelivered."""
-    gateway, request = make(), replace(KEY, action=Action.CANCEL)
-    claim = gateway.ledger.claim(request, send=False)
-    assert isinstance(claim, Claim)
-
-    def store(*_: object, **__: object) -> None:
-        raise BrokerUnavailable("away")
-
-    monkeypatch.setattr(gateway, "store", store)
-    closing = (claim, an_entry(Kind.CANCELLED, key=request))
-    with pytest.raises(BrokerUnavailable):
-        gateway.commit_outcome(Decision(ACCEPTED, closing=closing))
-    assert gateway.ledger.ends(KEY) == []
 
 
 def test_outcomes_are_counted_by_the_merchants_provider(
