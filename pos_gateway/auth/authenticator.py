@@ -1,7 +1,6 @@
 """Authenticates requests to a merchant's POS."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 from pos_gateway.auth.redaction import redacted
 from pos_gateway.auth.signing import headers_for
@@ -12,16 +11,17 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.transport.errors import NotSent
-from pos_gateway.transport.exchange import Exchange, Reply, Request, Transport
+from pos_gateway.transport.exchange import Reply, Request, Transport
 
 #: Deadline of a token request, in seconds.
 TOKEN_TIMEOUT = 10.0
 #: Connections to one client's token endpoint: requests are single flight.
 _CONNECTIONS = 1
+_BEARER = "Bearer "
 
 
 class Authenticator:
-    """Adds each merchant's credentials to requests. Safe from green threads.
+    """Authenticates requests to each merchant, by headers. Safe from green threads.
 
     Args:
         transport: sends token requests.
@@ -38,35 +38,36 @@ class Authenticator:
         self._clock = clock
         self._tokens = PosTokens(self._fetch, clock, tokens)
 
-    def sending(self, merchant: Merchant, send: Exchange, left: Callable[[], float]) -> Exchange:
-        """The same ``send``, with the merchant's credentials on every request.
+    def headers(self, auth: Credentials, request: Request, timeout: float) -> Mapping[str, str]:
+        """The request's credentials; waits at most ``timeout`` seconds for a token.
 
-        Args:
-            merchant: whose credentials to use.
-            send: sends a request unchanged.
-            left: seconds left in all, the wait for a token included.
-
-        A 401 to a token is retried once with another one, if there is one: the POS has not processed
-        the request.
-        Raises NotSent where no credentials are available.
+        Raises:
+            NotSent: there is no token.
         """
-        auth = _opened(merchant)
         if isinstance(auth, Client):
-            return self._with_token(auth, send, left)
+            return _bearer(self._tokens.get(auth, timeout))
+        return headers_for(auth, request, self._clock.now())
 
-        def signed(request: Request) -> Reply:
-            added = headers_for(auth, request, self._clock.now())
-            return send(_with(request, added) if added else request)
+    def instead(
+        self, auth: Credentials, refused: Mapping[str, str], timeout: float
+    ) -> Mapping[str, str] | None:
+        """The credentials with a new token, after a 401; None: there is no new token.
 
-        return signed
+        A request answered with 401 was not processed. Waits at most ``timeout`` seconds.
+        """
+        if not isinstance(auth, Client):
+            return None
+        token = refused["Authorization"].removeprefix(_BEARER)
+        another = self._tokens.instead(auth, token, timeout)
+        return None if another is None else _bearer(another)
 
     def prepare(self, merchant: Merchant, timeout: float) -> None:
-        """Check that ``sending`` has credentials; waits at most ``timeout`` seconds for a token.
+        """Check that the merchant has credentials; waits at most ``timeout`` seconds for a token.
 
         Raises:
             NotSent: it has none.
         """
-        auth = _opened(merchant)
+        auth = credentials_of(merchant)
         if isinstance(auth, Client):
             self._tokens.get(auth, timeout)
 
@@ -75,20 +76,6 @@ class Authenticator:
         auth = merchant.auth
         tokens = self._tokens.known(auth) if isinstance(auth, Client) else ()
         return redacted(outcome, (*auth.secrets, *tokens))
-
-    def _with_token(self, auth: Client, send: Exchange, left: Callable[[], float]) -> Exchange:
-        def with_token(request: Request, token: str) -> Reply:
-            return send(_with(request, {"Authorization": f"Bearer {token}"}))
-
-        def authorised(request: Request) -> Reply:
-            token = self._tokens.get(auth, left())
-            reply = with_token(request, token)
-            if reply.status == 401:
-                another = self._tokens.instead(auth, token, left())
-                return reply if another is None else with_token(request, another)
-            return reply
-
-        return authorised
 
     def _fetch(self, auth: Client, request: Request) -> Reply:
         return self._transport.send(
@@ -100,12 +87,13 @@ class Authenticator:
         )
 
 
-def _opened(merchant: Merchant) -> Credentials:
+def credentials_of(merchant: Merchant) -> Credentials:
+    """The merchant's credentials. Raises NotSent: unreadable here."""
     auth = merchant.auth
     if isinstance(auth, UnreadableCredentials):
         raise NotSent("secret_key", f"the merchant's secrets are {auth.problem}")
     return auth
 
 
-def _with(request: Request, headers: Mapping[str, str]) -> Request:
-    return replace(request, headers={**request.headers, **headers})
+def _bearer(token: str) -> Mapping[str, str]:
+    return {"Authorization": f"{_BEARER}{token}"}

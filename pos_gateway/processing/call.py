@@ -1,7 +1,7 @@
 """One call on a merchant's POS: one deadline, one claim, and every failure is an Outcome."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Self
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.auth.authenticator import Authenticator
+from pos_gateway.auth.authenticator import Authenticator, credentials_of
 from pos_gateway.auth.tokens import PosToken
 from pos_gateway.cache.refresh_ahead import Shared
 from pos_gateway.domain.errors import LedgerUnavailable, Unfinished
@@ -187,6 +187,7 @@ class Caller:
         self, merchant: Merchant, under: UnderClaim, cancel_token: CancelToken, left: float
     ) -> Send:
         """One deadline over all that the adapter sends (it may look up first, then create)."""
+        auth = credentials_of(merchant)
         limit = self.time_limit(merchant) * cancel_token.part
         until, least = self._clock.monotonic() + min(limit, left), min(LEAST, limit / 2)
 
@@ -199,12 +200,12 @@ class Caller:
                 raise NotSent("fenced", "this worker was held up; another one may have the order")
             under.sent = True
 
-        def send(request: Request) -> Reply:
+        def exchange(request: Request, credentials: Mapping[str, str]) -> Reply:
             seconds = left_of_it()
             if seconds < least:  # its reply would come too late, and leave the order in doubt
                 raise _NoTimeLeft("timeout", f"{seconds:.3g} s were left for the POS's reply")
             reply = self._exchange(
-                request,
+                request.adding(credentials),
                 key=f"{merchant.id} {merchant.auth.fingerprint}",
                 connections=merchant.max_concurrency or self._default_concurrency,
                 seconds=seconds,
@@ -215,13 +216,16 @@ class Caller:
             under.answered, under.came = True, reply.status
             return reply
 
-        authenticated = self._authenticator.sending(merchant, send, left_of_it)
-
-        def begin(request: Request) -> Reply:
+        def send(request: Request) -> Reply:
             cancel_token.exchange_begins()  # what it writes and waits for first is not the POS's
-            return authenticated(request)
+            credentials = self._authenticator.headers(auth, request, left_of_it())
+            reply = exchange(request, credentials)
+            if reply.status != 401:
+                return reply
+            others = self._authenticator.instead(auth, credentials, left_of_it())
+            return reply if others is None else exchange(request, others)
 
-        return Send(begin)
+        return Send(send)
 
     def _pause(self, merchant: Merchant) -> None:
         """Pause a merchant whose POS says it is gone, so that no order fails there meanwhile.

@@ -4,7 +4,7 @@ import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -57,6 +57,10 @@ class Request:
     def changes(self) -> bool:
         """Whether it may change something at the POS."""
         return self.method != "GET" and not self.is_search
+
+    def adding(self, headers: Mapping[str, str]) -> "Request":
+        """The request with more headers."""
+        return replace(self, headers={**self.headers, **headers}) if headers else self
 
 
 @dataclass(frozen=True, slots=True)

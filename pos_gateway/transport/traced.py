@@ -1,7 +1,6 @@
 """Traced exchanges: a span for each, whose context is sent to the peer."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -20,7 +19,7 @@ def traced(send: Callable[..., Reply], tracing: "Tracing") -> Callable[..., Repl
             span.says(method=request.method, host=_host(request.url))
             context = span.context
             if context is not None:
-                request = replace(request, headers={**request.headers, **context.headers})
+                request = request.adding(context.headers)
             try:
                 reply = send(request, **options)
             except TransportError as error:

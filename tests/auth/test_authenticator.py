@@ -13,12 +13,15 @@ from typing import Any
 import pytest
 import trustme
 
-from pos_gateway.auth.authenticator import Authenticator
 from pos_gateway.auth.tokens import REFUSED_MAX
 from pos_gateway.domain.credentials import UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.transport.errors import Misconfigured, NotSent
-from pos_gateway.transport.exchange import Reply, Request, Transport
+from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.ledger.states import AttemptHistory, Claim, Key
+from pos_gateway.processing.call import Caller, UnderClaim
+from pos_gateway.transport.deadline import CancelToken
+from pos_gateway.transport.errors import Misconfigured
+from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 from pos_gateway.transport.guard import Guard
 from testkit.hostile.peer import a_reply, answers, peer
 
@@ -38,20 +41,41 @@ class Pos:
         clock: Any = SimpleNamespace(
             now=lambda: NOW + timedelta(seconds=self.seconds), monotonic=lambda: self.seconds
         )
-        transport: Any = self
-        self.authenticator = Authenticator(transport, clock)
+        #: Whether the claim still holds before each request.
+        self.holds: list[bool] = []
+        self.ledger: Any = SimpleNamespace(holds=lambda _: not self.holds or self.holds.pop(0))
+        parts: Any = {"directory": None, "transport": self, "ledger": self.ledger, "clock": clock}
+        self.caller = Caller(default_concurrency=1, default_timeout=10.0, **parts)
 
-    def send(self, request: Request, **_: Any) -> Reply:
+    def send(self, request: Request, fence: Any = None, **_: Any) -> Reply:
         if request.url.endswith("/token"):
             self.tokens += 1
             body = {"access_token": f"token-{self.tokens}", "expires_in": 3600}
             return Reply(200, {}, json.dumps(body).encode())
+        fence()
         self.seen.append(request)
         return Reply(self.statuses.pop(0) if self.statuses else 201, {}, b"{}")
 
     def submit(self, auth: dict[str, Any]) -> Reply:
-        merchant = Merchant.parse({"id": "m", "base_url": "https://pos.example", "auth": auth})
-        return self.authenticator.sending(merchant, self.send, lambda: 5.0)(ORDER)
+        [reply] = self.replies(merchant_with(auth))
+        return reply
+
+    def replies(self, merchant: Merchant) -> list[Reply]:
+        """The replies of a call with one request."""
+        replies: list[Reply] = []
+
+        def converse(send: Send) -> Outcome:
+            replies.append(send(ORDER))
+            return Outcome(Kind.ACCEPTED)
+
+        claim = Claim(Key("m", "order-7"), "worker", 1, 1, AttemptHistory(), sending=True)
+        under, token = UnderClaim(self.ledger, claim), CancelToken()
+        self.outcome = self.caller.call(merchant, under, converse, cancel_token=token)
+        return replies
+
+
+def merchant_with(auth: dict[str, Any]) -> Merchant:
+    return Merchant.parse({"id": "m", "base_url": "https://pos.example", "auth": auth})
 
 
 @pytest.mark.parametrize(
@@ -114,6 +138,15 @@ def test_a_refused_token_is_renewed_once() -> None:
     ]
 
 
+def test_a_request_with_another_token_needs_the_claim_as_well() -> None:
+    pos = Pos(201, 401, 201)
+    pos.submit(OAUTH)
+    pos.seconds += REFUSED_MAX
+    pos.holds = [True, False]
+    assert pos.replies(merchant_with(OAUTH)) == []
+    assert (len(pos.seen), pos.outcome.kind) == (2, Kind.RETRY)
+
+
 def test_a_pos_that_refuses_the_new_token_gets_no_third_request() -> None:
     pos = Pos(201, 401, 401, 201)
     pos.submit(OAUTH)
@@ -140,9 +173,10 @@ def test_without_credentials_nothing_is_sent() -> None:
     merchant = merchant.model_copy(
         update={"auth": UnreadableCredentials(problem="sealed with another key")}
     )
-    pos: Any = Pos()
-    with pytest.raises(NotSent, match="another key"):
-        pos.authenticator.sending(merchant, pos.send, lambda: 5.0)
+    pos = Pos()
+    assert (pos.replies(merchant), pos.seen) == ([], [])
+    assert pos.outcome.kind is Kind.RETRY
+    assert pos.outcome.reason is not None and "another key" in pos.outcome.reason.message
 
 
 def test_a_client_certificate_is_sent_for_the_merchant_that_has_it() -> None:

@@ -13,7 +13,7 @@ from gevent.pool import Pool
 from loadtests.bench import orders
 from loadtests.bench.micro.runner import Play, in_turn, thread_cpu
 from pos_gateway.adapters.rest import RestAdapter
-from pos_gateway.auth.authenticator import Authenticator
+from pos_gateway.auth.authenticator import Authenticator, credentials_of
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind
@@ -38,10 +38,10 @@ def gateway(url: str) -> Exchange:
 
     def exchange(order: Order) -> None:
         def send(request: Request) -> Reply:
-            return transport.send(request, key=merchant.id, connections=AT_ONCE, seconds=10)
+            signed = request.adding(authenticator.headers(credentials_of(merchant), request, 10.0))
+            return transport.send(signed, key=merchant.id, connections=AT_ONCE, seconds=10)
 
-        authenticated = authenticator.sending(merchant, send, lambda: 10.0)
-        outcome = adapter.submit(order, merchant, Send(authenticated))
+        outcome = adapter.submit(order, merchant, Send(send))
         assert outcome.kind is Kind.ACCEPTED, outcome
 
     return exchange
