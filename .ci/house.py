@@ -28,7 +28,7 @@ LIMITS = ".ci/house.toml"
 FOLDERS = ("pos_gateway", "tests", "testkit", "loadtests")
 ENGINE_TESTS = "tests of the engine"
 ENGINE = (
-    "admission broker events faults fleet ledger merchants processing simulation telemetry "
+    "admission attempt broker events faults fleet ledger merchants simulation telemetry "
     "transport values worker"
 ).split()
 PRONOUNS = frozenset(

@@ -10,6 +10,7 @@ from typing import Any
 from celery import Celery, signals
 from sqlalchemy.exc import SQLAlchemyError
 
+from pos_gateway.attempt import gateway
 from pos_gateway.broker import topology
 from pos_gateway.domain.errors import (
     InvalidSettings,
@@ -17,7 +18,6 @@ from pos_gateway.domain.errors import (
     PublishRefused,
     SchemaTooNew,
 )
-from pos_gateway.processing import gateway
 from pos_gateway.settings import Settings, celerys, setting
 from pos_gateway.telemetry import log
 from pos_gateway.worker.celery_internals import (

@@ -74,8 +74,8 @@ if _green and _patched_late() and _command == "worker" and "gevent.monkey" not i
 if _green and _command in (None, "worker") and not monkey.is_module_patched("socket"):
     monkey.patch_all()
 
+from pos_gateway.attempt import gateway
 from pos_gateway.celery import app
-from pos_gateway.processing import gateway
 from pos_gateway.worker.consumer import WINDOW
 
 if _green:

@@ -12,6 +12,8 @@ from typing import Any
 
 from sqlalchemy import text
 
+from pos_gateway.attempt.decision import Decision
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.database.engine import open_database
@@ -19,8 +21,6 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.ledger.states import Action
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.processing.decision import Decision
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.settings import Settings
 from pos_gateway.transport.exchange import Reply
 from pos_gateway.worker.tasks import deliver

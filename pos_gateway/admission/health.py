@@ -152,7 +152,7 @@ class Health(Generic[Ticket]):
 
         A ``Retry-After`` opens it if the merchant said that it is overloaded, and no longer than
         failures do: one reply, which may be about one order, must not end all others. The order
-        itself is not sent again before that (``processing/decision.py``).
+        itself is not sent again before that (``attempt/decision.py``).
         """
         lane, breaker = call.lane, call.lane.breaker
         asked = None

@@ -11,6 +11,7 @@ import click
 
 from pos_gateway.adapters.pos_fields import POS_ID
 from pos_gateway.adapters.registry import misfits
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.cli import output
 from pos_gateway.cli.database import catalog_store, merchant_store
 from pos_gateway.cli.exit_codes import INTERRUPTED
@@ -22,7 +23,6 @@ from pos_gateway.cli.progress import progress_to
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.merchants.catalogs import CatalogStore
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.green import green
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry.log import configure

@@ -107,8 +107,8 @@ def _settings_table() -> str:
 def delivery_page() -> str:
     """The page as Markdown."""
     from pos_gateway.adapters.replies import by_status
+    from pos_gateway.attempt.decision import FOLLOWS, LAST_ATTEMPT
     from pos_gateway.domain.retry import Backoff
-    from pos_gateway.processing.decision import FOLLOWS, LAST_ATTEMPT
     from pos_gateway.transport.exchange import Reply
     from pos_gateway.transport.failures import TABLE, FailureVerdict
 

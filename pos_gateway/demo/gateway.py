@@ -8,11 +8,11 @@ from pathlib import Path
 import gevent
 from gevent.event import Event
 
+from pos_gateway.attempt import gateway
 from pos_gateway.database.engine import upgrade
 from pos_gateway.demo.cast import PARTS, PROFILES, REQUEST_TIMEOUT
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.processing import gateway
 from pos_gateway.settings import forget_environment
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from pos_gateway.worker.celery_internals import request_stop

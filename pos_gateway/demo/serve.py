@@ -19,12 +19,12 @@ from pathlib import Path
 import gevent
 from gevent.event import Event
 
+from pos_gateway.attempt import gateway
 from pos_gateway.demo import story
 from pos_gateway.demo.gateway import configure, green_worker, open_merchants
 from pos_gateway.demo.guide import guide
 from pos_gateway.demo.server_process import ServerProcess
 from pos_gateway.http_client import HttpOrderClient
-from pos_gateway.processing import gateway
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from pos_gateway.tokens.store import TokenStore
 from pos_gateway.tokens.token import Role

@@ -71,7 +71,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of an attempt; ``processing/decision.py`` alone decides what follows from it."""
+    """The outcome of an attempt; ``attempt/decision.py`` alone decides what follows from it."""
 
     kind: Kind
     reason: Reason | None = None

@@ -11,10 +11,10 @@ from typing import Any
 
 import structlog
 
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, Bundle, ParkedOrder
 from pos_gateway.domain.errors import BrokerUnavailable, InvalidBundle
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.worker.request import body_of
 from pos_gateway.worker.strategy import Handler
 from pos_gateway.worker.tasks import SYNCHRONOUS_TIMEOUT

@@ -7,6 +7,8 @@ import structlog
 from kombu.common import ignore_errors
 
 from pos_gateway.admission.limits import AdmissionLimits
+from pos_gateway.attempt import gateway
+from pos_gateway.attempt.decision import MessageContext
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
 from pos_gateway.broker.bundle import HEADERS as BUNDLE_HEADERS
@@ -20,8 +22,6 @@ from pos_gateway.broker.properties import (
 from pos_gateway.domain.errors import LedgerUnavailable, PublishError
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.domain.trace_context import TRACEPARENT, TRACESTATE, TraceContext
-from pos_gateway.processing import gateway
-from pos_gateway.processing.decision import MessageContext
 from pos_gateway.runtime.control_groups import cpu_limit, memory_limit
 from pos_gateway.runtime.memory import return_large_blocks
 from pos_gateway.telemetry import metrics

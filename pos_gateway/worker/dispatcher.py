@@ -28,6 +28,7 @@ from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.health import FLEET, Transition
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BrokerUnavailable
@@ -36,7 +37,6 @@ from pos_gateway.domain.outcome import MENDED_HERE, CallResult, Outcome
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.ledger.payloads import readable_code
 from pos_gateway.ledger.states import Action
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import RunningClock, StepWatch
 from pos_gateway.telemetry import metrics

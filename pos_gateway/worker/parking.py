@@ -14,10 +14,10 @@ import gevent
 import structlog
 
 from pos_gateway.admission.admission import Admission
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.bundle import MAX_BYTES, MAX_ORDERS, Bundle, ParkedOrder, joined
 from pos_gateway.broker.message import FINE, Message
 from pos_gateway.domain.errors import InvalidBundle, PublishError
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.green import yield_control
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker.bundles import ReturnedBundle, is_late

@@ -5,8 +5,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pos_gateway import __version__
+from pos_gateway.attempt.gateway import Gateway, off_the_loop
 from pos_gateway.broker.topology import CANARY_KEY
-from pos_gateway.processing.gateway import Gateway, off_the_loop
 from pos_gateway.reports.counters import Counters, counters
 from pos_gateway.reports.report import GREEN, SYNCHRONOUS, WorkerReport
 from pos_gateway.reports.reporter import Figures, Reporter

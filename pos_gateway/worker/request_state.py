@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from enum import StrEnum
 
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.broker.message import Message
-from pos_gateway.processing.decision import Decision
 from pos_gateway.worker import celery_internals as celery
 
 

@@ -10,9 +10,9 @@ from itertools import count
 from math import inf
 from time import perf_counter, thread_time
 
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import CallResult
-from pos_gateway.processing.decision import Decision
 from pos_gateway.worker.request import OrderRequest
 
 #: Longest delay in seconds: the first two retries as a rule, and some of the later ones.

@@ -1,6 +1,6 @@
 """Message in, decision out: what must be stored before the message is acknowledged.
 
-What an Outcome means (an event, a retry, a dead letter) is decided in ``processing/decision.py``
+What an Outcome means (an event, a retry, a dead letter) is decided in ``attempt/decision.py``
 alone; ``deliver`` never waits for the broker.
 """
 
@@ -15,6 +15,12 @@ from celery import Task
 from celery.exceptions import Reject
 from sqlalchemy.exc import SQLAlchemyError
 
+from pos_gateway.attempt import decision, gateway
+from pos_gateway.attempt.call import UnderClaim
+from pos_gateway.attempt.cancellation import CancelAttempt
+from pos_gateway.attempt.decision import Decision, MessageContext
+from pos_gateway.attempt.delivery import LOOK_AGAIN_AFTER, Attempt
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import (
@@ -30,12 +36,6 @@ from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
 from pos_gateway.ledger.states import Action, Key
-from pos_gateway.processing import decision, gateway
-from pos_gateway.processing.call import UnderClaim
-from pos_gateway.processing.cancellation import CancelAttempt
-from pos_gateway.processing.decision import Decision, MessageContext
-from pos_gateway.processing.delivery import LOOK_AGAIN_AFTER, Attempt
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.telemetry import stages
 from pos_gateway.telemetry.stages import Stages
 from pos_gateway.telemetry.trace import Trace

@@ -8,9 +8,9 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from time import time
 
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.broker.topology import CANARY_KEY, ORDERS_KEY
 from pos_gateway.domain.outcome import Kind
-from pos_gateway.processing.decision import Decision
 from pos_gateway.reports.counters import WAITS
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker.request import OrderRequest

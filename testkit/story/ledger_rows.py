@@ -7,6 +7,9 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from pos_gateway.attempt.call import UnderClaim
+from pos_gateway.attempt.decision import MessageContext, on_submission
+from pos_gateway.attempt.delivery import Attempt
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.topology import DEAD_KEY, ORDERS_KEY
 from pos_gateway.domain.callback import Callback
@@ -23,9 +26,6 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, CallRecord, Claim, Entry, Key, State
 from pos_gateway.ledger.writer import Writer
-from pos_gateway.processing.call import UnderClaim
-from pos_gateway.processing.decision import MessageContext, on_submission
-from pos_gateway.processing.delivery import Attempt
 from testkit.story.plot import Call, Part, Plot, Told
 
 #: Most attempts in a transaction, and events that get their positions in one.

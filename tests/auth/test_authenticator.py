@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import trustme
 
+from pos_gateway.attempt.call import Caller, UnderClaim
 from pos_gateway.auth.tokens import REFUSED_MAX
 from pos_gateway.domain.credentials import UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import AttemptHistory, Claim, Key
-from pos_gateway.processing.call import Caller, UnderClaim
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import Misconfigured
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport

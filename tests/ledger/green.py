@@ -20,6 +20,7 @@ from gevent.event import Event
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
+from pos_gateway.attempt.gateway import off_the_loop
 from pos_gateway.database import engine as database
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.psycopg_internals import wait_at_most
@@ -31,7 +32,6 @@ from pos_gateway.ledger.commits import GroupCommit
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Ended, Key, LeasedElsewhere
 from pos_gateway.ledger.writer import Writer
-from pos_gateway.processing.gateway import off_the_loop
 from tests.ledger.lab import Rows, an_entry, claimed
 
 Story = Callable[[Ledger, "Hold", Engine], None]

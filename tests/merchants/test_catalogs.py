@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from pos_gateway.attempt.shared_cache import SharedCache
 from pos_gateway.cache.refresh_ahead import CacheEntry
 from pos_gateway.domain.errors import LedgerUnavailable, NotLoaded
 from pos_gateway.ledger.polls import Polls
@@ -17,7 +18,6 @@ from pos_gateway.merchants.catalogs import BATCH_SIZE, CatalogStore, of_text
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.edits import LATE
 from pos_gateway.merchants.store import YIELD_EVERY, MerchantStore
-from pos_gateway.processing.shared_cache import SharedCache
 from pos_gateway.runtime import green
 from tests.merchants.conftest import HandClock
 from tests.merchants.test_directory import SOON, VAULT, started

@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
+from pos_gateway.attempt.shared_cache import SharedCache
 from pos_gateway.domain.errors import UnknownMerchant
 from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants import directory as subject
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.processing.shared_cache import SharedCache
 from pos_gateway.runtime.vault import Vault, new_key
 from testkit.patience import PATIENCE
 from testkit.servers.redis import Redis

@@ -6,6 +6,11 @@ from typing import Any
 
 from greenlet import GreenletExit
 
+from pos_gateway.attempt.call import Caller
+from pos_gateway.attempt.cancellation import CANCEL_IN_DOUBT, Cancellation
+from pos_gateway.attempt.decision import Decision
+from pos_gateway.attempt.delivery import Delivery
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import UnknownMerchant
@@ -16,11 +21,6 @@ from pos_gateway.events.repeating import Repeating
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
-from pos_gateway.processing.call import Caller
-from pos_gateway.processing.cancellation import CANCEL_IN_DOUBT, Cancellation
-from pos_gateway.processing.decision import Decision
-from pos_gateway.processing.delivery import Delivery
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.worker.dispatcher import Dispatcher, _Job

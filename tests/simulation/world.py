@@ -15,13 +15,13 @@ import structlog
 from celery.worker.state import reset_state
 from greenlet import GreenletExit
 
+from pos_gateway.attempt import poison
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain import retry
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.ledger import commits, lease, ledger
-from pos_gateway.processing import poison
 from pos_gateway.runtime import failpoints
 from tests.simulation import invariants
 from tests.simulation.adapters import ADAPTERS

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.domain.errors import InvalidSettings
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.trace_context import TraceContext
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry import tracing as subject
 from pos_gateway.telemetry.tracing import BATCH_SIZE, WAITING, ExportedTracing, Span

@@ -32,7 +32,7 @@ IMPORTED = (
     "pos_gateway.database.confirmed",
     "pos_gateway.database.psycopg_internals",
     "pos_gateway.ledger.waiting",
-    "pos_gateway.processing.gateway",
+    "pos_gateway.attempt.gateway",
     "pos_gateway.telemetry.log",
     "pos_gateway.telemetry.tracing",
     "pos_gateway.worker.consumer",

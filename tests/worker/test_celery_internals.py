@@ -23,9 +23,9 @@ from celery.worker.consumer.consumer import Evloop
 from celery.worker.consumer.tasks import Tasks
 from kombu import Connection, Message
 
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import Action
-from pos_gateway.processing.decision import Decision
 from pos_gateway.worker import celery_internals as subject
 from pos_gateway.worker.celery_internals import Consumer
 from pos_gateway.worker.consumer import OrderConsumer

@@ -21,6 +21,7 @@ import pytest
 from celery import Celery
 from structlog.testing import capture_logs
 
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS, Bundle, ParkedOrder
 from pos_gateway.broker.message import Message
@@ -34,7 +35,6 @@ from pos_gateway.ledger.batch import Claiming
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, AttemptHistory, Claim
 from pos_gateway.merchants.catalogs import as_text, of_text
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime import green
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings

@@ -23,11 +23,11 @@ from pos_gateway.adapters.protocol import Limits as PosLimits
 from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.limits import AdmissionLimits
+from pos_gateway.attempt.decision import Decision
+from pos_gateway.attempt.delivery import leased_elsewhere
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.states import Action, Key
-from pos_gateway.processing.decision import Decision
-from pos_gateway.processing.delivery import leased_elsewhere
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.worker import dispatcher as subject

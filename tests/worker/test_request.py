@@ -14,12 +14,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kombu import Message
 
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.broker import wire
 from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import RESOLVE_FOR, Action
-from pos_gateway.processing.decision import Decision
 from pos_gateway.worker import strategy
 from pos_gateway.worker.request import ORDINARY, OrderRequest
 from pos_gateway.worker.request_state import RequestState

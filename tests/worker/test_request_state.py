@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from celery.worker import state as celery
 
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.processing.decision import Decision
 from pos_gateway.worker.request_state import (
     NEXT,
     IllegalTransition,

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 
 from pos_gateway.administration.replay import Replay
+from pos_gateway.attempt.call import UnderClaim
+from pos_gateway.attempt.delivery import Attempt
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import Bundle, ParkedOrder, joined
 from pos_gateway.broker.dead_letter import DeadLetter
@@ -26,9 +29,6 @@ from pos_gateway.domain.split import Split
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import AttemptHistory, Claim, Key
-from pos_gateway.processing.call import UnderClaim
-from pos_gateway.processing.delivery import Attempt
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.settings import Settings
 from pos_gateway.worker.strategy import known_headers, read

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import AttemptHistory, Claim, Key
-from pos_gateway.processing.decision import Decision
 from pos_gateway.telemetry import metrics
 from pos_gateway.worker import timing as subject
 from pos_gateway.worker.timing import Timing

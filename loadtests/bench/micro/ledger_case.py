@@ -10,6 +10,7 @@ from gevent.pool import Pool
 
 from loadtests.bench import orders
 from loadtests.bench.micro.runner import Play
+from pos_gateway.attempt.gateway import off_the_loop
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind
@@ -17,7 +18,6 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Claim, Entry, Key, State
-from pos_gateway.processing.gateway import off_the_loop
 from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.worker.gc_tuning import tune_gc
 

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 import structlog
 
 from loadtests.bench.micro.runner import PAUSE, Play, thread_cpu
+from pos_gateway.attempt import call
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.ledger.states import AttemptHistory, Claim, Key
-from pos_gateway.processing import call
 from pos_gateway.telemetry import log, stages
 
 STDERR = 2

@@ -14,11 +14,11 @@ from loadtests.bench.micro import logging_case
 from loadtests.bench.micro.runner import Play, thread_cpu
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.limits import AdmissionLimits, Terms
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.domain.order import timestamp
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.states import AttemptHistory, Claim, Entry, Key, State
-from pos_gateway.processing.decision import Decision
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.transport.progress import Progress

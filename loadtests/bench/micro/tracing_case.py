@@ -17,6 +17,9 @@ from typing import Any
 import gevent
 
 from loadtests.bench.micro.runner import PAUSE, YIELD_EVERY, Play, in_turn
+from pos_gateway.attempt.call import UnderClaim
+from pos_gateway.attempt.delivery import Attempt
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
@@ -26,9 +29,6 @@ from pos_gateway.events.traced import Publish
 from pos_gateway.events.traced import traced as traced_events
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import AttemptHistory, Claim, Key
-from pos_gateway.processing.call import UnderClaim
-from pos_gateway.processing.delivery import Attempt
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
 from pos_gateway.transport.exchange import Reply, Request

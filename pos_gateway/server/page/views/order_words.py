@@ -6,11 +6,11 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.attempt.delivery import KEY_KEPT_FOR
 from pos_gateway.domain.outcome import RESOLVED, Kind
 from pos_gateway.domain.retry import Backoff
 from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.states import RESOLVE_FOR, State
-from pos_gateway.processing.delivery import KEY_KEPT_FOR
 from pos_gateway.reports.fleet_view import FleetTrouble
 from pos_gateway.server.page.words import counted, moment
 

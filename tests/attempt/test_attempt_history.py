@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.attempt import decision
 from pos_gateway.ledger.attempts import RecordedAttempt
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key
-from pos_gateway.processing import decision
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from tests.gate import Gate

@@ -11,6 +11,20 @@ import pytest
 from sqlalchemy import create_engine
 from structlog.testing import capture_logs
 
+from pos_gateway.attempt.call import UnderClaim
+from pos_gateway.attempt.cancellation import CancelAttempt
+from pos_gateway.attempt.decision import (
+    LAST_ATTEMPT,
+    Decision,
+    MessageContext,
+    invalid_letter,
+    on_cancellation,
+    on_no_order,
+    on_no_request,
+    on_submission,
+)
+from pos_gateway.attempt.delivery import LOOK_AGAIN_AFTER, Attempt, leased_elsewhere
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import LedgerUnavailable
@@ -28,20 +42,6 @@ from pos_gateway.ledger.states import (
     Key,
     State,
 )
-from pos_gateway.processing.call import UnderClaim
-from pos_gateway.processing.cancellation import CancelAttempt
-from pos_gateway.processing.decision import (
-    LAST_ATTEMPT,
-    Decision,
-    MessageContext,
-    invalid_letter,
-    on_cancellation,
-    on_no_order,
-    on_no_request,
-    on_submission,
-)
-from pos_gateway.processing.delivery import LOOK_AGAIN_AFTER, Attempt, leased_elsewhere
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.settings import Settings
 from pos_gateway.worker.tasks import deliver
 from tests.gate import Gate

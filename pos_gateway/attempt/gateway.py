@@ -10,6 +10,13 @@ import structlog
 from sqlalchemy import Engine
 
 from pos_gateway.adapters.registry import adapters
+from pos_gateway.attempt.call import Caller
+from pos_gateway.attempt.cancellation import Cancellation
+from pos_gateway.attempt.decision import Decision
+from pos_gateway.attempt.delivery import Delivery
+from pos_gateway.attempt.poison import PoisonIsolation
+from pos_gateway.attempt.shared_cache import SharedCache
+from pos_gateway.attempt.unreadable import UnreadableMessages
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.queue_metrics import QueueMetrics
@@ -27,13 +34,6 @@ from pos_gateway.ledger.states import Entry, Key
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.processing.call import Caller
-from pos_gateway.processing.cancellation import Cancellation
-from pos_gateway.processing.decision import Decision
-from pos_gateway.processing.delivery import Delivery
-from pos_gateway.processing.poison import PoisonIsolation
-from pos_gateway.processing.shared_cache import SharedCache
-from pos_gateway.processing.unreadable import UnreadableMessages
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.addresses import networks, ports
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock

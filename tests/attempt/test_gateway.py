@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from pos_gateway.attempt.decision import Decision, EventRecord
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.queue_metrics import QueueMetrics
 from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import Claim, Key
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.processing.decision import Decision, EventRecord
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.runtime.vault import new_key
 from pos_gateway.settings import Settings
 from testkit.patience import PATIENCE

@@ -6,6 +6,10 @@ that goes on by another message.
 
 from dataclasses import replace
 
+from pos_gateway.attempt import decision
+from pos_gateway.attempt.call import UnderClaim
+from pos_gateway.attempt.decision import Decision, MessageContext
+from pos_gateway.attempt.delivery import LOOK_AGAIN_AFTER, leased_elsewhere
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import InvalidOrder
@@ -14,10 +18,6 @@ from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Ended, Key, LeasedElsewhere
-from pos_gateway.processing import decision
-from pos_gateway.processing.call import UnderClaim
-from pos_gateway.processing.decision import Decision, MessageContext
-from pos_gateway.processing.delivery import LOOK_AGAIN_AFTER, leased_elsewhere
 from pos_gateway.runtime.vault import CannotOpen
 
 #: Bytes of a time in JSON at most: an order's are shorter.

@@ -1,7 +1,7 @@
 """Delivers one order, from start to finish. Read this file first.
 
 An order arrives on the queue (``worker/``), admission lets it start (``admission/``), a green
-thread runs ``Delivery.submit``, and ``processing/decision.py`` decides what follows from the
+thread runs ``Delivery.submit``, and ``attempt/decision.py`` decides what follows from the
 Outcome: an event, a retry, or a dead letter. The ledger (``ledger/``) records each step at the POS
 before it is taken, so that the next attempt knows of it, whatever happens here.
 """
@@ -15,6 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.replies import after_refusal
+from pos_gateway.attempt.call import LEASED_ELSEWHERE, Caller, UnderClaim
+from pos_gateway.attempt.poison import POISONOUS, PoisonIsolation
 from pos_gateway.domain.errors import NotLoaded, UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
@@ -30,8 +32,6 @@ from pos_gateway.ledger.states import (
     Suspected,
 )
 from pos_gateway.merchants.directory import Directory
-from pos_gateway.processing.call import LEASED_ELSEWHERE, Caller, UnderClaim
-from pos_gateway.processing.poison import POISONOUS, PoisonIsolation
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.transport.deadline import CancelToken

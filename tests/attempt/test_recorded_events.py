@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.attempt.decision import MessageContext, on_unread
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import Action
-from pos_gateway.processing.decision import MessageContext, on_unread
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.worker.tasks import deliver
 from tests.gate import Gate

@@ -17,6 +17,9 @@ import pytest
 
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.attempt import delivery
+from pos_gateway.attempt.decision import Decision
+from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.message import Message
 from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
@@ -26,9 +29,6 @@ from pos_gateway.ledger.ledger import LEASE_IN_FORK
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import Action, Entry, Key, State
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.processing import delivery
-from pos_gateway.processing.decision import Decision
-from pos_gateway.processing.gateway import Gateway
 from pos_gateway.settings import Settings
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request

@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.attempt.decision import LAST_ATTEMPT
 from pos_gateway.broker import wire
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
@@ -23,7 +24,6 @@ from pos_gateway.ledger.states import (
 )
 from pos_gateway.merchants.directory import LOOK
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.processing.decision import LAST_ATTEMPT
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply
 from tests.gate import Gate

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from pos_gateway.administration.extend import Extension
+from pos_gateway.attempt.decision import Decision, MessageContext
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain import order as orders
@@ -19,7 +20,6 @@ from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
-from pos_gateway.processing.decision import Decision, MessageContext
 from pos_gateway.runtime.vault import CannotOpen, Vault
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.worker.consumer import OrderConsumer

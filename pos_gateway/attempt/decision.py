@@ -14,6 +14,9 @@ from typing import Any, NamedTuple, Self
 
 from pydantic_core import to_json
 
+from pos_gateway.attempt.call import UnderClaim
+from pos_gateway.attempt.cancellation import CancelAttempt
+from pos_gateway.attempt.delivery import Attempt
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.json_text import is_finite
@@ -35,9 +38,6 @@ from pos_gateway.ledger.states import (
     State,
     open_state,
 )
-from pos_gateway.processing.call import UnderClaim
-from pos_gateway.processing.cancellation import CancelAttempt
-from pos_gateway.processing.delivery import Attempt
 from pos_gateway.telemetry import metrics
 
 BACKOFF = Backoff()

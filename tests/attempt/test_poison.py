@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from pos_gateway.attempt import poison
+from pos_gateway.attempt.poison import ISOLATED_FOR, PoisonIsolation
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.states import SUSPECT, ClaimResult, LeasedElsewhere, Suspected
-from pos_gateway.processing import poison
-from pos_gateway.processing.poison import ISOLATED_FOR, PoisonIsolation
 
 WAITS, STARTS = Suspected(SUSPECT), LeasedElsewhere("")
 

@@ -10,11 +10,11 @@ from celery import Celery
 from celery.exceptions import Reject
 
 from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.attempt import decision
 from pos_gateway.broker import wire
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
-from pos_gateway.processing import decision
 from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.telemetry.tracing import Span, of_this_program
 from pos_gateway.transport.errors import NoValidReply

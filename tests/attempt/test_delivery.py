@@ -13,13 +13,13 @@ from structlog.testing import capture_logs
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rest import RestAdapter
+from pos_gateway.attempt.call import Caller
+from pos_gateway.attempt.delivery import Delivery, unsettled_for
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.ledger.batch import Finishing
 from pos_gateway.ledger.states import SUSPECT, Action, AttemptHistory, Claim, Key, Suspected
-from pos_gateway.processing.call import Caller
-from pos_gateway.processing.delivery import Delivery, unsettled_for
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import Misconfigured, NotBegun, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Send

@@ -12,6 +12,18 @@ from typing import NamedTuple
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.attempt.call import Caller, UnderClaim
+from pos_gateway.attempt.delivery import (
+    MOVED,
+    has_moved,
+    leased_elsewhere,
+    poison,
+    suspect,
+    unclaimed,
+    unsettled_for,
+    why_late,
+)
+from pos_gateway.attempt.poison import POISONOUS, PoisonIsolation, Turn
 from pos_gateway.domain.errors import InvalidOrder, UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest, Order
@@ -30,18 +42,6 @@ from pos_gateway.ledger.states import (
     Suspected,
 )
 from pos_gateway.merchants.directory import Directory
-from pos_gateway.processing.call import Caller, UnderClaim
-from pos_gateway.processing.delivery import (
-    MOVED,
-    has_moved,
-    leased_elsewhere,
-    poison,
-    suspect,
-    unclaimed,
-    unsettled_for,
-    why_late,
-)
-from pos_gateway.processing.poison import POISONOUS, PoisonIsolation, Turn
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.transport.deadline import CancelToken
