@@ -27,6 +27,7 @@ from pos_gateway.worker.celery_internals import (
 )
 from pos_gateway.worker.command_line import contradictions, refused_command, refused_options
 from pos_gateway.worker.declaring import Broker
+from pos_gateway.worker.reporting import synchronous_reporter
 from pos_gateway.worker.tasks import CancelTask, OrderTask
 
 #: Exit code of a process with a faulty configuration (sysexits.h).
@@ -60,6 +61,8 @@ def _configured() -> Celery:
         task_acks_on_failure_or_timeout=False,
         task_reject_on_worker_lost=True,
         task_ignore_result=True,
+        # Celery kills a child that is not up by then; a child's first look may wait for a database that is away.
+        worker_proc_alive_timeout=60.0,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         # Admission bounds what starts, and what was in flight may have ended long since.
         worker_enable_prefetch_count_reduction=False,
@@ -134,9 +137,8 @@ def _ready(**_: Any) -> None:
 def _child_ready(**_: Any) -> None:
     _log_what_is_printed()
     gate = gateway.current()
-    gate.start(background=False)
-    if gate.tracing is not None:
-        gate.tracing.start()
+    gate.start()
+    synchronous_reporter(gate, app).start()
 
 
 @signals.worker_shutdown.connect

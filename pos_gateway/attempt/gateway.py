@@ -143,8 +143,7 @@ class Gateway:
             "database", lambda: self.schema.problem or self.ledger.problem
         )
         self.metrics_port.scrape.before(self._show)
-        #: The process that has started it; a fork of that has not.
-        self._started_in: int | None = None
+        self._is_started = False
         self._before_stop: list[Callable[[], None]] = []
 
     def check(self) -> None:
@@ -163,29 +162,20 @@ class Gateway:
             # Celery waits for it, and the first publish declares the queues.
             log.warning("broker.unavailable", error=str(error))
 
-    def start(self, *, background: bool) -> None:
-        """Start the background work. Idempotent.
-
-        Args:
-            background: whether this process has threads to spare (green or native); a prefork
-                child has one, and loads merchants on demand.
-        """
-        if self._started_in == os.getpid():
+    def start(self) -> None:
+        """Start the background work, on threads: green ones in a green worker. Idempotent."""
+        if self._is_started:
             return
-        self._started_in = os.getpid()
+        self._is_started = True
         failpoints.arm_all(self.settings.failpoints)
-        if background:
-            if self.tracing is not None:
-                self.tracing.start()
-            self.directory.start()
-            self.ledger.start()
-            self.schema.start()
-            if self.settings.publish_events:
-                self.events.start()
-            self.queue_metrics.start()
-        else:
-            self.database.dispose(close=False)  # what was opened before the fork is the parent's
-            self.ledger.start_in_fork()
+        if self.tracing is not None:
+            self.tracing.start()
+        self.directory.start()
+        self.ledger.start()
+        self.schema.start()
+        if self.settings.publish_events:
+            self.events.start()
+        self.queue_metrics.start()
 
     def commit_outcome(self, decision: Decision, *, timeout: float = inf) -> bool:
         """Return once all that follows from an outcome is durable, retrying until then.
@@ -312,12 +302,23 @@ def _trouble(error: PublishError) -> None:
 
 _lock = threading.Lock()
 _current: Gateway | None = None
+#: A forked process keeps its parents' gateways: SQLite forbids closing a parent's connection in a child.
+_inherited: list[Gateway | None] = []
 
 
 def current() -> Gateway:
-    """This process's gateway, made from the environment at the first call."""
+    """This process's gateway, made from the environment at the first call. A forked process makes its own."""
     global _current  # noqa: PLW0603  (Celery tasks are functions; they have nowhere else to look)
     with _lock:
         if _current is None:
             _current = Gateway(Settings.from_environment())
         return _current
+
+
+def _forked() -> None:
+    global _current, _lock
+    _inherited.append(_current)
+    _current, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)

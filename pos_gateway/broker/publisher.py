@@ -2,10 +2,9 @@
 
 One connection, used for publishing only (an alarm at the broker blocks publishing connections,
 and consuming must continue). Callers write under a lock and each waits for its own confirm, so
-many share a round trip. Safe from threads, from green threads, and after a fork.
+many share a round trip. Safe from threads and from green threads.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -67,7 +66,6 @@ class Publisher:
         self._link: Link | None = None
         #: The delay queues may be missing: this process begins, or a delayed message was not stored.
         self._may_lack_delays = False
-        self._pid = os.getpid()
         self._lock = threading.RLock()
 
     def publish(
@@ -192,7 +190,6 @@ class Publisher:
         Raises:
             BrokerUnavailable: there is no connection. ``on_confirm`` was not called.
         """
-        self._mind_forks()
         with self._lock:
             link, _ = self._connected()
             confirms = [CallbackConfirm(message, on_confirm) for message in messages]
@@ -219,14 +216,12 @@ class Publisher:
         Args:
             delays: the delay queues, too.
         """
-        self._mind_forks()
         with self._lock:
             self._may_lack_delays |= delays
             self._connected()
 
     def close(self) -> None:
         """Close the connection; waiting callers get BrokerUnavailable. Idempotent."""
-        self._mind_forks()
         self._closed.set()
         self._drop_link()
 
@@ -241,7 +236,6 @@ class Publisher:
 
     def _send_all(self, messages: Sequence[Message]) -> list[AwaitedConfirm]:
         """Write as many as the connection takes, without other callers' in between."""
-        self._mind_forks()
         confirms: list[AwaitedConfirm] = []
         with self._lock:
             try:
@@ -262,15 +256,9 @@ class Publisher:
         return confirms
 
     def _send(self, message: Message) -> "_Sent":
-        self._mind_forks()
         with self._lock:
             link, is_first = self._connected()
             return _Sent(link, self._write(link, AwaitedConfirm(message)), is_first)
-
-    def _mind_forks(self) -> None:
-        if self._pid != os.getpid():
-            # Forked: the parent's socket and lock are not this process's to use.
-            self._pid, self._lock, self._link = os.getpid(), threading.RLock(), None
 
     def _write(self, link: Link, confirm: AnyConfirm) -> AnyConfirm:
         """Write under the lock; a message that cannot be written is settled with the error."""

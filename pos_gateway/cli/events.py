@@ -3,11 +3,9 @@
 import contextlib
 import itertools
 import json
-import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import FrameType
@@ -303,8 +301,7 @@ def prune(older_than: timedelta, dry_run: bool) -> None:
 
 
 @events.command(short_help="Publish events: run the pipeline alone.")
-@click.option("--until-eof", is_flag=True, hidden=True, help="End when standard input does.")
-def run(*, until_eof: bool) -> None:
+def run() -> None:
     """Publish status events, and do nothing else, until SIGTERM or Ctrl-C.
 
     Of all processes that publish events one leads, and the others stand by: any number of these may
@@ -370,8 +367,6 @@ def run(*, until_eof: bool) -> None:
             ledger.catch_up()  # the first heartbeat, which leading requires
         relay.start()
         with _reporting(engine, ledger, relay, settings.broker_url):
-            if until_eof:
-                threading.Thread(target=_at_eof, args=(stopping.notify,), daemon=True).start()
             stopping.wait()
         schema.stop()
         relay.stop()
@@ -385,7 +380,7 @@ def run(*, until_eof: bool) -> None:
 def _reporting(
     engine: "Engine", ledger: "Ledger", relay: "Relay", broker_url: str
 ) -> Iterator[None]:
-    """Reports this process: how late events are, and the queues, which synchronous workers do not read."""
+    """Reports this process: how late events are, and the queues."""
 
     from pos_gateway.broker.queue_metrics import QueueMetrics
     from pos_gateway.reports.counters import counters
@@ -407,12 +402,6 @@ def _reporting(
     finally:
         reporter.stop()
         queue_metrics.stop()
-
-
-def _at_eof(do: Callable[[], None]) -> None:
-    while os.read(sys.stdin.fileno(), 4096):
-        pass
-    do()
 
 
 @contextlib.contextmanager

@@ -275,9 +275,8 @@ The port has no authentication. It shows merchants' ids, how much traffic each h
 secrets. So it is at `127.0.0.1` unless `POS_GATEWAY_METRICS_HOST` opens it, as the image, the compose file
 and the manifests do, where network policies say who may reach it. The port opens before the
 worker connects to the broker, so `/readyz` also says what a worker waits for when it starts. A
-synchronous worker (`-P prefork`) does not serve them: it forks, and a thread of its own could hold a
-lock at that moment, which the child would wait for. What is at the port then is the process beside it
-that publishes events.
+synchronous worker (`-P prefork`) has no such port: it forks, and a thread of its own could hold a
+lock at that moment, which the child would wait for. Its processes' reports are on the operations page.
 
 However many ask, orders are not held up for it: `/metrics` and `/debug/merchants` are made for one client
 after the other (a ninth that waits gets 503), a request has 5 s and 16 KiB, and of 64 open connections the

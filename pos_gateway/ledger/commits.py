@@ -219,7 +219,7 @@ class GroupCommit:
 
 
 def at_once(write: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
-    """Commits without a thread, for a process that has one order at a time."""
+    """Commits in the calling thread, for a process with one caller: a prefork worker's parent."""
 
     def commit(operation: Any, *, timeout: float = inf) -> Any:
         until = time.monotonic() + timeout

@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from pos_gateway.runtime.clock import STEP, SYSTEM_CLOCK, Clock
 
-#: Seconds of a green worker's lease, and between its beats.
+#: Seconds of a lease, and between its beats.
 LEASE, BEAT = 8.0, 2.0
 #: Seconds by which a lease expires sooner for its holder than for other workers: the time between
 #: the holder's last check and the byte that it then sends.
@@ -45,8 +45,7 @@ class Lease:
     """This worker's lease. Safe from green threads.
 
     Args:
-        seconds: time without a beat until other workers take over. A synchronous worker cannot
-            beat during an exchange, and needs the longest exchange's.
+        seconds: time without a beat until other workers take over.
     """
 
     def __init__(self, seconds: float = LEASE, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -35,7 +35,7 @@ from pos_gateway.ledger.commits import GroupCommit, at_once
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.event_notices import EventNotices
 from pos_gateway.ledger.journal import Journal
-from pos_gateway.ledger.lease import BEAT, LEASE, Beat, Lease, PeerLeases
+from pos_gateway.ledger.lease import BEAT, Beat, Lease, PeerLeases
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import (
     FINAL,
@@ -60,9 +60,6 @@ log = structlog.get_logger(__name__)
 
 #: Seconds that an attempt waits for its claim while the database is away, before its retry.
 CLAIM_TIMEOUT = 10.0
-#: Lease in seconds of a process without a thread to beat: the longest call, and the waits for the
-#: ledger and the broker before and after it.
-LEASE_IN_FORK = 180.0
 #: Seconds between reads of the other workers' leases.
 LOOK = 1.0
 #: Lease lengths without a beat after which a lease's row is removed.
@@ -108,12 +105,8 @@ class Ledger:
         self._leads, self._notices = leads, EventNotices(engine, clock)
         self._group: GroupCommit | None = None
         self._commit: Callable[..., Any] = at_once(self._write)
-        self._begin()
         self._stopping = threading.Event()
         self._beater: threading.Thread | None = None
-
-    def _begin(self) -> None:
-        """Start as a worker unknown to the database."""
         self._tickets = itertools.count(1)
         #: Orders that this worker was the first to claim.
         self.new_orders = 0
@@ -121,7 +114,7 @@ class Ledger:
         self._abandoned: dict[int, Abandoned] = {}
         #: Tickets of claims whose commit may or may not have succeeded.
         self._unknown: set[int] = set()
-        self.lease = Lease(LEASE_IN_FORK, self._clock)
+        self.lease = Lease(clock=clock)
         self._journal = Journal(self._clock)
         #: The writer's connection on which the journal was last replayed.
         self._caught_up = 0
@@ -378,17 +371,9 @@ class Ledger:
     def start(self) -> None:
         """Start the beat and group commit. Idempotent."""
         if self._beater is None:
-            self.lease = Lease(LEASE, self._clock)
             self._group = self._commit = GroupCommit(self._write, _size, _is_patient)
             self._beater = threading.Thread(target=self._beat, name="lease", daemon=True)
             self._beater.start()
-
-    def start_in_fork(self) -> None:
-        """Start in a forked process that has one order at a time and no spare thread.
-
-        The parent keeps its claims and its journal.
-        """
-        self._begin()
 
     def close(self) -> None:
         """Release the lease, once nothing is in flight. Idempotent."""

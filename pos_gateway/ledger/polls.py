@@ -13,7 +13,7 @@ _CLOSING = 0.5
 
 
 class Polls:
-    """Reads on one connection that is kept. Safe from threads and green threads; after a fork too.
+    """Reads on one connection that is kept. Safe from threads and green threads.
 
     A poll through the engine is a check of a pooled connection, a transaction and its rollback, and
     costs twenty times the CPU: polls were half of what an idle worker used.

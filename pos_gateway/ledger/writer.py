@@ -1,6 +1,5 @@
 """The one connection that a worker's ledger writes through."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -21,13 +20,10 @@ _SESSION = (
     "set jit = off; set enable_seqscan = off; set enable_bitmapscan = off; "
     "set enable_hashjoin = off; set enable_mergejoin = off; "
 )
-#: The parent's connections after a fork, kept so that nothing closes them here: that would end the
-#: parent's session with PostgreSQL, and SQLite forbids it.
-_INHERITED: list[Any] = []
 
 
 class Writer:
-    """Executes transactions. For one caller at a time, also after a fork.
+    """Executes transactions, for one caller at a time.
 
     It uses the driver directly: SQLAlchemy's part in a statement costs as much CPU as the statement
     itself. PostgreSQL commits each statement, SQLite all of them together.
@@ -55,14 +51,13 @@ class Writer:
         self.say: Statements = SQLite() if self._is_sqlite else PostgreSQL()
         self._connection: Any = None
         self._cursor_of_it: Any = None
-        self._pid = os.getpid()
         #: How often it has connected.
         self.connects = 0
 
     @property
     def is_connected(self) -> bool:
         """Whether it has a connection, which may be lost without its knowledge."""
-        return self._connection is not None and self._pid == os.getpid()
+        return self._connection is not None
 
     def write(self, do: Callable[[Any], Any]) -> Any:
         """Call with a cursor, and commit; returns the call's result.
@@ -108,7 +103,6 @@ class Writer:
 
     def close(self) -> None:
         """Drop the connection; the next write makes a new one. Idempotent."""
-        self._mind_forks()
         connection, self._connection = self._connection, None
         if connection is not None:
             if self._cursor_of_it is not None:
@@ -128,14 +122,7 @@ class Writer:
         of_the_rows = (driver.DataError, driver.IntegrityError)
         return isinstance(error, driver.Error) and not isinstance(error, of_the_rows)
 
-    def _mind_forks(self) -> None:
-        if self._pid != os.getpid():
-            # Forked: two processes that share a socket would read each other's answers.
-            _INHERITED.append((self._connection, self._cursor_of_it))
-            self._pid, self._connection, self._cursor_of_it = os.getpid(), None, None
-
     def _cursor(self) -> Any:
-        self._mind_forks()
         if self._connection is None:
             pooled = self._engine.raw_connection()
             driver: Any = pooled.driver_connection

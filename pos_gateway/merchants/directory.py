@@ -47,8 +47,7 @@ LOOK = 1.0
 class Directory:
     """Merchants by id. Safe from threads and green threads.
 
-    Without ``start`` (a prefork child has no thread to spare) ``get`` itself loads, and polls
-    for edits.
+    ``start`` starts threads, which load and poll for edits. Before, ``get`` itself loads.
 
     Args:
         store: the database's records.
@@ -73,7 +72,6 @@ class Directory:
         self._clock = clock
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._look_at = clock.monotonic()
         self._listener: Callable[[str, Merchant | None], None] = lambda _id, _merchant: None
         terms: dict[str, Any] = {
             "lifetime": LIFETIME,
@@ -122,8 +120,6 @@ class Directory:
             NotLoaded: another worker is still loading it; or its row makes no sense, which is no
                 order's fault.
         """
-        if self._watcher is None and self._clock.monotonic() >= self._look_at:
-            self._look()
         merchant = self._cache.get(merchant_id)
         if merchant is None:
             raise UnknownMerchant(merchant_id)
@@ -151,8 +147,22 @@ class Directory:
         Raises SQLAlchemyError.
         """
         is_paused = self._store.pause_unedited(merchant)
-        self._look()
+        self.look()
         return is_paused
+
+    def look(self) -> None:
+        """Look for edits. A database that is away is logged: records are read as they are."""
+        with self._looking:
+            try:
+                found = self._poll(*(edits.since() for edits in self._edits))
+            except Exception as error:  # noqa: BLE001  (whatever the database says: polling goes on)
+                log.error("merchants.not_watched", error=str(error))
+                return
+            for edits, edited in zip(self._edits, found, strict=True):
+                try:
+                    edits.report(edited())
+                except Exception as error:  # noqa: BLE001  (an invalid stamp, say: polling goes on)
+                    log.error("merchants.not_watched", error=str(error))
 
     def longest_timeout(self) -> float:
         """The longest ``request_timeout`` of a merchant in memory; 0 if none has one."""
@@ -166,7 +176,7 @@ class Directory:
     def start(self) -> None:
         """Start loading and polling on threads (green ones in a green worker). Idempotent."""
         if self._watcher is None:
-            self._look()  # before any read of the shared cache, which may have older records
+            self.look()  # before any read of the shared cache, which may have older records
             self._watcher = threading.Thread(target=self._watch, name="directory", daemon=True)
             self._watcher.start()
 
@@ -196,21 +206,7 @@ class Directory:
 
     def _watch(self) -> None:
         while not self._stopping.wait(LOOK * random.uniform(0.9, 1.1)):
-            self._look()
-
-    def _look(self) -> None:
-        self._look_at = self._clock.monotonic() + LOOK
-        with self._looking:
-            try:
-                found = self._poll(*(edits.since() for edits in self._edits))
-            except Exception as error:  # noqa: BLE001  (whatever the database says: polling goes on)
-                log.error("merchants.not_watched", error=str(error))
-                return
-            for edits, edited in zip(self._edits, found, strict=True):
-                try:
-                    edits.report(edited())
-                except Exception as error:  # noqa: BLE001  (an invalid stamp, say: polling goes on)
-                    log.error("merchants.not_watched", error=str(error))
+            self.look()
 
 
 def _entries(catalog: Mapping[str, str] | None) -> int:

@@ -1,12 +1,11 @@
 """Reports this process every two seconds, beside its work.
 
-A report that cannot be stored is dropped, and the next one has its counters, too. While the database
-is away only this thread waits for it.
+A report that cannot be stored is dropped; the next report has its counters, too. While the database is
+away only this thread waits.
 """
 
 import threading
 from collections.abc import Callable
-from math import inf
 from typing import Any, NamedTuple
 
 import structlog
@@ -14,7 +13,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.ledger.lease import LEASE
-from pos_gateway.ledger.ledger import LEASE_IN_FORK, Run, here
+from pos_gateway.ledger.ledger import Run, here
 from pos_gateway.reports.counters import Counters
 from pos_gateway.reports.report import WorkerReport, encoded
 from pos_gateway.reports.store import ReportStore
@@ -23,9 +22,8 @@ from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = structlog.get_logger(__name__)
 
-#: Minimum seconds from one report to the next; and, for a process without a thread to spare, after one
-#: that could not be stored.
-EVERY, AFTER_FAILURE = 2.0, 30.0
+#: Seconds from one report to the next.
+EVERY = 2.0
 #: Seconds that ``stop`` waits for the last report.
 GRACE = 4.0
 
@@ -45,6 +43,7 @@ class Reporter:
         worker: the process's id: see ``Lease.worker``.
         figures: returns what to report; may yield to other green threads.
         run: runs blocking calls, as for the ledger.
+        lasts: seconds for which a report counts without another one.
     """
 
     def __init__(
@@ -54,15 +53,14 @@ class Reporter:
         figures: Callable[[], Figures],
         *,
         run: Run = here,
+        lasts: float = LEASE,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._store = ReportStore(engine)
         self._worker, self._figures = worker, figures
-        self._run, self._clock = run, clock
+        self._run, self._lasts, self._clock = run, lasts, clock
         self._is_first = True
         self._minutes, self._seen_at = Minutes(), clock.monotonic()
-        #: For how long a report counts; and when a process without a thread reports next.
-        self._lasts, self._due = LEASE, -inf
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -71,16 +69,6 @@ class Reporter:
         if self._thread is None:
             self._thread = threading.Thread(target=self._report_on, name="reports", daemon=True)
             self._thread.start()
-
-    def report_if_due(self) -> None:
-        """Report here, if two seconds have passed: for a process with one order at a time.
-
-        Call it when the database has just answered. What it says counts for as long as its lease.
-        """
-        now = self._clock.monotonic()
-        if now >= self._due:
-            self._lasts = LEASE_IN_FORK
-            self._due = now + (EVERY if self._succeeds(self.report) else AFTER_FAILURE)
 
     def report(self) -> None:
         """Report once. Raises SQLAlchemyError."""
@@ -103,9 +91,6 @@ class Reporter:
     def stop(self) -> None:
         """Report a last time, and remove the report: this process is not lost. Idempotent."""
         self._stopping.set()
-        if self._thread is None and not self._is_first:
-            self._thread = threading.Thread(target=self._leave, name="reports", daemon=True)
-            self._thread.start()
         if self._thread is not None:
             self._thread.join(GRACE)
 

@@ -31,7 +31,6 @@ from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.declaring import Blueprint
 from pos_gateway.worker.dispatcher import Dispatcher
 from pos_gateway.worker.drain import Drain
-from pos_gateway.worker.events_process import EventsProcess
 from pos_gateway.worker.gc_tuning import tune_gc
 from pos_gateway.worker.loop import green_loop
 from pos_gateway.worker.reporting import green_reporter
@@ -65,7 +64,6 @@ class OrderConsumer(Consumer):
         self._wakes_up = False
         #: Bytes of messages that are being dead-lettered.
         self._set_aside = 0
-        self._events_process: EventsProcess | None = None
         pool = options["pool"]
         if getattr(pool, "is_green", False):
             self.loop = green_loop
@@ -170,22 +168,16 @@ class OrderConsumer(Consumer):
     def on_ready(self) -> None:
         """Start the background work once the consumer reads the queue. Also after a reconnect."""
         self._reads = True
-        self._gateway.start(background=self.dispatcher is not None)
-        if self.dispatcher is None:
-            self._start_events_process()
+        if self.dispatcher is None:  # its children have threads, and a parent that forks has none
             self._wake_up_for_stops()
-        elif self.dispatcher.start():
-            watch_threads()
-            tune_gc()
-            return_large_blocks()
-            green_reporter(self._gateway, self.dispatcher, self.app).start()
+        else:
+            self._gateway.start()
+            if self.dispatcher.start():
+                watch_threads()
+                tune_gc()
+                return_large_blocks()
+                green_reporter(self._gateway, self.dispatcher, self.app).start()
         super().on_ready()
-
-    def _start_events_process(self) -> None:
-        if self._events_process is None and self._gateway.settings.publish_events:
-            self._events_process = EventsProcess()
-            self._events_process.start()
-            self._gateway.before_stop(self._events_process.stop)
 
     def _wake_up_for_stops(self) -> None:
         """Have Celery's loop look for a stop often; else it does when a heartbeat is due."""

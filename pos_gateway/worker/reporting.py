@@ -54,7 +54,14 @@ def synchronous_reporter(gate: Gateway, app: Any) -> Reporter:
 
     def figures() -> Figures:
         uptime = round(gate.clock.monotonic() - started, 1)
-        report = WorkerReport(SYNCHRONOUS, canary, __version__, uptime)
+        report = WorkerReport(
+            kind=SYNCHRONOUS,
+            canary=canary,
+            release=__version__,
+            uptime=uptime,
+            events_age=gate.events.age,
+            queues=gate.queue_metrics.ready,
+        )
         return Figures(report, _counters(gate, ()))
 
     return _reporter(gate, figures)

@@ -41,7 +41,6 @@ from pos_gateway.telemetry.stages import Stages
 from pos_gateway.telemetry.trace import Trace
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.worker.celery_internals import headers_of
-from pos_gateway.worker.reporting import synchronous_reporter
 
 if TYPE_CHECKING:
     from pos_gateway.telemetry.tracing import Span
@@ -84,7 +83,6 @@ class _GatewayTask(Task):
             raise Reject(error, requeue=True) from error
         if not settled:
             raise Reject("another worker has taken the order over", requeue=True)
-        synchronous_reporter(gate, self.app).report_if_due()  # the database has just answered
 
 
 class OrderTask(_GatewayTask):

@@ -13,7 +13,8 @@ from pos_gateway.broker import wire
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.ledger.ledger import LEASE_IN_FORK, Ledger
+from pos_gateway.ledger.lease import LEASE
+from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import (
     RESOLVE_FOR,
     Action,
@@ -239,7 +240,7 @@ def test_a_request_whose_order_was_taken_over_meanwhile_is_attempted_again(tmp_p
     other.catch_up()  # it reads the leases
 
     def paused(_: Any) -> Any:
-        gate.wait(LEASE_IN_FORK)
+        gate.wait(LEASE)
         claim = claimed(other.claim(Key("m", "o1"), send=False))
         since = claim.history.doubt_since
         assert other.finish(claim, without_event(State.IN_DOUBT, doubt_since=since))

@@ -24,8 +24,7 @@ from pos_gateway.broker.message import Message
 from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.ledger.lease import BEAT
-from pos_gateway.ledger.ledger import LEASE_IN_FORK
+from pos_gateway.ledger.lease import BEAT, LEASE
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import Action, Entry, Key, State
 from pos_gateway.merchants.store import MerchantStore
@@ -688,7 +687,7 @@ def test_a_late_request_frees_an_order_of_a_dead_worker(lab: Lab) -> None:
     lab.workers.remove(one)
     assert lab.cancel(two, minutes=-1).again is not None
     for _ in range(4):
-        lab.pass_time(LEASE_IN_FORK)
+        lab.pass_time(LEASE)
         if lab.cancel(two, minutes=-1).again is None:
             break
     [row] = lab.admin().orders(states=[State.IN_DOUBT])

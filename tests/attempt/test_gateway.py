@@ -1,6 +1,8 @@
 """What the composition root does by itself."""
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -71,30 +73,50 @@ def test_queues_are_read_without_a_metrics_port(
     """The operations page and the alerts have their numbers from workers' reports."""
     asked = threading.Event()
     monkeypatch.setattr(QueueMetrics, "look", lambda _: asked.set())
-    make(metrics_port=0, publish_events=False).start(background=True)
+    make(metrics_port=0, publish_events=False).start()
     assert asked.wait(PATIENCE)
 
 
-def test_a_forked_process_gets_a_new_lease(
-    make: Callable[..., Gateway],
+#: A process uses its gateway, forks, and uses it again. The child does the same with its own.
+FORKS = """
+import gc, os, psutil
+from pos_gateway.attempt import gateway
+
+def used():
+    gate = gateway.current()
+    gate.publisher.connect()
+    gate.ledger.catch_up()
+    return gate.ledger.lease.worker
+
+def connections():
+    every = psutil.Process().net_connections("tcp")
+    return {each.laddr.port for each in every if each.status == "ESTABLISHED"}
+
+worker, before = used(), connections()
+if child := os.fork():
+    assert os.waitpid(child, 0)[1] == 0
+    assert used() == worker, "it is another worker since"
+    assert len(before) == 2 and before <= connections(), "the child has ended a connection"
+else:
+    gc.collect()
+    gateway.current().start()
+    assert used() != worker, "it is its parent"
+    gateway.current().stop()
+    os._exit(0)
+"""
+
+
+def test_a_forked_process_makes_a_gateway_of_its_own(
+    broker_url: str, postgres_url_with_tables: str
 ) -> None:
-    """Under its parent's lease it would take another child's orders for its own."""
-    gateway = make()
-    gateway.start(background=False)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            gateway.start(background=False)
-            os.write(writer, gateway.ledger.lease.id.encode())
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
-    os.close(writer)
-    with os.fdopen(reader) as said:
-        theirs = said.read()
-    assert theirs
-    assert not gateway.ledger.lease.is_ours(theirs)
+    """Under its parent's lease a child would take another child's orders for its own, and on one connection both
+    would read each other's replies.
+    """
+    settings = {"DATABASE_URL": postgres_url_with_tables, "BROKER_URL": broker_url}
+    environment = os.environ | {f"POS_GATEWAY_{name}": each for name, each in settings.items()}
+    command = [sys.executable, "-c", FORKS]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_remaining_spans_are_exported_at_stop(
@@ -155,5 +177,5 @@ def test_outcomes_are_counted_by_the_merchants_provider(
 def test_a_worker_publishes_events_unless_others_do(
     make: Callable[..., Gateway], woken: list[str], *, publishes: bool
 ) -> None:
-    make(publish_events=publishes).start(background=True)
+    make(publish_events=publishes).start()
     assert woken == ["start"] * publishes

@@ -84,13 +84,6 @@ FAULTS = [
         "publisher::lost_meanwhile",
     ),
     Fault(
-        "a forked child starts messages on its own connection",
-        "broker/publisher",
-        "        self._mind_forks()\n        with self._lock:\n            link, _ = self._connected()\n            confirms =",
-        "        with self._lock:\n            link, _ = self._connected()\n            confirms =",
-        "publisher::starts_messages_on_a_connection_of_its_own",
-    ),
-    Fault(
         "reading the split is part of the first call's time",
         "client/orders",
         "left = max(0.0, until - time.monotonic())\n            self._publisher.publish(",

@@ -1,12 +1,10 @@
 """Publishing to a real RabbitMQ: what is confirmed is there, what is not raises."""
 
-import multiprocessing
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from queue import Queue
 from typing import Any
 from urllib.parse import unquote
 
@@ -217,55 +215,6 @@ def test_a_broker_under_a_memory_alarm_is_told_and_outlasted(
             publisher.publish(a_message(3), timeout=0.5)
     publisher.publish_persistently(a_message(4), on_trouble=lambda _error: None)
     assert count(broker_url) in (2, 3)  # the second was not confirmed: there, or not
-
-
-def test_a_forked_child_makes_a_connection_of_its_own(
-    publisher: Publisher, broker_url: str
-) -> None:
-    publisher.publish(a_message(1))
-    child = multiprocessing.get_context("fork").Process(
-        target=publisher.publish, args=(a_message(2),)
-    )
-    child.start()
-    child.join(PATIENCE)
-    assert child.exitcode == 0
-    publisher.publish(a_message(3))
-    assert count(broker_url) == 3
-
-
-def test_a_forked_child_that_closes_leaves_its_parents_connection_alone(
-    publisher: Publisher, broker_url: str
-) -> None:
-    publisher.publish(a_message(1))
-    link = publisher._link
-    child = multiprocessing.get_context("fork").Process(target=publisher.close)
-    child.start()
-    child.join(PATIENCE)
-    assert child.exitcode == 0
-    publisher.publish(a_message(2))
-    assert publisher._link is link
-    assert count(broker_url) == 2
-
-
-def start_and_wait(publisher: Publisher, message: Message) -> None:
-    """Raises unless the message is stored."""
-    stored: Queue[PublishError | None] = Queue()
-    publisher.start([message], lambda _, error: stored.put(error))
-    assert stored.get(timeout=PATIENCE) is None
-
-
-def test_a_forked_child_starts_messages_on_a_connection_of_its_own(
-    publisher: Publisher, broker_url: str
-) -> None:
-    publisher.publish(a_message(1))
-    child = multiprocessing.get_context("fork").Process(
-        target=start_and_wait, args=(publisher, a_message(2))
-    )
-    child.start()
-    child.join(PATIENCE)
-    assert child.exitcode == 0
-    start_and_wait(publisher, a_message(3))
-    assert count(broker_url) == 3
 
 
 class DyingLink:

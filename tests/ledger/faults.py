@@ -884,20 +884,6 @@ FAULTS = [
         "claims::another_workers_claim_with_the_same_ticket_is_not_released",
     ),
     Fault(
-        "a forked process writes through a new connection",
-        "ledger/writer",
-        "if self._pid != os.getpid():",
-        "if False:",
-        "forks::a_forked_process_opens_a_new_connection",
-    ),
-    Fault(
-        "a forked process has nothing of its parent's to write again",
-        "ledger/ledger",
-        "        self._begin()\n\n    def close",
-        "        self.lease = Lease(LEASE_IN_FORK, self._clock)\n\n    def close",
-        "forks::nothing_of_its_parents",
-    ),
-    Fault(
         "several outcomes of an order are written again one after the other",
         "ledger/journal",
         "if key in keys or len(batch) == BATCH:",

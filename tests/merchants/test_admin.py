@@ -167,15 +167,18 @@ def test_a_removal_and_a_later_import_are_seen_at_the_next_poll(
     for number in range(3):
         admin_of(engine, wrong).remove("m", KIM)
         clock.seconds += LOOK
+        directory.look()
         with pytest.raises(UnknownMerchant):
             directory.get("m")
         assert directory.get("other")
         # By a clock that is right, or behind: its stamp is above the removal's all the same.
         admin_of(engine, clock).put([a_merchant(max_concurrency=4 + number)], KIM)
         clock.seconds += LOOK
+        directory.look()
         merchant = directory.get("m")
         assert (merchant.max_concurrency, dict(merchant.catalog)) == (4 + number, {})
         clock.seconds += LATE + LIFETIME / 4
+        directory.look()
 
 
 def test_an_edit_after_a_removal_is_seen(
@@ -187,10 +190,12 @@ def test_an_edit_after_a_removal_is_seen(
     directory = Directory(store, catalogs, polls, clock=clock)
     for _ in range(3):  # what is seen is no older than a poll
         clock.seconds += LATE
+        directory.look()
         directory.get("other")
     admin_of(engine, clock).remove("m", KIM)
     admin_of(engine, clock).change("other", setting(max_concurrency=2), by=KIM, what="x")
     clock.seconds += LOOK
+    directory.look()
     assert directory.get("other").max_concurrency == 2
 
 
@@ -212,12 +217,14 @@ def test_a_removed_merchant_that_is_asked_for_is_loaded_once(
     directory.get("m")
     admin_of(engine, clock).remove("m", KIM)
     clock.seconds += LOOK
+    directory.look()
     for _ in range(2):
         with pytest.raises(UnknownMerchant):
             directory.get("m")
     loads: list[str] = []
     event.listen(engine, "before_cursor_execute", lambda *each: loads.append(each[2]))
     clock.seconds += LOOK
+    directory.look()
     with pytest.raises(UnknownMerchant):
         directory.get("m")
     assert not [each for each in loads if "merchants.base_url" in each]

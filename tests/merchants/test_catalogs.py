@@ -127,10 +127,12 @@ def test_a_catalogs_edit_is_seen_at_the_next_poll(
         catalogs.put({"m": catalog})
         found.append(directory.get("m").catalog)
         clock.seconds = seconds + LOOK
+        directory.look()
         found.append(directory.get("m").catalog)
     clock.seconds += 0.1
     catalogs.put({"m": {}})  # cleared
     clock.seconds += LOOK
+    directory.look()
     found.append(directory.get("m").catalog)
     first, second = {"burger": "V1"}, {"burger": "V2"}
     assert found == [{}, {}, first, first, second, {}]
@@ -144,6 +146,7 @@ def test_an_edited_record_keeps_its_catalog(
     clock.seconds = 0.1
     store.put([a_merchant(max_concurrency=7)])
     clock.seconds = LOOK
+    directory.look()
     merchant = directory.get("m")
     assert (merchant.max_concurrency, merchant.catalog) == (7, {"burger": "V1"})
     assert directory._catalogs.loads["loaded"] == 1
@@ -161,6 +164,7 @@ def test_a_stale_catalog_is_served_while_the_database_is_unavailable_up_to_its_b
     clock.seconds = 100.0
     store.put([a_merchant(max_concurrency=7)])  # the record is newer than the catalog
     clock.seconds = 100.0 + LOOK
+    directory.look()
     directory.get("m")
     go_away(store, catalogs, monkeypatch)
     clock.seconds = LIFETIME + STALE - 0.1
@@ -180,8 +184,9 @@ def test_a_replaced_catalog_is_not_served_while_the_new_one_cannot_be_loaded(
     catalogs.put({"m": {"burger": "V1"}})
     directory.get("m")
     clock.seconds = LOOK
+    directory.look()
     catalogs.put({"m": {"burger": "V2"}})
-    directory._look()
+    directory.look()
     go_away(store, catalogs, monkeypatch)
     with pytest.raises(OperationalError):
         directory.get("m")
@@ -204,8 +209,10 @@ def test_workers_read_each_others_catalogs_and_none_from_before_an_import(
     assert other._catalogs.loads["taken_over"] == 2
     clock.seconds = 1.0
     catalogs.put({"m": {"burger": "V2"}, "without": {"burger": "V3"}})
+    late.look()
     assert late.get("m").catalog == {"burger": "V2"}, "what is in Redis is older"
     clock.seconds += LOOK
+    one.look()
     assert one.get("m").catalog == {"burger": "V2"}
     assert one.get("without").catalog == {"burger": "V3"}
     shared_cache.close()
@@ -310,7 +317,7 @@ def test_a_large_import_does_not_block_orders_at_a_poll(
     store.put(map(a_merchant, ids))
     catalogs.put({each: {} for each in ids})
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=turns.append))
-    directory._look()
+    directory.look()
     assert len(turns) == 6 * 4  # each kind's edits are read, compared, and handled
 
 
@@ -334,7 +341,7 @@ def test_an_invalid_row_does_not_affect_merchants_loaded_with_it(
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE catalogs SET entries = '[' WHERE merchant_id = 'm4'")
         connection.exec_driver_sql("UPDATE merchants SET auth = '7' WHERE id = 'm5'")
-    directory._look()
+    directory.look()
     directory._cache._fly(ids)
     directory._catalogs._fly(ids)
     for each in ids:
@@ -350,16 +357,17 @@ def test_an_invalid_stamp_hides_no_edit_of_another_kind(
 ) -> None:
     directory = Directory(store, catalogs, polls, clock=clock)
     store.put([a_merchant()])
+    directory.look()
     assert directory.get("m").catalog == {}
     none = "later" if engine.dialect.name == "sqlite" else "infinity"
     with engine.begin() as connection:
         connection.exec_driver_sql(f"UPDATE merchants SET updated_at = '{none}'")
     catalogs.put({"m": {"burger": "V1"}})
     clock.seconds = LOOK
-    directory._look()  # on its thread, an exception would end the worker
+    directory.look()  # on its thread, an exception would end the worker
     assert directory.get("m").catalog == {"burger": "V1"}
     for number in range(3):  # nor later, when only what is higher than the highest stamp is read
         catalogs.put({"m": {"burger": f"V{number}"}})
         clock.seconds += LATE
-        directory._look()
+        directory.look()
         assert directory.get("m").catalog == {"burger": f"V{number}"}

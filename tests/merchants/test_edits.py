@@ -44,6 +44,7 @@ def test_an_edit_is_seen_at_the_next_poll_whatever_the_editors_clock_says(
 
     def seen() -> tuple[int | None, bool, str | None]:
         clock.seconds += LOOK
+        directory.look()
         merchant = directory.get("m")
         return merchant.max_concurrency, merchant.paused, merchant.pos_id("a")
 
@@ -58,6 +59,7 @@ def test_an_edit_is_seen_at_the_next_poll_whatever_the_editors_clock_says(
     store.pause(["m"], paused=False)
     assert seen() == (4, False, "2")
     clock.seconds += LATE + LIFETIME / 4
+    directory.look()
     MerchantStore(engine, wrong).put([a_merchant(max_concurrency=5)])
     assert seen() == (5, False, "2")
 

@@ -217,13 +217,6 @@ FAULTS = [
         "store::a_stopped_worker_is_not_lost",
     ),
     Fault(
-        "an order waits at most once in half a minute for a database that fails",
-        "reports/reporter",
-        "(EVERY if self._succeeds(self.report) else AFTER_FAILURE)",
-        "(EVERY if self._succeeds(self.report) else EVERY)",
-        "reporter::does_not_wait_for_a_database",
-    ),
-    Fault(
         "looking at all merchants takes half a thousandth of a core",
         "worker/trouble_watch",
         "self._look_at = now + cpu / SHARE",

@@ -23,7 +23,7 @@ class Worker:
         engine: Engine,
         name: str,
         clock: HandClock | None = None,
-        lasts: float | None = LASTS,
+        lasts: float = LASTS,
     ) -> None:
         self.name = name
         self.clock = clock or HandClock()
@@ -31,9 +31,9 @@ class Worker:
         self.recorded: dict[str, int] = {}
         self.waits = [0] * 11
         self.taken = 0
-        self.reporter = Reporter(engine, lambda: self.name, self._figures, clock=self.clock)
-        if lasts is not None:
-            self.reporter._lasts = lasts
+        self.reporter = Reporter(
+            engine, lambda: self.name, self._figures, lasts=lasts, clock=self.clock
+        )
 
     def ends(self, orders: int, kind: str = "accepted") -> None:
         """This many orders come, and end."""

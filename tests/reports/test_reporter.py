@@ -10,9 +10,7 @@ from structlog.testing import capture_logs
 
 from pos_gateway.database.schema import worker_reports
 from pos_gateway.ledger.lease import LEASE
-from pos_gateway.ledger.ledger import LEASE_IN_FORK
 from pos_gateway.reports import reporter as subject
-from pos_gateway.reports.reporter import AFTER_FAILURE, EVERY
 from testkit.patience import PATIENCE
 from tests.reports.lab import Reports, Worker
 
@@ -37,7 +35,7 @@ def test_a_report_that_cannot_be_stored_is_dropped(
 
 
 def test_a_report_counts_for_as_long_as_a_lease(engine: Engine) -> None:
-    Worker(engine, "w", lasts=None).report()
+    Worker(engine, "w", lasts=LEASE).report()
     with engine.connect() as connection:
         assert connection.scalar(select(worker_reports.c.lasts)) == LEASE
 
@@ -75,41 +73,10 @@ def test_stopping_waits_for_no_database(reports: Reports, monkeypatch: pytest.Mo
     answers.set()
 
 
-def test_a_process_without_a_thread_reports_when_it_is_due(reports: Reports) -> None:
-    worker = reports.worker("w")
-    for expected in (1, 1, 3):
-        worker.ends(1)
-        worker.reporter.report_if_due()
-        assert reports.total() == expected
-        worker.clock.seconds += EVERY / 2
-    reports.pass_time(LEASE_IN_FORK - 20)  # idle, as far as is known
-    assert reports.names() == ["w"]
-    reports.pass_time(20)
-    assert reports.names() == []
-
-
-def test_an_order_does_not_wait_for_a_database_that_fails(
-    reports: Reports, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    worker, tried = reports.worker("w"), []
-
-    def fails(*_: Any, **__: Any) -> None:
-        tried.append(1)
-        away()
-
-    monkeypatch.setattr(worker.reporter._store, "write", fails)
-    for _ in range(int(AFTER_FAILURE)):
-        worker.reporter.report_if_due()
-        worker.clock.seconds += 1
-    assert len(tried) == 1
-    worker.reporter.report_if_due()
-    assert len(tried) == 2
-
-
 def test_without_its_tables_nothing_but_reports_fail(engine: Engine) -> None:
     """A restored database may lack them."""
     with engine.begin() as connection:
         connection.execute(text("drop table worker_reports"))
     worker = Reports(engine).worker("w")
-    worker.reporter.report_if_due()
+    worker.reporter.start()
     worker.reporter.stop()

@@ -143,21 +143,6 @@ def test_orders_are_delivered_although_the_port_is_taken(lab: Lab) -> None:
             assert "metrics.port_taken" in worker.log
 
 
-def test_a_synchronous_worker_leaves_the_port_to_the_process_that_publishes_events(
-    lab: Lab,
-) -> None:
-    port = free_port()
-    lab.open_merchants("fast-1")
-    with lab.worker("-P", "prefork", "-c", "1", app="pos_gateway", metrics_port=port):
-        lab.submit("fast-1", "o1")
-        lab.events_until_all_ended(["o1"])
-        wait_until(lambda: not reasons(port))
-        samples = Samples(get(port, "/metrics")[1])
-        assert samples.value("pos_gateway_events_leading") == 1
-        assert samples.of("pos_gateway_slots") == {}
-        assert get(port, "/debug/merchants")[0] == 404
-
-
 def test_an_order_is_delivered_while_clients_of_the_port_do_not_read(lab: Lab) -> None:
     port = free_port()
     lab.open_merchants("fast-1")
