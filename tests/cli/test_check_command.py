@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -64,10 +64,12 @@ def checked(program: Program, *ids: str, **settings: str) -> tuple[int, list[str
     return done.returncode, done.stdout.splitlines()
 
 
-def unused_port() -> int:
-    """A port without a listener."""
-    with closing(socket.create_server(("127.0.0.1", 0))) as gone:
-        return int(gone.getsockname()[1])
+@contextmanager
+def refusing_port() -> Iterator[int]:
+    """A port without a listener, which nobody else gets meanwhile: it is bound."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield int(bound.getsockname()[1])
 
 
 def test_merchants_that_can_be_sent_orders_are_ok_and_get_nothing(here: Program) -> None:
@@ -106,9 +108,9 @@ def test_a_token_that_another_process_has_is_used(here: Program, redis_url: str)
 
 
 def test_what_is_wrong_is_a_sentence_with_what_would_do(here: Program) -> None:
-    gone = f"http://127.0.0.1:{unused_port()}"
     key = {"type": "bearer", "token": "s3cr3t-token"}
-    with pos([]) as seen, tokens("401 Unauthorized") as refusing:
+    with pos([]) as seen, tokens("401 Unauthorized") as refusing, refusing_port() as port:
+        gone = f"http://127.0.0.1:{port}"
         tls = seen.url("", scheme="https")
         open_merchants(
             here,
@@ -194,8 +196,8 @@ def test_a_record_and_a_catalog_that_do_not_fit_the_adapter_are_said(
 
 
 def test_json_is_for_programs(here: Program) -> None:
-    with pos([]) as seen:
-        bad = {"id": "bad", "base_url": f"http://127.0.0.1:{unused_port()}"}
+    with pos([]) as seen, refusing_port() as port:
+        bad = {"id": "bad", "base_url": f"http://127.0.0.1:{port}"}
         open_merchants(here, {"id": "good", "base_url": seen.url("")}, bad)
         done = here.run("merchants", "check", "--json", "good", "bad")
     good, bad = map(json.loads, done.stdout.splitlines())

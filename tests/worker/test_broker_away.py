@@ -3,8 +3,11 @@
 import signal
 import time
 
+from pos_gateway.database.engine import open_database
+from pos_gateway.reports.fleet_view import FleetView
 from testkit.servers.proxy import Proxy
 from tests.worker.lab import Lab, by_type
+from tests.worker.test_reporting import wait_until
 
 
 def test_a_worker_stops_while_its_broker_does_not_answer(lab: Lab) -> None:
@@ -64,21 +67,24 @@ def test_a_worker_that_sends_task_events_survives_a_reconnect(lab: Lab) -> None:
 
 def test_a_synchronous_worker_stops_while_its_broker_is_gone(lab: Lab) -> None:
     lab.open_merchants("m")
-    lab.merchants.profile("m", {"kind": "accept", "latency": 1.0})
-    lab.submit("m", "o1", "o2")
+    lab.merchants.profile("m", {"kind": "accept", "latency": 4.0})
+    engine = open_database(lab.database_url)
     with (
         Proxy(lab.broker_url) as proxy,
         lab.worker(
             *("-P", "prefork", "-c", "2"),
             app="pos_gateway",
             broker_url=proxy.url,
-            request_timeout=2,
+            request_timeout=8,
         ) as worker,
     ):
+        wait_until(FleetView(engine), lambda fleet: len(fleet.workers) == 2)  # both have started
+        lab.submit("m", "o1", "o2")
         lab.merchants.wait_until(merchant_id="m", in_flight=2)
         proxy.down()
         worker.send(signal.SIGTERM)
         worker.wait()
+    engine.dispose()
     with lab.worker():
         lab.events_until_all_ended(["o1", "o2"])
     assert lab.merchants.doubled() == []
