@@ -15,6 +15,7 @@ from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
+from pos_gateway.adapters.steps import steps_of
 from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
@@ -59,6 +60,7 @@ def _load(entry: EntryPoint, taken: dict[str, Adapter]) -> Adapter:
         raise ValueError(f"calls itself {adapter.name!r}")
     if adapter.name in taken:
         raise ValueError("the name is taken")
+    steps_of(adapter)
     return adapter
 
 

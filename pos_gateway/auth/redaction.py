@@ -31,6 +31,12 @@ def redacted(outcome: Outcome, secrets: tuple[str, ...]) -> Outcome:
     known_as, reason = outcome.external_id, outcome.reason
     if known_as is not None and pattern.search(known_as):
         outcome = replace(outcome, external_id=_hidden(pattern, known_as))
+    if outcome.facts:
+        facts = {
+            name: _hidden(pattern, value) if isinstance(value, str) else value
+            for name, value in outcome.facts.items()
+        }
+        outcome = replace(outcome, facts=facts)
     if reason is not None:
         code, message = _hidden(pattern, reason.code), _hidden(pattern, reason.message)
         if len(reason.message) >= REASON_LIMIT:

@@ -5,6 +5,7 @@ PosGatewayError
 ├── InvalidMerchant         a merchant's record breaks the contract; names the field
 ├── InvalidCatalogEntry     a line of a merchant's catalog breaks the contract; names the field
 ├── InvalidCallback         what a POS says by itself breaks the contract; names the field
+├── InvalidFacts            a step's facts break the contract; names the fact
 ├── InvalidEvent            a status event breaks the contract; names the field
 ├── InvalidSettings         the environment breaks the contract; names the variable
 ├── InvalidSplit            the canary's share or its pilots are wrong; names the field
@@ -105,6 +106,10 @@ class InvalidCatalogEntry(InvalidRecord):
 
 class InvalidCallback(InvalidRecord):
     """Raised when a signed callback breaks the contract."""
+
+
+class InvalidFacts(InvalidRecord):
+    """Raised when the facts of a step at the POS break the contract."""
 
 
 class InvalidEvent(InvalidRecord):

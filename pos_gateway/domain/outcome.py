@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from unicodedata import category
 
+from pos_gateway.domain.facts import Facts
+
 #: Maximum characters of a reason's message: a merchant's error page is no reason.
 REASON_LIMIT = 500
 
@@ -87,6 +89,8 @@ class Outcome:
     merchant_gone: bool = False
     #: A look-up did not find an order that the POS may have been sent, or refused as a duplicate.
     not_found: bool = False
+    #: Of a step at the POS (``adapters/steps.py``): what the next steps start from.
+    facts: Facts | None = None
 
     def after(self, contact: CallResult) -> "Outcome":
         """The same outcome with this call result. ``replace`` takes five times as long."""
@@ -100,6 +104,7 @@ class Outcome:
             self.for_operator,
             self.merchant_gone,
             self.not_found,
+            self.facts,
         )
 
 

@@ -1,6 +1,7 @@
 """What every adapter must do, whatever its POS: the same suite for all built-in ones."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from pos_gateway.adapters.clover import _Cart
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.adapters.registry import BUILT_IN
 from pos_gateway.adapters.replies import LOOK_UP, json_object
+from pos_gateway.adapters.steps import COVERED, steps_of
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.transport.errors import NotSent, NoValidReply
@@ -60,6 +62,18 @@ def test_every_built_in_adapter_is_in_this_suite() -> None:
 
 def test_the_vendors_record_is_valid(vendor: Vendor) -> None:
     assert vendor.adapter.check(vendor.merchant) == []
+
+
+def test_each_step_has_a_name_and_a_look_up_and_can_be_undone_as_it_says(vendor: Vendor) -> None:
+    steps = steps_of(vendor.adapter)
+    assert steps
+    names = [step.name for step in steps]
+    assert len(names) == len(set(names))
+    for number, step in enumerate(steps):
+        assert re.fullmatch("[a-z_]{1,24}", step.name)
+        assert (step.look_up is None) is (step.guarantee is Guarantee.BLIND)
+        if step.undo is COVERED:
+            assert any(earlier.undo not in (None, COVERED) for earlier in steps[:number])
 
 
 def test_a_complete_acceptance_is_accepted_with_the_external_id(vendor: Vendor) -> None:

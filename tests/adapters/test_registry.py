@@ -18,6 +18,13 @@ class Fax(RestAdapter):
     name = "fax"
 
 
+class Stairs(RestAdapter):
+    """Has no steps."""
+
+    name = "stairs"
+    steps = ()
+
+
 class Unfinished:
     name = "unfinished"
 
@@ -45,6 +52,7 @@ def test_an_adapter_of_another_package_is_found_by_its_entry_point() -> None:
     [
         ("fax", "Missing"),
         ("telex", "Fax"),
+        ("stairs", "Stairs"),
         ("unfinished", "Unfinished"),
         ("rest", "Usurper"),
         ("quits", "quits"),

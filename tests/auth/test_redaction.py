@@ -89,6 +89,12 @@ def test_code_and_id_are_redacted_too() -> None:
     assert (outcome.reason.code, outcome.external_id) == (f"no-{HIDDEN}", f"id-{HIDDEN}-7")
 
 
+def test_facts_of_a_step_are_redacted_too() -> None:
+    facts = {"pos_id": "id-s3cret-7", "version": 3}
+    outcome = redacted(Outcome(Kind.ACCEPTED, facts=facts), ("s3cret",))
+    assert outcome.facts == {"pos_id": f"id-{HIDDEN}-7", "version": 3}
+
+
 def test_a_text_without_a_secret_is_unchanged() -> None:
     outcome = Outcome(Kind.REJECTED, Reason.of("x", "y" * REASON_LIMIT), external_id="7")
     assert redacted(outcome, (SECRET,)) is outcome
