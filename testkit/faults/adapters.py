@@ -1,4 +1,4 @@
-"""Adapters for POSes that offer less than the reference API, and one that kills its worker.
+"""Adapters for POSes that offer less than the reference API or take an order in steps; one kills its worker.
 
 Workers find them as they find any other package's: through entry points, in a folder on their
 ``PYTHONPATH``. The simulated merchants behind them do not honour a key (``{"keyed": false}``): every
@@ -17,6 +17,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.transport.exchange import Send
+from testkit.steps.adapters import PaidAdapter, PrintedAdapter
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,8 +63,8 @@ def install(folder: Path) -> str:
     about.mkdir(parents=True, exist_ok=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: pos-gateway-faults\nVersion: 1\n")
     entries = "".join(
-        f"{each.name} = {__name__}:{each.__name__}\n"
-        for each in (QueryableAdapter, BlindAdapter, PoisonAdapter)
+        f"{each.name} = {each.__module__}:{each.__name__}\n"
+        for each in (QueryableAdapter, BlindAdapter, PoisonAdapter, PaidAdapter, PrintedAdapter)
     )
     (about / "entry_points.txt").write_text(f"[{GROUP}]\n{entries}")
     paths = (str(about.parent), str(ROOT), os.environ.get("PYTHONPATH", ""))
