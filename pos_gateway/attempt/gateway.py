@@ -89,15 +89,13 @@ class Gateway:
         self.adapters = adapters()
         #: Claims and outcomes of orders.
         payloads, run = Payloads(vault), off_the_loop(self.database)
-        self.ledger = Ledger(
-            self.database, payloads, run=run, clock=clock, leads=lambda: self.events.leads
-        )
+        self.ledger = Ledger(self.database, payloads, run=run, clock=clock)
         self.schema = SchemaWatch(self.database, self.polls, run=run)
         #: Publishes the events that are recorded with outcomes.
         self.events = Relay(
             self.database,
             Hydration(payloads),
-            lambda: self.ledger.lease,
+            self.ledger,
             broker_url=settings.broker_url,
             to_broker=settings.events_to_broker,
             keep=settings.keep_events * DAY,

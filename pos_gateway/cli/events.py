@@ -346,7 +346,7 @@ def run() -> None:
         relay = Relay(
             engine,
             Hydration(keys),
-            lambda: ledger.lease,
+            ledger,
             broker_url=settings.broker_url,
             to_broker=settings.events_to_broker,
             keep=settings.keep_events * DAY,

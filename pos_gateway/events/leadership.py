@@ -9,14 +9,14 @@ after a position up to which all is stored and goes up one by one, so even while
 once, each position that is stored for the first time is the next one.
 """
 
-from collections.abc import Callable
 from math import inf
 
 import structlog
 
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.events.outbox import Outbox, Term
-from pos_gateway.ledger.lease import Lease, PeerLeases
+from pos_gateway.ledger.lease import PeerLeases
+from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = structlog.get_logger(__name__)
@@ -34,14 +34,12 @@ class Leadership:
 
     Args:
         outbox: has the leader's row.
-        lease: returns this worker's present lease, which the ledger renews.
+        ledger: renews this worker's lease, and notifies the leader unless this worker leads.
     """
 
-    def __init__(
-        self, outbox: Outbox, lease: Callable[[], Lease], clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, outbox: Outbox, ledger: Ledger, clock: Clock = SYSTEM_CLOCK) -> None:
         self._outbox = outbox
-        self._lease = lease
+        self._ledger = ledger
         self._clock = clock
         self._peers = PeerLeases(clock)
         self._term: Term | None = None
@@ -61,12 +59,13 @@ class Leadership:
         Raises:
             LedgerUnavailable: the database is away.
         """
-        if self._term is not None and self._lease().holds(self._term.leader or ""):
+        if self._term is not None and self._ledger.lease.holds(self._term.leader or ""):
             return self._term
-        self._term, now = None, self._clock.monotonic()
+        self.go_on(None)
+        now = self._clock.monotonic()
         if now >= self._look_at:
             self._look_at, self.read_every = now + LOOK, LOOK
-            self._term = self._looked(now)
+            self.go_on(self._looked(now))
         return self._term
 
     @property
@@ -76,7 +75,7 @@ class Leadership:
 
     def go_on(self, term: Term | None) -> None:
         """Continue with this term; None: it is over."""
-        self._term = term
+        self._term, self._ledger.notifies = term, term is None
 
     def step_down(self) -> None:
         """Resign, and leave other workers the first try.
@@ -84,7 +83,8 @@ class Leadership:
         Raises:
             LedgerUnavailable: the database is away; this worker has stopped leading anyway.
         """
-        term, self._term = self._term, None
+        term = self._term
+        self.go_on(None)
         self._look_at = self._clock.monotonic() + _LEFT_OUT * LOOK
         if term is not None:
             self._say("events.stepped_down")
@@ -102,7 +102,7 @@ class Leadership:
             self._away_since = None
         self.seen = max(self.seen, found.assigned)
         self._peers.look(leases, asked=now)
-        lease = self._lease()
+        lease = self._ledger.lease
         if not lease.holds(lease.id):  # other workers would not see its end
             if lease.is_pending:
                 self.read_every = UNLEASED

@@ -23,8 +23,7 @@ from pos_gateway.events.leadership import LOOK, Leadership
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.pipeline import Pipeline
 from pos_gateway.events.traced import traced
-from pos_gateway.ledger.lease import Lease
-from pos_gateway.ledger.ledger import Run, here
+from pos_gateway.ledger.ledger import Ledger, Run, here
 from pos_gateway.ledger.pruning import present, prune_orders
 from pos_gateway.reports.store import prune_reports
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -58,7 +57,7 @@ class Relay:
     Args:
         engine: the database; two connections are used.
         hydration: hydrates rows.
-        lease: returns this process's present lease, which the ledger renews until this is stopped.
+        ledger: renews this process's lease until this is stopped.
         broker_url: where the broker is; the relay has its own connection.
         to_broker: publish them; else they get positions, and are read over HTTP alone.
         keep: seconds that events are kept; 0: forever.
@@ -71,7 +70,7 @@ class Relay:
         self,
         engine: Engine,
         hydration: Hydration,
-        lease: Callable[[], Lease],
+        ledger: Ledger,
         *,
         broker_url: str,
         to_broker: bool = True,
@@ -84,7 +83,7 @@ class Relay:
         self.publisher = Publisher(broker_url)
         # One per thread: the helper's statements must not hold up the leader.
         self._outboxes = Outbox(engine, run=run), Outbox(engine, run=run)
-        self._leadership = Leadership(self._outboxes[0], lease, clock)
+        self._leadership = Leadership(self._outboxes[0], ledger, clock)
         publish = self._publish if to_broker else _read_over_http
         self._pipeline = Pipeline(
             self._outboxes[0],
@@ -93,7 +92,9 @@ class Relay:
             publish=publish if tracing is None else traced(publish, tracing),
             clock=clock,
         )
-        self._helping = Helping(self._outboxes[1], lease, seal=hydration.sealed, clock=clock)
+        self._helping = Helping(
+            self._outboxes[1], lambda: ledger.lease, seal=hydration.sealed, clock=clock
+        )
         self._keep = keep
         self._clock = clock
         self._prune_at = -inf

@@ -85,7 +85,6 @@ class Ledger:
         payloads: seals personal data; None: it is stored in clear.
         run: runs blocking calls; a green worker with an embedded database passes its hub's native
             thread pool, so that a disk write does not stop its loop.
-        leads: whether this process publishes the events; else the one that does is notified.
     """
 
     def __init__(
@@ -95,14 +94,15 @@ class Ledger:
         *,
         run: Run = here,
         clock: Clock = SYSTEM_CLOCK,
-        leads: Callable[[], bool] = lambda: False,
     ) -> None:
         self._engine = engine
         self._payloads = payloads or Payloads(Vault())
         self._run = run
         self._clock = clock
         self._writer = Writer(engine)
-        self._leads, self._notices = leads, EventNotices(engine, clock)
+        self._notices = EventNotices(engine, clock)
+        #: Whether to notify the events' leader, which is another process. Leadership sets it.
+        self.notifies = True
         self._group: GroupCommit | None = None
         self._commit: Callable[..., Any] = at_once(self._write)
         self._stopping = threading.Event()
@@ -447,7 +447,7 @@ class Ledger:
             self._abandoned.pop(ticket, None)
         if self._unknown:
             self._unknown.difference_update(_tickets(operations))
-        if not self._leads() and _records(operations):
+        if self.notifies and _records(operations):
             with suppress(LedgerUnavailable):  # it is written, and the leader polls
                 self._writer.read(self._notices.recorded)
         return results

@@ -130,7 +130,7 @@ FAULTS = [
     Fault(
         "a leader whose lease is over knows that it is",
         "events/leadership",
-        'self._lease().holds(self._term.leader or "")',
+        'self._ledger.lease.holds(self._term.leader or "")',
         "True",
         "leadership::an_expired_leader_is_replaced",
     ),
@@ -256,15 +256,22 @@ FAULTS = [
     Fault(
         "a leader sends itself no notice",
         "ledger/ledger",
-        "if not self._leads() and _records(operations):",
+        "if self.notifies and _records(operations):",
         "if _records(operations):",
+        "notices::a_leader_announces_nothing",
+    ),
+    Fault(
+        "a worker that no longer leads sends notices again",
+        "events/leadership",
+        "self._term, self._ledger.notifies = term, term is None",
+        "self._term, self._ledger.notifies = term, False",
         "notices::a_leader_announces_nothing",
     ),
     Fault(
         "a notice is sent for events alone",
         "ledger/ledger",
-        "if not self._leads() and _records(operations):",
-        "if not self._leads():",
+        "if self.notifies and _records(operations):",
+        "if self.notifies:",
         "notices::only_an_event_after_a_silence",
     ),
     Fault(

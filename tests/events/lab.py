@@ -150,7 +150,7 @@ class Pod:
         self.hydration = Hydration(Payloads(vault or Vault()))
         self.outbox, self.helpers_outbox = (WatchedOutbox(engine, self._is_at) for _ in range(2))
         self.hydrated: list[int] = []
-        self.leadership = Leadership(self.outbox, lambda: self.worker.lease, clock)
+        self.leadership = Leadership(self.outbox, self.worker, clock)
         self.pipeline = Pipeline(
             self.outbox,
             self.leadership,
@@ -170,7 +170,7 @@ class Pod:
 
     @property
     def leads(self) -> bool:
-        return self.leadership._term is not None
+        return self.leadership.leads
 
     def beat(self) -> None:
         self.worker.beat()

@@ -15,7 +15,7 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Lifecycle
 from pos_gateway.events import pipeline
 from pos_gateway.events.event import dehydrated
-from pos_gateway.events.leadership import LOOK
+from pos_gateway.events.leadership import LOOK, Leadership
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.pipeline import Pipeline
 from pos_gateway.events.relay import Relay
@@ -112,15 +112,16 @@ def test_only_an_event_after_a_silence_is_announced(engine: Engine, notices: Lis
     assert notices.count() == 1
 
 
-def test_a_leader_announces_nothing(engine: Engine, notices: Listener) -> None:
-    leads = True
-    ledger = Ledger(engine, clock=Clock(), leads=lambda: leads)
-    record(ledger, "o1")
+def test_a_leader_announces_nothing(engine: Engine, notices: Listener, outbox: Outbox) -> None:
+    worker = Worker(engine)
+    leadership = Leadership(outbox, worker, worker.clock)
+    worker.beat()
+    assert leadership.term() is not None
+    record(worker, "o1")
     assert notices.count() == 0
-    leads = False
-    record(ledger, "o2")
+    leadership.step_down()
+    record(worker, "o2")
     assert notices.count() == 1
-    ledger.close()
 
 
 def test_a_callback_is_announced(engine: Engine, notices: Listener) -> None:

@@ -19,7 +19,6 @@ from pos_gateway.events import relay as relays
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.relay import Relay
-from pos_gateway.ledger.lease import Lease
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.clock import SystemClock
@@ -41,7 +40,7 @@ def relay(engine: Engine, broker_url: str) -> Iterator[Relays]:
         relay = Relay(
             engine,
             Hydration(Payloads(Vault())),
-            lambda: ledger.lease,
+            ledger,
             broker_url=broker_url,
             **options,
         )
@@ -182,7 +181,8 @@ def test_the_leader_prunes_old_reports(
     age = leader.age
     assert age is not None
     assert age >= 0
-    idle = Relay(engine, Hydration(Payloads(Vault())), Lease, broker_url="amqp://127.0.0.1:1//")
+    hydration = Hydration(Payloads(Vault()))
+    idle = Relay(engine, hydration, Ledger(engine), broker_url="amqp://127.0.0.1:1//")
     assert idle.age is None
 
 
@@ -215,7 +215,7 @@ def test_a_leader_with_a_fast_clock_prunes_nothing_of_today(
     relay = Relay(
         engine,
         Hydration(Payloads(Vault())),
-        Lease,
+        Ledger(engine),
         broker_url="amqp://127.0.0.1:1//",
         keep=month,
         keep_orders=month,

@@ -155,7 +155,7 @@ def test_a_leadership_that_no_standby_has_is_none(
 ) -> None:
     one, outbox = Worker(engine), Outbox(engine)
     one.beat()
-    leadership = Leadership(outbox, lambda: one.lease, one.clock)
+    leadership = Leadership(outbox, one, one.clock)
     term = outbox.look()[0]
     cut_off(lambda: outbox.take(one.lease.id, term.epoch))
     assert outbox.look()[0].leader == one.lease.id

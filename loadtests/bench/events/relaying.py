@@ -37,7 +37,7 @@ def main(broker_url: str, database_url: str, seconds: float) -> None:
     failpoints.arm_all(Settings.from_environment().failpoints)
     engine = open_database(database_url)
     ledger = Ledger(engine)
-    relay = Relay(engine, Expensive(seconds), lambda: ledger.lease, broker_url=broker_url)
+    relay = Relay(engine, Expensive(seconds), ledger, broker_url=broker_url)
     ledger.start()
     ledger.catch_up()
     relay.start()
