@@ -114,6 +114,10 @@ orders = Table(
     Column("lifecycle", String(16)),
     # In doubt: since when; None: since ``doubt_since``.
     Column("in_doubt_since", Double),
+    # Present step at the POS (``ledger/step_mark.py``; None: the first, or none), and the facts of the
+    # steps before, as sealed JSON.
+    Column("step", String(64)),
+    Column("facts", Text),
     Index("orders_by_state", "state", "updated_at"),
     Index("orders_by_order", "order_id"),
     # A POS that knows its own id alone. The merchant, too: some POSes number their orders from 1.

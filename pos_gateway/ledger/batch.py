@@ -25,6 +25,7 @@ from pos_gateway.ledger.states import (
     Suspected,
     open_state,
 )
+from pos_gateway.ledger.step_mark import StepMark
 
 
 @dataclass(slots=True, eq=False)
@@ -129,6 +130,8 @@ class Found:
         taken_from: str | None,
         endpoint: str | None,
         attempt_history: str | None,
+        step: str | None,
+        facts: str | None,
         known_for: float | None,
         cancelling: bool,
         is_overtaken: bool,
@@ -152,6 +155,8 @@ class Found:
             recorded=attempt_history,
             reason=Reason(reason_code, reason_message or "") if reason_code else None,
             known_for=known_for,
+            step=StepMark.parse(step, reopened),
+            facts=facts,
         )
         self.external_id, self.at = external_id, updated_at
         #: A cancel request whose order was reopened since.

@@ -85,7 +85,7 @@ _END = (
     f"""
 update orders
 set state = {{state}}, owner = null, epoch = orders.epoch + 1, deaths = 0, taken_from = null,
-    doubt_since = null, in_doubt_since = null, settling = null, pending = false,
+    doubt_since = null, in_doubt_since = null, settling = null, pending = false, step = null,
     {LAST_EVENT} = {{last_event}},
     external_id = {{external_id}}, reason_code = {{reason_code}},
     reason_message = {{reason_message}},

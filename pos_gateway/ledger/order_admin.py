@@ -387,7 +387,9 @@ def _values(seen: OrderStanding, entry: Entry, *, reopen: bool) -> dict[str, Any
         values["reason_message"] = entry.reason.message if entry.reason else None
     if reopen:
         values |= {"reopened": seen.reopened + 1, "last_event": None, "external_id": None}
-        values["lifecycle"] = None
+        values |= {"lifecycle": None, "facts": None}
+    if reopen or entry.state.is_final:
+        values["step"] = None
     if entry.event is not None:
         values["last_event"] = entry.event.kind
     return values

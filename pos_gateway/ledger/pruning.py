@@ -50,6 +50,8 @@ _CONTENT = {
     "reason_code": None,
     "reason_message": None,
     "attempt_history": None,
+    "step": None,
+    "facts": None,
 }
 
 

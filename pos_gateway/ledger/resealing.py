@@ -33,7 +33,7 @@ _SOME = 10_000
 
 
 #: The columns of orders that have something to seal.
-_SEALED = (orders.c.payload, orders.c.reason_message, orders.c.attempt_history)
+_SEALED = (orders.c.payload, orders.c.reason_message, orders.c.attempt_history, orders.c.facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Resealed:
 def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
     """Seal every order and reason in clear or under an earlier key; yields each batch's result.
 
-    So are the reasons of an order's last attempts. A payload or reason written meanwhile is left as written, be it under an earlier key:
+    So are the reasons of an order's last attempts, and the facts of its steps. A payload or reason written meanwhile is left as written, be it under an earlier key:
     ``count_stale`` has those. Safe to interrupt and restart at any time.
     """
     key = (orders.c.merchant_id, orders.c.order_id, orders.c.action)
@@ -145,8 +145,10 @@ def count_stale_callbacks(engine: Engine, payloads: Payloads) -> int:
 
 
 def count_stale(engine: Engine, payloads: Payloads) -> int:
-    """How many orders have a payload or reason in clear or under an earlier key."""
-    return _count(engine, orders, or_(_is_stale(orders, payloads), _has_stale_attempts(payloads)))
+    """How many orders have a payload, reason or facts in clear or under an earlier key."""
+    facts = _lacks(orders.c.facts, payloads.prefix)
+    stale = or_(_is_stale(orders, payloads), _has_stale_attempts(payloads), facts)
+    return _count(engine, orders, stale)
 
 
 def count_stale_events(engine: Engine, payloads: Payloads) -> int:
@@ -208,7 +210,7 @@ def _anew(
     for row in rows:
         parts: list[_Part] = []
         problem = None
-        for part in (_payload, _reason, _attempts):  # if no key opens one, seal the others
+        for part in (_payload, _reason, _attempts, _facts):  # if no key opens one, seal the others
             try:
                 sealed = part(row, payloads)
             except CannotOpen as error:
@@ -245,6 +247,13 @@ def _attempts(row: Any, payloads: Payloads) -> dict[str, str]:
         return {}
     key = Key(row.merchant_id, row.order_id)
     return {"attempt_history": attempts.resealed(recorded, key, payloads)}
+
+
+def _facts(row: Any, payloads: Payloads) -> dict[str, str]:
+    facts = getattr(row, "facts", None)  # events have none
+    if facts is None:
+        return {}
+    return {"facts": payloads.resealed(Key(row.merchant_id, row.order_id), facts)}
 
 
 def any_in_clear(engine: Engine) -> bool:

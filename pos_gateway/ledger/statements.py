@@ -102,7 +102,8 @@ _FOUND = f"""orders.merchant_id, orders.order_id, orders.action, orders.state, o
        orders.ticket, orders.epoch, orders.attempts, orders.deaths, orders.doubt_since,
        orders.pending, orders.{LAST_EVENT}, orders.reopened, orders.external_id, orders.reason_code,
        orders.reason_message, orders.created_at, orders.updated_at, orders.deliver_by,
-       orders.settling, orders.taken_from, orders.endpoint, orders.attempt_history, {{known_for}},
+       orders.settling, orders.taken_from, orders.endpoint, orders.attempt_history,
+       orders.step, orders.facts, {{known_for}},
        orders.action = 'submit' and {_CANCELLING},
        orders.action = 'cancel' and exists (
            select 1 from orders submission

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.settling import Settling
+from pos_gateway.ledger.step_mark import StepMark
 
 #: Seconds after ``deliver_by`` for which an order that the POS may have, or may have cancelled, is
 #: still looked up; after that it is for an operator.
@@ -107,6 +108,10 @@ class AttemptHistory:
     #: For how many seconds it had a row at the claim, by the database's clock, or by this worker's
     #: if that says more; None: there was no row.
     known_for: float | None = field(default=None, compare=False)
+    #: The step at the POS that the last attempt left the order in; None: its first, or none.
+    step: StepMark | None = None
+    #: The facts of the steps that are done, as its row has them: sealed.
+    facts: str | None = field(default=None, repr=False)
 
     @property
     def in_doubt(self) -> bool:

@@ -465,7 +465,7 @@ FAULTS = [
     Fault(
         "attempts that an earlier key seals are counted",
         "ledger/resealing",
-        "or_(_is_stale(orders, payloads), _has_stale_attempts(payloads))",
+        "_has_stale_attempts(payloads), facts)",
         "_is_stale(orders, payloads)",
         "attempts::rotation",
     ),
