@@ -23,7 +23,7 @@ from pos_gateway.broker.queue_metrics import QueueMetrics
 from pos_gateway.database.engine import open_database, require_current
 from pos_gateway.domain.errors import BrokerUnavailable, PublishError
 from pos_gateway.events.hydration import Hydration
-from pos_gateway.events.relay import Relay
+from pos_gateway.events.relay import EventRelay
 from pos_gateway.events.repeating import Repeating
 from pos_gateway.fleet.permits import RedisPermits
 from pos_gateway.ledger.ledger import Ledger, Run, here
@@ -92,7 +92,7 @@ class Gateway:
         self.ledger = Ledger(self.database, payloads, run=run, clock=clock)
         self.schema = SchemaWatch(self.database, self.polls, run=run)
         #: Publishes the events that are recorded with outcomes.
-        self.events = Relay(
+        self.events = EventRelay(
             self.database,
             Hydration(payloads),
             self.ledger,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pos_gateway.broker.message import Message
     from pos_gateway.broker.publisher import Publisher
     from pos_gateway.events.archive import Archive
-    from pos_gateway.events.relay import Relay
+    from pos_gateway.events.relay import EventRelay
     from pos_gateway.ledger.ledger import Ledger
 
 _PREFIX = "order."
@@ -321,7 +321,7 @@ def run() -> None:
 
     from pos_gateway.database.engine import ANSWER
     from pos_gateway.events.hydration import Hydration
-    from pos_gateway.events.relay import Relay
+    from pos_gateway.events.relay import EventRelay
     from pos_gateway.ledger.ledger import Ledger
     from pos_gateway.ledger.polls import Polls
     from pos_gateway.ledger.schema_watch import SchemaWatch
@@ -343,7 +343,7 @@ def run() -> None:
     with _until_signal() as stopping, database(answer=ANSWER) as engine:
         keys = payloads()
         ledger, schema = Ledger(engine, keys), SchemaWatch(engine, Polls(engine))
-        relay = Relay(
+        relay = EventRelay(
             engine,
             Hydration(keys),
             ledger,
@@ -378,7 +378,7 @@ def run() -> None:
 
 @contextlib.contextmanager
 def _reporting(
-    engine: "Engine", ledger: "Ledger", relay: "Relay", broker_url: str
+    engine: "Engine", ledger: "Ledger", relay: "EventRelay", broker_url: str
 ) -> Iterator[None]:
     """Reports this process: how late events are, and the queues."""
 

@@ -49,7 +49,7 @@ PRUNE_REPORTS_EVERY = 60.0
 PRUNE_ORDERS_EVERY = 3600.0
 
 
-class Relay:
+class EventRelay:
     """Publishes the outbox's events, on two threads (green ones in a green worker).
 
     It reconnects forever, to the database and to the broker. The constructor does no I/O.

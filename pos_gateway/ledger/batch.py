@@ -9,7 +9,15 @@ from pos_gateway.ledger import attempts
 from pos_gateway.ledger.event_ids import renamed
 from pos_gateway.ledger.lease import Lease, PeerLeases
 from pos_gateway.ledger.settling import Settling
-from pos_gateway.ledger.statements import CLAIM, FINISH, RECORD, SEND, Row, Statements, Written
+from pos_gateway.ledger.statements import (
+    CLAIM,
+    FINISH,
+    RECORD,
+    SEND,
+    LedgerStatements,
+    Row,
+    Written,
+)
 from pos_gateway.ledger.states import (
     SUSPECT,
     Abandoned,
@@ -188,7 +196,7 @@ class Batch:
 
     def __init__(
         self,
-        say: Statements,
+        say: LedgerStatements,
         cursor: Any,
         *,
         lease: Lease,

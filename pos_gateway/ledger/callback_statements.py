@@ -123,7 +123,7 @@ set result = excluded.result, waiting = excluded.waiting, shop = excluded.shop,
 where callbacks.again_at is not null and excluded.result <> '{CallbackResult.DUPLICATE}'"""
 
 
-class Statements:
+class CallbackStatements:
     """The statements, in one database's dialect."""
 
     def _run(self, cursor: Any, text: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
@@ -200,7 +200,7 @@ class Statements:
         return written
 
 
-class PostgreSQL(Statements):
+class CallbacksOnPostgreSQL(CallbackStatements):
     """Each statement is for all rows."""
 
     _rows = f"json_to_recordset(%s) as r({', '.join(f'{n} {t}' for n, t in _VALUES.items())})"
@@ -232,7 +232,7 @@ class PostgreSQL(Statements):
         return found
 
 
-class SQLite(Statements):
+class CallbacksOnSQLite(CallbackStatements):
     """Each statement is for one row. The transaction has the whole database to itself."""
 
     _nothing = dict.fromkeys(_VALUES)

@@ -28,7 +28,12 @@ from pos_gateway.ledger.callback_rules import (
     Received,
     waiting_callback,
 )
-from pos_gateway.ledger.callback_statements import SESSION, PostgreSQL, SQLite, Statements
+from pos_gateway.ledger.callback_statements import (
+    SESSION,
+    CallbacksOnPostgreSQL,
+    CallbacksOnSQLite,
+    CallbackStatements,
+)
 from pos_gateway.ledger.event_notices import EventNotices
 from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.payloads import Payloads
@@ -47,7 +52,7 @@ _KEY = (callbacks.c.adapter, callbacks.c.merchant_id, callbacks.c.event_id)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingCallback:
     """A callback that waits for its order's id, and where it came."""
 
     adapter: str
@@ -76,7 +81,10 @@ class CallbackLedger:
     ) -> None:
         self._engine = engine
         self._writer = Writer(engine, session=SESSION)
-        self._say: Statements = SQLite() if engine.dialect.name == "sqlite" else PostgreSQL()
+        is_sqlite = engine.dialect.name == "sqlite"
+        self._say: CallbackStatements = (
+            CallbacksOnSQLite() if is_sqlite else CallbacksOnPostgreSQL()
+        )
         self._payloads = payloads
         self._dehydrate = dehydrate
         self._clock = clock
@@ -104,7 +112,7 @@ class CallbackLedger:
                 self._writer.read(self._notices.recorded)
         return [results.get(each, Applied(CallbackResult.BUSY)) for each in range(len(received))]
 
-    def due(self, limit: int) -> list[Waiting]:
+    def due(self, limit: int) -> list[WaitingCallback]:
         """Those to apply again: what has waited long enough, and others of the same order with it.
 
         Other servers get one of these only if the caller has not applied it for a while. In the
@@ -126,7 +134,7 @@ class CallbackLedger:
                     if now - since > WAIT:
                         unreadable.append(tuple(identity))
                 else:
-                    found.append(Waiting(identity[0], identity[1], callback, since))
+                    found.append(WaitingCallback(identity[0], identity[1], callback, since))
             if unreadable:
                 end = update(callbacks).where(tuple_(*_KEY).in_(unreadable))
                 connection.execute(end.values(result=CallbackResult.UNKNOWN, again_at=None))

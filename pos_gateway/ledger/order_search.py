@@ -99,7 +99,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Results:
+class SearchResults:
     """A page of a search."""
 
     orders: Sequence[FoundOrder]
@@ -120,7 +120,7 @@ class OrderSearch:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def find(self, wanted: Wanted, after: Place | None, most: int) -> Results:
+    def find(self, wanted: Wanted, after: Place | None, most: int) -> SearchResults:
         """The orders after this place. Raises AdminError: the search took too long."""
         found, count = within_time(
             self._engine, lambda connection: _find(connection, wanted, after, most)
@@ -167,7 +167,7 @@ def is_large(connection: Connection, merchant_id: str) -> bool:
 
 def _find(
     connection: Connection, wanted: Wanted, after: Place | None, most: int
-) -> tuple[Results, Callable[[Connection], list[Count]]]:
+) -> tuple[SearchResults, Callable[[Connection], list[Count]]]:
     """The page, and what counts the orders by state."""
     of_all, is_part, is_cut = _conditions(connection, wanted)
     conditions = [*of_all]
@@ -197,7 +197,7 @@ def _find(
     def count(connection: Connection) -> list[Count]:
         return _counts(connection, of_all, each_by_itself=walks, states=every)
 
-    page = Results(found[:most], len(found) > most, is_part, is_cut, is_by_state=walks)
+    page = SearchResults(found[:most], len(found) > most, is_part, is_cut, is_by_state=walks)
     return page, count
 
 

@@ -222,7 +222,7 @@ class Written(NamedTuple):
     reclaimed: dict[int, Sequence[Any]]
 
 
-class Statements(Protocol):
+class LedgerStatements(Protocol):
     """The ledger's statements in one database's dialect. Each is a transaction, or part of one."""
 
     def write(self, cursor: Any, rows: Sequence[Row]) -> Written:
@@ -280,7 +280,7 @@ class _Common:
         cursor.execute(_filled(_RELEASE, prefix, self._place), prefix)
 
 
-class PostgreSQL(_Common):
+class LedgerOnPostgreSQL(_Common):
     """Each statement is one transaction, without round trips for BEGIN and COMMIT.
 
     All of a batch's writes are one statement.
@@ -353,7 +353,7 @@ union all select ticket, found from reclaimed"""
         return found
 
 
-class SQLite(_Common):
+class LedgerOnSQLite(_Common):
     """All statements of a batch share the caller's transaction."""
 
     _place = ":{}"

@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable
-from pos_gateway.ledger.statements import PostgreSQL, SQLite, Statements
+from pos_gateway.ledger.statements import LedgerOnPostgreSQL, LedgerOnSQLite, LedgerStatements
 from pos_gateway.runtime.green import green
 
 #: Seconds for a statement: a database that takes longer counts as away.
@@ -48,7 +48,7 @@ class Writer:
         self._durable = durable
         self._answer = answer
         self._is_sqlite = engine.dialect.name == "sqlite"
-        self.say: Statements = SQLite() if self._is_sqlite else PostgreSQL()
+        self.say: LedgerStatements = LedgerOnSQLite() if self._is_sqlite else LedgerOnPostgreSQL()
         self._connection: Any = None
         self._cursor_of_it: Any = None
         #: How often it has connected.

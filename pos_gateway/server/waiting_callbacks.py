@@ -9,7 +9,7 @@ import structlog
 
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.ledger.callback_rules import Received
-from pos_gateway.ledger.callbacks import CallbackLedger, Waiting
+from pos_gateway.ledger.callbacks import CallbackLedger, WaitingCallback
 from pos_gateway.server.callback_intake import CallbackIntake
 from pos_gateway.server.callback_merchants import CallbackMerchants, require_readable
 from pos_gateway.server.problems import Problem
@@ -66,7 +66,7 @@ class WaitingCallbacks:
         tries = [self._intake.apply_received([each]) for each in _without_errors(received)]
         _without_errors(await asyncio.gather(*tries, return_exceptions=True))
 
-    async def _received(self, one: Waiting) -> Received:
+    async def _received(self, one: WaitingCallback) -> Received:
         """The callback as it was stored, with its present owners. Raises Problem 503."""
         adapter = self._adapters.get(one.adapter)
         merchant = None

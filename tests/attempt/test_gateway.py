@@ -62,7 +62,7 @@ def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     said: list[str] = []
     for name in ("start", "wake"):
         monkeypatch.setattr(
-            f"pos_gateway.events.relay.Relay.{name}", lambda _, n=name: said.append(n)
+            f"pos_gateway.events.relay.EventRelay.{name}", lambda _, n=name: said.append(n)
         )
     return said
 

@@ -18,7 +18,7 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.events.leadership import LOOK, Leadership
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.pipeline import Pipeline
-from pos_gateway.events.relay import Relay
+from pos_gateway.events.relay import EventRelay
 from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.event_notices import AFTER_REFUSAL, CHANNEL, SILENCE, EventNotices
 from pos_gateway.ledger.ledger import Ledger
@@ -296,7 +296,7 @@ def test_notices_do_not_hasten_pruning(
     pruned, heard = list[float](), threading.Event()
     wake = Pipeline.wake
 
-    def prune(relay: Relay) -> None:
+    def prune(relay: EventRelay) -> None:
         pruned.append(relay._clock.monotonic())
         raise LedgerUnavailable("a statement that takes too long")
 
@@ -304,7 +304,7 @@ def test_notices_do_not_hasten_pruning(
         heard.set()
         wake(pipeline)
 
-    monkeypatch.setattr(Relay, "_prune", prune)
+    monkeypatch.setattr(EventRelay, "_prune", prune)
     monkeypatch.setattr(Pipeline, "wake", woken)
     relay()
     while len(pruned) < 3:

@@ -18,7 +18,7 @@ from pos_gateway.database.schema import pipeline
 from pos_gateway.events import relay as relays
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox
-from pos_gateway.events.relay import Relay
+from pos_gateway.events.relay import EventRelay
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.clock import SystemClock
@@ -27,17 +27,17 @@ from testkit.servers.rabbitmq import RabbitMQ
 from tests.events.lab import Events
 from tests.ledger.lab import SOON, Rows
 
-Relays = Callable[..., tuple[Relay, Ledger]]
+Relays = Callable[..., tuple[EventRelay, Ledger]]
 
 
 @pytest.fixture
 def relay(engine: Engine, broker_url: str) -> Iterator[Relays]:
     """Makes running relays, each with the ledger whose lease it has."""
-    made: list[tuple[Relay, Ledger]] = []
+    made: list[tuple[EventRelay, Ledger]] = []
 
-    def make(**options: Any) -> tuple[Relay, Ledger]:
+    def make(**options: Any) -> tuple[EventRelay, Ledger]:
         ledger = Ledger(engine)
-        relay = Relay(
+        relay = EventRelay(
             engine,
             Hydration(Payloads(Vault())),
             ledger,
@@ -182,7 +182,7 @@ def test_the_leader_prunes_old_reports(
     assert age is not None
     assert age >= 0
     hydration = Hydration(Payloads(Vault()))
-    idle = Relay(engine, hydration, Ledger(engine), broker_url="amqp://127.0.0.1:1//")
+    idle = EventRelay(engine, hydration, Ledger(engine), broker_url="amqp://127.0.0.1:1//")
     assert idle.age is None
 
 
@@ -212,7 +212,7 @@ def test_a_leader_with_a_fast_clock_prunes_nothing_of_today(
 
     monkeypatch.setattr(relays, "prune_orders", prune_orders)
     month = 30 * 86_400.0
-    relay = Relay(
+    relay = EventRelay(
         engine,
         Hydration(Payloads(Vault())),
         Ledger(engine),

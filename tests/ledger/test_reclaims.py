@@ -364,5 +364,5 @@ def test_what_the_one_statement_claims_is_what_find_and_take_do(
     assert now == one.clock.of_day
     one._writer.close()
     monkeypatch.setattr(statements, "_KNOWN", statements._KNOWN + " and false")
-    one._writer.say = statements.PostgreSQL()
+    one._writer.say = statements.LedgerOnPostgreSQL()
     assert claim_all() == (0, results, rows)

@@ -18,7 +18,7 @@ from pos_gateway.ledger import commits
 from pos_gateway.ledger import ledger as module
 from pos_gateway.ledger.batch import Claiming, Finishing
 from pos_gateway.ledger.lease import LEASE, MARGIN
-from pos_gateway.ledger.statements import PostgreSQL
+from pos_gateway.ledger.statements import LedgerOnPostgreSQL
 from pos_gateway.ledger.states import Action, AttemptHistory, Key, LeasedElsewhere, State
 from testkit.patience import PATIENCE
 from testkit.servers.proxy import Proxy
@@ -271,7 +271,7 @@ def test_a_claim_that_overtakes_its_own_retry_is_the_attempts(
     """PostgreSQL goes on with the statement of a lost connection. No attempt would serve the claim, and
     this worker would have the order leased for as long as it lives."""
     engine, other = open_database(postgresql_url), open_database(postgresql_url)
-    one, say = Worker(engine), PostgreSQL()
+    one, say = Worker(engine), LedgerOnPostgreSQL()
     assert one.finish(claimed(one.claim(KEY, send=True)), without_event())
     tries: list[Any] = []
 

@@ -16,7 +16,7 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.callback_rules import Applied, CallbackResult, Received
-from pos_gateway.ledger.callbacks import Waiting
+from pos_gateway.ledger.callbacks import WaitingCallback
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.server import callback_intake as intake_module
 from pos_gateway.server import callback_writer as module
@@ -41,9 +41,9 @@ class Ledger:
         self.fails: dict[str, Exception] = {}
         self.result = CallbackResult.APPLIED
         self.received: list[Received] = []
-        self.waiting: list[Waiting] = []
+        self.waiting: list[WaitingCallback] = []
 
-    def due(self, _limit: int) -> list[Waiting]:
+    def due(self, _limit: int) -> list[WaitingCallback]:
         if "due" in self.fails:
             raise self.fails["due"]
         return self.waiting
@@ -186,8 +186,10 @@ async def tried_again(ledger: Ledger, merchants: Merchants) -> None:
         reading.close()
 
 
-def a_waiting(adapter: str = "rest", event_id: str = "1") -> Waiting:
-    return Waiting(adapter, "fast-1", Callback(event_id, Kind.ACCEPTED, external_id="7"), 5.0)
+def a_waiting(adapter: str = "rest", event_id: str = "1") -> WaitingCallback:
+    return WaitingCallback(
+        adapter, "fast-1", Callback(event_id, Kind.ACCEPTED, external_id="7"), 5.0
+    )
 
 
 def test_what_is_due_is_tried_with_the_owners_of_today() -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pos_gateway.database.engine import open_database
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
-from pos_gateway.events.relay import Relay
+from pos_gateway.events.relay import EventRelay
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime import failpoints
@@ -37,7 +37,7 @@ def main(broker_url: str, database_url: str, seconds: float) -> None:
     failpoints.arm_all(Settings.from_environment().failpoints)
     engine = open_database(database_url)
     ledger = Ledger(engine)
-    relay = Relay(engine, Expensive(seconds), ledger, broker_url=broker_url)
+    relay = EventRelay(engine, Expensive(seconds), ledger, broker_url=broker_url)
     ledger.start()
     ledger.catch_up()
     relay.start()

@@ -13,7 +13,7 @@ from pos_gateway.ledger.order_search import (
     Count,
     OrderSearch,
     Place,
-    Results,
+    SearchResults,
     Wanted,
 )
 from pos_gateway.ledger.states import State
@@ -124,7 +124,7 @@ def place_of(text: str | None) -> Place | None:
     return Place(place, merchant_id, order_id)
 
 
-def _more(found: Results, given: dict[str, str]) -> str | None:
+def _more(found: SearchResults, given: dict[str, str]) -> str | None:
     if not found.has_more:
         return None
     return link("/orders", **given, after=json.dumps(found.orders[-1].place))
