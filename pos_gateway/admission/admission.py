@@ -74,8 +74,9 @@ class Admission(Generic[Ticket]):
         self._agenda = Agenda()
         #: Orders that this worker has parked.
         self.parked_count = ParkedCount()
-        self._cpu = Cpu(limits.cores)
-        self._scheduler: Scheduler[Ticket] = Scheduler(limits, self._cpu, self.parked_count)
+        #: The loop's time, and what yields while it is scarce.
+        self.cpu = Cpu(limits.cores)
+        self._scheduler: Scheduler[Ticket] = Scheduler(limits, self.cpu, self.parked_count)
         self._health: Health[Ticket] = Health(
             limits,
             self._agenda,
@@ -85,7 +86,7 @@ class Admission(Generic[Ticket]):
             changed=self._changed,
         )
         self._backlog: Backlog[Ticket] = Backlog(self._agenda, self._changed)
-        self._room: WaitBudget[Ticket] = WaitBudget(limits, self._cpu, self.parked_count)
+        self._room: WaitBudget[Ticket] = WaitBudget(limits, self.cpu, self.parked_count)
 
     def offer(
         self,
@@ -198,22 +199,9 @@ class Admission(Generic[Ticket]):
         evidence = call.lane.noted()
         evidence.error, evidence.unsent_at = (code, now), now
 
-    @property
-    def wait_without_slot(self) -> float:
-        """Seconds until an order that needs no slot may start: it yields, too, while CPU is scarce."""
-        return self._cpu.wait_without_slot
-
-    def started_without_slot(self) -> None:
-        """An order has started that needs no slot."""
-        self._cpu.started_without_slot()
-
-    def takes_expired(self, orders: int) -> bool:
-        """Whether ``orders`` parked ones that have expired come back now; they are counted then."""
-        return self._cpu.takes_expired(orders)
-
     def turned(self, busy: float, passed: float) -> None:
         """A turn of the caller's loop begins; the last one took ``passed`` seconds, of which ``busy`` were."""
-        self._cpu.turned(busy, passed)
+        self.cpu.turned(busy, passed)
 
     def tick(self, now: float) -> None:
         """Advance the time: merchants fall silent, breakers half-open, waiting orders expire."""
@@ -374,11 +362,6 @@ class Admission(Generic[Ticket]):
     def in_flight(self) -> int:
         """Slots that are held."""
         return self._scheduler.in_flight
-
-    @property
-    def lacks_cpu(self) -> bool:
-        """Whether the loop has had no time left for some seconds, so that some merchants' orders wait for it."""
-        return self._cpu.is_used_up
 
     @property
     def slots(self) -> dict[str, int]:

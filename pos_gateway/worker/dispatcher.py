@@ -326,7 +326,7 @@ class Dispatcher:
         """When time alone changes something next."""
         next_at = min(self.admission.next_at, self._retries.next_at)
         if self._slotless and self._without_slot < SLOTLESS:
-            next_at = min(next_at, self._clock.now() + self.admission.wait_without_slot)
+            next_at = min(next_at, self._clock.now() + self.admission.cpu.wait_without_slot)
         return next_at
 
     @property
@@ -469,7 +469,7 @@ class Dispatcher:
     def _do_without_slot(self, job: _Job) -> None:
         """Start it, which needs no slot, once a green thread for such requests is free, and CPU."""
         request = job.request
-        lacks_cpu = self.admission.wait_without_slot > 0
+        lacks_cpu = self.admission.cpu.wait_without_slot > 0
         if lacks_cpu and len(self._slotless) >= SLOTLESS_WAITING and request.merchant_id:
             self._park(request)
             return
@@ -484,13 +484,13 @@ class Dispatcher:
             self._slotless
             and self._without_slot < SLOTLESS
             and not self._closed
-            and not self.admission.wait_without_slot
+            and not self.admission.cpu.wait_without_slot
         ):
             job = self._slotless.popleft()
             if not self._joins(job.request):  # a copy has started meanwhile
                 job.request.cancel_token = CancelToken()
                 self._without_slot += 1
-                self.admission.started_without_slot()
+                self.admission.cpu.started_without_slot()
                 self._begin(job)
 
     def _drop_waiting(self) -> list[OrderRequest]:

@@ -201,7 +201,7 @@ class Parking:
             return
         late = [order for order in orders if is_late(order.deliver_by)]
         rest = [order for order in orders if not is_late(order.deliver_by)]
-        if late and not self._admission.takes_expired(len(late)):
+        if late and not self._admission.cpu.takes_expired(len(late)):
             rest, late = rest + late, []  # the last ones to return
         messages = [order.message for order in (*late, *rest[:number])]
         staying = None

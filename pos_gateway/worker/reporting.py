@@ -37,7 +37,7 @@ def green_reporter(gate: Gateway, dispatcher: "Dispatcher", app: Any) -> Reporte
             events_age=gate.events.age,
             queues=gate.queue_metrics.ready,
             in_trouble=watch.in_trouble,
-            lacks_cpu=admission.lacks_cpu,
+            lacks_cpu=admission.cpu.is_used_up,
             cores=round(admission.limits.cores, 2),
             troubles=troubles,
         )

@@ -83,7 +83,7 @@ class Standings:
         admission = self._admission
         for state, number in admission.slots.items():
             metrics.slots.labels(state).set(number)
-        metrics.cpu_is_scarce.set(admission.lacks_cpu)
+        metrics.cpu_is_scarce.set(admission.cpu.is_used_up)
         metrics.waiting.labels("merchant").set(admission.blocked)
         metrics.waiting.labels("slot").set(admission.waiting - admission.blocked)
         metrics.parked_now.set(admission.parked_count.total)

@@ -286,7 +286,7 @@ class Driver:
         if self._core is None:
             self._expired(order)
             return
-        if self.admission.wait_without_slot and len(self._slotless) >= SLOTLESS_WAITING:
+        if self.admission.cpu.wait_without_slot and len(self._slotless) >= SLOTLESS_WAITING:
             self._park(order)
             return
         self._slotless.append(order)
@@ -295,15 +295,15 @@ class Driver:
     def _tell_soon(self) -> None:
         if self._slotless and not self._is_telling:
             self._is_telling = True
-            self._at(self._now + self.admission.wait_without_slot, self._tell)
+            self._at(self._now + self.admission.cpu.wait_without_slot, self._tell)
 
     def _tell(self) -> None:
         """Tell of orders that expired, a few at once."""
         self._is_telling = False
         for _ in range(min(SLOTLESS, len(self._slotless))):
-            if self.admission.wait_without_slot:
+            if self.admission.cpu.wait_without_slot:
                 break
-            self.admission.started_without_slot()
+            self.admission.cpu.started_without_slot()
             self._spend(EXPIRED)
             self._expired(self._slotless.popleft())
         self._tell_soon()
@@ -480,7 +480,7 @@ class Driver:
             self._gather(kind, bundle)
             return
         rest = [order for order in bundle if order.deadline(self._now) > self._now]
-        if late and not self.admission.takes_expired(len(late)):
+        if late and not self.admission.cpu.takes_expired(len(late)):
             rest, late = rest + late, []
         for order in (*late, *rest[:number]):
             self._spend(core.PARKED)
