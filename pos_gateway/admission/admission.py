@@ -22,7 +22,7 @@ from typing import Generic
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.backlog import Backlog
 from pos_gateway.admission.breaker import BreakerState
-from pos_gateway.admission.cpu import Cpu
+from pos_gateway.admission.cpu import TURN, Cpu
 from pos_gateway.admission.health import FLEET, Health, Transition
 from pos_gateway.admission.lane import Call, Demand, Lane, Ticket
 from pos_gateway.admission.lanes import LANES, Lanes
@@ -70,8 +70,10 @@ class Admission(Generic[Ticket]):
         self._on_short = on_short
         #: The latest time passed in.
         self._now = 0.0
+        #: Answers that had come by then are handled: calls are judged as of that time.
+        self._heard = inf
         self._lanes: Lanes[Ticket] = Lanes(in_fleet=in_fleet)
-        self._agenda = Agenda()
+        self._agenda, self._judging = Agenda(), Agenda()
         #: Orders that this worker has parked.
         self.parked_count = ParkedCount()
         #: The loop's time, and what yields while it is scarce.
@@ -79,7 +81,7 @@ class Admission(Generic[Ticket]):
         self._scheduler: Scheduler[Ticket] = Scheduler(limits, self.cpu, self.parked_count)
         self._health: Health[Ticket] = Health(
             limits,
-            self._agenda,
+            self._judging,
             announce=announce,
             unusual=self._scheduler.became_unusual,
             revived=self._scheduler.revived,
@@ -199,20 +201,32 @@ class Admission(Generic[Ticket]):
         evidence = call.lane.noted()
         evidence.error, evidence.unsent_at = (code, now), now
 
-    def turned(self, busy: float, passed: float) -> None:
-        """A turn of the caller's loop begins; the last one took ``passed`` seconds, of which ``busy`` were."""
+    def turned(self, busy: float, passed: float, now: float = inf) -> None:
+        """A turn of the caller's loop begins, after one that took some seconds.
+
+        The answers that came meanwhile are handled in this turn: no call is judged by that delay.
+
+        Args:
+            busy: seconds in which the loop did not wait.
+            passed: all of them.
+            now: the time; inf: calls are judged as of each moment.
+        """
         self.cpu.turned(busy, passed)
+        self._heard = now - busy
 
     def tick(self, now: float) -> None:
         """Advance the time: merchants fall silent, breakers half-open, waiting orders expire."""
         self._now = now
         self._agenda.run(now)
+        self._judging.run(min(now, self._heard))
         self.parked_count.pass_time(now)
 
     @property
     def next_at(self) -> float:
         """When time alone changes something next; then ``tick`` is due."""
-        return min(self._agenda.next_at, self._scheduler.next_at(self._now))
+        # The time of a judgement may have come without a turn.
+        judging_at = max(self._now + TURN, self._judging.next_at)
+        return min(judging_at, self._agenda.next_at, self._scheduler.next_at(self._now))
 
     def to_cut_short(self) -> list[Call[Ticket]]:
         """Calls to end early, since queued merchants lack slots. Each is returned once; the caller
@@ -417,7 +431,7 @@ class Admission(Generic[Ticket]):
         call.done = contact is CallResult.NONE  # then its duration says nothing either
         self.tick(now)
         call.done = True
-        self._health.came_back(call, now, contact, retry_after)
+        self._health.came_back(call, now, contact, retry_after, max(0.0, now - self._heard))
 
     def _start(self, lane: Lane[Ticket], ticket: Ticket, *, is_look_up: bool) -> Call[Ticket]:
         now = self._now

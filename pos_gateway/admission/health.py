@@ -8,6 +8,7 @@ from typing import Generic
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.breaker import LONGEST_OPEN, BreakerState
 from pos_gateway.admission.lane import Call, Lane, Ticket
+from pos_gateway.admission.latency import PART, SECONDS
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.outliers import Outliers
 from pos_gateway.admission.provider import Provider
@@ -65,9 +66,22 @@ class Health(Generic[Ticket]):
         self._agenda.add(now + self._outliers.unusual_after(call.lane), self._is_unusual, call)
 
     def came_back(
-        self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
+        self,
+        call: Call[Ticket],
+        now: float,
+        contact: CallResult,
+        retry_after: float | None,
+        delay: float = 0.0,
     ) -> None:
-        """A call has finished, with the merchant's ``Retry-After`` in seconds, if it sent one."""
+        """A call has finished.
+
+        Args:
+            call: the call.
+            now: the time.
+            contact: its result.
+            retry_after: the merchant's ``Retry-After`` in seconds, if it sent one.
+            delay: seconds for which its answer may have waited for this process.
+        """
         lane = call.lane
         lane.last_call = now
         lane.late_calls -= call.late
@@ -79,9 +93,9 @@ class Health(Generic[Ticket]):
             self._outliers.answered(call, now)
         self._judge_load(call, now, contact)
         if contact is not CallResult.NONE:
-            self._judge_speed(call, now, contact)
+            self._judge_speed(call, now, contact, delay)
             if contact is not CallResult.ANSWERED or call.late or lane.evidence is not None:
-                lane.noted().latest = now - call.started
+                lane.noted().latest = max(0.0, now - delay - call.started)
         self._judge_presence(call, now, contact, retry_after)
 
     def released(self, call: Call[Ticket]) -> None:
@@ -135,11 +149,17 @@ class Health(Generic[Ticket]):
             case CallResult.NONE:
                 pass
 
-    def _judge_speed(self, call: Call[Ticket], now: float, contact: CallResult) -> None:
-        """Update the merchant's latency estimate, and whether it is silent."""
+    def _judge_speed(
+        self, call: Call[Ticket], now: float, contact: CallResult, delay: float
+    ) -> None:
+        """Update the merchant's latency estimate, and whether it is silent.
+
+        A time that is less exact than outliers are said to be changes no estimate.
+        """
         latency, seconds = call.lane.latency, now - call.started
         is_first = latency.mean is None
-        latency.came_back(seconds, contact, late=call.late)
+        is_vague = not is_first and delay > max(SECONDS, PART * seconds)
+        latency.came_back(seconds, contact, late=call.late or is_vague)
         if call.probe is not None and contact is CallResult.ANSWERED:
             latency.is_now(seconds)
         if is_first and latency.mean is not None:

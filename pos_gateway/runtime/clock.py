@@ -86,11 +86,12 @@ class RunningClock:
         now = self._monotonic()
         if now - self._last > self._allowed:
             self._held_up += now - self._last - self._allowed
-        self._last, self._allowed = now, self._longest
+        self._last = now
         return now - self._held_up
 
     def rest(self, seconds: float) -> None:
-        """The process has nothing to do: the next reading may be this much later, and counts."""
+        """From now on readings may be this much further apart, since the process has nothing to do; 0: it has."""
+        self.now()
         self._allowed = self._longest + seconds
 
 

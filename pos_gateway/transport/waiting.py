@@ -61,8 +61,8 @@ class GreenTransportWait:
         watcher.start(waiter.switch, True)
         timer.start(waiter.switch, False)
         try:
-            is_ready: bool = waiter.get()
-            return is_ready
+            # The loop may have come late: then the socket became ready before the time was up.
+            return waiter.get() or is_ready(self._fileno, events)
         finally:  # also when the green thread is killed
             watcher.stop()
             timer.close()

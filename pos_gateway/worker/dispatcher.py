@@ -144,7 +144,7 @@ class Dispatcher:
         self._rests = False
         self._ticker: gevent.Greenlet | None = None
         self._crew = Crew(lambda: green_threads(pool), self._deliver, self._finished)
-        self._load = LoopLoad(gevent.get_hub().loop, self.admission.turned)
+        self._load = LoopLoad(gevent.get_hub().loop, self._turned)
         self._closed = False
         self._late: list[OrderRequest] = []
         #: Bytes of large requests that are here for a moment, beside those that admission counts.
@@ -171,6 +171,7 @@ class Dispatcher:
         """Stop starting orders. Arrivals are kept for ``requeue_waiting``."""
         self._closed = True
         self._load.stop()
+        self.admission.turned(0.0, 0.0)  # no turn is seen any more
         self._crew.dismiss()
 
     def requeue_waiting(self, timeout: float) -> None:
@@ -340,12 +341,14 @@ class Dispatcher:
         """Wait for a change, or until the clock must be read again; whether there is a change."""
         self._rests = not (self.in_flight or self._has_waiting)
         seconds = max(0.0, self._next_at - self._clock.now())
-        if self._rests:
-            self._clock.rest(REST)
+        self._clock.rest(REST if self._rests else 0.0)
         is_woken: bool = self._wake.wait(min(REST if self._rests else TICK, seconds))
         self._rests = False
         self._wake.clear()
         return is_woken
+
+    def _turned(self, busy: float, passed: float) -> None:
+        self.admission.turned(busy, passed, self._clock.now())
 
     def _end_rest(self) -> None:
         """An order is here: from now on the clock is read often, for a stall would count."""

@@ -438,8 +438,8 @@ FAULTS = [
     _fault(
         "time is looked at again when the latency lets a merchant start",
         "admission",
-        "return min(self._agenda.next_at, self._scheduler.next_at(self._now))",
-        "return self._agenda.next_at",
+        "return min(judging_at, self._agenda.next_at, self._scheduler.next_at(self._now))",
+        "return min(judging_at, self._agenda.next_at)",
         "scheduler",
     ),
     _fault(
@@ -988,6 +988,20 @@ FAULTS = [
         "max(-OWED, min(",
         "max(-inf, min(",
         "cpu::long_stop",
+    ),
+    _fault(
+        "a call is judged as of what the loop has handled",
+        "admission",
+        "self._judging.run(min(now, self._heard))",
+        "self._judging.run(now)",
+        "cpu::judged_as_of",
+    ),
+    _fault(
+        "an answer that waited for the loop changes no estimate",
+        "health",
+        "late=call.late or is_vague",
+        "late=call.late",
+        "cpu::waited_for_the_loop",
     ),
     _fault(
         "a merchant without a history yields",

@@ -731,7 +731,7 @@ def test_a_completed_order_is_freed() -> None:
     del order, started
     busy = next(iter(admission._lanes))
     assert busy.bulkhead.in_flight == 1
-    call: Call[Order] | None = admission._agenda._entries[0][3]  # type: ignore[assignment]
+    call: Call[Order] | None = admission._judging._entries[0][3]  # type: ignore[assignment]
     while call is not None:
         admission.release(call, 0.1)
         call = admission.next_start(0.1)

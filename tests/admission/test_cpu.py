@@ -17,6 +17,7 @@ from pos_gateway.admission.lane import BEHIND_FOR, Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.scheduler import BEHIND_AFTER
 from pos_gateway.domain.outcome import CallResult
+from tests.admission.stage import Stage
 
 #: Seconds of a turn.
 TURN = 0.01
@@ -356,3 +357,49 @@ def test_one_long_turn_changes_no_class_of_slots() -> None:
         scene.offer("healthy")
     scene.is_busy()
     assert scene.admission.slots["heavy"] == 0
+
+
+def test_a_call_is_judged_as_of_the_answers_that_the_loop_has_handled() -> None:
+    stage = Stage()
+    stage.know("m")
+    stage.offer("m")
+    stage.admission.turned(1.0, 1.0, stage.now + 1.0)  # its answer may have come meanwhile
+    stage.pass_time(1.0)
+    assert not stage.standing("m").silent
+    assert stage.now < stage.admission.next_at < stage.now + TURN
+    stage.admission.turned(0.0, TURN, stage.now)
+    stage.pass_time(0.0)
+    assert stage.standing("m").silent
+
+
+def test_an_answer_that_waited_for_the_loop_does_not_make_its_merchant_slow() -> None:
+    stage = Stage()
+    stage.know("m")
+    stage.offer("m")
+    stage.admission.turned(1.0, 1.0, stage.now + 1.0)
+    stage.reply("m", after=1.0)
+    symptoms = stage.admission.symptoms("m", stage.now)
+    assert symptoms is not None
+    assert symptoms.usual == pytest.approx(0.1)
+
+
+def test_the_first_answer_counts_though_it_waited() -> None:
+    stage = Stage()
+    stage.offer("m")
+    stage.admission.turned(1.0, 1.0, 1.0)
+    stage.reply("m", after=1.0)
+    symptoms = stage.admission.symptoms("m", stage.now)
+    assert symptoms is not None
+    assert symptoms.usual == pytest.approx(1.0)
+
+
+def test_what_a_call_took_that_failed_is_shown_without_the_time_that_it_waited() -> None:
+    stage = Stage()
+    stage.know("m")
+    stage.offer("m")
+    stage.admission.turned(0.75, 0.75, 51.1)
+    stage.now = 50.1
+    stage.reply("m", after=1.0, contact=CallResult.FAILED)
+    symptoms = stage.admission.symptoms("m", stage.now)
+    assert symptoms is not None
+    assert symptoms.latest == pytest.approx(0.25)

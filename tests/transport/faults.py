@@ -53,6 +53,13 @@ FAULTS = [
         "connection::without_notice",
     ),
     Fault(
+        "an answer that came while the loop was late is in time",
+        "transport/waiting",
+        "return waiter.get() or is_ready(self._fileno, events)",
+        "return waiter.get()",
+        "waiting::loop_was_late",
+    ),
+    Fault(
         "all addresses have one budget",
         DIAL,
         "share = (until - now) / (len(found) - position)",

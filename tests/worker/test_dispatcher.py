@@ -513,6 +513,7 @@ def test_a_finished_order_is_freed_without_the_garbage_collector(
         gevent.sleep(0.01)
         del order
         scene.now += 10
+        gevent.sleep(0.01)  # calls are judged as of the last turn
         scene.dispatcher._dispatch()
         assert order_lives() is None
     finally:

@@ -16,10 +16,11 @@ class Core:
 
     Args:
         cores: the quota, as a part of a core.
-        turned: called with how many seconds the loop's last turn was busy, and how many it took.
+        turned: called as a turn begins, with the seconds in which the last one was busy, those that it took, and
+            the time.
     """
 
-    def __init__(self, cores: float, turned: Callable[[float, float], None]) -> None:
+    def __init__(self, cores: float, turned: Callable[[float, float, float], None]) -> None:
         self._quota = cores * PERIOD
         self._turned = turned
         #: When it is free again, and when this turn began.
@@ -33,7 +34,7 @@ class Core:
         """When it comes to what is due at ``at``; what became due after a turn's start is for the next one."""
         now = max(at, self.free_at)
         if at > self._began:
-            self._turned(self._busy, now - self._began)
+            self._turned(self._busy, now - self._began, now)
             self._began, self._busy = now, 0.0
         return now
 

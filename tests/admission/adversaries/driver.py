@@ -34,6 +34,8 @@ from tests.admission.adversaries.core import (
 SIFT, WINDOW, ENDING = 2500.0, 10, 0.001
 #: Seconds between two checks of the time; orders of a bundle, and seconds that it is open.
 TICK, BUNDLE, OPEN, OPEN_SILENT = 0.1, 64, 0.2, 2.0
+#: Seconds from one stall of the loop to the next.
+STALLS = 2.0
 #: Orders that are told of at once without a slot.
 SLOTLESS, SLOTLESS_WAITING = 16, 256
 
@@ -144,6 +146,7 @@ class Driver:
         slots: the worker's.
         seed: of all that is random.
         cores: the worker's speed, as a part of a core; by default its work takes no time.
+        stall: seconds in every two for which the loop does something else.
     """
 
     def __init__(
@@ -154,6 +157,7 @@ class Driver:
         slots: int = 200,
         seed: int = 1,
         cores: float = inf,
+        stall: float = 0.0,
     ) -> None:
         self._random = breaker.random = parking.random = Random(seed)  # type: ignore[assignment]
         self._groups = {f"{each.name}-{n}": each for each in groups for n in range(each.merchants)}
@@ -163,6 +167,7 @@ class Driver:
             lambda merchant: Terms(self._groups[merchant].limit, self._provider_of(merchant)),
         )
         self._core = Core(cores, self.admission.turned) if cores < inf else None
+        self._stall_seconds = stall
         self.seen = {each.name: Seen() for each in groups}
         #: The holders of the slots, at every check of the time.
         self.slots: list[tuple[float, dict[str, int]]] = []
@@ -199,6 +204,7 @@ class Driver:
             if group.rate:
                 self._at(group.start + self._pause(group), self._come, merchant, group)
         self._at(0.0, self._tick)
+        self._at(STALLS, self._stall)
         while self._agenda[0][0] < self._seconds:
             at, _, do, arguments = heapq.heappop(self._agenda)
             counts = max(0.0, at - max(self._now, self._warm_up))
@@ -402,6 +408,10 @@ class Driver:
         for order in self.admission.overdue(self._now):
             self._park(order)
         self._at(self._now + TICK, self._tick)
+
+    def _stall(self) -> None:
+        self._spend(self._stall_seconds)
+        self._at(self._now + STALLS, self._stall)
 
     def _park(self, order: Order) -> None:
         """It waits in an open bundle for others of its merchant."""
