@@ -90,7 +90,7 @@ class RunningClock:
         return now - self._held_up
 
     def rest(self, seconds: float) -> None:
-        """From now on readings may be this much further apart, since the process has nothing to do; 0: it has."""
+        """Readings from now on may be this much further apart: the process rests. 0: the process works again."""
         self.now()
         self._allowed = self._longest + seconds
 

@@ -66,7 +66,7 @@ def checked(program: Program, *ids: str, **settings: str) -> tuple[int, list[str
 
 @contextmanager
 def refusing_port() -> Iterator[int]:
-    """A port without a listener, which nobody else gets meanwhile: it is bound."""
+    """A port that refuses connections: bound, so that no other process gets it, and without a listener."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield int(bound.getsockname()[1])
