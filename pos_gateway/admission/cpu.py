@@ -126,12 +126,19 @@ class Cpu:
         self._expired_at = self._now + orders * self._pause * LEAST / EXPIRED
         return True
 
+    def pause(self) -> float:
+        """Seconds for which the events' pipeline pauses between two pieces of work: it never stops for good."""
+        return self._lack if self.is_scarce else 0.0
+
+    @property
+    def _lack(self) -> float:
+        """Seconds until a quarter is saved up, lest waking up takes what a start needs; 0: something is left."""
+        return (SAVED / 4 - self._left) / self._rate if self._left < 0 else 0.0
+
     def _wait(self, turns: Turns) -> float:
         if not self.is_scarce:
             return 0.0
-        # Until a quarter is saved up, lest waking up takes what a start needs.
-        lack = SAVED / 4 - self._left if self._left < 0 else 0.0
-        wait = max(0.0, min(lack / self._rate, turns.least_at - self._now))
+        wait = max(0.0, min(self._lack, turns.least_at - self._now))
         return max(wait, TURN) if wait or not turns.has_turn else 0.0
 
     def _started(self, turns: Turns) -> None:

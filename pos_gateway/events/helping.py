@@ -46,6 +46,8 @@ class Helping:
         self._outbox = outbox
         self._lease = lease
         self._seal = seal
+        #: The least seconds between two pieces of a chunk.
+        self.pause: Callable[[], float] = float
         self._clock = clock
         self._chunk = chunk
         self._behind = behind
@@ -71,7 +73,8 @@ class Helping:
         if rows:
             self._below = rows[-1].id
             failpoints.reach("events.leased")
-            bodies = ((row.id, self._seal(row)) for row in cooperatively(rows, YIELD_EVERY, weight))
+            pieces = cooperatively(rows, YIELD_EVERY, weight, self.pause)
+            bodies = ((row.id, self._seal(row)) for row in pieces)
             self._outbox.write((row_id, body) for row_id, body in bodies if body is not None)
         return len(rows)
 

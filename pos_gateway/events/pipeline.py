@@ -75,6 +75,8 @@ class Pipeline:
         self._leadership = leadership
         self._hydrate = hydrate
         self._publish = publish
+        #: The least seconds between two pieces of a batch that is hydrated.
+        self.pause: Callable[[], float] = float
         self._clock = clock
         self._batch = batch
         #: The lag, while this worker leads.
@@ -167,7 +169,7 @@ class Pipeline:
         self.lag.are_left(term, rows)
         now, watch = self._clock.now().timestamp(), _Watch(self._clock)
         messages = []
-        for row in cooperatively(rows, YIELD_EVERY, weight):
+        for row in cooperatively(rows, YIELD_EVERY, weight, self.pause):
             metrics.event_picked_up.observe(max(0.0, now - row.occurred_at))
             messages.append(self._hydrate(row))
         watch.lap(metrics.event_hydrated)

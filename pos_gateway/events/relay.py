@@ -122,6 +122,10 @@ class EventRelay:
             for thread in self._threads:
                 thread.start()
 
+    def yield_by(self, pause: Callable[[], float]) -> None:
+        """Leave at least the seconds that ``pause`` returns between two pieces of hydration: orders lack CPU."""
+        self._pipeline.pause = self._helping.pause = pause
+
     def wake(self) -> None:
         """Announce a new event. Safe from threads."""
         self._pipeline.wake()

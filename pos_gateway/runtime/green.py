@@ -28,13 +28,16 @@ def native(module: str, name: str) -> Any:
 _TURN = 1e-6
 
 
-def yield_control() -> None:
-    """Yield: run ready threads, and those whose socket or timer is due."""
-    time.sleep(_TURN)
+def yield_control(seconds: float = 0.0) -> None:
+    """Yield, for ``seconds`` at least: run ready threads, and those whose socket or timer is due."""
+    time.sleep(max(_TURN, seconds))
 
 
 def cooperatively(
-    items: Iterable[T], every: int, weight_of: Callable[[T], float] | None = None
+    items: Iterable[T],
+    every: int,
+    weight_of: Callable[[T], float] | None = None,
+    pause: Callable[[], float] = float,
 ) -> Iterator[T]:
     """The items, yielding to other threads after every ``every`` of them.
 
@@ -42,11 +45,12 @@ def cooperatively(
         items: what to iterate over.
         every: weight that passes before a yield.
         weight_of: an item's weight; default: 1.
+        pause: the least seconds of each yield.
     """
     gone_by = 0.0
     for item in items:
         if gone_by >= every:
-            yield_control()
+            yield_control(pause())
             gone_by = 0.0
         yield item
         gone_by += 1 if weight_of is None else weight_of(item)

@@ -68,6 +68,7 @@ class OrderConsumer(Consumer):
         if getattr(pool, "is_green", False):
             self.loop = green_loop
             self.dispatcher = self._make_dispatcher(pool)
+            self._gateway.events.yield_by(self.dispatcher.admission.cpu.pause)
             self._be_watched(self.dispatcher)
         options["worker_options"] = {**(options.get("worker_options") or {}), **_QUIET}
         super().__init__(*arguments, **options)

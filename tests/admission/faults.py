@@ -901,8 +901,8 @@ FAULTS = [
     _fault(
         "others start some in any case",
         "cpu",
-        "min(lack / self._rate, turns.least_at - self._now)",
-        "lack / self._rate",
+        "min(self._lack, turns.least_at - self._now)",
+        "self._lack",
         "cpu::some_in_any_case",
     ),
     _fault(
@@ -988,6 +988,13 @@ FAULTS = [
         "max(-OWED, min(",
         "max(-inf, min(",
         "cpu::long_stop",
+    ),
+    _fault(
+        "the events' pipeline pauses while nothing is left",
+        "cpu",
+        "return self._lack if self.is_scarce else 0.0",
+        "return 0.0",
+        "cpu::pipeline_pauses",
     ),
     _fault(
         "a call is judged as of what the loop has handled",

@@ -186,6 +186,16 @@ def test_parked_orders_that_expired_come_back_at_a_rate_while_cpu_is_scarce() ->
     assert all(a_cpu(is_busy=False).takes_expired(64) for _ in range(100))
 
 
+def test_the_events_pipeline_pauses_while_nothing_is_left_and_never_for_long() -> None:
+    assert a_cpu(is_busy=False).pause() == 0
+    cpu = a_cpu(0.5)
+    cpu.turned(5.0, 5.0)
+    assert 0 < cpu.pause() < 2 * SAVED / (0.5 * PART)
+    cpu.turned(0.0, cpu.pause())
+    assert cpu.pause() == 0
+    assert a_cpu(keeps_up=False).pause() == 0
+
+
 class Scene:
     """An admission with a merchant that keeps up, of a worker whose loop has no time left."""
 

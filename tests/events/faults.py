@@ -23,6 +23,20 @@ FAULTS = [
         "plans::transaction_that_was_under_way",
     ),
     Fault(
+        "a batch pauses between pieces while orders lack CPU",
+        "events/pipeline",
+        "cooperatively(rows, YIELD_EVERY, weight, self.pause)",
+        "cooperatively(rows, YIELD_EVERY, weight)",
+        "pipeline::pauses_between_pieces",
+    ),
+    Fault(
+        "a helper's chunk pauses, too",
+        "events/helping",
+        "cooperatively(rows, YIELD_EVERY, weight, self.pause)",
+        "cooperatively(rows, YIELD_EVERY, weight)",
+        "helping::pauses_between_pieces",
+    ),
+    Fault(
         "an event that a batch had no room for is before no floor",
         "events/floor",
         "(is_all or (last or 0) > self._next[0])",

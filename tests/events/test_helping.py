@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from pos_gateway.domain.outcome import Reason
+from pos_gateway.events.hydration import YIELD_EVERY
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.payloads import Payloads
@@ -40,6 +41,16 @@ def test_a_helper_begins_at_the_back(pod: Pods, recorded: Events, rows: Rows) ->
     recorded.write(9)
     assert pod().helping.step() == 3
     assert bodies(rows) == ["e6", "e7", "e8"]
+
+
+def test_a_chunk_pauses_between_pieces_as_long_as_orders_lack_cpu(
+    pod: Pods, recorded: Events
+) -> None:
+    recorded.write(3 * YIELD_EVERY)
+    one, pauses = pod(chunk=2 * YIELD_EVERY + 1), iter([0.0, 0.001])
+    one.helping.pause = pauses.__next__
+    assert one.helping.step() == 2 * YIELD_EVERY + 1
+    assert list(pauses) == []
 
 
 def test_a_short_backlog_gets_no_help(pod: Pods, recorded: Events, rows: Rows) -> None:

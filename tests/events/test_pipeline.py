@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 from pos_gateway.database.engine import open_database
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.events import pipeline
-from pos_gateway.events.hydration import Hydration
+from pos_gateway.events.hydration import YIELD_EVERY, Hydration
 from pos_gateway.events.leadership import LOOK
 from pos_gateway.events.outbox import BATCH_BYTES
 from pos_gateway.events.pipeline import GATHER, POLL, RETRY_AFTER
@@ -56,6 +56,16 @@ def test_events_are_published_in_order_a_batch_at_a_time(
     assert broker.batches == [5, 5, 2]
     assert broker.positions == list(range(1, 13))
     assert broker.consumer.ids == recorded.ids
+
+
+def test_a_batch_pauses_between_pieces_as_long_as_orders_lack_cpu(
+    pod: Pods, recorded: Events
+) -> None:
+    recorded.write(2 * YIELD_EVERY + 1)
+    one, pauses = pod(batch=500), iter([0.0, 0.001])
+    one.pipeline.pause = pauses.__next__
+    assert one.step() == 2 * YIELD_EVERY + 1
+    assert list(pauses) == []
 
 
 def test_a_leader_with_a_backlog_does_not_pause(pod: Pods, recorded: Events, clock: Clock) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Callable
 #: Seconds of a whole core: to read a message, to start an order and to end it, to tell of one that expired, to
 #: park a bundle, and each of its orders, or to unpark it (docs/performance.md, on the machine of its figures).
 READ, START, END, EXPIRED, BUNDLE, PARKED = 0.0004, 0.0015, 0.0015, 0.002, 0.001, 0.00005
+#: To hydrate, or to publish, events until the pipeline yields; and those pieces of a batch, of each kind.
+EVENTS, PIECES = 0.002, 10
 #: Messages that are read in a turn.
 READS = 5
 #: Seconds in which a control group may use its quota, as Kubernetes sets it.

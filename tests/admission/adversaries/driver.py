@@ -17,6 +17,7 @@ from typing import Any
 
 from pos_gateway.admission import breaker, parking
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
+from pos_gateway.admission.cpu import TURN
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.domain.outcome import CallResult
@@ -147,6 +148,7 @@ class Driver:
         seed: of all that is random.
         cores: the worker's speed, as a part of a core; by default its work takes no time.
         stall: seconds in every two for which the loop does something else.
+        events_from: when it begins to publish more events than it ever will.
     """
 
     def __init__(
@@ -158,6 +160,7 @@ class Driver:
         seed: int = 1,
         cores: float = inf,
         stall: float = 0.0,
+        events_from: float = inf,
     ) -> None:
         self._random = breaker.random = parking.random = Random(seed)  # type: ignore[assignment]
         self._groups = {f"{each.name}-{n}": each for each in groups for n in range(each.merchants)}
@@ -167,7 +170,9 @@ class Driver:
             lambda merchant: Terms(self._groups[merchant].limit, self._provider_of(merchant)),
         )
         self._core = Core(cores, self.admission.turned) if cores < inf else None
-        self._stall_seconds = stall
+        self._stall_seconds, self._events_from = stall, events_from
+        #: Pieces of events' batches that are hydrated or published.
+        self.pieces = 0
         self.seen = {each.name: Seen() for each in groups}
         #: The holders of the slots, at every check of the time.
         self.slots: list[tuple[float, dict[str, int]]] = []
@@ -205,6 +210,7 @@ class Driver:
                 self._at(group.start + self._pause(group), self._come, merchant, group)
         self._at(0.0, self._tick)
         self._at(STALLS, self._stall)
+        self._at(self._events_from, self._publish_events)
         while self._agenda[0][0] < self._seconds:
             at, _, do, arguments = heapq.heappop(self._agenda)
             counts = max(0.0, at - max(self._now, self._warm_up))
@@ -408,6 +414,14 @@ class Driver:
         for order in self.admission.overdue(self._now):
             self._park(order)
         self._at(self._now + TICK, self._tick)
+
+    def _publish_events(self) -> None:
+        """A piece of a batch, and the next one after a turn of the loop."""
+        self._spend(core.EVENTS)
+        is_hydrating = self.pieces % (2 * core.PIECES) < core.PIECES
+        self.pieces += 1
+        pause = self.admission.cpu.pause() if is_hydrating else 0.0
+        self._at(self._then + max(TURN, pause), self._publish_events)
 
     def _stall(self) -> None:
         self._spend(self._stall_seconds)

@@ -37,11 +37,14 @@ class Scene:
     cores: float = 0.5
     #: The part of the CPU that healthy orders leave, which others get at least; 0: they have too few.
     share: float = 0.6
+    #: Since when events are behind.
+    events_from: float = inf
 
     def play(self) -> Driver:
         rate, _ = CORES[self.cores]
         groups = [Group("healthy", 60, about(0.02), rate=rate), *self.others()]
-        return Driver(*groups, seconds=UNTIL, warm_up=FROM, cores=self.cores).run()
+        options = {"cores": self.cores, "events_from": self.events_from}
+        return Driver(*groups, seconds=UNTIL, warm_up=FROM, **options).run()
 
     def broken(self, driver: Driver) -> list[str]:
         """The promises that a run broke."""
@@ -85,6 +88,10 @@ def _quick() -> list[Group]:
     return [Group("others", 300, about(0.02), backlog=6, start=COME)]
 
 
+def _beside_events() -> list[Group]:
+    return [slow(100, 1, backlog=20, start=COME)]
+
+
 def _known(merchants: int) -> Callable[[], list[Group]]:
     """Quick merchants whose orders come one by one, until each has six."""
     return lambda: [Group("others", merchants, about(0.02), backlog=6, start=COME, over=12)]
@@ -99,6 +106,7 @@ SCENES = [
     Scene("100 at 1 s", lambda: [slow(100, 1, backlog=20, start=COME)], 1.0),
     Scene("300 at 20 ms, each with a backlog", _quick, 1.0, share=0.45),
     Scene("100 at 20 ms, whose backlogs grow one by one", _known(100), 1.0),
+    Scene("100 at 1 s, and a million events behind", _beside_events, share=0.2, events_from=20.0),
 ]
 AT_ONCE = Scene("300 at 1.5 s, an order each at once", _at_once, share=0.0)
 #: They are parked, since their merchants take none.
@@ -145,6 +153,10 @@ RULES: Mapping[str, tuple[Patch, Sequence[Scene]]] = {
     "orders that expired start one in a turn": (
         partial(patch.object, Cpu, "wait_without_slot", PropertyMock(return_value=0.0)),
         (EXPIRING,),
+    ),
+    "events are hydrated when something is left": (
+        partial(patch.object, Cpu, "pause", lambda *_: 0.0),
+        SCENES[-1:],
     ),
     "parked orders that expired come back at a rate": (
         partial(patch.object, Cpu, "takes_expired", lambda *_: True),
