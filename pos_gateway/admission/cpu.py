@@ -49,11 +49,10 @@ class Cpu:
     Its time passes in turns of the loop, which tell how long the last one was and how much of it busy.
 
     Args:
-        cores: the CPU that this process may use; it uses one core at most.
+        cores: the CPU that this process may use, a core at most.
     """
 
     def __init__(self, cores: float) -> None:
-        cores = min(1.0, cores)
         self._rate = PART * cores
         self._pause = 1 / (LEAST * cores)
         self._now = 0.0

@@ -581,6 +581,13 @@ FAULTS = [
         "cutting_short",
     ),
     _fault(
+        "no call is cut short for a heavy order that lacks CPU",
+        "scheduler",
+        "lack_slots and not self._cpu.wait and self.silent",
+        "lack_slots and self.silent",
+        "cutting_short::lacks_cpu",
+    ),
+    _fault(
         "calls are cut short for a heavy order",
         "admission",
         "int(line.silence_is_costly(self._now))",

@@ -79,13 +79,6 @@ def test_one_long_turn_is_no_reason_to_add_workers() -> None:
     assert cpu.is_used_up
 
 
-def test_more_than_a_core_is_of_no_use_to_one_loop() -> None:
-    cpu = a_cpu(4.0, is_busy=False)
-    for _ in range(100):
-        cpu.turned(0.9 * TURN, TURN)
-    assert cpu.is_scarce
-
-
 def test_it_is_plenty_a_while_after_that() -> None:
     cpu = a_cpu()
     cpu.turned(0.0, SCARCE_FOR + TURN)

@@ -72,6 +72,21 @@ def test_nothing_is_cut_short_for_merchants_that_are_silent_themselves() -> None
 def test_for_a_heavy_order_calls_are_cut_short_while_silent_merchants_hold_over_a_quarter(
     hanging: int, chosen: list[str]
 ) -> None:
+    stage = a_stage_with_a_heavy_order(hanging)
+    assert stage.cut_short() == chosen
+    assert stage.cut_short() == []
+
+
+def test_no_call_is_cut_short_for_a_heavy_order_that_lacks_cpu() -> None:
+    stage = a_stage_with_a_heavy_order(11)
+    stage.admission.turned(1.0, 0.0)
+    assert stage.cut_short() == []
+    stage.admission.turned(0.0, 1.0)
+    assert stage.cut_short() == ["h0"]
+
+
+def a_stage_with_a_heavy_order(hanging: int) -> Stage:
+    """It waits for a slot, and this many calls hang."""
     stage = a_stage()
     stage.know("heavy", *(f"other{n}" for n in range(27)), seconds=100.0)
     hang(stage, hanging)
@@ -83,8 +98,7 @@ def test_for_a_heavy_order_calls_are_cut_short_while_silent_merchants_hold_over_
     stage.pass_time(0.5)
     stage.pass_time(GRACE)
     assert stage.admission.slots["silent"] == hanging
-    assert stage.cut_short() == chosen
-    assert stage.cut_short() == []
+    return stage
 
 
 def test_where_others_have_not_answered_calls_are_cut_short_once_their_merchants_are_silent() -> (
