@@ -26,6 +26,7 @@ from pos_gateway.admission.cpu import TURN, Cpu
 from pos_gateway.admission.health import FLEET, Health, Transition
 from pos_gateway.admission.lane import Call, Demand, Lane, Ticket
 from pos_gateway.admission.lanes import LANES, Lanes
+from pos_gateway.admission.latency import SECONDS
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.parked_count import ParkedCount
 from pos_gateway.admission.parking import ParkingQueue, look_again
@@ -212,7 +213,8 @@ class Admission(Generic[Ticket]):
             now: the time; inf: calls are judged as of each moment.
         """
         self.cpu.turned(busy, passed)
-        self._heard = now - busy
+        # A shorter delay makes no call an outlier.
+        self._heard = now - busy if busy > SECONDS else inf
 
     def tick(self, now: float) -> None:
         """Advance the time: merchants fall silent, breakers half-open, waiting orders expire."""
