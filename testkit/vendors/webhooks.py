@@ -1,0 +1,50 @@
+"""A simulated vendor's notifications: signed by the vendor, delivered late, twice or in disorder."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Notification(NamedTuple):
+    """A POST to a subscriber, as the vendor has signed it."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(slots=True)
+class Webhooks:
+    """One subscription, and the notifications that are to be delivered.
+
+    Args:
+        url: of the subscriber; None: there is none, and nothing is kept.
+        key: that the vendor signs with.
+        held: late: nothing is delivered until a test sets this to false.
+        twice: each notification is delivered twice.
+        reverse: the last one is delivered first.
+        statuses: the subscriber's answers, in the order of the deliveries; 0: no answer.
+    """
+
+    url: str | None = None
+    key: str = ""
+    held: bool = False
+    twice: bool = False
+    reverse: bool = False
+    pending: list[Notification] = field(default_factory=list)
+    statuses: list[int] = field(default_factory=list)
+
+    def add(self, body: bytes, sign: Callable[[str, str, bytes], Mapping[str, str]]) -> None:
+        """Have this body delivered; ``sign`` has its headers, from key, URL and body."""
+        if self.url is not None:
+            headers = {"Content-Type": "application/json", **sign(self.key, self.url, body)}
+            self.pending.append(Notification(self.url, headers, body))
+
+    def take(self) -> list[Notification]:
+        """What is delivered now, in the order of delivery; the next call has what came since."""
+        if self.held:
+            return []
+        taken, self.pending = self.pending, []
+        if self.reverse:
+            taken.reverse()
+        return [each for each in taken for _ in range(2 if self.twice else 1)]
