@@ -1,0 +1,15 @@
+"""A strict simulator of Square, from Square's public documents; never compared with Square itself.
+
+*Document*, *reported by integrators* and *judgement* are told apart in each module's text.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from testkit.vendors.square.simulator import Square
+
+
+def simulator(clock: Callable[[], datetime], **options: Any) -> Square:
+    """Square with one seller; ``options`` as of ``Square``."""
+    return Square(clock, **options)
