@@ -82,8 +82,9 @@ class _Played:
                 return {"version": self.version, "facts": self.simulator.facts()}
             name = url.path.removeprefix("/_/")
             if name in ("knobs", "webhooks"):
-                return _set(getattr(self.simulator, name), given) or self._change()
-            result = self._acts[name](**given)
+                result: object = _set(getattr(self.simulator, name), given)
+            else:
+                result = self._acts[name](**given)
             self._change()
             return result
 
@@ -116,13 +117,15 @@ class _Played:
                 self._change()
 
 
-def _set(target: Any, values: Mapping[str, object]) -> None:
+def _set(target: Any, values: Mapping[str, object]) -> list[str]:
+    """Set a dataclass's fields; their names. Raises ValueError if there is no such field."""
     assert is_dataclass(target)
     unknown = set(values) - {each.name for each in fields(target)}
     if unknown:
         raise ValueError(f"{type(target).__name__} has no {', '.join(sorted(unknown))}")
     for name, value in values.items():
         setattr(target, name, value)
+    return list(values)
 
 
 def _posted(notification: Notification) -> int:
