@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testkit.vendors.square import simulator
-from testkit.vendors.square.pricing import Listed
+from testkit.vendors.square.catalog import Listed
 from testkit.vendors.square.simulator import Square
 from testkit.vendors.way import arrived
 
@@ -521,7 +521,7 @@ def test_a_key_makes_one_order_until_square_has_forgotten_the_key(app: Applicati
     assert code(reused) == (400, "IDEMPOTENCY_KEY_REUSED", "idempotency_key")
     app.now += timedelta(seconds=60)
     assert app.create(order, key="k")[1]["order"]["id"] != first["id"]
-    assert len(app.square.orders) == 2
+    assert len(app.square.seller.orders) == 2
 
 
 def test_a_refused_request_does_not_use_its_key_up(app: Application) -> None:

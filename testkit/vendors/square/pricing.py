@@ -12,37 +12,14 @@ by their rates, and additive ones are of the price without them. A tip is part o
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from testkit.vendors.square.catalog import Catalog, Listed
 from testkit.vendors.square.refusals import Refused
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """An item variation or a modifier of the seller's catalog.
-
-    Args:
-        category: that printers and KDS route by; None: tickets with this item may print nowhere.
-    """
-
-    name: str
-    price: int
-    category: str | None = "Food"
-    is_sold_out: bool = False
-
-
-@dataclass(slots=True)
-class Catalog:
-    """What the seller sells, by Square's ids; ``taxes``: percentages, each ADDITIVE."""
-
-    variations: dict[str, Listed] = field(default_factory=dict)
-    modifiers: dict[str, Listed] = field(default_factory=dict)
-    taxes: dict[str, str] = field(default_factory=dict)
 
 
 def rounded(amount: Fraction) -> int:

@@ -1,0 +1,53 @@
+"""The seller's catalog: item variations, modifiers, taxes, and ListCatalog's objects of these."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An item variation or a modifier of the seller's catalog.
+
+    Args:
+        category: that printers and KDS route by; None: tickets with this item may print nowhere.
+    """
+
+    name: str
+    price: int
+    category: str | None = "Food"
+    is_sold_out: bool = False
+
+
+@dataclass(slots=True)
+class Catalog:
+    """What the seller sells, by Square's ids; ``taxes``: percentages, each ADDITIVE."""
+
+    variations: dict[str, Listed] = field(default_factory=dict)
+    modifiers: dict[str, Listed] = field(default_factory=dict)
+    taxes: dict[str, str] = field(default_factory=dict)
+
+    def objects(self, location_id: str, currency: str) -> list[dict[str, Any]]:
+        """CatalogObjects: an item for each variation, modifiers, taxes."""
+        objects: list[dict[str, Any]] = []
+        for known, each in self.variations.items():
+            override = {"location_id": location_id, "sold_out": each.is_sold_out}
+            of_variation = {
+                "item_id": f"item-{known}",
+                "name": "Regular",
+                "pricing_type": "FIXED_PRICING",
+                "price_money": {"amount": each.price, "currency": currency},
+                "location_overrides": [override],
+            }
+            variation = {"type": "ITEM_VARIATION", "id": known, "item_variation_data": of_variation}
+            item: dict[str, Any] = {"name": each.name, "variations": [variation]}
+            if each.category is not None:
+                item["categories"] = [{"id": each.category}]
+            objects.append({"type": "ITEM", "id": f"item-{known}", "item_data": item})
+        for known, each in self.modifiers.items():
+            money = {"amount": each.price, "currency": currency}
+            data = {"name": each.name, "price_money": money}
+            objects.append({"type": "MODIFIER", "id": known, "modifier_data": data})
+        for known, percentage in self.taxes.items():
+            of_tax = {"percentage": percentage, "inclusion_type": "ADDITIVE"}
+            objects.append({"type": "TAX", "id": known, "tax_data": of_tax})
+        return objects
