@@ -1,7 +1,7 @@
 """Validation of JSON bodies by tables: the fields of each object, their types, lengths and bounds.
 
-A table names an object's fields; a field names a plain type, or another table. Tables may be
-recursive (a selection with modifiers that are selections). Unknown fields are refused.
+A table names an object's fields; a field names a plain type, or a table. Tables may be
+recursive (a selection whose modifiers are selections). Unknown fields are refused.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Rule(StrEnum):
-    """The rule that a value breaks: each vendor maps rules to error codes of its own."""
+    """A broken rule: each vendor maps rules to its error codes."""
 
     UNKNOWN = "unknown"
     MISSING = "missing"
@@ -30,7 +30,7 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One broken rule. ``path`` is JSON's, as in ``order.line_items[0].quantity``."""
+    """A value that breaks a rule. ``path`` is a JSON path: ``order.line_items[0].quantity``."""
 
     path: str
     rule: Rule
@@ -42,7 +42,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """What a field takes.
+    """The rules of a field.
 
     Args:
         type: ``text``, ``integer``, ``number``, ``boolean``, ``map`` (texts by name), ``any``, or
@@ -55,8 +55,8 @@ class Field:
         lowest, highest: of a number, inclusive.
         fewest, most: elements of an array, or entries of a map.
         longest_name: characters of a map's names.
-        one_of: the texts that are allowed; empty: all.
-        pattern: a regular expression that the whole text matches.
+        one_of: allowed texts; empty: all.
+        pattern: a regular expression for the whole text.
     """
 
     type: str
@@ -96,7 +96,7 @@ def text(longest: int | None = None, **rules: Any) -> Field:
 
 
 def choice(values: str, **rules: Any) -> Field:
-    """One of these blank-separated words."""
+    """A text among blank-separated words."""
     return Field("text", one_of=frozenset(values.split()), **rules)
 
 
@@ -111,7 +111,7 @@ def many(type_: str, most: int | None = None, **rules: Any) -> Field:
 
 
 def faults(tables: Tables, table: str, value: object, path: str = "") -> list[Fault]:
-    """Each rule of the table that the value breaks, in the table's order; empty: it is valid.
+    """Rules of the table that the value breaks, in the table's order; empty for a valid value.
 
     Args:
         tables: by name.

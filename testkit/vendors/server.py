@@ -1,4 +1,4 @@
-"""A simulated vendor in a process of its own."""
+"""A simulated vendor in a child process."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class VendorServer(Server):
-    """A vendor of ``testkit.vendors`` on a loopback port. Its facts end with its process.
+    """A vendor of ``testkit.vendors`` on a loopback port. Facts end with the process.
 
     Args:
         vendor: name of the package.
@@ -33,7 +33,7 @@ class VendorServer(Server):
         return f"http://127.0.0.1:{self.port}"
 
     def facts(self) -> Any:
-        """The truth, as the vendor's ``facts`` has it."""
+        """The vendor's ``facts``."""
         return self._call("GET", "facts")["facts"]
 
     def wait(self, is_met: Callable[[Any], bool]) -> Any:
@@ -56,7 +56,7 @@ class VendorServer(Server):
         self._call("POST", "webhooks", values)
 
     def act(self, name: str, **arguments: Any) -> Any:
-        """Do one of the vendor's acts, or ``advance(seconds)``, or ``trouble``: see ``Trouble``."""
+        """Do an act of the vendor's, or ``advance(seconds)``, or ``trouble``: see ``Trouble``."""
         return self._call("POST", name, arguments)
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -70,7 +70,7 @@ class VendorServer(Server):
             raise ValueError(error.read().decode()) from None
 
     def _prepare(self) -> None:
-        pass  # the command says it all
+        pass  # the command has all options
 
     def _command(self) -> Sequence[str | Path]:
         options = json.dumps(self._options)

@@ -1,7 +1,7 @@
 """A simulated vendor on a loopback port: ``python -m testkit.vendors.serving VENDOR PORT OPTIONS``.
 
 VENDOR is a package of ``testkit.vendors`` with a function ``simulator(clock, **options)``. Below
-``/_/`` is the control channel, which ``VendorServer`` speaks.
+``/_/`` is the control channel of ``VendorServer``.
 """
 
 import json
@@ -24,19 +24,19 @@ from testkit.vendors.http import Vendor
 from testkit.vendors.way import Trouble, Way, arrived, written
 from testkit.vendors.webhooks import Notification, Webhooks
 
-#: Seconds until a notification that was not answered with 2xx is sent again.
+#: Seconds until a refused notification is sent again.
 _REDELIVERY = 0.2
 #: Closing a socket that lingers for 0 seconds resets the connection.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Simulator(Vendor, Protocol):
-    """A vendor that a test plays with."""
+    """A vendor with controls for tests."""
 
     #: A dataclass of settings.
     knobs: Any
     webhooks: Webhooks
-    #: What the shop, the vendor or an operator does, by name; their arguments and results are JSON.
+    #: Acts of the shop, the vendor or an operator, by name; arguments and results are JSON.
     acts: Mapping[str, Callable[..., object]]
 
     def facts(self) -> object:
@@ -59,7 +59,7 @@ class Clock:
 
 
 class _Played:
-    """The simulator behind one lock, and a number that grows with each change of its facts."""
+    """The simulator behind one lock, and the number of changes to the facts."""
 
     def __init__(self, simulator: Simulator, clock: Clock) -> None:
         self.simulator, self.way = simulator, Way(simulator)
@@ -99,7 +99,7 @@ class _Played:
         self.changed.notify_all()
 
     def deliver(self) -> None:
-        """Deliver notifications, for ever. One that is not answered with 2xx is sent again."""
+        """Deliver notifications, for ever. A notification without a 2xx is sent again."""
         webhooks, refused = self.simulator.webhooks, list[Notification]()
         while True:
             with self.changed:
@@ -118,7 +118,7 @@ class _Played:
 
 
 def _set(target: Any, values: Mapping[str, object]) -> list[str]:
-    """Set a dataclass's fields; their names. Raises ValueError if there is no such field."""
+    """Set fields of a dataclass; returns the names. Raises ValueError for an unknown field."""
     assert is_dataclass(target)
     unknown = set(values) - {each.name for each in fields(target)}
     if unknown:
@@ -129,7 +129,7 @@ def _set(target: Any, values: Mapping[str, object]) -> list[str]:
 
 
 def _posted(notification: Notification) -> int:
-    """The status of the subscriber's answer; 0: none."""
+    """The status of the subscriber's answer; 0 without an answer."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     url, headers, body = notification
     request = urllib.request.Request(url, body, dict(headers), method="POST")
@@ -145,7 +145,7 @@ def _posted(notification: Notification) -> int:
 def _handler(played: _Played) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # a reply in one piece
+        wbufsize = -1  # a reply in a single write
         disable_nagle_algorithm = True
 
         def _handle(self) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and a simulated vendor, and how an adapter's ``send`` gets there."""
+"""The way from a client, or from an adapter's ``send``, to a simulated vendor, and its troubles."""
 
 import json
 import re
@@ -14,15 +14,15 @@ from testkit.vendors.http import Vendor, VendorReply, VendorRequest
 
 @dataclass(slots=True)
 class Trouble:
-    """What happens to the next requests that match.
+    """Trouble for the next requests of a method and path.
 
     Args:
-        what: the reply is lost ``before`` or ``after`` the vendor did what was asked; the vendor is
-            ``slow``: it answers after ``seconds``; the request arrives ``twice``.
+        what: the reply is lost ``before`` or ``after`` the vendor carried out the request; a ``slow``
+            vendor answers after ``seconds``; the request arrives ``twice``.
         method: of the requests; empty: any.
-        path: a regular expression that the whole path matches.
+        path: a regular expression for the whole path.
         times: how many requests.
-        status: the reply that a proxy sends in place of the lost one; None: the connection ends.
+        status: of a proxy's reply in place of the lost reply; None: the connection ends.
     """
 
     what: Literal["before", "after", "slow", "twice"]
@@ -33,20 +33,20 @@ class Trouble:
     seconds: float = 0
 
     def matches(self, request: VendorRequest) -> bool:
-        """Whether this request is one of them."""
+        """Whether the trouble is for this request."""
         is_method = self.method in ("", request.method)
         return self.times > 0 and is_method and bool(re.fullmatch(self.path, request.path))
 
 
 class Carried(NamedTuple):
-    """The reply, None if the connection ends without one, and the seconds before either."""
+    """The reply, None for a connection that ends, and the seconds until then."""
 
     reply: VendorReply | None
     seconds: float = 0
 
 
 class Way:
-    """The way to one vendor. Troubles happen in the order of the list, one at a request."""
+    """The way to one vendor. A request meets the first trouble of the list that matches."""
 
     def __init__(self, vendor: Vendor) -> None:
         self.vendor = vendor
@@ -74,7 +74,7 @@ class VendorSend(Send):
 
     Args:
         way: to the vendor.
-        headers: that the gateway adds to each request, as those of its authentication.
+        headers: added to each request: the gateway's authentication.
     """
 
     __slots__ = ("headers", "requests", "way")
@@ -96,7 +96,7 @@ class VendorSend(Send):
 
 
 def arrived(method: str, url: str, headers: Mapping[str, str], body: bytes) -> VendorRequest:
-    """A request as its vendor sees it."""
+    """A request as the vendor sees the request."""
     parts = urlsplit(url)
     query = parse_qs(parts.query, keep_blank_values=True)
     names = {name.lower(): value for name, value in headers.items()}

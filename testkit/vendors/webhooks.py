@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Notification(NamedTuple):
-    """A POST to a subscriber, as the vendor has signed it."""
+    """A signed POST to a subscriber."""
 
     url: str
     headers: Mapping[str, str]
@@ -15,14 +15,14 @@ class Notification(NamedTuple):
 
 @dataclass(slots=True)
 class Webhooks:
-    """One subscription, and the notifications that are to be delivered.
+    """A subscription, and its pending notifications.
 
     Args:
-        url: of the subscriber; None: there is none, and nothing is kept.
-        key: that the vendor signs with.
+        url: of the subscriber; without a URL no notification is kept.
+        key: the vendor's, for signatures.
         held: late: nothing is delivered until a test sets this to false.
         twice: each notification is delivered twice.
-        reverse: the last one is delivered first.
+        reverse: the last notification is delivered first.
         statuses: the subscriber's answers, in the order of the deliveries; 0: no answer.
     """
 
@@ -35,13 +35,13 @@ class Webhooks:
     statuses: list[int] = field(default_factory=list)
 
     def add(self, body: bytes, sign: Callable[[str, str, bytes], Mapping[str, str]]) -> None:
-        """Have this body delivered; ``sign`` has its headers, from key, URL and body."""
+        """Deliver a body, with the headers that ``sign`` makes of key, URL and body."""
         if self.url is not None:
             headers = {"Content-Type": "application/json", **sign(self.key, self.url, body)}
             self.pending.append(Notification(self.url, headers, body))
 
     def take(self) -> list[Notification]:
-        """What is delivered now, in the order of delivery; the next call has what came since."""
+        """Notifications to deliver now, in order; none is returned by two calls."""
         if self.held:
             return []
         taken, self.pending = self.pending, []

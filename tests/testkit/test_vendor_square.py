@@ -222,8 +222,19 @@ def test_a_refund_is_recorded_up_to_the_payment(app: Application) -> None:
         # Half to even: 12.5 is 12, 37.5 is 38.
         ([line(250)], {"taxes": [{"percentage": "5"}]}, 262, 12),
         ([line(750)], {"taxes": [{"percentage": "5"}]}, 788, 38),
-        # At each line, not of the sum.
-        ([line(250), line(250)], {"taxes": [{"percentage": "5"}]}, 524, 24),
+        # A tax of the order is rounded once.
+        ([line(250), line(250)], {"taxes": [{"percentage": "5"}]}, 525, 25),
+        # Orders of integrators, with Square's tax.
+        ([line(1880), line(695)], {"taxes": [{"percentage": "8.875"}]}, 2804, 229),
+        (
+            [line(1500), line(800), line(695), line(695)],
+            {"taxes": [{"percentage": "8.875"}]},
+            4017,
+            327,
+        ),
+        ([line(600)], {"taxes": [{"percentage": "11.75"}]}, 670, 70),
+        ([line(3020)], {"taxes": [{"percentage": "11.75"}]}, 3375, 355),
+        ([line(600)], {"taxes": [{"percentage": "9.75"}]}, 658, 58),
         ([line(1100)], {"taxes": [{"percentage": "10", "type": "INCLUSIVE"}]}, 1100, 100),
         (
             [line(1000)],
@@ -286,6 +297,9 @@ def test_taxes_and_discounts_of_a_line_reach_the_lines_that_name_them(app: Appli
     discounts = [{"uid": "d", "percentage": "50", "scope": "LINE_ITEM"}]
     order = app.made(named, line(1000), taxes=taxes, discounts=discounts)
     assert [each["total_money"]["amount"] for each in order["line_items"]] == [550, 1000]
+    taxed = line(250, applied_taxes=[{"tax_uid": "t"}])
+    five = [{"uid": "t", "percentage": "5", "scope": "LINE_ITEM"}]
+    assert app.made(taxed, taxed, taxes=five)["total_tax_money"]["amount"] == 24  # each rounded
     unknown = line(applied_taxes=[{"tax_uid": "u"}])
     refused = app.create(an_order(unknown, taxes=taxes))
     assert code(refused) == (400, "INVALID_VALUE", "order.line_items[0].applied_taxes")
@@ -663,6 +677,7 @@ def test_what_is_no_request_of_squares_is_refused(
         ("ready", "PREPARED", "OPEN"),
         ("complete", "COMPLETED", "COMPLETED"),
         ("reject", "FAILED", "OPEN"),
+        ("expire", "FAILED", "OPEN"),
         ("cancel", "CANCELED", "OPEN"),
     ],
 )
@@ -672,8 +687,10 @@ def test_each_step_of_the_shop_is_a_new_version_and_is_notified(
     order = app.made()
     app.pay(order)
     app.square.webhooks.url = "https://gateway.example.com/hook"
+    version = app.fact(order)["order"]["version"]
     app.square.acts[act](order["id"])
     found = app.fact(order)["order"]
+    assert found["version"] > version
     assert (found["fulfillments"][0]["state"], found["state"]) == (state, order_state)
     events = [json.loads(each.body) for each in app.square.webhooks.take()]
     assert [each["type"] for each in events] == ["order.fulfillment.updated", "order.updated"]

@@ -1,4 +1,4 @@
-"""A strict simulator of Square, from Square's public documents; never compared with Square itself.
+"""A strict simulator of Square, from Square's public documents; never compared with Square's systems.
 
 *Document*, *reported by integrators* and *judgement* are told apart in each module's text.
 """
@@ -11,5 +11,5 @@ from testkit.vendors.square.simulator import Square
 
 
 def simulator(clock: Callable[[], datetime], **options: Any) -> Square:
-    """Square with one seller; ``options`` as of ``Square``."""
+    """Square with one seller; ``options``: see ``Square``."""
     return Square(clock, **options)

@@ -1,10 +1,10 @@
 """Who may call: access tokens, scopes, the OAuth endpoints ObtainToken and RevokeToken, rates.
 
 *Document*: access tokens end after 30 days, 24 hours if ``short_lived``; the code flow returns the
-same refresh token again, PKCE a new one that may be used once and ends after 90 days; RevokeToken
-wants ``Authorization: Client SECRET`` and ends all tokens of the seller for the application, or one
-access token with ``revoke_only_access_token``. *Judgement*: a refresh token that is unknown, used,
-ended or revoked is answered with 401 UNAUTHORIZED. Square publishes no rates: a test sets one.
+same refresh token again, PKCE a new refresh token, for a single use within 90 days; RevokeToken
+wants ``Authorization: Client SECRET`` and ends all tokens of the seller for the application, or a single
+access token with ``revoke_only_access_token``. *Judgement*: an unknown, used, ended or
+revoked refresh token is answered with 401 UNAUTHORIZED. Square publishes no rates: tests set a rate.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from typing import Any
 from testkit.vendors.http import VendorRequest
 from testkit.vendors.square.refusals import Refused
 
-#: All that one order needs, and the state of its merchant.
+#: Scopes for an order, and for the state of a merchant.
 SCOPES = (
     "ORDERS_READ",
     "ORDERS_WRITE",
@@ -38,12 +38,12 @@ class Token:
 
 
 class Access:
-    """One application's tokens for one seller.
+    """An application's tokens for a seller.
 
     Args:
         clock: the time.
         merchant_id: the seller's.
-        pkce: the application has no secret, and its refresh tokens are used once.
+        pkce: the application has no secret; refresh tokens are used once.
         revoked: called when the seller's authorization ends.
     """
 
@@ -64,7 +64,7 @@ class Access:
         self._recent: deque[datetime] = deque()
 
     def grant(self, scopes: Iterable[str] = SCOPES, *, short_lived: bool = False) -> dict[str, Any]:
-        """The seller authorizes the application: its tokens, as ObtainToken returns them."""
+        """Authorize the application; returns ObtainToken's reply."""
         known = frozenset(scopes)
         refresh = self._name("refresh")
         ends_at = self._clock() + _PKCE_LIFE if self._pkce else None
@@ -148,7 +148,7 @@ class Access:
         return {"success": True}
 
     def revoke(self) -> None:
-        """The seller's authorization ends, with all its tokens."""
+        """End the seller's authorization, with all tokens."""
         for token in (*self.access.values(), *self.refresh.values()):
             token.is_revoked = True
         self._revoked()
@@ -164,5 +164,5 @@ class Access:
 
 
 def moment(when: datetime) -> str:
-    """A timestamp as Square writes it."""
+    """A timestamp in Square's form."""
     return when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{when.microsecond // 1000:03}Z"

@@ -1,4 +1,4 @@
-"""The seller's catalog: item variations, modifiers, taxes, and ListCatalog's objects of these."""
+"""The seller's catalog: item variations, modifiers, taxes; and ListCatalog's objects."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +9,7 @@ class Listed:
     """An item variation or a modifier of the seller's catalog.
 
     Args:
-        category: that printers and KDS route by; None: tickets with this item may print nowhere.
+        category: printers and KDS route by category; without a category an item may print nowhere.
     """
 
     name: str
@@ -20,7 +20,7 @@ class Listed:
 
 @dataclass(slots=True)
 class Catalog:
-    """What the seller sells, by Square's ids; ``taxes``: percentages, each ADDITIVE."""
+    """The seller's goods, by Square's ids; ``taxes``: percentages, each ADDITIVE."""
 
     variations: dict[str, Listed] = field(default_factory=dict)
     modifiers: dict[str, Listed] = field(default_factory=dict)

@@ -1,10 +1,10 @@
 """CreateOrder, CalculateOrder, RetrieveOrder, BatchRetrieveOrders, SearchOrders, UpdateOrder.
 
 *Document*: a COMPLETED or CANCELED order cannot be updated; an update is sparse and names the order's
-version; an order cannot be cancelled once it is paid; all fulfillments end before an order does.
+version; a paid order cannot be cancelled; all fulfillments end before an order does.
 *Reported by integrators*: UpdateOrder without a key answers 200 and changes nothing; lines of a paid
-order cannot be modified. *Judgement*: Square takes an order for a sold-out item (the catalog says
-which are sold out), and none for an inactive location.
+order cannot be modified. *Judgement*: Square takes an order for a sold-out item (only the catalog
+says so), and refuses orders for an inactive location.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from testkit.vendors.square.access import moment
 from testkit.vendors.square.refusals import Refused
 from testkit.vendors.square.seller import ENDED, Json, Kept, Seller
 
-#: What Square has set in an order, and computes again.
+#: Fields of an order that Square computes again.
 _OWN = ("total_money", "tenders", "refunds", "net_amount_due_money")
 
 
@@ -43,12 +43,12 @@ def calculate_order(seller: Seller, given: Json) -> Json:
 
 
 def retrieve_order(seller: Seller, known: str) -> Json:
-    """The order as it is now."""
+    """The current order."""
     return {"order": deepcopy(seller.kept(known).order)}
 
 
 def batch_retrieve_orders(seller: Seller, given: Json) -> Json:
-    """The orders among these ids that Square has."""
+    """The known orders among these ids."""
     found = [seller.orders[each].order for each in given["order_ids"] if each in seller.orders]
     return {"orders": deepcopy(found)}
 
@@ -61,7 +61,7 @@ def search_orders(seller: Seller, given: Json) -> Json:
 
 
 def update_order(seller: Seller, known: str, given: Json) -> Json:
-    """Change an order that is neither completed nor cancelled."""
+    """Change an open order."""
     kept, change = seller.kept(known), _without_nulls(given.get("order") or {})
     order = kept.order
     if given.get("fields_to_clear"):
@@ -167,5 +167,5 @@ def _merged(old: Any, new: Any) -> Any:
 
 
 def _requested(order: Json) -> Json:
-    """The order as a request could have it."""
+    """The order without fields that only Square may set."""
     return {name: each for name, each in order.items() if name not in _OWN}

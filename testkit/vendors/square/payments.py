@@ -1,9 +1,9 @@
 """CreatePayment, GetPayment, CancelPayment, RefundPayment, PayOrder.
 
 *Document*: payments from outside Square are EXTERNAL or CASH, each with details; the amount, without
-the tip, is what is due on the order; an order of 0 is paid by PayOrder without payments; only an
-APPROVED payment is cancelled; a refund is of at most what is left of its payment. *Judgement*: such
-payments are COMPLETED at once, and so is their refund.
+the tip, is the amount due on the order; an order of 0 is paid by PayOrder without payments; only an
+APPROVED payment is cancelled; refunds never exceed their payment. *Judgement*: these payments and
+refunds are COMPLETED at once.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from testkit.vendors.square.seller import Json, Kept, Seller
 
 
 def create_payment(seller: Seller, given: Json) -> Json:
-    """Record a payment, of an order or of none."""
+    """Record a payment, usually of an order."""
     source, money = given["source_id"], given["amount_money"]
     details = {"EXTERNAL": "external_details", "CASH": "cash_details"}.get(source)
     if details is None:

@@ -1,14 +1,16 @@
-"""An order's prices as Square computes them: "Order price adjustments", "Order service charges".
+"""An order's prices, from "Order Price Adjustments", "Order Discounts", "Order Taxes", and "Order
+Service Charges".
 
-*Document*: percentages round half to even ("bankers' rounding"), at each line; discounts first, in
-the order percentage of a line, percentage of the order, amount of a line, amount of the order; then
-service charges of the SUBTOTAL_PHASE, taxes, charges of the TOTAL_PHASE, which are never taxable.
-INCLUSIVE taxes are inside the prices. ORDER scope reaches every line, LINE_ITEM scope the lines
-whose ``applied_taxes`` or ``applied_discounts`` name it.
+*Document*: half rounds to even ("bankers' rounding"); discounts first, in the order percentage of a
+line, percentage of the order, amount of a line, amount of the order; then service charges of the
+SUBTOTAL_PHASE, taxes, untaxed charges of the TOTAL_PHASE. LINE_ITEM scope is computed for each line
+with a reference in ``applied_taxes`` or ``applied_discounts``; ORDER scope for the whole order, then
+distributed. INCLUSIVE taxes are inside the prices. *Reported by integrators*: orders whose tax shows
+that an ORDER tax is rounded once (forum 2354, 11179, 11705; see the tests).
 
-*Judgement*: each discount is of what earlier ones have left; a discount of an amount is spread over
-lines by their share, the rest of a unit goes to the last ones; several inclusive taxes share a price
-by their rates, and additive ones are of the price without them. A tip is part of ``total_money``.
+*Judgement*: each discount is of the price after earlier discounts; several inclusive taxes share a
+price by their rates, and additive taxes are of the price without inclusive taxes; a tip is part of
+``total_money``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +40,7 @@ def price(
     """Fill in names, prices, applied amounts and totals. Raises Refused.
 
     Args:
-        order: a complete one, with a ``uid`` on each of its parts.
+        order: complete, each part with a ``uid``.
         catalog: the seller's.
         currency: the location's.
         tip: of the order's payments.
@@ -90,7 +92,7 @@ def price(
 
 
 def _of_catalog(part: Json, listed: Mapping[str, Listed], path: str, money: Any) -> int:
-    """The price of one unit: the part's own, else the catalog's."""
+    """The price of a unit: the part's, else the catalog's."""
     known_as = part.get("catalog_object_id")
     if known_as is not None:
         found = listed.get(known_as)
@@ -110,47 +112,56 @@ _APPLIED = {"tax_uid": "applied_taxes", "discount_uid": "applied_discounts"}
 
 
 def _applies(name: str, each: Json, part: Json) -> bool:
-    """Whether a tax or a discount reaches a line or charge; ``name``: of references to it."""
+    """Whether a tax or a discount reaches a line or charge; ``name``: of a reference's field."""
     named = {reference[name] for reference in part.get(_APPLIED[name], ())}
-    return each.get("scope", "ORDER") == "ORDER" or each["uid"] in named
+    return _is_of_order(each) or each["uid"] in named
 
 
 def _after_discounts(order: Json, lines: Sequence[Json], money: Any) -> list[int]:
-    """What each line still costs."""
+    """The price of each line after discounts."""
     left = [line["gross_sales_money"]["amount"] for line in lines]
     before = list(left)
     discounts: Iterable[Json] = order.get("discounts", ())
     for each in sorted(discounts, key=_discount_rank):
         on = [n for n, line in enumerate(lines) if _applies("discount_uid", each, line)]
+        whole = sum(left[n] for n in on) or 1
         if "percentage" in each:
-            parts = [rounded(left[n] * rate(each["percentage"])) for n in on]
+            exact = [left[n] * rate(each["percentage"]) for n in on]
+        elif _is_of_order(each):
+            amount = min(each["amount_money"]["amount"], whole)
+            exact = [Fraction(amount * left[n], whole) for n in on]
         else:
-            parts = _spread(each["amount_money"]["amount"], [left[n] for n in on])
-        for n, part in zip(on, parts, strict=True):
-            left[n] -= part
-        each["applied_money"] = money(sum(parts))
+            exact = [Fraction(min(each["amount_money"]["amount"], left[n])) for n in on]
+        shares = _shares(each, exact)
+        for n, share in zip(on, shares, strict=True):
+            left[n] -= share
+        each["applied_money"] = money(sum(shares))
     for line, was, now in zip(lines, before, left, strict=True):
         line["total_discount_money"] = money(was - now)
     return left
 
 
 def _discount_rank(discount: Json) -> tuple[bool, bool]:
-    return "percentage" not in discount, discount.get("scope", "ORDER") == "ORDER"
+    return "percentage" not in discount, _is_of_order(discount)
 
 
-def _spread(amount: int, over: Sequence[int]) -> list[int]:
-    """The amount in shares, none above its line."""
-    whole = sum(over)
-    amount, parts, passed, spent = min(amount, whole), [], 0, 0
-    for each in over:
-        passed += each
-        parts.append(rounded(Fraction(amount * passed, whole or 1)) - spent)
-        spent += parts[-1]
-    return parts
+def _is_of_order(each: Json) -> bool:
+    return bool(each.get("scope", "ORDER") == "ORDER")
+
+
+def _shares(each: Json, exact: Sequence[Fraction]) -> list[int]:
+    """Units of each part: of the order, rounded once and distributed; of lines, each rounded."""
+    if not _is_of_order(each):
+        return [rounded(part) for part in exact]
+    shares, passed = [], Fraction()
+    for part in exact:
+        shares.append(rounded(passed + part) - rounded(passed))
+        passed += part
+    return shares
 
 
 def _charge(charge: Json, of: int, money: Any) -> int:
-    """Fill in a charge without its taxes."""
+    """Fill in a charge, untaxed."""
     if charge.get("calculation_phase", "").startswith("APPORTIONED"):
         raise Refused("NOT_IMPLEMENTED", "apportioned service charges are not simulated")
     if "percentage" in charge:
@@ -164,31 +175,33 @@ def _charge(charge: Json, of: int, money: Any) -> int:
 
 def _taxes(order: Json, parts: Sequence[Json], left: Sequence[int], money: Any) -> int:
     """Fill in the taxes of lines and taxable charges, and the parts' totals; the taxes' sum."""
-    taxes, sums = order.get("taxes", []), dict[str, int]()
+    taxes: Sequence[Json] = order.get("taxes", [])
     amounts = [*left, *(each["applied_money"]["amount"] for each in parts[len(left) :])]
-    for part, amount in zip(parts, amounts, strict=True):
-        on = [each for each in taxes if _applies("tax_uid", each, part)]
-        inside = [each for each in on if each.get("type") == "INCLUSIVE"]
-        share = 1 + sum(rate(each["percentage"]) for each in inside)
-        of_each = {
-            each["uid"]: rounded(amount * rate(each["percentage"]) / share) for each in inside
-        }
-        net = amount - sum(of_each.values())
-        added = {
-            each["uid"]: rounded(net * rate(each["percentage"]))
-            for each in on
-            if each not in inside
-        }
-        of_each |= added
-        for uid, tax in of_each.items():
-            sums[uid] = sums.get(uid, 0) + tax
-        part["total_tax_money"] = money(sum(of_each.values()))
-        part["total_money"] = money(amount + sum(added.values()))
-        if of_each:
+    nets, of_parts = list(amounts), [dict[str, int]() for _ in parts]
+    inside = [each for each in taxes if each.get("type") == "INCLUSIVE"]
+    for each in [*inside, *(each for each in taxes if each not in inside)]:
+        on = [n for n, part in enumerate(parts) if _applies("tax_uid", each, part)]
+        factor = rate(each["percentage"])
+        if each in inside:
+            exact = [amounts[n] * factor / _with_inside(inside, parts[n]) for n in on]
+        else:
+            exact = [nets[n] * factor for n in on]
+        for n, share in zip(on, _shares(each, exact), strict=True):
+            of_parts[n][each["uid"]] = share
+            nets[n] -= share if each in inside else 0
+        each["applied_money"] = money(sum(of_part.get(each["uid"], 0) for of_part in of_parts))
+    for part, net, of_part in zip(parts, nets, of_parts, strict=True):
+        part["total_tax_money"] = money(sum(of_part.values()))
+        part["total_money"] = money(net + sum(of_part.values()))
+        if of_part:
             part["applied_taxes"] = [
                 {"uid": f"applied-{uid}", "tax_uid": uid, "applied_money": money(tax)}
-                for uid, tax in of_each.items()
+                for uid, tax in of_part.items()
             ]
-    for each in taxes:
-        each["applied_money"] = money(sums.get(each["uid"], 0))
-    return sum(sums.values())
+    return sum(sum(of_part.values()) for of_part in of_parts)
+
+
+def _with_inside(inside: Sequence[Json], part: Json) -> Fraction:
+    """A part's price by its price without inclusive taxes."""
+    on = [each for each in inside if _applies("tax_uid", each, part)]
+    return 1 + sum((rate(each["percentage"]) for each in on), Fraction())

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from testkit.vendors.fields import Fault, Rule
 from testkit.vendors.http import VendorReply
 
-#: Status and category of the codes that are no 400 and INVALID_REQUEST_ERROR ("Handling errors").
-#: *Judgement*: 409 of VERSION_MISMATCH, which the document has only in words.
+#: Status and category of codes other than 400 and INVALID_REQUEST_ERROR ("Handling errors").
+#: *Judgement*: 409 of VERSION_MISMATCH (the document has the code only in words).
 _CODES: Mapping[str, tuple[int, str]] = {
     "UNAUTHORIZED": (401, "AUTHENTICATION_ERROR"),
     "ACCESS_TOKEN_EXPIRED": (401, "AUTHENTICATION_ERROR"),
@@ -49,7 +49,7 @@ class Refused(Exception):
 
     @classmethod
     def of(cls, faults: Sequence[Fault]) -> "Refused":
-        """For broken rules of a table; one error each."""
+        """For broken rules of a table: an error for each."""
         made = cls("BAD_REQUEST", "; ".join(map(str, faults)))
         made.reply = _reply([(_OF_RULES[each.rule], str(each), each.path) for each in faults])
         return made

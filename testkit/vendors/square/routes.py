@@ -12,8 +12,7 @@ from testkit.vendors.square.tables import TABLES, tables
 
 
 class Route(NamedTuple):
-    """An endpoint. ``scopes`` is None where no access token is wanted; the body's table is
-    ``name`` and "Request", if there is one."""
+    """An endpoint. ``scopes`` is None where no access token is wanted."""
 
     method: str
     path: str
@@ -22,7 +21,7 @@ class Route(NamedTuple):
 
     @property
     def table(self) -> str | None:
-        """The table of the body; None: there is none."""
+        """The table of the body; None for an endpoint without a body."""
         named = f"{self.name}Request"
         return named if named in TABLES else None
 
@@ -64,7 +63,7 @@ def routed(request: VendorRequest) -> tuple[Route, tuple[str, ...]]:
 
 
 def body(route: Route, request: VendorRequest, version: str) -> dict[str, Any]:
-    """The body, valid by its table; empty where there is none. Raises Refused."""
+    """The body, valid by its table; empty for an endpoint without a body. Raises Refused."""
     if route.table is None:
         return {}
     if request.headers.get("content-type", "").partition(";")[0] != "application/json":

@@ -1,9 +1,9 @@
-"""What Square refuses beyond field tables: rules between the fields of one order.
+"""Rules between the fields of an order, beyond the tables of fields.
 
-*Document*, in its descriptions: one fulfillment, with the details of its type; ``pickup_at`` or
-``deliver_at`` of a scheduled one (the default), ``prep_time_duration`` of a delivery that is not;
+*Document*, in descriptions: one fulfillment, with the details of its type; ``pickup_at`` or
+``deliver_at`` of a scheduled one (the default), ``prep_time_duration`` of an ASAP delivery;
 a recipient's name and phone, a delivery's address as well, unless the delivery is managed by a third
-party or the recipient is a Square customer; an ad hoc part's price; one of percentage and amount.
+party or the recipient is a Square customer; an ad hoc part's price; either percentage or amount.
 *Judgement*: a number has 9 to 16 digits after its ``+`` (the document's rule for payments);
 references between the parts of an order must meet; each amount is in the location's currency.
 """
@@ -21,7 +21,7 @@ _DETAILS = {
     "SHIPMENT": "shipment_details",
     "IN_STORE": "in_store_details",
 }
-#: What each list of parts must have one of; a catalog's tax, discount or charge has neither.
+#: Fields of which a part has exactly one, unless the part is of the catalog.
 _ONE_OF = {
     "taxes": ("percentage",),
     "discounts": ("percentage", "amount_money"),
@@ -31,12 +31,12 @@ _PHONE = re.compile(r"\+?[0-9 ().-]+")
 
 
 def check(order: Json, currency: str, *, needs_recipient: bool) -> None:
-    """Raises Refused for a rule that a new or changed order breaks.
+    """Raises Refused for a broken rule.
 
     Args:
         order: valid by the tables.
         currency: the location's.
-        needs_recipient: the recipient's fields that are required in words are.
+        needs_recipient: recipients need the fields that the document requires in words alone.
     """
     for money, path in _moneys(order, "order"):
         if money["currency"] != currency:

@@ -1,7 +1,7 @@
 """SearchOrders and ListCatalog: filters, order, pages.
 
 *Document*: a time filter needs the same field in ``sort``; 500 orders on a page unless ``limit`` says
-less or more; a cursor belongs to its query.
+less or more; a cursor belongs to a query.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 def found(orders: Iterable[Json], given: Json) -> Json:
-    """The reply of SearchOrders; without ``orders`` if there are none. Raises Refused."""
+    """The reply of SearchOrders; without ``orders`` if no order is found. Raises Refused."""
     query = given.get("query") or {}
     filters, sort = query.get("filter") or {}, query.get("sort") or {}
     by = sort.get("sort_field", "CREATED_AT").lower()
@@ -32,7 +32,7 @@ def found(orders: Iterable[Json], given: Json) -> Json:
 
 
 def page(name: str, every: Sequence[Json], size: int, cursor: str | None, query: object) -> Json:
-    """One page, and the cursor of the next. Raises Refused."""
+    """A page, and the cursor of the next. Raises Refused."""
     made_for = hashlib.sha256(json.dumps([query, size], sort_keys=True).encode()).hexdigest()[:16]
     given, _, number = (cursor or f"{made_for}.0").partition(".")
     if given != made_for or not number.isdigit():

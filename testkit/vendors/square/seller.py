@@ -1,9 +1,9 @@
-"""One seller's facts: orders, payments, refunds, and what is notified when they change.
+"""A seller's facts: orders, payments, refunds; and the notifications of changes.
 
-*Document*: an order is a ticket on the seller's POS only if it is paid and has a fulfillment; a
+*Document*: only a paid order with a fulfillment is a ticket on the seller's POS; a
 payment on an order without a fulfillment completes the order at once; a DELIVERY is shown on the POS
 only for Square's partners; signatures. *Reported by integrators*: an order's version grows by Square's
-own work. *Judgement*: a paid order whose fulfillment has failed or was cancelled stays OPEN.
+own work. *Judgement*: a paid order with a failed or cancelled fulfillment stays OPEN.
 """
 
 import base64
@@ -29,6 +29,7 @@ STEPS = {
     "ready": ("PREPARED", "ready_at"),
     "complete": ("COMPLETED", "picked_up_at"),
     "reject": ("FAILED", "rejected_at"),
+    "expire": ("FAILED", "expired_at"),
     "cancel": ("CANCELED", "canceled_at"),
 }
 
@@ -38,15 +39,16 @@ class Knobs:
     """The seller's and Square's settings.
 
     Args:
-        shop_tax: percentage of a tax of the seller's catalog, on orders that ask for automatic taxes.
+        shop_tax: percentage of a tax of the seller's catalog, for orders with ``auto_apply_taxes``.
         adds_tax_unasked: the tax is on every order.
         counts_modifiers: a modifier's own quantity multiplies its price (documented is: price times
             the line's quantity).
-        needs_recipient: recipients' fields that the document requires in words alone are required.
+        needs_recipient: recipients need the fields that the document requires in words alone.
         is_partner: DELIVERY fulfillments are shown on the POS.
         is_active: the location's status is ACTIVE.
-        keys_kept: seconds that an idempotency key is known; None: for ever.
-        per_second: requests a second; None: no limit.
+        hours: the location's ``business_hours``, in Square's form; Square takes orders at any time.
+        keys_kept: seconds of an idempotency key's life; None: endless.
+        per_second: requests a second; None: unlimited.
         own_work: Square's own work raises an order's version after each change.
         catalog_page: objects on a page of ListCatalog.
         version: of the API, for requests without ``Square-Version``.
@@ -58,6 +60,7 @@ class Knobs:
     needs_recipient: bool = True
     is_partner: bool = False
     is_active: bool = True
+    hours: list[Json] = field(default_factory=list)
     keys_kept: float | None = None
     per_second: int | None = None
     own_work: bool = False
@@ -67,7 +70,7 @@ class Knobs:
 
 @dataclass(slots=True)
 class Kept:
-    """One order, and the facts about it."""
+    """An order with its facts."""
 
     order: Json
     payments: list[Json] = field(default_factory=list)
@@ -76,7 +79,7 @@ class Kept:
 
     @property
     def fulfillment(self) -> Json | None:
-        """The one that the order was made with."""
+        """The first fulfillment."""
         found: list[Json] = self.order.get("fulfillments", [])
         return found[0] if found else None
 
@@ -88,7 +91,7 @@ class Kept:
 
 
 class Seller:
-    """A seller with one location.
+    """A seller with a single location.
 
     Args:
         clock: the time.
@@ -109,7 +112,7 @@ class Seller:
         """The truth about an order.
 
         ``shown``: the order is a ticket on the POS; ``prints``: of the ticket; ``paid``: without
-        ``tips``; ``refunded``: with them; ``unrouted``: lines without a category, which printers may not know.
+        ``tips``; ``refunded``: with tips; ``unrouted``: lines without a category, by which printers route.
         """
         order, found = kept.order, kept.fulfillment
         items = [
@@ -131,19 +134,19 @@ class Seller:
         }
 
     def kept(self, known: str, path: str = "order_id") -> Kept:
-        """The order with this id. Raises Refused, which names ``path``."""
+        """The order with this id. Raises Refused for ``path``."""
         kept = self.orders.get(known)
         if kept is None:
             raise Refused("NOT_FOUND", f"Order {known} not found.", path)
         return kept
 
     def new_id(self, what: str) -> str:
-        """An id that nothing else has."""
+        """A unique id."""
         self._number += 1
         return f"{what}-{self._number}"
 
     def paid(self, kept: Kept, payment: Json | None) -> None:
-        """The order is paid in full, by a payment or as one of 0."""
+        """Settle an order, by a payment or, for a total of 0, without."""
         order, kept.is_paid = kept.order, True
         if payment is not None:
             tip, now = payment["tip_money"], payment["created_at"]
@@ -161,13 +164,13 @@ class Seller:
         self.changed(kept)
 
     def due(self, kept: Kept) -> None:
-        """Compute what is due."""
+        """Compute the due amount."""
         tendered = sum(each["amount_money"]["amount"] for each in kept.order.get("tenders", ()))
         total = kept.order["total_money"]["amount"]
         kept.order["net_amount_due_money"] = {"amount": total - tendered, "currency": self.currency}
 
     def changed(self, kept: Kept, before: Mapping[str, str] | None = None) -> None:
-        """A new version, and its notifications."""
+        """Raise the version, and notify."""
         order = kept.order
         order |= {"version": order["version"] + 1, "updated_at": moment(self.clock())}
         if before is not None:
@@ -187,18 +190,18 @@ class Seller:
             kept.order["version"] += 1
 
     def notify_order(self, type_: str, kept: Kept, **more: Any) -> None:
-        """Notify that an order was made or has changed."""
+        """Notify of a new or changed order."""
         names = ("location_id", "version", "state", "created_at", "updated_at")
         content = {name: kept.order[name] for name in names} | {"order_id": kept.order["id"]} | more
         name = type_.replace(".", "_")
         self._notify(type_, name, kept.order["id"], {name: content})
 
     def notify_payment(self, payment: Json) -> None:
-        """Notify that a payment was made or has changed."""
+        """Notify of a new or changed payment."""
         self._notify("payment.updated", "payment", payment["id"], {"payment": payment})
 
     def notify_revoked(self) -> None:
-        """Notify that the seller's authorization has ended."""
+        """Notify of the end of the seller's authorization."""
         revocation = {"revoked_at": moment(self.clock()), "revoker_type": "MERCHANT"}
         self._notify("oauth.authorization.revoked", "revocation", None, {"revocation": revocation})
 

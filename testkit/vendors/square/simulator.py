@@ -1,8 +1,8 @@
-"""Square in memory: one seller with one location, and one application that may act for the seller.
+"""Square in memory: a seller with a location, and an application with the seller's authorization.
 
 *Document*: endpoints, scopes, versions; the same key with the same request returns the same reply,
-UpdateOrder's the order as it is by then; with another request, IDEMPOTENCY_KEY_REUSED. *Judgement*: a
-key is used up only if the request was carried out.
+UpdateOrder's the current order; with a different request, IDEMPOTENCY_KEY_REUSED. *Judgement*: a
+refused request leaves the key unused.
 """
 
 import json
@@ -114,7 +114,7 @@ class Square:
         return self._under_key((route.name, key), content, do)
 
     def _other(self, name: str, request: VendorRequest, given: Json, ids: tuple[str, ...]) -> Json:
-        """Endpoints that are about no order."""
+        """Answer an endpoint without an order."""
         match name:
             case "ObtainToken":
                 return self.access.obtain(given)
@@ -157,6 +157,7 @@ class Square:
             "status": "ACTIVE" if self.knobs.is_active else "INACTIVE",
             "currency": self.seller.currency,
             "timezone": "America/New_York",
+            "business_hours": {"periods": self.knobs.hours},
             "capabilities": ["CREDIT_CARD_PROCESSING"],
         }
 

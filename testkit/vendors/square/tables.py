@@ -1,13 +1,13 @@
 """Fields of Square's requests: names, lengths, enums and required fields of Square's OpenAPI document.
 
-Document of 2025-08-20, and three kinds of additions: *words*: rules that the document's descriptions
-state and its schemas do not (metadata, timestamps, percentages, 45 characters of a refund's key, 100
-orders, 1000 results, types of external payments, one fulfillment); *SDK*: what API version 2026-09-16
-has besides, from Square's own SDK; *judgement*: an amount has a currency and is not below zero.
+Document of 2025-08-20, and three kinds of additions: *words*: rules in the document's descriptions,
+not in schemas (metadata, timestamps, percentages, 45 characters of a refund's key, 100
+orders, 1000 results, types of external payments, one fulfillment); *SDK*: additions of API version
+2026-09-16, from Square's SDK; *judgement*: an amount has a currency and is not below zero.
 
-A table is a name and its fields, each ``name[!][[]][:longest | :least..most][=kind]``: ``!`` required,
+A table is a name and fields, each ``name[!][[]][:longest | :least..most][=kind]``: ``!`` required,
 ``[]`` an array, ``-`` read-only; limits are of a text's characters, a number, or an array's
-elements; a kind is one of ``_KINDS``, ``A|B|C``, or a table; without one the field is a text.
+elements; a kind is a name in ``_KINDS``, ``A|B|C``, or a table; the default is a text.
 """
 
 import re
@@ -17,13 +17,13 @@ from typing import Any
 
 from testkit.vendors.fields import Field, Tables, choice, text
 
-#: API version whose SDK has IN_STORE fulfillments and nested modifiers.
+#: First API version here with IN_STORE fulfillments and nested modifiers.
 IN_STORE_VERSION = "2026-09-16"
 
 _KINDS: Mapping[str, Field] = {
     "integer": Field("integer"),
     "boolean": Field("boolean"),
-    # Objects that no order here needs: measurement units, blocklists, shipments, customers.
+    # Objects without rules here: measurement units, blocklists, shipments, customers.
     "any": Field("any"),
     "TIMESTAMP": text(pattern=r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"),
     "DURATION": text(pattern=r"P(?!$)(\d+W)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?"),
@@ -42,7 +42,7 @@ _FIELD = re.compile(r"(-?)(\w+)(!?)(\[\])?(?::(?:(\d+)\.\.)?(\d*))?(?:=([\w|]+))
 
 
 def read(tables: str) -> Tables:
-    """The tables of a text: names at the margin, fields below them."""
+    """The tables of a text: names at the margin, fields below."""
     found: dict[str, dict[str, Field]] = {}
     for line in tables.strip().splitlines():
         if not line.startswith(" "):
@@ -214,6 +214,8 @@ Fulfillment
     type=PICKUP|SHIPMENT|DELIVERY|IN_STORE in_store_details=FulfillmentInStoreDetails
 OrderLineItemModifier
     parent_modifier_uid:60
+SearchOrdersFulfillmentFilter
+    fulfillment_types[]=PICKUP|SHIPMENT|DELIVERY|IN_STORE
 """)
 _LATEST: Tables = {
     **TABLES,
