@@ -1,1 +1,1 @@
-"""What tests and load tests share: real servers, simulated merchants, fault proxies, hostile peers."""
+"""What tests and load tests share: real servers, simulated merchants and vendors, fault proxies, hostile peers."""

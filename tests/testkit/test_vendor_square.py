@@ -523,6 +523,20 @@ def test_of_a_paid_order_the_fulfillment_alone_is_cancelled(app: Application) ->
     assert code(app.update(found, fulfillments=again))[1] == "BAD_REQUEST"
 
 
+def test_a_fulfillment_that_the_application_completes_leaves_its_order_open(
+    app: Application,
+) -> None:
+    order = app.made()
+    app.pay(order)
+    paid = app.call("GET", f"/v2/orders/{order['id']}")[1]["order"]
+    assert code(app.update(paid, state="COMPLETED")) == (400, "BAD_REQUEST", "order.state")
+    ended = [{"uid": paid["fulfillments"][0]["uid"], "state": "COMPLETED"}]
+    status, reply = app.update(paid, fulfillments=ended)
+    assert (status, reply["order"]["state"]) == (200, "OPEN")
+    status, reply = app.update(reply["order"], state="COMPLETED")
+    assert (status, reply["order"]["state"]) == (200, "COMPLETED")
+
+
 # Keys
 
 

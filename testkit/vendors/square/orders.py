@@ -84,7 +84,7 @@ def update_order(seller: Seller, known: str, given: Json) -> Json:
     tip = sum(each["tip_money"]["amount"] for each in kept.payments)
     computed = _computed(seller, _requested(changed), tip)
     kept.order = order = {**changed, **computed, "state": state}
-    if state == "CANCELED":
+    if state in ("COMPLETED", "CANCELED"):
         order["closed_at"] = moment(seller.clock())
     seller.due(kept)
     seller.changed(kept, before)

@@ -1,9 +1,11 @@
 """A seller's facts: orders, payments, refunds; and the notifications of changes.
 
-*Document*: only a paid order with a fulfillment is a ticket on the seller's POS; a
-payment on an order without a fulfillment completes the order at once; a DELIVERY is shown on the POS
-only for Square's partners; signatures. *Reported by integrators*: an order's version grows by Square's
-own work. *Judgement*: a paid order with a failed or cancelled fulfillment stays OPEN.
+*Document*: only a paid order with a fulfillment is a ticket on the seller's POS; a payment on an order
+without a fulfillment completes the order at once; a DELIVERY is shown on the POS only for Square's
+partners; signatures. *Reported by integrators*: with a fulfillment the order stays OPEN when it is paid,
+by CreatePayment or, at a total of 0, by PayOrder, and also when an application completes the fulfillment;
+the seller's POS completes both (forum 18972). Square's own work raises an order's version (forum 9477).
+*Judgement*: a paid order with a failed or cancelled fulfillment stays OPEN.
 """
 
 import base64
