@@ -24,7 +24,7 @@ from testkit.vendors.http import Vendor
 from testkit.vendors.way import Trouble, Way, arrived, written
 from testkit.vendors.webhooks import Notification, Webhooks
 
-#: Seconds until a refused notification is sent again.
+#: Seconds until a refused notification is delivered again.
 _REDELIVERY = 0.2
 #: Closing a socket that lingers for 0 seconds resets the connection.
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
@@ -99,21 +99,19 @@ class _Played:
         self.changed.notify_all()
 
     def deliver(self) -> None:
-        """Deliver notifications, for ever. A notification without a 2xx is sent again."""
-        webhooks, refused = self.simulator.webhooks, list[Notification]()
+        """Deliver notifications, for ever; refused notifications again, after newer ones."""
+        webhooks, again = self.simulator.webhooks, list[Notification]()
         while True:
             with self.changed:
-                if refused:
+                if again:
                     self.changed.wait(_REDELIVERY)
-                    webhooks.pending += refused
+                    webhooks.pending += again
                 self.changed.wait_for(lambda: webhooks.pending and not webhooks.held)
                 taken = webhooks.take()
-            statuses = [_posted(each) for each in taken]
-            refused = [
-                each for each, status in zip(taken, statuses, strict=True) if status // 100 != 2
-            ]
+            statuses = [_posted(each, webhooks.timeout) for each in taken]
             with self.changed:
-                webhooks.statuses += statuses
+                answers = zip(taken, statuses, strict=True)
+                again = [next_ for each in answers for next_ in webhooks.again(*each)]
                 self._change()
 
 
@@ -128,13 +126,13 @@ def _set(target: Any, values: Mapping[str, object]) -> list[str]:
     return list(values)
 
 
-def _posted(notification: Notification) -> int:
-    """The status of the subscriber's answer; 0 without an answer."""
+def _posted(notification: Notification, timeout: float) -> int:
+    """The status of the subscriber's answer; 0 without an answer in time."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    url, headers, body = notification
+    url, headers, body, _ = notification
     request = urllib.request.Request(url, body, dict(headers), method="POST")
     try:
-        with opener.open(request, timeout=PATIENCE) as reply:
+        with opener.open(request, timeout=timeout) as reply:
             return int(reply.status)
     except urllib.error.HTTPError as error:
         return error.code
