@@ -595,13 +595,11 @@ def test_the_catalog_is_listed_in_pages_with_what_is_sold_out(app: Application) 
     app.square.knobs.catalog_page = 1
     app.square.catalog.variations["V1"] = Listed("Burger", 900, is_sold_out=True)
     app.square.catalog.modifiers["M1"] = Listed("Cheese", 100)
-    first = app.call("GET", "/v2/catalog/list?types=ITEM,MODIFIER")[1]
-    path = f"/v2/catalog/list?types=ITEM,MODIFIER&cursor={first['cursor']}"
+    first = app.call("GET", "/v2/catalog/list?types=ITEM,MODIFIER_LIST")[1]
+    path = f"/v2/catalog/list?types=ITEM,MODIFIER_LIST&cursor={first['cursor']}"
     second = app.call("GET", path)[1]
-    assert [each["type"] for page in (first, second) for each in page["objects"]] == [
-        "ITEM",
-        "MODIFIER",
-    ]
+    [modifier] = second["objects"][0]["modifier_list_data"]["modifiers"]
+    assert (modifier["id"], "cursor" in second) == ("M1", False)
     [variation] = first["objects"][0]["item_data"]["variations"]
     assert variation["item_variation_data"]["location_overrides"][0]["sold_out"]
     order = app.made({"quantity": "1", "catalog_object_id": "V1"}, line())

@@ -1,4 +1,8 @@
-"""The seller's catalog: item variations, modifiers, taxes; and ListCatalog's objects."""
+"""The seller's catalog: item variations, modifiers, taxes; and ListCatalog's objects.
+
+*Document*: what is sold out, and where an object is present, are fields of the objects; modifiers are
+inside their MODIFIER_LIST, and objects of type MODIFIER as well. *Judgement*: a single list.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,12 +14,14 @@ class Listed:
 
     Args:
         category: printers and KDS route by category; without a category an item may print nowhere.
+        is_here: present at the location.
     """
 
     name: str
     price: int
     category: str | None = "Food"
     is_sold_out: bool = False
+    is_here: bool = True
 
 
 @dataclass(slots=True)
@@ -42,11 +48,25 @@ class Catalog:
             item: dict[str, Any] = {"name": each.name, "variations": [variation]}
             if each.category is not None:
                 item["categories"] = [{"id": each.category}]
-            objects.append({"type": "ITEM", "id": f"item-{known}", "item_data": item})
+            objects.append(
+                {
+                    "type": "ITEM",
+                    "id": f"item-{known}",
+                    "present_at_all_locations": each.is_here,
+                    "item_data": item,
+                }
+            )
+        modifiers: list[dict[str, Any]] = []
         for known, each in self.modifiers.items():
             money = {"amount": each.price, "currency": currency}
             data = {"name": each.name, "price_money": money}
-            objects.append({"type": "MODIFIER", "id": known, "modifier_data": data})
+            modifiers.append({"type": "MODIFIER", "id": known, "modifier_data": data})
+        if modifiers:
+            of_list = {"name": "Modifiers", "selection_type": "MULTIPLE", "modifiers": modifiers}
+            objects.append(
+                {"type": "MODIFIER_LIST", "id": "modifiers", "modifier_list_data": of_list}
+            )
+        objects += modifiers
         for known, percentage in self.taxes.items():
             of_tax = {"percentage": percentage, "inclusion_type": "ADDITIVE"}
             objects.append({"type": "TAX", "id": known, "tax_data": of_tax})

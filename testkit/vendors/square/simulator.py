@@ -162,7 +162,7 @@ class Square:
         }
 
     def _list_catalog(self, query: Mapping[str, Sequence[str]]) -> Json:
-        types = query.get("types", ["ITEM,MODIFIER,TAX"])[0].split(",")
+        types = query.get("types", ["ITEM,MODIFIER_LIST,TAX"])[0].split(",")
         objects = self.catalog.objects(self.seller.location_id, self.seller.currency)
         chosen = [each for each in objects if each["type"] in types]
         cursor = query.get("cursor", [None])[0]
