@@ -138,6 +138,15 @@ def test_an_accepted_order_is_a_paid_ticket(shop: Shop, fields: Mapping[str, Any
     assert_kitchen_has(shop, order)
 
 
+def test_the_kitchen_has_a_pickup_as_soon_as_its_payment_is_recorded(shop: Shop) -> None:
+    """What the adapter is to do besides."""
+    order = order_of(**PICKUP)
+    shop.submit(order)
+    assert not shop.fact["shown"]
+    shop.pay()
+    assert_kitchen_has(shop, order)
+
+
 def test_a_note_is_whole_at_the_pos(shop: Shop) -> None:
     order = order_of(**PICKUP, notes="n" * 590 + "allergy: nuts")
     assert shop.submit(order).kind is Kind.ACCEPTED
