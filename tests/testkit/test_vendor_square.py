@@ -297,6 +297,13 @@ def test_taxes_and_discounts_of_a_line_reach_the_lines_that_name_them(app: Appli
     discounts = [{"uid": "d", "percentage": "50", "scope": "LINE_ITEM"}]
     order = app.made(named, line(1000), taxes=taxes, discounts=discounts)
     assert [each["total_money"]["amount"] for each in order["line_items"]] == [550, 1000]
+    off = [{"uid": "d", "amount_money": money(100), "scope": "LINE_ITEM"}]
+    less = line(1000, applied_discounts=[{"discount_uid": "d"}])
+    each_less = app.made(less, less, discounts=off)
+    assert each_less["total_discount_money"]["amount"] == 200
+    of_order = app.made(line(1000), line(500), discounts=[{"amount_money": money(100)}])
+    shares = [each["total_discount_money"]["amount"] for each in of_order["line_items"]]
+    assert shares == [67, 33]
     taxed = line(250, applied_taxes=[{"tax_uid": "t"}])
     five = [{"uid": "t", "percentage": "5", "scope": "LINE_ITEM"}]
     assert app.made(taxed, taxed, taxes=five)["total_tax_money"]["amount"] == 24  # each rounded
