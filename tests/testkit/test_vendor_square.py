@@ -421,6 +421,17 @@ def test_an_order_that_the_document_does_not_allow_is_refused(
             "pickup_details.recipient.phone_number",
         ),
         (
+            {
+                "type": "PICKUP",
+                "pickup_details": {
+                    "schedule_type": "ASAP",
+                    "recipient": {**RECIPIENT, "phone_number": "+1212555"},
+                },
+            },
+            "INVALID_PHONE_NUMBER",
+            "pickup_details.recipient.phone_number",
+        ),
+        (
             {"type": "PICKUP", "pickup_details": {"schedule_type": "ASAP", "note": "n" * 501}},
             "VALUE_TOO_LONG",
             "pickup_details.note",
@@ -493,6 +504,14 @@ def test_an_update_needs_the_orders_version_which_square_raises_as_well(app: App
     status, reply = app.update(current, ticket_name="Ada")
     assert (status, reply["order"]["ticket_name"]) == (200, "Ada")
     assert reply["order"]["version"] > current["version"]
+
+
+def test_an_order_with_one_more_line_is_priced_again(app: Application) -> None:
+    charge = {"name": "s", "percentage": "10", "calculation_phase": "TOTAL_PHASE"}
+    order = app.made(service_charges=[charge], taxes=[{"percentage": "10"}])
+    assert order["total_money"]["amount"] == 1210
+    more = app.update(order, line_items=[line(1000)])[1]["order"]
+    assert more["total_money"]["amount"] == more["net_amount_due_money"]["amount"] == 2420
 
 
 def test_an_update_without_a_key_changes_nothing(app: Application) -> None:
