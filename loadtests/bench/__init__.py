@@ -12,7 +12,8 @@ throughput is what the merchants saw, not what the gateway believes.
 - ``one_hangs``, ``slow_merchants``, ``bursts``, ``overhead``, ``holding``: what else is wanted of the
   whole gateway
 - ``attacks``: merchants in trouble, for throughput and for latency
-- ``small_core``, ``limited``, ``stages``: a worker with less than a core, and where orders wait in it
+- ``small_core``, ``limited``, ``stages``: a worker with less than a core beside adversaries, and where orders
+  wait in it
 - ``micro``, ``admission``, ``cache``, ``events``: what one part costs
 - ``report``, ``charts``: medians, ratios, tables and pictures
 - ``bench``: all of it in turn

@@ -3,10 +3,11 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TypeVar
 
 from loadtests.bench import charts
 from loadtests.bench.bench import COMPARISON, LETTERS, NAMES, Bench
@@ -15,21 +16,31 @@ from loadtests.bench.cores import keep_off_the_workers_core
 from loadtests.bench.filling import QueueNotFilledError
 from loadtests.bench.report import machine
 from loadtests.bench.servers import Servers
+from loadtests.bench.small_core.adversaries import ADVERSARIES
+from loadtests.bench.small_core.adversary import Adversary
+from loadtests.bench.small_core.core import CORES, Core
+from loadtests.bench.small_core.measure import SmallCore
 from loadtests.bench.waiting import InvalidRunError
 from loadtests.bench.worker import WorkerEndedError
 from pos_gateway.settings import forget_environment
 from testkit.servers.postgresql import PostgreSQL
 from testkit.servers.rabbitmq import RabbitMQ
 
+_Named = TypeVar("_Named")
+#: What may be said of ``small-core``.
+_ADVERSARIES = {each.name: each for each in ADVERSARIES}
+_CORES = {f"{each.part:g}": each for each in CORES}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print tables for each case. 0 even if targets are missed; 1 if a run was invalid."""
     options = _parser().parse_args(arguments)
+    small_core = SmallCore(options.adversaries or ADVERSARIES, options.cores)
     forget_environment()
     keep_off_the_workers_core()
     names = [LETTERS.get(name, name) for name in options.only]
     some = COMPARISON if options.quick and not options.all else NAMES
-    bench = Bench(names or some, options.rounds, quick=options.quick)
+    bench = Bench(names or some, options.rounds, quick=options.quick, measures=[small_core])
     try:
         bench.check()
         with _servers(options.ledger) as servers:
@@ -88,6 +99,18 @@ def _parser() -> argparse.ArgumentParser:
         help="where the gateway's ledger is; SQLite writes on the worker's own core",
     )
     parser.add_argument(
+        "--adversaries",
+        type=_adversaries,
+        metavar="NAMES",
+        help=f"of small-core, with commas: {', '.join(_ADVERSARIES)}; all unless given",
+    )
+    parser.add_argument(
+        "--cores",
+        type=_cores,
+        metavar="PARTS",
+        help=f"of small-core, with commas: {', '.join(_CORES)}; all, or 0.5 if quick",
+    )
+    parser.add_argument(
         "--rounds", type=_at_least_one, metavar="N", help="3 (one of the backlog), or 1 if quick"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every run's figures too")
@@ -96,6 +119,20 @@ def _parser() -> argparse.ArgumentParser:
         "--series", type=Path, metavar="FILE", help="write slots over time of the attacks, as JSON"
     )
     return parser
+
+
+def _adversaries(text: str) -> list[Adversary]:
+    return [_named(name, _ADVERSARIES) for name in text.split(",")]
+
+
+def _cores(text: str) -> list[Core]:
+    return [_named(part, _CORES) for part in text.split(",")]
+
+
+def _named(name: str, known: Mapping[str, _Named]) -> _Named:
+    if name not in known:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
+    return known[name]
 
 
 def _at_least_one(text: str) -> int:

@@ -12,7 +12,6 @@ from loadtests.bench import (
     holding,
     one_hangs,
     overhead,
-    small_core,
     steady,
     viewers,
 )
@@ -28,6 +27,7 @@ from loadtests.bench.micro.cases import MICROS
 from loadtests.bench.report import machine, number
 from loadtests.bench.servers import Servers
 from loadtests.bench.slow_merchants import SLOW_MERCHANTS
+from loadtests.bench.small_core.measure import SmallCore
 
 
 class Measure(Protocol):
@@ -63,7 +63,7 @@ _WHOLE: Sequence[Measure] = (
     holding,
     steady,
 )
-_ATTACKED: Sequence[Measure] = (backlog, HOSTILE, small_core)
+_ATTACKED: Sequence[Measure] = (backlog, HOSTILE, SmallCore())
 _COSTS: Sequence[Measure] = (admission, cache, *MICROS, events, http, viewers)
 #: The gateway beside what a user would pick instead, and the figures that it is to reach.
 COMPARISON = [*(case.name for case in CASES), *(each.NAME for each in _WHOLE)]
@@ -81,12 +81,22 @@ class Bench:
         names: of cases and attacks.
         rounds: None: one if quick, else three, but one of the backlog, which takes minutes.
         quick: shorter runs.
+        measures: those that are played instead of the usual ones of their names.
     """
 
-    def __init__(self, names: Sequence[str], rounds: int | None, *, quick: bool) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        rounds: int | None,
+        *,
+        quick: bool,
+        measures: Sequence[Measure] = (),
+    ) -> None:
         self._cases = [case.of_size(quick=quick) for case in CASES if case.name in names]
         self._attacks = [attack for attack in ATTACKS if attack.name in names]
-        self._measures = [each for each in (*_ATTACKED, *_WHOLE, *_COSTS) if each.NAME in names]
+        instead = {each.NAME: each for each in measures}
+        known = [instead.get(each.NAME, each) for each in (*_ATTACKED, *_WHOLE, *_COSTS)]
+        self._measures = [each for each in known if each.NAME in names]
         self._rounds, self._quick = rounds, quick
         self._results: dict[str, list[Round]] = {}
         self._bouts: dict[str, list[list[bout.Bout]]] = {each.name: [] for each in self._attacks}

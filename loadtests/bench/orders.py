@@ -51,10 +51,12 @@ def place(order_id: str, merchant_id: str, *, deliver_within: float = PLENTY) ->
     }
 
 
-def place_many(merchant_ids: Iterable[str], *, first: int = 0) -> Iterator[PlacedOrder]:
+def place_many(
+    merchant_ids: Iterable[str], *, first: int = 0, deliver_within: float = PLENTY
+) -> Iterator[PlacedOrder]:
     """One order for each id, numbered from ``first``."""
     for number, merchant_id in enumerate(merchant_ids, first):
-        order = place(f"order-{number}", merchant_id)
+        order = place(f"order-{number}", merchant_id, deliver_within=deliver_within)
         yield PlacedOrder(order["order_id"], merchant_id, json.dumps(order).encode())
 
 

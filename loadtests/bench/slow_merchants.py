@@ -20,11 +20,14 @@ LOAD = Load(rate=100.0, latency=0.02)
 OTHERS = ((40, 2.5), (100, 1.0), (100, 2.5))
 #: Milliseconds that the healthy merchants' p99 may grow by, and the slots that the others keep.
 MOST_ADDED, LEAST_HELD = 20.0, 0.6
+#: The group of merchants beside the healthy ones.
+OTHERS_GROUP = "others"
 _LIMIT = {"max_concurrency": 10}
 
 
-def _beside(merchants: int) -> Population:
-    groups = (Group("healthy", 60, 1.0, _LIMIT), Group("slow", merchants, 0.0, _LIMIT))
+def beside(merchants: int, terms: Mapping[str, object] = _LIMIT) -> Population:
+    """Sixty healthy merchants, and others of whom no order comes by itself."""
+    groups = (Group("healthy", 60, 1.0, _LIMIT), Group(OTHERS_GROUP, merchants, 0.0, terms))
     return Population(groups, orders=0, quick_orders=0)
 
 
@@ -35,8 +38,8 @@ def attack(merchants: int, seconds: float, size: SteadySize) -> Attack:
         f"{merchants} at {seconds:g} s",
         "",
         f"{merchants} merchants take {seconds:g} s each",
-        _beside(merchants),
-        troubled=("slow",),
+        beside(merchants),
+        troubled=(OTHERS_GROUP,),
         profile={"kind": "accept", "latency": seconds},
         mid_run=False,
         backlog=ceil(lasts * WATCHED.slots / seconds / merchants),
@@ -75,7 +78,7 @@ def _judged(name: str, pairs: Sequence[Pair[Latency]]) -> Iterator[Verdict]:
 SLOW_MERCHANTS = Comparison(
     "slow-merchants",
     f"{LOAD.rate:.0f} orders/s to 60 merchants at 20 ms, beside slow ones with a backlog",
-    _beside(OTHERS[1][0]),
+    beside(OTHERS[1][0]),
     {False: SteadySize(5, 20), True: SteadySize(2, 6, settle=2)},
     _runs,
     _judged,

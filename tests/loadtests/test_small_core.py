@@ -1,19 +1,33 @@
 """The measure of a worker on a part of a core: its quota, its stages, and what is judged of it."""
 
 import json
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from loadtests.bench import small_core
+from loadtests.bench import __main__ as bench
+from loadtests.bench import slow_merchants
 from loadtests.bench.attacks.figures import Cost, Latency
 from loadtests.bench.attacks.plays import SteadySize
 from loadtests.bench.candidate import WATCHED
 from loadtests.bench.limited import PERIOD, Quota
-from loadtests.bench.small_core import CORES, Seen
+from loadtests.bench.servers import Servers
+from loadtests.bench.small_core import backlogs, largest, measure
+from loadtests.bench.small_core.adversaries import ADVERSARIES
+from loadtests.bench.small_core.adversary import Adversary, Scene
+from loadtests.bench.small_core.core import CORES, Core
+from loadtests.bench.small_core.measure import SmallCore
+from loadtests.bench.small_core.report import Played, line
+from loadtests.bench.small_core.share import Alone, share
+from loadtests.bench.small_core.trio import Seen, Trio
 from loadtests.bench.stages import CLAIMED, QUEUED, SENT, STAGES, WHOLE, Stage, stages
 from loadtests.bench.waiting import InvalidRunError
+from pos_gateway.broker import wire
+from pos_gateway.domain.order import ITEMS, MODIFIERS, Order
+from pos_gateway.settings import Settings
 
 #: The beginning of the wall clock's times here.
 BEGAN = 1_700_000_000.0
@@ -75,36 +89,149 @@ class TestQuota:
             Quota(0.5, version_1=tmp_path / "none", version_2=tmp_path / "none").make()
 
 
+class TestShare:
+    HALF = CORES[1]
+
+    def test_an_order_costs_what_it_took_alone_of_what_healthy_ones_leave(self) -> None:
+        alone = Alone(rate=100.0, cpu=0.5, slots=0.5)
+        assert alone.could(self.HALF, healthy=0.1) == pytest.approx(80.0)
+        assert share(60.0, alone.could(self.HALF, healthy=0.1)) == pytest.approx(0.75)
+
+    def test_no_more_is_possible_than_alone(self) -> None:
+        alone = Alone(rate=100.0, cpu=0.2, slots=0.5)
+        assert alone.could(self.HALF, healthy=0.1) == 100.0
+
+    def test_where_nothing_is_left_nothing_is_asked(self) -> None:
+        for alone in (Alone(100.0, 0.5, 0.5), Alone(0.0, 0.0, 0.0)):
+            assert alone.could(self.HALF, healthy=0.6) == 0.0
+        assert share(0.0, 0.0) == 1.0
+
+    def test_alone_cpu_or_slots_are_used_up(self) -> None:
+        assert Alone(100.0, cpu=0.49, slots=0.3).used(self.HALF) == pytest.approx(0.98)
+        assert Alone(100.0, cpu=0.2, slots=0.96).used(self.HALF) == pytest.approx(1.0)
+
+
+class TestAdversaries:
+    def test_each_is_named_once_and_has_merchants_of_its_own(self) -> None:
+        assert len({each.name for each in ADVERSARIES}) == len(ADVERSARIES) == 9
+        for each in ADVERSARIES:
+            spared = [name for name in each.attack.population.merchant_ids if "healthy" in name]
+            assert len(spared) == 60
+            assert all(map(each.attack.troubles, each.merchant_ids))
+            assert not any(map(each.attack.troubles, spared))
+            assert set(each.merchant_ids).isdisjoint(spared)
+
+    @pytest.mark.parametrize("core", CORES, ids=str)
+    @pytest.mark.parametrize(("merchants", "seconds"), slow_merchants.OTHERS[:2])
+    def test_a_backlog_outlasts_a_run(
+        self, monkeypatch: pytest.MonkeyPatch, core: Core, merchants: int, seconds: float
+    ) -> None:
+        queued: list[int] = []
+        monkeypatch.setattr(backlogs, "put", lambda _, __, each: queued.append(each))
+        adversary = Adversary("it", "", merchants)
+        scene = Scene(adversary, core, SteadySize(20, 20, settle=10))
+        backlogs.outlasting(seconds)(Mock(), scene)
+        slots = WATCHED.slots / seconds
+        assert queued[0] * merchants >= 50 * slots * min(1.0, 2 * core.part)
+
+    def test_the_largest_order_is_valid_and_no_byte_shorter_than_allowed(self) -> None:
+        placed = largest.largest("order-1", "others-1")
+        order = Order.parse_json(placed.json)
+        assert len(order.items) == ITEMS
+        assert sum(len(item.modifiers) for item in order.items) == MODIFIERS
+        body = WATCHED.message(placed).body
+        assert len(body) == Settings.model_fields["max_order_bytes"].default
+        wire.require_small(body, len(body))
+
+
+class TestSelection:
+    def play(self, monkeypatch: pytest.MonkeyPatch, case: SmallCore, **how: Any) -> list[str]:
+        """The scenes that are played, in their order."""
+        played: list[str] = []
+
+        def play(_: Any, scene: Scene, *, backwards: bool) -> Trio:
+            played.append(f"{scene.core.part:g} {scene.adversary.name} {backwards}")
+            raise InvalidRunError("not played")
+
+        monkeypatch.setattr(measure, "play", play)
+        rounds = case.measure(Servers(Mock()), **how)
+        assert len(case.faults(rounds)) == len(played)
+        assert "not played" in case.report(rounds)
+        return played
+
+    def test_every_other_round_is_played_backwards(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        case = SmallCore(ADVERSARIES[:2], CORES[:2])
+        first = [
+            f"{part} {name} False" for part in ("0.25", "0.5") for name in ("backlog", "slower")
+        ]
+        second = [each.replace("False", "True") for each in reversed(first)]
+        assert self.play(monkeypatch, case, rounds=2, quick=False) == first + second
+
+    def test_all_are_played_unless_some_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert len(self.play(monkeypatch, SmallCore(), rounds=1, quick=False)) == 27
+        quick = self.play(monkeypatch, SmallCore(), rounds=1, quick=True)
+        assert quick == [f"0.5 {each.name} False" for each in ADVERSARIES]
+
+    def test_the_command_line_names_some(self) -> None:
+        options = bench._parser().parse_args(["--adversaries", "expired,backlog", "--cores", "1"])
+        assert [each.name for each in options.adversaries] == ["expired", "backlog"]
+        assert options.cores == [CORES[2]]
+
+    @pytest.mark.parametrize(
+        ("given", "why"),
+        [
+            (["--adversaries", "backlog,other"], "--adversaries: 'other' is none of backlog, "),
+            (["--cores", "0.75"], "--cores: '0.75' is none of 0.25, 0.5, 1"),
+        ],
+    )
+    def test_a_name_that_is_unknown_is_refused_with_those_that_are_not(
+        self, given: list[str], why: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit):
+            bench.main(given)
+        assert why in capsys.readouterr().err
+
+
 class TestReport:
-    def seen(self, core: int, beside: bool, p99: float, missing: int = 0) -> Seen:
-        figures = Latency(400, 40.0, missing, 0.01, p99, p99, 0.0, Cost(), "nothing", held=0.3)
-        where = [Stage(QUEUED, 0.001, p99), Stage(CLAIMED, 0.004, 0.02), Stage(SENT, 0.0, 0.0)]
-        run = small_core.BESIDE if beside else small_core.UNDISTURBED
-        return Seen(str(CORES[core]), run, figures, where)
-
-    def words(self, *rounds: Sequence[Seen]) -> list[str]:
-        return [each.word for each in small_core.judge(rounds, CORES[1])]
-
-    def test_what_the_others_add_and_every_healthy_order_arejudge(self) -> None:
-        alone = self.seen(1, beside=False, p99=0.08)
-        assert self.words([alone, self.seen(1, beside=True, p99=0.13)]) == ["met", "met"]
-        assert self.words([alone, self.seen(1, beside=True, p99=0.131)]) == ["MISSED", "met"]
-        late = self.seen(1, beside=True, p99=0.1, missing=1)
-        assert self.words([alone, late]) == ["met", "MISSED"]
-
-    def test_it_shows_stages_and_the_others_orders(self) -> None:
-        shown = small_core.report(
-            [[self.seen(1, beside=False, p99=0.08), self.seen(1, beside=True, p99=0.5)]]
+    def seen(self, p99: float, missing: int = 0, others: float = 0.0, fault: str = "") -> Seen:
+        figures = Latency(
+            *(400, 40.0, missing, 0.01, p99, p99, 0.0, Cost(worker=0.1), "nothing"), fault=fault
         )
-        assert "60" in shown.split("others' orders/s")[1].split("\n")[3]
-        assert "1.0 / 500.0" in shown
-        assert "none came" in shown
-        assert "0.25 core" not in shown
+        where = [Stage(QUEUED, 0.001, p99), Stage(CLAIMED, 0.004, 0.02), Stage(SENT, 0.0, 0.0)]
+        return Seen(figures, where, others)
 
-    def test_the_backlog_outlasts_a_run(self) -> None:
-        size = SteadySize(20, 20, settle=10)
-        for core in CORES:
-            upon = small_core.attack(core, size)
-            could = WATCHED.slots * core.part / small_core.SECONDS
-            assert upon.backlog * small_core.MERCHANTS >= could * 50
-            assert not upon.sifted
+    def trio(self, p99: float = 0.13, others: float = 60.0, **more: Any) -> Trio:
+        alone = Alone(more.pop("alone", 100.0), more.pop("cpu", 0.5), 0.5)
+        beside = self.seen(p99, others=others, **more)
+        return Trio(CORES[1], "it", "an adversary", self.seen(0.08), beside, alone)
+
+    def words(self, *trios: Trio) -> str:
+        return line(trios)[-1]
+
+    def test_each_limit_is_judged(self) -> None:
+        assert self.words(self.trio(others=48.0)) == "met"
+        assert self.words(self.trio(p99=0.131)) == "MISSED: added"
+        assert self.words(self.trio(missing=1)) == "MISSED: missing"
+        assert self.words(self.trio(others=47.9)) == "MISSED: share"
+        assert self.words(self.trio(cpu=0.47)) == "MISSED: used alone"
+        assert self.words(self.trio(fault="late")) == "INVALID"
+
+    def test_every_round_has_to_meet_them(self) -> None:
+        assert self.words(self.trio(), self.trio(), self.trio(p99=0.2)) == "MISSED: added"
+
+    def test_an_adversary_whose_orders_come_at_a_rate_may_leave_cpu(self) -> None:
+        assert self.words(replace(self.trio(cpu=0.2, alone=60.0), at_a_rate=True)) == "met"
+
+    def test_it_shows_limits_rounds_and_stages(self) -> None:
+        rounds = [Played([self.trio()]), Played([self.trio(p99=0.2)])]
+        shown = SmallCore().report(rounds)
+        [row] = [each for each in shown.splitlines() if "an adversary" in each]
+        cells = [each.strip() for each in row.split("|")[2:-1]]
+        assert cells[:8] == [
+            *("10.0", "10.0", "80.0", "165.0", "85.0 (50.0 120.0)", "50", "0 (0 0)", "60")
+        ]
+        assert cells[8:] == [
+            *("80", "0.75 (0.75 0.75)", "100", "1.00 (1.00 1.00)", "MISSED: added")
+        ]
+        assert "1.0 / 165.0" in shown
+        assert "none came" in shown

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
+from typing import Protocol
 
 from kombu import Connection
 
@@ -74,6 +76,19 @@ class SteadySize:
     settle: float = 5.0
 
 
+class Beside(Protocol):
+    """Other work for the worker, beside the orders that come at a steady rate."""
+
+    def prepare(self, place: World) -> None:
+        """What is done before the first order; the worker runs."""
+
+    def send(self, place: World) -> AbstractContextManager[object]:
+        """What is done after the warm-up, until the run's end."""
+
+    def done(self, place: World) -> int:
+        """How much of that work was done so far."""
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What a run showed, before any figure is made of it. Times are of the wall clock."""
@@ -101,6 +116,8 @@ class Observation:
     peak: float = 0.0
     #: By order: when its outcome was, and when a consumer had its event; of a run with a stream.
     outcomes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    #: How much was done a second of the work beside, from the warm-up's end to the last planned order.
+    others: float = 0.0
     #: Why the run says nothing; empty if it does.
     fault: str = ""
 
@@ -198,16 +215,18 @@ def steady(
     *,
     make: MakeWorker = Worker,
     streamed: bool = False,
+    beside: Beside | None = None,
 ) -> Observation:
     """Publish the orders at their times; stop when those of healthy merchants have come, or soon.
 
-    If ``streamed``, a consumer takes the events as they come, and the run waits for all of them.
+    If ``streamed``, a consumer takes the events as they come, and the run waits for all of them. At a
+    rate of 0 the run lasts as long, and the worker has the work ``beside`` alone.
     """
     attack, schedule = trial.attack, Schedule(load.rate, size.warm_up + size.measured)
     whose = trial.population.whose(schedule.orders)
     merchant_of = {f"order-{number}": merchant_id for number, merchant_id in enumerate(whose)}
     healthy = [order_id for order_id, each in merchant_of.items() if trial.is_healthy(each)]
-    struck, backlog = None, 0 if attack is None else attack.backlog
+    struck, backlog, others = None, 0 if attack is None else attack.backlog, 0.0
     with trial.world(servers, load.latency) as place:
         filling.declare(place.broker_url)
         stream = Stream(place.broker_url)
@@ -219,22 +238,31 @@ def steady(
             received = not streamed or len(stream.outcomes) >= schedule.orders
             return received and trial.created(place) >= len(healthy)
 
-        with stream if streamed else nullcontext(), worker:
+        with stream if streamed else nullcontext(), worker, ExitStack() as sent:
             wait_for_consumer(place.broker_url, worker)
             if attack is not None and backlog:
                 _put_backlog(place.broker_url, trial, attack, schedule.orders)
+            if beside is not None:
+                beside.prepare(place)
             with producer:
                 parts = {**place.parts(worker), PRODUCER: producer.pid}
                 with Gauge(parts, waiting=WORKER) as gauge:
                     if attack is not None and attack.mid_run:
-                        time.sleep(max(0.0, producer.began + size.warm_up - time.time()))
+                        _sleep_until(producer.began + size.warm_up)
                         struck = strike(place, attack, load.latency)
+                    if beside is not None:
+                        _sleep_until(producer.began + size.warm_up)
+                        before, since = beside.done(place), time.time()
+                        sent.enter_context(beside.send(place))
                     production = producer.finish()
+                    if beside is not None:
+                        _sleep_until(producer.began + schedule.seconds)
+                        others = (beside.done(place) - before) / (time.time() - since)
                     complete = wait_until(all_came, time.monotonic() + size.settle)
             ended = time.time()
             arrivals = place.merchants.arrivals()
             accounting = None
-            if trial.candidate.accountable and complete and not (backlog or streamed):
+            if trial.candidate.accountable and complete and not (backlog or streamed or beside):
                 accounting = account_for(place, healthy)
             levels, peak = place.merchants.levels(production.began), worker.peak
     behind = (
@@ -254,6 +282,7 @@ def steady(
         accounting=accounting,
         peak=peak,
         outcomes=stream.outcomes,
+        others=others,
         fault=behind if production.late > TOLERANCE else unaccounted(accounting),
     )
 
@@ -266,12 +295,12 @@ def steady_on_time(
     *,
     make: MakeWorker = Worker,
     streamed: bool = False,
+    beside: Beside | None = None,
 ) -> Observation:
     """The same, once more if the producer fell behind: something else was running."""
-    observation = steady(servers, trial, size, load, make=make, streamed=streamed)
-    if observation.scheduled.fell_behind:
-        observation = steady(servers, trial, size, load, make=make, streamed=streamed)
-    return observation
+    play = partial(steady, servers, trial, size, load, make=make, streamed=streamed, beside=beside)
+    observation = play()
+    return play() if observation.scheduled.fell_behind else observation
 
 
 def calibrated(servers: Servers, trial: Trial) -> Load:
@@ -293,9 +322,18 @@ def _put_backlog(broker_url: str, trial: Trial, attack: Attack, first: int) -> N
     ]
     placed = orders.place_many(orders.shuffled(whose), first=first)
     filling.put(broker_url, [trial.candidate.message(order) for order in placed])
-    if not attack.sifted:
-        return
+    if attack.sifted:
+        wait_until_sifted(broker_url)
+
+
+def wait_until_sifted(broker_url: str) -> None:
+    """Return once the worker has taken or parked all orders. Raises InvalidRunError: it did not."""
     with Connection(broker_url) as connection:
         deadline = time.monotonic() + _SIFTED
         if not wait_until(lambda: not filling.depth(connection, topology.orders_queue), deadline):
             raise InvalidRunError(f"the backlog was not taken or parked within {_SIFTED:g} s")
+
+
+def _sleep_until(moment: float) -> None:
+    """Return at a moment of the wall clock."""
+    time.sleep(max(0.0, moment - time.time()))
