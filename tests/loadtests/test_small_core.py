@@ -1,6 +1,9 @@
 """The measure of a worker on a part of a core: its quota, its stages, and what is judged of it."""
 
 import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +14,12 @@ import pytest
 from loadtests.bench import __main__ as bench
 from loadtests.bench import slow_merchants
 from loadtests.bench.attacks.figures import Cost, Latency
-from loadtests.bench.attacks.plays import SteadySize
+from loadtests.bench.attacks.plays import Load, SteadySize, steady
+from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.candidate import WATCHED
 from loadtests.bench.limited import PERIOD, Quota
 from loadtests.bench.servers import Servers
-from loadtests.bench.small_core import backlogs, largest, measure
+from loadtests.bench.small_core import backlogs, cancelling, largest, measure
 from loadtests.bench.small_core.adversaries import ADVERSARIES
 from loadtests.bench.small_core.adversary import Adversary, Scene
 from loadtests.bench.small_core.core import CORES, Core
@@ -24,10 +28,12 @@ from loadtests.bench.small_core.report import Played, line
 from loadtests.bench.small_core.share import Alone, share
 from loadtests.bench.small_core.trio import Seen, Trio
 from loadtests.bench.stages import CLAIMED, QUEUED, SENT, STAGES, WHOLE, Stage, stages
-from loadtests.bench.waiting import InvalidRunError
+from loadtests.bench.waiting import InvalidRunError, wait_until
+from loadtests.bench.world import World
 from pos_gateway.broker import wire
 from pos_gateway.domain.order import ITEMS, MODIFIERS, Order
 from pos_gateway.settings import Settings
+from testkit.patience import PATIENCE
 
 #: The beginning of the wall clock's times here.
 BEGAN = 1_700_000_000.0
@@ -235,3 +241,36 @@ class TestReport:
         ]
         assert "1.0 / 165.0" in shown
         assert "none came" in shown
+
+
+@pytest.mark.usefixtures("forked")
+def test_an_adversary_alone_is_prepared_sent_and_counted(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "REQUESTS", 20)
+    before: list[int] = []
+
+    @contextmanager
+    def sent(place: World) -> Iterator[None]:
+        before.append(cancelling.decided(place))
+        with cancelling.requested(place):
+            until = time.monotonic() + PATIENCE
+            assert wait_until(lambda: cancelling.decided(place) == 20, until)
+            yield
+
+    prepared: list[World] = []
+    adversary = Adversary(
+        "it",
+        "",
+        cancelling.MERCHANTS,
+        prepare=lambda place, _: prepared.append(place),
+        send=sent,
+        done=cancelling.decided,
+    )
+    scene, attack = Scene(adversary, CORES[1], SteadySize(0.1, 0.1)), adversary.attack
+    trial = Trial(WATCHED, attack.population, attack)
+    seen = steady(servers, trial, scene.size, Load(0.0, 0.02), beside=scene)
+    assert (len(prepared), before) == (1, [0])
+    assert seen.others > 0
+    assert seen.scheduled.published == {}
+    assert seen.fault == ""

@@ -25,7 +25,7 @@ def outlasting(seconds: float) -> Callable[[World, Scene], None]:
 
 
 def put(place: World, scene: Scene, each: int, *, within: float = orders.PLENTY) -> None:
-    """Queue so many orders of each of the others, which may take ``within`` seconds."""
+    """Queue ``each`` orders of each of the others, which may take ``within`` seconds."""
     whose = orders.shuffled(scene.adversary.merchant_ids * each)
     placed = orders.place_many(whose, first=FIRST, deliver_within=within)
     filling.put(place.broker_url, [WATCHED.message(order) for order in placed])

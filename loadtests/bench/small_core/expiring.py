@@ -18,7 +18,7 @@ _READY = 1.0
 
 
 def waiting(each: int) -> Callable[[World, Scene], None]:
-    """Queue so many orders of each merchant, which are parked when they expire, at the warm-up's end."""
+    """Queue ``each`` orders of each merchant, which are parked when they expire, at the warm-up's end."""
 
     def prepare(place: World, scene: Scene) -> None:
         number = each * scene.adversary.merchants

@@ -31,7 +31,7 @@ def largest(order_id: str, merchant_id: str) -> PlacedOrder:
 
 
 def _written(order_id: str, merchant_id: str, item_notes: int, notes: int) -> bytes:
-    """The order, with so many characters of notes in each item, and for all."""
+    """The order, with this many characters of notes in each item, and for all."""
     item = {
         "sku": "s",
         "name": "i",

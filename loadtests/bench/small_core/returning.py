@@ -11,7 +11,7 @@ from loadtests.bench.world import World
 
 
 def hung(each: int) -> Callable[[World, Scene], None]:
-    """Queue so many orders of each merchant, and have the worker take or park all of them."""
+    """Queue ``each`` orders of each merchant, and have the worker take or park all of them."""
 
     def prepare(place: World, scene: Scene) -> None:
         backlogs.put(place, scene, each)
