@@ -132,7 +132,7 @@ def _latency(mean: float | None, p50: float | None, p99: float | None) -> float:
 def _figures(made: Plan) -> list[tuple[str, str, str]]:
     demand, pod = made.demand, made.pod
     in_flight = demand.in_flight + demand.slow_in_flight
-    cores = demand.at_peak / pod.rate * min(1.0, pod.cores)
+    cores = demand.at_peak * pod.cpu_ms / 1000
     return [
         ("orders/s at the peak", f"{demand.at_peak:,.0f}", ""),
         ("in flight then", f"{in_flight:,.0f}", f"Little; {_slow(demand)}"),

@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
+from pos_gateway.reports.counters import Counters
 from pos_gateway.reports.fleet_view import Fleet, FleetTrouble
 from pos_gateway.reports.recent_outcomes import WINDOW, Failing
 from pos_gateway.runtime.clock import from_unix
@@ -145,8 +146,11 @@ MORE_CPU = (
 )
 
 
-def without_cpu(fleet: Fleet) -> str:
-    """``1 of 3 workers has no CPU left (of 0.5 cores)``, and what that means; empty: all have some."""
+def without_cpu(fleet: Fleet, minute: Counters) -> str:
+    """``1 of 3 workers has no CPU left (of 0.5 cores)``, and what that means; empty: all have some.
+
+    ``minute``: what all workers have counted in the last one.
+    """
     if not (short := fleet.without_cpu):
         return ""
     workers = "worker" if fleet.watching == 1 else "workers"
@@ -154,8 +158,8 @@ def without_cpu(fleet: Fleet) -> str:
     least = min(each.cores for each in short)
     cores = "1 core" if least == 1 else f"{least:g} cores"
     return (
-        f"{len(short)} of {fleet.watching} {workers} {have} no CPU left (of {cores}): orders of merchants that keep up "
-        "go first, and the others' wait"
+        f"{len(short)} of {fleet.watching} {workers} {have} no CPU left (of {cores}), with {minute['taken'] / 60:.0f} "
+        "orders a second in all: orders of merchants that keep up go first, and the others' wait"
     )
 
 

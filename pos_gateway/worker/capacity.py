@@ -178,7 +178,10 @@ class Plan:
         demand, slots = self.demand, self.slots * self.pods
         in_flight = demand.in_flight + demand.slow_in_flight
         yield self._gives_way(
-            "CPU", demand.at_peak, self.pods * self.pod.rate, "orders of all wait in RabbitMQ"
+            "CPU",
+            demand.at_peak,
+            self.pods * self.pod.rate,
+            "those of merchants that do not keep up wait, then all in RabbitMQ",
         )
         yield self._gives_way(
             "slots", in_flight, slots, "those of merchants that use most wait, then are parked"

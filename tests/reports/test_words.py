@@ -248,5 +248,6 @@ def test_workers_without_cpu_are_counted_with_the_least_cores(
     reports = [WorkerReport(lacks_cpu=True, cores=cores) for cores in short]
     reports += [WorkerReport()] * others
     fleet = Fleet([LiveWorker(f"w{n}", 0.0, each) for n, each in enumerate(reports)], {})
-    assert without_cpu(fleet).startswith(said)
-    assert without_cpu(Fleet([], {})) == ""
+    words = without_cpu(fleet, {"taken": 7800})
+    assert words.startswith(f"{said}, with 130 orders a second in all: ")
+    assert without_cpu(Fleet([], {}), {"taken": 7800}) == ""

@@ -102,7 +102,12 @@ class NowPage(View):
             "most": MAX_COUNTED,
             "dead": dead,
             "split": split,
-            "notices": _notices(fleet, in_doubt, dead, self._overdue.count(), split),
+            "notices": [
+                *_of_workers(fleet, minute, split),
+                *_of_queues(fleet),
+                *_of_events(fleet),
+                *_of_orders(fleet, in_doubt, dead, self._overdue.count()),
+            ],
         }
 
     def _hour(self, _viewer: Viewer) -> Mapping[str, Any]:
@@ -130,18 +135,7 @@ def _series(minutes: list[Minute], kind: str) -> Series:
     return Series(kind, f"c-{kind}", [minute.counts[kind] for minute in minutes])
 
 
-def _notices(
-    fleet: Fleet, in_doubt: int, dead: int | None, overdue: int, split: Split
-) -> list[FleetNotice]:
-    return [
-        *_of_workers(fleet, split),
-        *_of_queues(fleet),
-        *_of_events(fleet),
-        *_of_orders(fleet, in_doubt, dead, overdue),
-    ]
-
-
-def _of_workers(fleet: Fleet, split: Split) -> list[FleetNotice]:
+def _of_workers(fleet: Fleet, minute: Counters, split: Split) -> list[FleetNotice]:
     found = []
     if not fleet.delivering:
         found.append(
@@ -168,7 +162,7 @@ def _of_workers(fleet: Fleet, split: Split) -> list[FleetNotice]:
                 "taken over.",
             )
         )
-    if short := without_cpu(fleet):
+    if short := without_cpu(fleet, minute):
         found.append(FleetNotice(f"{short}.", MORE_CPU))
     has_canary = any(canary for _, canary in fleet.kinds)
     if split.takes_any and fleet.delivering and not has_canary:
