@@ -62,7 +62,8 @@ class GreenTransportWait:
         timer.start(waiter.switch, False)
         try:
             # The loop may have come late: then the socket became ready before the time was up.
-            return waiter.get() or is_ready(self._fileno, events)
+            is_found: bool = waiter.get()
+            return is_found or is_ready(self._fileno, events)
         finally:  # also when the green thread is killed
             watcher.stop()
             timer.close()

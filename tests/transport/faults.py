@@ -55,8 +55,8 @@ FAULTS = [
     Fault(
         "an answer that came while the loop was late is in time",
         "transport/waiting",
-        "return waiter.get() or is_ready(self._fileno, events)",
-        "return waiter.get()",
+        "return is_found or is_ready(self._fileno, events)",
+        "return is_found",
         "waiting::loop_was_late",
     ),
     Fault(
