@@ -143,6 +143,7 @@ class Gate(Gateway):
 
     def wait(self, seconds: float) -> None:
         self.hand.seconds += seconds
+        self.directory.look()  # as its thread does, each second
 
     def publish_events(self) -> list[str]:
         """Publish recorded events; returns the types of all published ones."""

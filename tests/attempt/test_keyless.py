@@ -43,8 +43,8 @@ def test_without_the_key_an_order_that_its_pos_may_have_is_unchanged(
 ) -> None:
     gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply in time"))
     gate.take(gate.an_order())
-    gate.wait(20)
     sealed(gate)
+    gate.wait(20)
     said = len(gate.said)
     decided = gate.take(gate.an_order()) if action is Action.SUBMIT else gate.take_cancel()
     assert decided.again is not None
