@@ -14,7 +14,6 @@ from sqlalchemy import text
 
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.gateway import Gateway
-from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
@@ -25,7 +24,7 @@ from pos_gateway.settings import Settings
 from pos_gateway.transport.exchange import Reply
 from pos_gateway.worker.tasks import deliver
 from testkit.patience import PATIENCE
-from tests.orders import an_order
+from tests.orders import an_order, received
 from tests.schema import make_tables
 
 #: A POS's answer to a request: a status and an object, or an exception.
@@ -110,14 +109,10 @@ class Gate(Gateway):
         **said: Any,
     ) -> Decision:
         """Process a message from its delivery to its acknowledgement."""
-        record, came = wire.read(wire.body_of(json.dumps(record).encode()))
         decision = deliver(
             self,
-            record,
+            received(record, said),
             action,
-            headers=said,
-            routing_key="orders",
-            came=came,
             may_call=may_call,
             expired=expired,
         )

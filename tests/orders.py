@@ -1,7 +1,13 @@
 """Orders and merchants for tests."""
 
+import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
+
+from pos_gateway.broker import wire
+from pos_gateway.broker.wire import RawMessage
 
 
 def an_order(
@@ -20,3 +26,10 @@ def an_order(
         "total": 1700,
         **fields,
     }
+
+
+def received(
+    record: Any, headers: Mapping[str, Any] = MappingProxyType({}), key: str = "orders"
+) -> RawMessage:
+    """The message with this order, as a worker receives it."""
+    return RawMessage.of(wire.body_of(json.dumps(record).encode()), headers, key)

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from pydantic_core import to_json
 
@@ -19,6 +18,7 @@ from pos_gateway.attempt.cancellation import CancelAttempt
 from pos_gateway.attempt.delivery import Attempt
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.json_text import is_finite
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
@@ -47,43 +47,6 @@ PENDING_FOR = 300.0
 LAST_ATTEMPT = 30.0
 #: Bytes that distinguish messages that are too long to be read.
 _IDENTIFYING_BYTES = 2**16
-
-
-class MessageContext(NamedTuple):
-    """What the message says besides its body, and the present time."""
-
-    #: The routing key of its home queue.
-    routing_key: str
-    #: Earlier retries.
-    tries: int
-    now: datetime
-    #: Its trace context, repeated in a retry.
-    trace: TraceContext | None = None
-    #: The trace context for its events: this attempt's, if it is traced.
-    span: TraceContext | None = None
-    #: Its raw body; None: a new one is written.
-    came: wire.Came | None = None
-    #: Whether it is past its deadline, and to be looked up (``wire.RESOLVE``).
-    resolve: bool = False
-    #: Whether the POS may have the order (``wire.LOOK_UP``).
-    look_up: bool = False
-
-    @property
-    def source(self) -> bytes | None:
-        """The order's text in the raw body."""
-        return None if self.came is None else self.came.source
-
-    def message(
-        self,
-        task: str,
-        order_id: str,
-        text: bytes,
-        headers: Mapping[str, Any] = MappingProxyType({}),
-    ) -> Message:
-        """A message with its raw body, byte for byte; with ``text`` only if there is none."""
-        body = wire.body_of(text) if self.came is None else self.came.body
-        message = wire.asking(task, order_id, body, self.routing_key, headers)
-        return message.following(self.trace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +123,20 @@ FOLLOWS: Mapping[Kind, tuple[Follows, Follows]] = {
 }
 
 
-def on_submission(order: Order, attempt: Attempt, context: MessageContext) -> Decision:
+def on_submission(
+    order: Order,
+    attempt: Attempt,
+    message: RawMessage,
+    now: datetime,
+    span: TraceContext | None = None,
+) -> Decision:
     """Decide what follows from an attempt to deliver an order."""
     if attempt.newer is not None and attempt.under is not None:
-        submission = _Submission.of(attempt.newer, context._replace(came=None))
+        newer = attempt.newer
+        message = message._replace(body=wire.body_of(newer.source))
+        submission = _Submission.of(newer, message, now, span)
         return submission.renewed(attempt.outcome, attempt.under.claim)
-    submission = _Submission.of(order, context)
+    submission = _Submission.of(order, message, now, span)
     if attempt.ended is not None:
         return submission.over(attempt.ended)
     if attempt.under is None:
@@ -176,18 +147,27 @@ def on_submission(order: Order, attempt: Attempt, context: MessageContext) -> De
 class _Submission:
     """The decisions about an order's submission."""
 
-    def __init__(self, key: Key, text: bytes, left: float, context: MessageContext) -> None:
+    def __init__(
+        self,
+        key: Key,
+        left: float,
+        message: RawMessage,
+        now: datetime,
+        span: TraceContext | None,
+    ) -> None:
         self._key = key
-        self._text = text
-        self._context = context
-        self._at = context.now.timestamp()
         self._left = left
+        self._message = message
+        self._at = now.timestamp()
+        self._span = span
 
     @classmethod
-    def of(cls, order: Order, context: MessageContext) -> Self:
+    def of(
+        cls, order: Order, message: RawMessage, now: datetime, span: TraceContext | None
+    ) -> Self:
         """Of this order."""
-        left = (order.deliver_by - context.now).total_seconds()
-        return cls(Key(order.merchant_id, order.order_id), order.source, left, context)
+        left = (order.deliver_by - now).total_seconds()
+        return cls(Key(order.merchant_id, order.order_id), left, message, now, span)
 
     def over(self, ended: Ended) -> Decision:
         """It was terminal before, by a worker that may have died before dead-lettering it."""
@@ -197,8 +177,8 @@ class _Submission:
 
     def undone(self, outcome: Outcome) -> Decision:
         """Not sent; outcome unknown: retry."""
-        resolve, look_up = self._context.resolve, self._context.look_up
-        again = self._soon_again(outcome, resolve=resolve, look_up=look_up)
+        raw = self._message
+        again = self._soon_again(outcome, resolve=raw.resolve, look_up=raw.look_up)
         return Decision(outcome, messages=[again])
 
     def renewed(self, outcome: Outcome, claim: Claim) -> Decision:
@@ -208,7 +188,7 @@ class _Submission:
         return Decision(outcome, entries, messages=[again])
 
     def _soon_again(self, outcome: Outcome, *, resolve: bool, look_up: bool) -> Message:
-        delay = min(_delay(outcome, self._context.tries), max(1.0, self._left))
+        delay = min(_delay(outcome, self._message.tries), max(1.0, self._left))
         return self._again(delay, resolve=resolve, look_up=look_up)
 
     def done(self, outcome: Outcome, under: UnderClaim, *, called: bool) -> Decision:
@@ -232,9 +212,9 @@ class _Submission:
 
     def _go_on(self, outcome: Outcome, under: UnderClaim, after: AttemptHistory) -> Decision:
         """Retry, or end now if the order would expire first."""
-        delay, event_kind = _delay(outcome, self._context.tries), None
+        delay, event_kind = _delay(outcome, self._message.tries), None
         if outcome.kind is Kind.PENDING:
-            delay = max(delay, _rarely(self._context.tries, self._left))
+            delay = max(delay, _rarely(self._message.tries, self._left))
         delay = _in_time(delay, self._left if self._left > 0 else self._left + RESOLVE_FOR)
         if delay >= self._left and not after.may_be_there:
             late = outcome.reason or Reason("too_late", "no decision before deliver_by")
@@ -270,9 +250,7 @@ class _Submission:
         state = _ENDS.get(event_kind) or open_state(after, event_kind)
         event = None
         if event_kind is not None:
-            event = dehydrated(
-                self._key, event_kind, reopened=after.reopened, trace=self._context.span
-            )
+            event = dehydrated(self._key, event_kind, reopened=after.reopened, trace=self._span)
         return Entry(
             state,
             self._at,
@@ -288,16 +266,16 @@ class _Submission:
 
     def _again(self, delay: float, *, resolve: bool, look_up: bool) -> Message:
         metrics.retries.inc()
-        headers = {wire.ATTEMPTS: self._context.tries + 1, wire.RESOLVE: resolve}
+        headers = {wire.ATTEMPTS: self._message.tries + 1, wire.RESOLVE: resolve}
         if look_up:
             headers[wire.LOOK_UP] = True
-        message = self._context.message(wire.SUBMIT_ORDER, self._key.order_id, self._text, headers)
+        message = self._message.again(wire.SUBMIT_ORDER, self._key.order_id, headers)
         left = self._left if self._left > delay else self._left + RESOLVE_FOR
         return message.delayed(delay, before=_latest(delay, left))
 
     def _dead_letter(self, outcome: Outcome) -> Message:
         reason = outcome.reason or Reason(outcome.kind, "")
-        return _dead_letter(self._key.order_id, self._text, self._context, reason)
+        return _dead_letter(self._key.order_id, self._message, reason)
 
 
 def _rarely(tries: int, left: float) -> float:
@@ -350,15 +328,20 @@ def _unchanged(claim: Claim, at: float) -> Entry:
 
 
 def on_cancellation(
-    request: CancelRequest, attempt: CancelAttempt, context: MessageContext
+    request: CancelRequest,
+    attempt: CancelAttempt,
+    message: RawMessage,
+    now: datetime,
+    span: TraceContext | None = None,
 ) -> Decision:
     """Decide what follows from an attempt to cancel an order.
 
-    An order that is not cancelled is recorded as what it is: accepted, with the reason.
+    An order that is not cancelled is recorded as accepted, with the reason.
     """
     if attempt.newer is not None:  # the message has the older deadline
-        request, context = attempt.newer, context._replace(came=None)
-    cancelling = _Cancelling(request, attempt, context)
+        request = attempt.newer
+        message = message._replace(body=wire.body_of(request.to_json()))
+    cancelling = _Cancelling(request, attempt, message, now, span)
     if attempt.over:
         return Decision(attempt.outcome)
     if attempt.under is not None and attempt.outcome.for_operator:
@@ -377,15 +360,22 @@ class _Cancelling:
     """The decisions about a cancel request."""
 
     def __init__(
-        self, request: CancelRequest, attempt: CancelAttempt, context: MessageContext
+        self,
+        request: CancelRequest,
+        attempt: CancelAttempt,
+        message: RawMessage,
+        now: datetime,
+        span: TraceContext | None,
     ) -> None:
         self._request = request
         self._attempt = attempt
         self._outcome = attempt.outcome
-        self._context = context
+        self._message = message
+        self._now = now
+        self._span = span
         self._order = Key(request.merchant_id, request.order_id)
         self._key = replace(self._order, action=Action.CANCEL)
-        self._at = context.now.timestamp()
+        self._at = now.timestamp()
 
     def is_open(self, under: UnderClaim | None) -> bool:
         """Whether it is retried. A cancellation in doubt always is."""
@@ -414,20 +404,19 @@ class _Cancelling:
         since = None if under is None else under.claim.history.doubt_since
         if self._outcome.kind is Kind.IN_DOUBT and since is None:
             since = self._at
-        left = in_time = (self._request.deliver_by - self._context.now).total_seconds()
+        left = in_time = (self._request.deliver_by - self._now).total_seconds()
         if since is not None and in_time <= 0:
             left += RESOLVE_FOR
-        delay = _in_time(_delay(self._outcome, self._context.tries), left)
+        delay = _in_time(_delay(self._outcome, self._message.tries), left)
         delay = min(delay, max(1.0, left))
         metrics.retries.inc()
-        look_up = self._context.look_up if under is None else since is not None
-        resolve = self._context.resolve if under is None else look_up and delay >= in_time
-        message = self._context.message(
+        look_up = self._message.look_up if under is None else since is not None
+        resolve = self._message.resolve if under is None else look_up and delay >= in_time
+        message = self._message.again(
             wire.CANCEL_ORDER,
             self._request.order_id,
-            self._request.to_json(),
             {
-                wire.ATTEMPTS: self._context.tries + 1,
+                wire.ATTEMPTS: self._message.tries + 1,
                 wire.RESOLVE: resolve,
                 wire.LOOK_UP: look_up,
             },
@@ -446,10 +435,7 @@ class _Cancelling:
         An accepted order is still recorded as accepted.
         """
         reason = self._outcome.reason or Reason(self._outcome.kind, "")
-        request = self._request
-        dead = _dead_letter(
-            request.order_id, request.to_json(), self._context, reason, task=wire.CANCEL_ORDER
-        )
+        dead = _dead_letter(self._request.order_id, self._message, reason, task=wire.CANCEL_ORDER)
         if self._attempt.ended is not None:
             decided = self.ended(under, self._attempt.ended)
         else:
@@ -469,7 +455,7 @@ class _Cancelling:
         entry = self._entry(State(self._outcome.kind.value), under)
         if self._outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
             entry = replace(entry, doubt_since=under.claim.history.doubt_since)
-        claim, history, trace = submission.claim, submission.claim.history, self._context.span
+        claim, history, trace = submission.claim, submission.claim.history, self._span
         order = self._released_submission()
         if self._attempt.leaves_doubt:
             order = [(claim, self._in_doubt(history))]
@@ -492,14 +478,14 @@ class _Cancelling:
             why = outcome.reason or Reason(outcome.kind, "")
             reason = Reason.of("not_cancelled", f"{why.code}: {why.message}")
             said = Outcome(Kind.ACCEPTED, reason, ended.external_id)
-        reopened, trace = claim.history.reopened, self._context.span
+        reopened, trace = claim.history.reopened, self._span
         event = dehydrated(self._key, said.kind, reopened=reopened, trace=trace)
         entry = replace(entry, external_id=said.external_id, reason=said.reason, event=event)
         return Decision(outcome, [(claim, entry)])
 
     def _in_doubt(self, history: AttemptHistory) -> Entry:
         """The entry of an order in doubt, with its event unless that was recorded before."""
-        since, trace = history.doubt_since or self._at, self._context.span
+        since, trace = history.doubt_since or self._at, self._span
         entry = Entry(
             State.IN_DOUBT, self._at, history.attempts, since, reason=self._outcome.reason
         )
@@ -532,56 +518,58 @@ class _Cancelling:
         return [(submission, entry)]
 
 
-def on_unreadable(under: UnderClaim, reason: Reason, context: MessageContext) -> Decision:
+def on_unreadable(
+    under: UnderClaim, reason: Reason, message: RawMessage, now: datetime
+) -> Decision:
     """End an order of which neither message nor ledger can be read, or leave it to an operator."""
     key, until = under.claim.key, under.claim.history.deliver_by
-    left = 0.0 if until is None else until - context.now.timestamp()
+    left = 0.0 if until is None else until - now.timestamp()
     outcome = Outcome(Kind.FAILED, reason, for_operator=True)
-    return _Submission(key, b"", left, context).done(outcome, under, called=False)
+    submission = _Submission(key, left, message, now, message.trace)
+    return submission.done(outcome, under, called=False)
 
 
 def on_released(
-    claim: Claim, outcome: Outcome, messages: Sequence[Message], context: MessageContext
+    claim: Claim, outcome: Outcome, messages: Sequence[Message], now: datetime
 ) -> Decision:
     """Leave an order as it was before the claim, and publish these."""
-    entry = _unchanged(claim, context.now.timestamp())
-    return Decision(outcome, [(claim, entry)], messages=messages)
+    return Decision(outcome, [(claim, _unchanged(claim, now.timestamp()))], messages=messages)
 
 
-def on_no_order(record: Any, dead: Message, reason: Reason, context: MessageContext) -> Decision:
+def on_no_order(
+    record: Any,
+    source: bytes | None,
+    dead: Message,
+    reason: Reason,
+    now: datetime,
+    span: TraceContext | None = None,
+) -> Decision:
     """Dead-letter an invalid order; record an event if it names order and merchant."""
-    event_records = _failed(_named(record), _text_of(record, context), reason, context)
+    text = source if source is not None and is_finite(source) else _written(record)
+    event_records = _failed(_named(record), text, reason, now, span)
     return Decision(Outcome(Kind.FAILED, reason), event_records=event_records, messages=[dead])
 
 
-def invalid_letter(record: Any, reason: Reason, context: MessageContext) -> Message:
+def invalid_letter(record: Any, reason: Reason, message: RawMessage) -> Message:
     """The dead letter of an invalid order."""
     order_id = identifier(_named(record).get("order_id")) or "unknown"
-    return _dead_letter(order_id, _text_of(record, context), context, reason)
+    return _dead_letter(order_id, message, reason)
 
 
 def _named(record: Any) -> Mapping[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _text_of(record: Any, context: MessageContext) -> bytes:
-    source = context.source
-    return source if source is not None and is_finite(source) else _written(record)
-
-
 def on_unread(
-    dead: Message, named: Mapping[str, Any], reason: Reason, context: MessageContext
+    dead: Message,
+    named: Mapping[str, Any],
+    reason: Reason,
+    now: datetime,
+    span: TraceContext | None = None,
 ) -> Decision:
-    """Dead-letter a message that was not read; record an event if order and merchant are known.
-
-    Args:
-        dead: the dead letter.
-        named: what is known of the order.
-        reason: why it was not read.
-        context: what the message says besides its body.
-    """
-    came = b"%d %b" % (len(dead.body), dead.body[:_IDENTIFYING_BYTES])
-    event_records = _failed(named, _written(named), reason, context, came=came)
+    """Dead-letter a message that was not read; record an event if order and merchant are known."""
+    content = b"%d %b" % (len(dead.body), dead.body[:_IDENTIFYING_BYTES])
+    event_records = _failed(named, _written(named), reason, now, span, content=content)
     return Decision(Outcome(Kind.FAILED, reason), event_records=event_records, messages=[dead])
 
 
@@ -589,9 +577,10 @@ def _failed(
     named: Mapping[str, Any],
     body: bytes,
     reason: Reason,
-    context: MessageContext,
+    now: datetime,
+    span: TraceContext | None,
     *,
-    came: bytes | None = None,
+    content: bytes | None = None,
 ) -> list[EventRecord]:
     """The event of an invalid order; none if it does not name order and merchant.
 
@@ -599,8 +588,8 @@ def _failed(
         named: what is known of the order.
         body: the event's order.
         reason: why it is invalid.
-        context: what the message says besides its body.
-        came: what distinguishes it from another message with this id; None: the body does.
+        span: the trace context for the event.
+        content: distinguishes the message from another with this id; None: the body does.
     """
     order_id = identifier(named.get("order_id"))
     merchant_id = identifier(named.get("merchant_id"))
@@ -608,30 +597,23 @@ def _failed(
         return []
     key = Key(merchant_id, order_id)
     # Another invalid order with this id has another event.
-    content = reason.code.encode() + b"\n" + (body if came is None else came)
-    event = dehydrated(key, Kind.FAILED, content=content, trace=context.span)
-    entry = Entry(State.FAILED, context.now.timestamp(), 1, reason=reason, event=event)
+    content = reason.code.encode() + b"\n" + (body if content is None else content)
+    event = dehydrated(key, Kind.FAILED, content=content, trace=span)
+    entry = Entry(State.FAILED, now.timestamp(), 1, reason=reason, event=event)
     return [EventRecord(key, entry, body)]
 
 
-def on_no_request(record: Any, reason: Reason, context: MessageContext) -> Decision:
+def on_no_request(message: RawMessage, reason: Reason) -> Decision:
     """Dead-letter an invalid cancel request."""
-    body = _written(record) if context.source is None else context.source
-    dead = _dead_letter("unknown", body, context, reason, task=wire.CANCEL_ORDER)
+    dead = _dead_letter("unknown", message, reason, task=wire.CANCEL_ORDER)
     return Decision(Outcome(Kind.FAILED, reason), messages=[dead])
 
 
 def _dead_letter(
-    order_id: str,
-    text: bytes,
-    context: MessageContext,
-    reason: Reason,
-    *,
-    task: str = wire.SUBMIT_ORDER,
+    order_id: str, message: RawMessage, reason: Reason, *, task: str = wire.SUBMIT_ORDER
 ) -> Message:
     metrics.dead_lettered(reason.code)
-    message = context.message(task, order_id, text)
-    return wire.dead_letter(message, code=reason.code, reason=reason.message)
+    return wire.dead_letter(message.again(task, order_id), code=reason.code, reason=reason.message)
 
 
 def _written(record: Any) -> bytes:

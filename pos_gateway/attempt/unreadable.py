@@ -5,13 +5,15 @@ that goes on by another message.
 """
 
 from dataclasses import replace
+from datetime import datetime
 
 from pos_gateway.attempt import decision
 from pos_gateway.attempt.call import UnderClaim
-from pos_gateway.attempt.decision import Decision, MessageContext
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.delivery import LOOK_AGAIN_AFTER, leased_elsewhere
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.json_text import members
 from pos_gateway.domain.order import Order
@@ -31,16 +33,22 @@ class UnreadableMessages:
         self._ledger = ledger
 
     def decide(
-        self, key: Key, reason: Reason, came: Message, dead: Message, context: MessageContext
+        self,
+        key: Key,
+        reason: Reason,
+        received: Message,
+        dead: Message,
+        raw: RawMessage,
+        now: datetime,
     ) -> Decision | None:
         """What follows from the message; None: the ledger does not know the order.
 
         Args:
             key: the order.
             reason: why the message cannot be read.
-            came: the message, to come again if the order is leased elsewhere.
+            received: the message, to come again if the order is leased elsewhere.
             dead: its dead letter.
-            context: what it says besides its body.
+            raw: the message, with its headers parsed.
 
         Raises:
             LedgerUnavailable: the database is away; nothing is claimed any more.
@@ -52,42 +60,48 @@ class UnreadableMessages:
             case Ended():
                 return Decision(claim.outcome, messages=[dead])
             case LeasedElsewhere():
-                return Decision(leased_elsewhere(), messages=[came.delayed(LOOK_AGAIN_AFTER)])
+                return Decision(leased_elsewhere(), messages=[received.delayed(LOOK_AGAIN_AFTER)])
         try:
-            return self._decided(claim, reason, came, dead, context)
+            return self._decided(claim, reason, received, dead, raw, now)
         except BaseException:  # the database is away for its content, say: the claim serves nothing
             self._ledger.abandon(claim, sent=claim.sending)
             raise
 
     def _decided(
-        self, claim: Claim, reason: Reason, came: Message, dead: Message, context: MessageContext
+        self,
+        claim: Claim,
+        reason: Reason,
+        received: Message,
+        dead: Message,
+        raw: RawMessage,
+        now: datetime,
     ) -> Decision:
         try:
             order = self._order(claim.key)
         except CannotOpen as error:
-            if (claim.history.deliver_by or 0.0) > context.now.timestamp():
+            if (claim.history.deliver_by or 0.0) > now.timestamp():
                 why = Reason.of("secret_key", f"the order is {error}")  # another worker may have it
-                later = [came.delayed(LOOK_AGAIN_AFTER)]
-                return decision.on_released(claim, Outcome(Kind.RETRY, why), later, context)
+                later = [received.delayed(LOOK_AGAIN_AFTER)]
+                return decision.on_released(claim, Outcome(Kind.RETRY, why), later, now)
             order = None
         if order is None:
             under = UnderClaim(self._ledger, claim)
-            return replace(decision.on_unreadable(under, reason, context), messages=[dead])
-        if not _is_its_own(order, came.body):  # it goes on by its own message
-            return decision.on_released(claim, Outcome(Kind.FAILED, reason), [dead], context)
+            return replace(decision.on_unreadable(under, reason, raw, now), messages=[dead])
+        if not _is_its_own(order, received.body):  # it goes on by its own message
+            return decision.on_released(claim, Outcome(Kind.FAILED, reason), [dead], now)
         again = wire.submit_message(
             order.order_id,
             order.source,
-            routing_key=context.routing_key,
+            routing_key=raw.home,
             # Known as the gateway's own, it may be as long as it is.
             headers={
-                wire.ATTEMPTS: context.tries + 1,
+                wire.ATTEMPTS: raw.tries + 1,
                 wire.RESOLVE: claim.history.may_be_there,
                 wire.LOOK_UP: claim.history.may_be_there,
             },
         ).delayed(LOOK_AGAIN_AFTER)
         outcome = Outcome(Kind.RETRY, reason)
-        return decision.on_released(claim, outcome, [again.following(context.trace)], context)
+        return decision.on_released(claim, outcome, [again.following(raw.trace)], now)
 
     def _order(self, key: Key) -> Order | None:
         """The ledger's order; None: it is not kept, or cannot be read either. Raises CannotOpen."""

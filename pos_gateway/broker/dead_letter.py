@@ -97,11 +97,11 @@ class DeadLetter:
                 bundle = Bundle.read(self.headers, self.body, topology.ORDERS_KEY)
                 bundle.open()
                 return bundle
-            record, came = wire.read(self.body)
+            record, source = wire.read(self.body)
             if task == wire.SUBMIT_ORDER:
-                return Order.parse(record, came.source)
+                return Order.parse(record, source)
             if task == wire.CANCEL_ORDER:
-                return CancelRequest.parse(record, came.source)
+                return CancelRequest.parse(record, source)
         except InvalidOrder as error:
             wrong = "; ".join(f"{each.field}: {each.problem}" for each in error.errors)
             raise NotReplayable(

@@ -7,14 +7,15 @@ another language could not send: two headers and the body.
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from pydantic_core import from_json
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message, undelayed
+from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
 
 SUBMIT_ORDER = "pos_gateway.submit_order"
 CANCEL_ORDER = "pos_gateway.cancel_order"
@@ -141,12 +142,38 @@ def order_in(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
     return arguments[0] if arguments else named.get("order")
 
 
-@dataclass(frozen=True, slots=True)
-class Came:
-    """A message's body as received, and the order's text in it; None if that is not known."""
+class RawMessage(NamedTuple):
+    """A message about an order, as received: its headers are parsed, its body is not."""
 
+    #: Without a byte order mark.
     body: bytes
-    source: bytes | None = None
+    headers: Mapping[str, Any] = MappingProxyType({})
+    #: Routing key of the queue that the order belongs to, canary or not.
+    home: str = topology.ORDERS_KEY
+    #: Earlier retries.
+    tries: int = 0
+    #: Whether the order is past its deadline, and to be looked up (``RESOLVE``).
+    resolve: bool = False
+    #: Whether the POS may have the order (``LOOK_UP``).
+    look_up: bool = False
+    #: Its trace context, repeated in a retry.
+    trace: TraceContext | None = None
+
+    @classmethod
+    def of(cls, body: bytes, headers: Mapping[str, Any], routing_key: str | None) -> Self:
+        """The message with this body and these headers, from the queue of this routing key."""
+        trace = TraceContext.of(headers) if TRACEPARENT in headers else None
+        number = tries(headers) if ATTEMPTS in headers else 0
+        # A backend's headers are not the gateway's: without a try there is nothing to resolve.
+        resolve = number > 0 and headers.get(RESOLVE) is True
+        look_up = number > 0 and is_look_up(headers)
+        return cls(body, headers, home_key(routing_key), number, resolve, look_up, trace)
+
+    def again(
+        self, task: str, order_id: str, headers: Mapping[str, Any] = MappingProxyType({})
+    ) -> Message:
+        """A message with the same body, byte for byte, for the same queue, in the same trace."""
+        return asking(task, order_id, self.body, self.home, headers).following(self.trace)
 
 
 _BEFORE = re.compile(rb"\s*\[\s*\[\s*")
@@ -162,25 +189,23 @@ _END = 256
 _OURS = b"}],{}," + NO_EMBED + b"]"
 
 
-def read(body: bytes) -> tuple[Any, Came]:
-    """The order in an order message, and its text as received. Raises ValueError."""
+def read(body: bytes) -> tuple[Any, bytes | None]:
+    """The order in an order message, and its text as received, if it is known. Raises ValueError."""
     match from_json(body):
         case [list() as arguments, dict() as named, *_]:
             record = order_in(arguments, named)
         case _:
             raise ValueError("not [[order], {}, {}]")
-    return record, Came(body) if named or len(arguments) != 1 else came(body)
+    return record, None if named or len(arguments) != 1 else text_in(body)
 
 
-def came(body: bytes) -> Came:
-    """The body of a message with one argument, and that argument's text, which is not parsed."""
+def text_in(body: bytes) -> bytes | None:
+    """The text of a body's one argument, which is not parsed; None: it was not found."""
     if body.startswith(b"[[{") and body.endswith(_OURS):
-        return Came(body, body[2 : 1 - len(_OURS)])
+        return body[2 : 1 - len(_OURS)]
     after = _AFTER.search(body, max(0, len(body) - _END))
     before = _BEFORE.match(body)
-    if before is None or after is None:
-        return Came(body)
-    return Came(body, body[before.end() : after.start()])
+    return None if before is None or after is None else body[before.end() : after.start()]
 
 
 #: A member whose value is a string, a number or a literal.
@@ -217,14 +242,6 @@ def tries(headers: Mapping[str, Any]) -> int:
     """How often a message was retried before it was published."""
     found = headers.get(ATTEMPTS)
     return min(found, _MAX_TRIES) if isinstance(found, int) and found > 0 else 0
-
-
-def resolves(headers: Mapping[str, Any]) -> bool:
-    """Whether a message is a retry that is looked up even after it has expired.
-
-    A backend's header is not the gateway's: without a try there is nothing to resolve.
-    """
-    return headers.get(RESOLVE) is True and tries(headers) > 0
 
 
 def is_look_up(headers: Mapping[str, Any]) -> bool:

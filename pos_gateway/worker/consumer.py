@@ -8,7 +8,6 @@ from kombu.common import ignore_errors
 
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.attempt import gateway
-from pos_gateway.attempt.decision import MessageContext
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
 from pos_gateway.broker.bundle import HEADERS as BUNDLE_HEADERS
@@ -19,6 +18,7 @@ from pos_gateway.broker.properties import (
     WHY_UNREADABLE,
     tolerate_bad_properties,
 )
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.errors import LedgerUnavailable, PublishError
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.domain.trace_context import TRACEPARENT, TRACESTATE, TraceContext
@@ -304,11 +304,12 @@ class OrderConsumer(Consumer):
         dead = wire.dead_letter(original, code=code, reason=why.message)
         is_order = message.headers.get("task") == wire.SUBMIT_ORDER
         named = wire.named_in(original.body) if is_order else {}
-        trace = TraceContext.of(message.headers)
-        home = wire.home_key((message.delivery_info or {}).get("routing_key"))
-        context = MessageContext(home, 0, self._gateway.clock.now(), trace, trace)
+        key = (message.delivery_info or {}).get("routing_key")
+        raw = RawMessage(
+            original.body, home=wire.home_key(key), trace=TraceContext.of(message.headers)
+        )
         try:
-            decided = unread(self._gateway, original, dead, named, why, context)
+            decided = unread(self._gateway, original, dead, named, why, raw)
             is_ours = self._gateway.commit_outcome(decided)
         except (PublishError, LedgerUnavailable):
             return  # this process is stopping; the unacknowledged message is redelivered
@@ -395,13 +396,12 @@ def _not_connected(error: BaseException, interval: float) -> None:
 
 def _same_again(request: OrderRequest) -> Message:
     """The message as it came, headers included, for republishing."""
-    message = request.message
     return Message(
         exchange=topology.orders_exchange.name,
-        routing_key=wire.home_key(request.routing_key),
-        body=body_of(message),
+        routing_key=request.raw.home,
+        body=request.raw.body,
         message_id=request.order_id or "",
-        headers=request.headers,
+        headers=request.raw.headers,
     )
 
 

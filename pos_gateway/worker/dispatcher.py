@@ -269,7 +269,7 @@ class Dispatcher:
         self._end_rest()
         if self._closed or self._ticker is None or not self._may_start:
             if request.size and self._closed:  # it is only requeued, and a whole window may arrive
-                request.message.body = b""
+                request.drop_body()
             elif request.size and request.on_over is None:
                 self._count_pressing(request)
             self._late.append(request)
@@ -294,7 +294,7 @@ class Dispatcher:
             now,
             now + left,
             may_wait=may_wait,
-            is_look_up=request.is_look_up,
+            is_look_up=request.raw.look_up,
         ):
             case Call() as call:
                 self._start(call)
@@ -392,7 +392,7 @@ class Dispatcher:
 
     def _takes_large(self, request: OrderRequest) -> bool:
         """Count a large request until it is over; False: there is no room for its bytes, so park it."""
-        merchant_id, size, look_up = request.merchant_id, request.size, request.is_look_up
+        merchant_id, size, look_up = request.merchant_id, request.size, request.raw.look_up
         if self.admission.takes(merchant_id, size, look_ups=look_up):
             request.on_over = partial(self.admission.left, merchant_id, size, look_ups=look_up)
             return True
@@ -408,7 +408,7 @@ class Dispatcher:
         """
         is_new = request.redeliveries < REDELIVERIES
         if is_new and self._parks_enough and len(self._aside) < self._most_aside:
-            request.message.body = b""
+            request.drop_body()
             self._aside.append(request)
         else:
             self._park(request)
@@ -525,14 +525,11 @@ class Dispatcher:
     def _deliver(self, job: _Job) -> None:
         """Attempt one order, on its green thread, until its outcome is committed."""
         request = job.request
-        record, came = request.read()
         decision = deliver(
             self._gate,
-            record,
+            request.raw,
             request.action,
-            came=came,
-            headers=request.headers,
-            routing_key=request.routing_key,
+            order=request.take_order(),
             cancel_token=request.cancel_token,
             expired=job.expired,
             may_call=job.may_call,

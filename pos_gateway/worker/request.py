@@ -9,6 +9,7 @@ from pydantic_core import from_json
 from pos_gateway.admission.lane import Call
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.order import Order, timestamp
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.states import RESOLVE_FOR, Action
@@ -52,7 +53,6 @@ class OrderRequest(TrackedRequest):
         "cancel_token",
         "deliver_by",
         "eventer",
-        "is_look_up",
         "is_stale",
         "kept",
         "key",
@@ -61,6 +61,7 @@ class OrderRequest(TrackedRequest):
         "order",
         "order_id",
         "placed_at",
+        "raw",
         "received",
         "redeliveries",
         "size",
@@ -94,7 +95,9 @@ class OrderRequest(TrackedRequest):
         self.kept = 0
         #: A stale delivery: its connection is gone, and the broker redelivers the message.
         self.is_stale = False
-        self._begin(payload, received)
+        self._begin(
+            RawMessage.of(body_of(message), message.headers, self.routing_key), payload, received
+        )
 
     def become(self, again: Message, received: float) -> None:
         """Become the retry, as if its message had been published and delivered at that moment.
@@ -102,12 +105,13 @@ class OrderRequest(TrackedRequest):
         ``acknowledge`` and ``reject`` still concern the message that was delivered.
         """
         # The id stays: Celery knows the request by it.
-        self.message.body, self.message.headers = again.body, {**again.headers, "id": self.id}
+        headers = {**again.headers, "id": self.id}
         self.start_over()
-        self._begin(from_json(again.body), received)
+        raw = RawMessage.of(again.body, headers, self.routing_key)
+        self._begin(raw, from_json(again.body), received)
 
-    def _begin(self, payload: Any, received: float) -> None:
-        self.received = received
+    def _begin(self, raw: RawMessage, payload: Any, received: float) -> None:
+        self.raw, self.received = raw, received
         #: The order, where it was read on its arrival; for an attempt that begins at once.
         self.order = payload if isinstance(payload, Order) else None
         #: Its merchant and order; empty or None if the message does not say.
@@ -126,12 +130,9 @@ class OrderRequest(TrackedRequest):
             self.order_id = identifier(said.get("order_id"))
             self.placed_at = timestamp(said.get("placed_at"))
             until = timestamp(said.get("deliver_by"))
-        if until is not None and wire.resolves(self.headers):
+        if until is not None and raw.resolve:
             until = until + RESOLVE_FOR if self.action is Action.CANCEL else None
         self.deliver_by = until
-        #: Whether the POS may have the order.
-        headers = self.message.headers
-        self.is_look_up = wire.ATTEMPTS in headers and wire.is_look_up(headers)
         #: Identifies duplicates; None if the message lacks an id.
         self.key: tuple[str, str, Action] | None = None
         if self.merchant_id and self.order_id:
@@ -139,28 +140,20 @@ class OrderRequest(TrackedRequest):
         #: The call that holds its slot; None while it waits, and once the slot is released.
         self.call: Call[OrderRequest] | None = None
 
-    def read(self) -> tuple[Any, wire.Came]:
-        """The order in the message, parsed (again), or as an ``Order``; also returns the raw body."""
-        body = body_of(self.message)
+    def take_order(self) -> Order | None:
+        """The order, if it was read on its arrival; not a second time."""
         order, self.order = self.order, None
-        return wire.read(body) if order is None else (order, wire.Came(body, order.source))
+        return order
 
-    @property
-    def headers(self) -> dict[str, Any]:
-        """The message's headers, reduced to those that the gateway knows."""
-        headers: dict[str, Any] = self.message.headers
-        return headers
+    def drop_body(self) -> None:
+        """Keep nothing of the message but its place: the broker has it."""
+        self.message.body, self.raw = b"", self.raw._replace(body=b"")
 
     @property
     def routing_key(self) -> str:
         """The message's routing key."""
         key: str = self.message.delivery_info["routing_key"]
         return key
-
-    @property
-    def attempts(self) -> int:
-        """Attempts before this message was published."""
-        return wire.tries(self.headers)
 
     @property
     def action(self) -> Action:
@@ -174,8 +167,7 @@ class OrderRequest(TrackedRequest):
         A corrected order is no copy, nor is a cancel request with a later deadline. A message with
         more attempts is the other's retry: its delay can be over before the publish is confirmed.
         """
-        is_same = body_of(self.message) == body_of(other.message)
-        return is_same and self.attempts <= other.attempts
+        return self.raw.body == other.raw.body and self.raw.tries <= other.raw.tries
 
     def acknowledge(self) -> None:
         """Acknowledge the message, once its outcome is committed. Idempotent.
@@ -203,7 +195,7 @@ class OrderRequest(TrackedRequest):
     @property
     def id(self) -> str:
         """The message's id."""
-        number: str = self.headers["id"]
+        number: str = self.raw.headers["id"]
         return number
 
     @property

@@ -69,7 +69,7 @@ def read(message: Any, limit: int) -> Any:
     # An order alone may be nested more deeply than its message can be parsed again, for its retry.
     is_usual = parts <= wire.FLAT and len(body) <= ORDINARY
     if is_usual and message.headers.get("task") == wire.SUBMIT_ORDER:
-        source = wire.came(body).source
+        source = wire.text_in(body)
         order = None if source is None else Order.read(source)
         if order is not None:
             return order

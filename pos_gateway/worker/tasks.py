@@ -7,22 +7,25 @@ alone; ``deliver`` never waits for the broker.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from celery import Task
 from celery.exceptions import Reject
+from pydantic_core import to_json
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.attempt import decision, gateway
 from pos_gateway.attempt.call import UnderClaim
 from pos_gateway.attempt.cancellation import CancelAttempt
-from pos_gateway.attempt.decision import Decision, MessageContext
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.delivery import LOOK_AGAIN_AFTER, Attempt
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
     InvalidOrder,
@@ -34,7 +37,7 @@ from pos_gateway.domain.errors import (
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
-from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.telemetry import stages
 from pos_gateway.telemetry.stages import Stages
@@ -63,19 +66,14 @@ class _GatewayTask(Task):
 
     def run(self, *arguments: Any, **named: Any) -> None:
         """Handle one message; returns once its outcome is committed."""
-        record, came, context = wire.order_in(arguments, named), None, self.request
-        if (body := context.get(wire.BODY)) is not None:
-            record, came = wire.read(body)
-        routing_key = (context.delivery_info or {}).get("routing_key")
+        request = self.request
+        if (body := request.get(wire.BODY)) is None:  # called by hand: there is no message
+            body = wire.body_of(to_json(wire.order_in(arguments, named)))
+        routing_key = (request.delivery_info or {}).get("routing_key")
         gate = gateway.current()
         try:
             decided = deliver(
-                gate,
-                record,
-                self.action,
-                headers=headers_of(context),
-                routing_key=routing_key,
-                came=came,
+                gate, RawMessage.of(body, headers_of(request), routing_key), self.action
             )
             settled = gate.commit_outcome(decided, timeout=SYNCHRONOUS_TIMEOUT)
         except (BrokerUnavailable, LedgerUnavailable) as error:
@@ -101,12 +99,10 @@ class CancelTask(_GatewayTask):
 
 def deliver(
     gate: Gateway,
-    record: Any,
+    message: RawMessage,
     action: Action = Action.SUBMIT,
     *,
-    headers: Mapping[str, Any],
-    routing_key: str | None,
-    came: wire.Came | None = None,
+    order: Order | None = None,
     cancel_token: CancelToken | None = None,
     expired: bool = False,
     may_call: bool = True,
@@ -116,37 +112,26 @@ def deliver(
 
     Args:
         gate: what to deliver through.
-        record: the order or cancel request in the message, parsed; or an ``Order``.
+        message: the message.
         action: the requested action.
-        headers: the message's headers.
-        routing_key: the message's routing key.
-        came: the raw body, which a retry republishes as it is.
+        order: the order in the message, if it was read before.
         cancel_token: the attempt's part of the merchant's time limit; can end it early.
         expired: past its deadline; it is not attempted.
         may_call: whether a cancel request may call the POS; else ``needs_pos`` says that it has to.
         received: when the message arrived (``perf_counter``), if known.
     """
     passed = stages.begin(received)
-    trace = TraceContext.of(headers) if TRACEPARENT in headers else None
-    context = MessageContext(
-        wire.home_key(routing_key),
-        wire.tries(headers),
-        gate.clock.now(),
-        trace,
-        span=trace,
-        came=came,
-        resolve=wire.resolves(headers),
-        look_up=wire.ATTEMPTS in headers and wire.is_look_up(headers),
-    )
-    decide = partial(_cancel, may_call=may_call) if action is Action.CANCEL else _submit
+    record, source = wire.read(message.body) if order is None else (order, order.source)
+    cancel = partial(_cancel, may_call=may_call)
+    attempted = cancel if action is Action.CANCEL else _submit
+    decide = partial(attempted, gate, record, source, message, cancel_token, expired=expired)
     if gate.tracing is None:
-        return decide(gate, record, context, cancel_token, expired=expired)
+        return decide(message.trace)
     decided = None
     try:
-        with gate.tracing.delivering(trace) as span:
+        with gate.tracing.delivering(message.trace) as span:
             passed.trace_id = span.trace_id
-            context = context._replace(span=span.context)
-            decided = decide(gate, record, context, cancel_token, expired=expired)
+            decided = decide(span.context)
             _describe(span, gate, record, action, decided, passed)
     except BaseException:
         if decided is not None:  # no other worker takes over from a live one
@@ -183,20 +168,22 @@ def _describe(
 def _submit(
     gate: Gateway,
     record: Any,
-    context: MessageContext,
+    source: bytes | None,
+    message: RawMessage,
     cancel_token: CancelToken | None,
+    span: TraceContext | None,
     *,
     expired: bool,
 ) -> Decision:
     try:
-        order = Order.parse(record, context.source)
+        order = Order.parse(record, source)
     except InvalidOrder as error:
         reason = Reason.of("invalid_order", _without_values(error))
-        return _invalid(gate, record, reason, context)
+        return _invalid(gate, record, source, reason, message, span)
     attempt = None
     try:
         attempt = gate.delivery.submit(order, cancel_token, expired=expired)
-        decided = decision.on_submission(order, attempt, context._replace(now=gate.clock.now()))
+        decided = decision.on_submission(order, attempt, message, gate.clock.now(), span)
         if attempt.ended is None:
             return decided
         return decided.repeating(gate.repeating.ends(Key(order.merchant_id, order.order_id)))
@@ -208,17 +195,24 @@ def _submit(
     else:
         attempt = Attempt(outcome, under, called=under is not None and under.sent)
     with _given_up(gate, attempt.under):
-        return decision.on_submission(order, attempt, context._replace(now=gate.clock.now()))
+        return decision.on_submission(order, attempt, message, gate.clock.now(), span)
 
 
-def _invalid(gate: Gateway, record: Any, reason: Reason, context: MessageContext) -> Decision:
+def _invalid(
+    gate: Gateway,
+    record: Any,
+    source: bytes | None,
+    reason: Reason,
+    message: RawMessage,
+    span: TraceContext | None,
+) -> Decision:
     """Decide about an invalid order; what the ledger knows of its id counts."""
-    dead = decision.invalid_letter(record, reason, context)
-    came = context.message(wire.SUBMIT_ORDER, dead.message_id, b"", dead.headers)
-    known = _by_ledger(gate, record, reason, came, dead, context)
+    now, dead = gate.clock.now(), decision.invalid_letter(record, reason, message)
+    received = message.again(wire.SUBMIT_ORDER, dead.message_id, dead.headers)
+    known = _by_ledger(gate, record, reason, received, dead, message, now)
     if known is not None:
         return known
-    decided = decision.on_no_order(record, dead, reason, context)
+    decided = decision.on_no_order(record, source, dead, reason, now, span)
     with suppress(SQLAlchemyError):  # republishing the event is not worth waiting for
         for each in decided.event_records:
             if each.entry.event is not None:
@@ -228,42 +222,44 @@ def _invalid(gate: Gateway, record: Any, reason: Reason, context: MessageContext
 
 def unread(
     gate: Gateway,
-    came: Message,
+    received: Message,
     dead: Message,
     named: Mapping[str, str],
     reason: Reason,
-    context: MessageContext,
+    raw: RawMessage,
 ) -> Decision:
     """Decide about a message that was not parsed; what the ledger knows of its id counts.
 
     Args:
-        came: the message.
+        gate: what to decide with.
+        received: the message.
         dead: its dead letter.
         named: what is known of its order.
         reason: why it was not parsed.
-        context: what it says besides its body.
+        raw: the message, with its headers parsed.
     """
-    came = replace(came, routing_key=context.routing_key)
-    known = _by_ledger(gate, named, reason, came, dead, context)
-    return decision.on_unread(dead, named, reason, context) if known is None else known
+    received, now = replace(received, routing_key=raw.home), gate.clock.now()
+    known = _by_ledger(gate, named, reason, received, dead, raw, now)
+    return decision.on_unread(dead, named, reason, now, raw.trace) if known is None else known
 
 
 def _by_ledger(
     gate: Gateway,
     record: Any,
     reason: Reason,
-    came: Message,
+    received: Message,
     dead: Message,
-    context: MessageContext,
+    raw: RawMessage,
+    now: datetime,
 ) -> Decision | None:
     """What follows if the ledger knows the order, or cannot say; None: it does not know it."""
     key = _key_in(record)
     if key is None:
         return None
     try:
-        return gate.unreadable.decide(key, reason, came, dead, context)
+        return gate.unreadable.decide(key, reason, received, dead, raw, now)
     except (SQLAlchemyError, LedgerUnavailable) as error:
-        again = came.delayed(LOOK_AGAIN_AFTER)
+        again = received.delayed(LOOK_AGAIN_AFTER)
         return Decision(Outcome(Kind.RETRY, Reason.of("database", error)), messages=[again])
 
 
@@ -277,23 +273,25 @@ def _key_in(record: Any) -> Key | None:
 def _cancel(
     gate: Gateway,
     record: Any,
-    context: MessageContext,
+    source: bytes | None,
+    message: RawMessage,
     cancel_token: CancelToken | None,
+    span: TraceContext | None,
     *,
     expired: bool,
     may_call: bool,
 ) -> Decision:
     try:
-        request = CancelRequest.parse(record, context.source)
+        request = CancelRequest.parse(record, source)
     except InvalidOrder as error:
         reason = Reason.of("invalid_cancel", _without_values(error))
-        return decision.on_no_request(record, reason, context)
+        return decision.on_no_request(message, reason)
     attempt = None
     try:
         attempt = gate.cancellation.attempt(
             request, cancel_token, expired=expired, may_call=may_call
         )
-        decided = decision.on_cancellation(request, attempt, context._replace(now=gate.clock.now()))
+        decided = decision.on_cancellation(request, attempt, message, gate.clock.now(), span)
         if not attempt.republishes_event:
             return decided
         with _given_up(gate, attempt.under, on_error=False):
@@ -311,7 +309,7 @@ def _cancel(
     with _given_up(gate, attempt.under, attempt.submission):
         if outcome.kind is Kind.FAILED:
             attempt = gate.cancellation.crashed(request, attempt)
-        return decision.on_cancellation(request, attempt, context._replace(now=gate.clock.now()))
+        return decision.on_cancellation(request, attempt, message, gate.clock.now(), span)
 
 
 def _claimed(error: Exception, action: Action) -> UnderClaim | None:

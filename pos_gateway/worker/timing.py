@@ -41,7 +41,7 @@ class Timing:
 
     def started(self, request: OrderRequest) -> None:
         """An order's attempt begins; not called for one that has expired."""
-        if request.placed_at is not None and not request.attempts:
+        if request.placed_at is not None and not request.raw.tries:
             wait = max(0.0, time() - request.placed_at)
             metrics.queue_wait.observe(wait)
             call = request.call

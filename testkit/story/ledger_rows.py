@@ -8,10 +8,12 @@ from typing import Any
 from sqlalchemy import Engine
 
 from pos_gateway.attempt.call import UnderClaim
-from pos_gateway.attempt.decision import MessageContext, on_submission
+from pos_gateway.attempt.decision import on_submission
 from pos_gateway.attempt.delivery import Attempt
+from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.topology import DEAD_KEY, ORDERS_KEY
+from pos_gateway.broker.topology import DEAD_KEY
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Lifecycle
@@ -153,9 +155,10 @@ class LedgerRows:
         first_byte = None if isinstance(call.came, str) else call.seconds * 0.9
         under = UnderClaim(self._ledger, claim)
         under.call = CallRecord(waited, 0.003, connect, first_byte, call.seconds, call.came)
-        context = MessageContext(ORDERS_KEY, step.tries, datetime.fromtimestamp(call.at, UTC))
+        order = step.told.order
+        message = RawMessage(wire.body_of(order.source), tries=step.tries)
         attempt = Attempt(call.outcome, under, called=True)
-        decision = on_submission(step.told.order, attempt, context)
+        decision = on_submission(order, attempt, message, datetime.fromtimestamp(call.at, UTC))
         [(_, entry)] = decision.entries
         dead = [each for each in decision.messages if each.routing_key == DEAD_KEY]
         self.written.dead += [(claim.key, each) for each in dead]

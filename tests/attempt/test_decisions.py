@@ -16,7 +16,6 @@ from pos_gateway.attempt.cancellation import CancelAttempt
 from pos_gateway.attempt.decision import (
     LAST_ATTEMPT,
     Decision,
-    MessageContext,
     invalid_letter,
     on_cancellation,
     on_no_order,
@@ -27,6 +26,7 @@ from pos_gateway.attempt.delivery import LOOK_AGAIN_AFTER, Attempt, leased_elsew
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
@@ -45,7 +45,7 @@ from pos_gateway.ledger.states import (
 from pos_gateway.settings import Settings
 from pos_gateway.worker.tasks import deliver
 from tests.gate import Gate
-from tests.orders import an_order
+from tests.orders import an_order, received
 
 
 def order_at(seconds: float) -> tuple[Order, datetime]:
@@ -61,7 +61,7 @@ def decided(
     order, now = order_at(seconds)
     claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(**history), sending)
     attempt = Attempt(outcome, under(claim), called=True)
-    return on_submission(order, attempt, MessageContext("orders", tries, now))
+    return on_submission(order, attempt, RawMessage(b"", tries=tries), now)
 
 
 def under(claim: Claim) -> UnderClaim:
@@ -145,7 +145,7 @@ def test_an_old_message_does_not_expire_an_order_whose_deadline_was_extended() -
     newer = order.until(now + timedelta(minutes=30))
     claim = Claim(Key("m", "o1"), "worker", 2, 1, AttemptHistory(attempts=3), sending=False)
     attempt = Attempt(leased_elsewhere(), under(claim), newer=newer)
-    decision = on_submission(order, attempt, MessageContext("orders", 4, now))
+    decision = on_submission(order, attempt, RawMessage(b"", tries=4), now)
     assert kinds(decision.messages) == ["again"]
     [[again], _, _] = json.loads(decision.messages[0].body)
     assert datetime.fromisoformat(again["deliver_by"]) == newer.deliver_by
@@ -337,9 +337,7 @@ def test_a_terminal_order_is_not_in_doubt() -> None:
 def test_an_invalid_attempt_count_counts_as_none(attempts: object) -> None:
     gate = Gateway(Settings(database_url="sqlite://"))
     gate.delivery = Crashing(LedgerUnavailable("away"))  # type: ignore[assignment]
-    decision = deliver(
-        gate, an_order("o1", "m"), headers={"x-attempts": attempts}, routing_key="orders"
-    )
+    decision = deliver(gate, received(an_order("o1", "m"), {"x-attempts": attempts}))
     assert decision.messages[0].headers["x-attempts"] == 1
 
 
@@ -349,7 +347,7 @@ def test_while_the_database_is_unavailable_an_order_is_retried_without_an_event(
 ) -> None:
     order, now = order_at(seconds)
     attempt = Attempt(Outcome(Kind.RETRY, Reason("database", "away")))
-    decision = on_submission(order, attempt, MessageContext("orders", 0, now))
+    decision = on_submission(order, attempt, RawMessage(b""), now)
     assert kinds(decision.messages) == ["again"]
     assert not decision.entries
 
@@ -359,9 +357,7 @@ def test_a_terminal_order_repeats_its_event() -> None:
     ended = Ended(
         State.REJECTED, 1.0, REASON, "x1", AttemptHistory(attempts=3, last_event="rejected")
     )
-    decision = on_submission(
-        order, Attempt(ended.outcome, ended=ended), MessageContext("orders", 0, now)
-    )
+    decision = on_submission(order, Attempt(ended.outcome, ended=ended), RawMessage(b""), now)
     assert decision.outcome.kind is Kind.REJECTED
     assert not (decision.entries or decision.messages)
 
@@ -372,7 +368,7 @@ def test_a_redelivered_failed_order_is_dead_lettered_again(state: State) -> None
     order, now = order_at(60)
     ended = Ended(state, 1.0, REASON, None, AttemptHistory(attempts=1, last_event=state.value))
     attempt = Attempt(ended.outcome, ended=ended)
-    messages = on_submission(order, attempt, MessageContext("orders", 0, now)).messages
+    messages = on_submission(order, attempt, RawMessage(b""), now).messages
     assert kinds(messages) == ["orders.dead"]
 
 
@@ -391,7 +387,7 @@ def test_retry_after_is_honoured() -> None:
 def test_an_order_leased_elsewhere_is_retried_soon() -> None:
     """And it opens no breaker of its merchant."""
     order, now = order_at(3600)
-    decision = on_submission(order, Attempt(leased_elsewhere()), MessageContext("orders", 20, now))
+    decision = on_submission(order, Attempt(leased_elsewhere()), RawMessage(b"", tries=20), now)
     assert LOOK_AGAIN_AFTER <= decision.messages[0].delay <= 2 * LOOK_AGAIN_AFTER
     assert decision.outcome.retry_after is None
 
@@ -401,7 +397,7 @@ def test_an_order_that_was_not_attempted_is_retried_by_its_deadline(seconds: flo
     order, now = order_at(seconds)
     outcome = Outcome(Kind.RETRY, Reason("database", "it is away"))
     for _ in range(50):
-        decision = on_submission(order, Attempt(outcome), MessageContext("orders", 20, now))
+        decision = on_submission(order, Attempt(outcome), RawMessage(b"", tries=20), now)
         assert decision.messages[0].delay <= max(1.0, seconds)
 
 
@@ -410,7 +406,7 @@ def test_an_internal_error_dead_letters_the_order_and_is_logged(tmp_path: Path) 
     gate.directory = Crashing(ZeroDivisionError("oops"))  # type: ignore[assignment]
     gate.delivery._directory = gate.directory
     with capture_logs() as logs:
-        decision = deliver(gate, gate.an_order(), headers={}, routing_key="orders")
+        decision = deliver(gate, received(gate.an_order()))
     [dead] = decision.messages
     assert dead.headers["x-reason-code"] == "internal_error"
     assert "ZeroDivisionError" in str(logs)
@@ -431,11 +427,12 @@ def test_an_orders_messages_and_events_have_its_trace() -> None:
     """Its messages keep the incoming trace, its events have the attempt's."""
     cause, attempt = (TraceContext(f"00-{'a' * 32}-{each * 16}-01", "x=y") for each in "bc")
     order, now = order_at(3600)
-    context = MessageContext("orders", 0, now, cause, attempt)
+    raw = RawMessage(b"", trace=cause)
+    told: Any = (raw, now, attempt)
     claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(), sending=True)
     for kind in Kind:
         outcome = Outcome(kind, REASON, for_operator=kind is Kind.IN_DOUBT)
-        decision = on_submission(order, Attempt(outcome, under(claim), called=True), context)
+        decision = on_submission(order, Attempt(outcome, under(claim), called=True), *told)
         event = written(decision).event
         assert event is None or event.trace == attempt
         assert event is not None or decision.messages
@@ -445,26 +442,26 @@ def test_an_orders_messages_and_events_have_its_trace() -> None:
         {"order_id": "o1", "merchant_id": "m", "deliver_by": order.deliver_by}
     )
     cancel = under(claim._replace(key=replace(claim.key, action=Action.CANCEL)))
-    again = on_cancellation(wish, CancelAttempt(Outcome(Kind.RETRY, REASON), cancel), context)
+    again = on_cancellation(wish, CancelAttempt(Outcome(Kind.RETRY, REASON), cancel), *told)
     assert [TraceContext.of(message.headers) for message in again.messages] == [cause]
     first = CancelAttempt(Outcome(Kind.CANCELLED), cancel, under(claim))  # than the order
-    [(_, ended), _] = on_cancellation(wish, first, context).entries
+    [(_, ended), _] = on_cancellation(wish, first, *told).entries
     assert ended.event is not None and ended.event.trace == attempt
     record = {"order_id": "o1", "merchant_id": "m"}
-    dead = invalid_letter(record, REASON, context)
+    dead = invalid_letter(record, REASON, raw)
     for decision in (
-        on_no_order(record, dead, REASON, context),
-        on_no_request(record, REASON, context),
+        on_no_order(record, None, dead, REASON, now, attempt),
+        on_no_request(raw, REASON),
     ):
         assert [TraceContext.of(message.headers) for message in decision.messages] == [cause]
-        told = decision.event_records[0].entry.event if decision.event_records else None
-        assert told is None or told.trace == attempt
+        event = decision.event_records[0].entry.event if decision.event_records else None
+        assert event is None or event.trace == attempt
 
 
 def test_the_reason_names_invalid_fields_without_their_values(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: (500, {}))
     record = an_order("o1", "m", customer={"phone": 4915550142857}, total=float("nan"))
-    decision = deliver(gate, record, headers={}, routing_key="orders")
+    decision = deliver(gate, received(record))
     [dead] = decision.messages
     assert "customer.phone" in dead.headers["x-reason"]
     assert "4915550142857" not in dead.headers["x-reason"]
@@ -481,7 +478,7 @@ def test_a_late_cancel_request_that_is_leased_elsewhere_comes_again_soon() -> No
         {"order_id": "o1", "merchant_id": "m", "deliver_by": order.deliver_by}
     )
     again = on_cancellation(
-        request, CancelAttempt(leased_elsewhere()), MessageContext("orders", 20, now)
+        request, CancelAttempt(leased_elsewhere()), RawMessage(b"", tries=20), now
     ).again
     assert again is not None and again.delay == 1
 

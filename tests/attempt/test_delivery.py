@@ -26,7 +26,7 @@ from pos_gateway.transport.exchange import Reply, Send
 from pos_gateway.worker.tasks import deliver
 from testkit.faults.adapters import BlindAdapter, QueryableAdapter
 from tests.gate import Gate
-from tests.orders import an_order
+from tests.orders import an_order, received
 
 MERCHANT = Merchant(id="m", base_url="https://pos.example.com", request_timeout=8)
 
@@ -378,7 +378,7 @@ def test_a_suspect_is_called_once_the_release_of_the_one_before_is_durable(
     gate.take(second, action)
     with gate.database.begin() as connection:
         connection.exec_driver_sql(f"update orders set deaths = {SUSPECT}")
-    before = deliver(gate, first, headers={}, routing_key="orders")
+    before = deliver(gate, received(first))
     claim, queued = gate.ledger.claim, list[Any]()
 
     def claim_as_the_first_ends(key: Key, **named: Any) -> Any:
@@ -401,7 +401,7 @@ def test_a_suspect_is_called_once_the_release_of_the_one_before_is_durable(
     gate.pos = pos
     monkeypatch.setattr(gate.ledger, "claim", claim_as_the_first_ends)
     monkeypatch.setattr(gate.ledger, "_commit", commit)
-    deliver(gate, second, action, headers={}, routing_key="orders")
+    deliver(gate, received(second), action)
     assert states == ["in_doubt"]
 
 

@@ -32,7 +32,7 @@ from pos_gateway.settings import Settings
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from pos_gateway.worker import tasks
-from tests.orders import an_order
+from tests.orders import an_order, received
 from tests.schema import make_tables
 from tests.simulation.adapters import Blind, Queryable
 from tests.simulation.clock import MachineClock
@@ -182,7 +182,7 @@ class Lab:
         return self._do(gate, wish, Action.CANCEL)
 
     def _do(self, gate: Gateway, record: dict[str, Any], action: Action) -> Decision:
-        decision = tasks.deliver(gate, record, action, headers={}, routing_key="orders")
+        decision = tasks.deliver(gate, received(record), action)
         assert gate.commit_outcome(decision, timeout=1)
         return decision
 

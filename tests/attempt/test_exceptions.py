@@ -21,6 +21,7 @@ from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.worker import tasks
 from pos_gateway.worker.tasks import deliver
 from tests.gate import Gate
+from tests.orders import received
 
 ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
 NO_REPLY = NoValidReply("timeout", "no reply")
@@ -58,7 +59,7 @@ def planted(patch: pytest.MonkeyPatch, gate: Gate, step: str, error: Exception) 
 def attempted(gate: Gate, record: dict[str, Any], action: Action = Action.SUBMIT) -> bool:
     """Whether the message was acknowledged; if not it is redelivered."""
     try:
-        decided = deliver(gate, record, action, headers={}, routing_key="orders")
+        decided = deliver(gate, received(record), action)
         return gate.commit_outcome(decided, timeout=1)
     except ZeroDivisionError:
         return False

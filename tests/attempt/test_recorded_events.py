@@ -1,12 +1,11 @@
 """An order's events, whatever messages had its id before: no event is suppressed."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pos_gateway.attempt.decision import MessageContext, on_unread
+from pos_gateway.attempt.decision import on_unread
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import Reason
@@ -14,6 +13,7 @@ from pos_gateway.ledger.states import Action
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.worker.tasks import deliver
 from tests.gate import Gate
+from tests.orders import received
 
 ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
 
@@ -33,14 +33,11 @@ def test_an_order_that_fails_after_an_invalid_one_with_its_id_has_an_event(tmp_p
 def test_an_order_that_is_too_large_twice_has_two_events(tmp_path: Path) -> None:
     """The backend made it smaller, and not small enough; a redelivered message has one event."""
     gate = Gate(tmp_path, lambda _: ACCEPTED)
-    named, context = (
-        {"order_id": "o1", "merchant_id": "m"},
-        MessageContext("orders.dead", 0, gate.clock.now()),
-    )
+    named, now = {"order_id": "o1", "merchant_id": "m"}, gate.clock.now()
     for body in (b"x" * 90_000, b"x" * 80_000, b"x" * 80_000, b"y" * 80_000):
         dead = Message("orders", "orders.dead", body, "o1")
         too_large = Reason.of("too_large", f"{len(body)} bytes")
-        assert gate.commit_outcome(on_unread(dead, named, too_large, context), timeout=1)
+        assert gate.commit_outcome(on_unread(dead, named, too_large, now), timeout=1)
     assert gate.recorded() == [("failed", "too_large")] * 3
 
 
@@ -81,7 +78,7 @@ def test_an_order_whose_event_was_in_doubt_has_no_pending_event(tmp_path: Path) 
     answers: list[Any] = [NoValidReply("timeout", "no reply"), (202, {"status": "pending"})]
     gate = Gate(tmp_path, lambda _: answers.pop(0))
     order = gate.an_order(seconds=1)
-    decided = deliver(gate, order, headers={"x-attempts": 20}, routing_key="orders")
+    decided = deliver(gate, received(order, {"x-attempts": 20}))
     assert gate.commit_outcome(
         decided
     )  # whatever the jitter, the next attempt would be too late: it ends in doubt
@@ -127,9 +124,9 @@ def test_an_old_message_does_not_end_an_order_whose_deadline_was_extended(
 def test_an_order_that_expires_early_says_why(tmp_path: Path, left: float, why: str) -> None:
     """Admission expires it where its merchant's breaker stays open past its deadline."""
     gate = Gate(tmp_path, lambda _: ACCEPTED)
-    record, came = wire.read(wire.body_of(json.dumps(gate.an_order(seconds=700)).encode()))
+    message = received(gate.an_order(seconds=700))
     gate.wait(700 - left)
-    decided = deliver(gate, record, headers={}, routing_key="orders", came=came, expired=True)
+    decided = deliver(gate, message, expired=True)
     assert decided.outcome.reason == Reason("expired", why)
 
 
@@ -145,7 +142,5 @@ def test_a_cancel_request_that_expires_early_says_why(
 ) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
     gate.take(gate.an_order())
-    record, came = wire.read(wire.body_of(json.dumps(gate.a_request(seconds=left)).encode()))
-    asked: dict[str, Any] = {"headers": {}, "routing_key": "orders", "came": came}
-    decided = deliver(gate, record, Action.CANCEL, expired=True, **asked)
+    decided = deliver(gate, received(gate.a_request(seconds=left)), Action.CANCEL, expired=True)
     assert decided.outcome.reason == Reason("cancel_expired", why)

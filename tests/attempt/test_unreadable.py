@@ -11,9 +11,10 @@ import pytest
 from sqlalchemy import text
 
 from pos_gateway.administration.extend import Extension
-from pos_gateway.attempt.decision import Decision, MessageContext
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain import order as orders
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind, Reason
@@ -64,11 +65,11 @@ class Pos:
 def too_large(gate: Gate, order: Any) -> Decision:
     """A worker takes the message, and finds it too long to parse."""
     source = json.dumps(order).encode()
-    came = wire.submit_message("o1", source, routing_key="orders")
+    message = wire.submit_message("o1", source, routing_key="orders")
     why = Reason.of("too_large", "the message has 1 byte too many")
-    dead = wire.dead_letter(came, code="too_large", reason=why.message)
-    context = MessageContext("orders", 0, gate.clock.now())
-    decided = unread(gate, came, dead, wire.named_in(came.body), why, context)
+    dead = wire.dead_letter(message, code="too_large", reason=why.message)
+    raw = RawMessage(message.body)
+    decided = unread(gate, message, dead, wire.named_in(message.body), why, raw)
     assert gate.commit_outcome(decided)
     return decided
 

@@ -13,6 +13,7 @@ from pos_gateway.attempt.delivery import Delivery
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.errors import UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
@@ -131,15 +132,14 @@ class Request(TrackedRequest):
         self._read(message)
 
     def _read(self, message: Message) -> None:
-        self._body = message.body
+        self.raw = RawMessage.of(message.body, message.headers, message.routing_key)
         self.record = json.loads(message.body)[0][0]
-        self.headers = message.headers
         self.cancel_token = CancelToken()
         self.expired = False
         self.call = None
 
-    def read(self) -> tuple[Any, wire.Came]:
-        return wire.read(self._body)
+    def take_order(self) -> None:
+        """It is read again for each attempt."""
 
     @property
     def is_stale(self) -> bool:
@@ -233,9 +233,8 @@ class Worker:
         self._retries.drop()  # the broker redelivers them
 
     def _offer(self, request: Request, name: str) -> None:
-        resolves = request.headers.get(wire.RESOLVE) is True
         deliver_by = Order.parse(request.record).deliver_by if "items" in request.record else None
-        if deliver_by is not None and not resolves:
+        if deliver_by is not None and not request.raw.resolve:
             request.expired = deliver_by <= self.clock.now()
         self._scheduler.spawn(self.process, name, lambda: self._deal_with(request, name))
 

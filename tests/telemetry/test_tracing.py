@@ -19,6 +19,7 @@ from pos_gateway.telemetry.tracing import BATCH_SIZE, WAITING, ExportedTracing, 
 from pos_gateway.worker.strategy import known_headers
 from pos_gateway.worker.tasks import deliver
 from testkit.patience import PATIENCE
+from tests.orders import received
 from tests.telemetry.collector import Collector
 
 ROOT = Path(__file__).parents[2]
@@ -201,7 +202,7 @@ def test_without_tracing_an_order_makes_no_tracing_call() -> None:
         sys.setprofile(lambda frame, *_: called.add(Path(frame.f_code.co_filename).name))
         try:
             headers = known_headers({"task": "x", "id": "o1", **trace})
-            decision = deliver(gate, {"order_id": "o1"}, headers=headers, routing_key="orders")
+            decision = deliver(gate, received({"order_id": "o1"}, headers))
         finally:
             sys.setprofile(None)
         assert decision.messages

@@ -327,12 +327,11 @@ class Worker:
             wire.named_in(body)
             return
         request = self._offered.pop()
-        record, came = request.read()
-        decided = deliver(gate, record, action, headers={}, routing_key="orders", came=came)
+        decided = deliver(gate, request.raw, action, order=request.take_order())
         gate.commit_outcome(decided, timeout=1)
         loop.turn()
-        if came.source is not None:
-            self._hydration.message(a_row(payload=came.source.decode()))
+        if (source := wire.text_in(request.raw.body)) is not None:
+            self._hydration.message(a_row(payload=source.decode()))
 
     @staticmethod
     def _granted(asked: Any, **history: Any) -> Any:
@@ -526,7 +525,9 @@ def test_no_bundle_blocks_the_loop() -> None:
 def test_retries_that_are_due_together_are_parsed_in_turns() -> None:
     """Hundreds of large orders, each for its retry."""
     body = body_of(x=0).replace(b'"x":0', b'"x":' + keyed([b"0"], LIMIT - 500))
-    message = SimpleNamespace(body=body, headers=dict(TASK), delivery_info={})
+    message = SimpleNamespace(
+        body=body, headers=dict(TASK), delivery_info={"routing_key": "orders"}
+    )
     again = Message("orders", "orders", body, "o1", {wire.ATTEMPTS: 1})
     task, consumer = SimpleNamespace(action=Action.SUBMIT), SimpleNamespace(event_dispatcher=None)
 

@@ -26,6 +26,7 @@ from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.delivery import leased_elsewhere
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.runtime import failpoints
@@ -53,25 +54,22 @@ class Order(TrackedRequest):
         self.merchant_id, self.action = merchant_id, Action.SUBMIT
         self.key = merchant_id, order_id, self.action
         self.deliver_by, self.placed_at = time() + seconds, None
-        self.headers: dict[str, Any] = {}
-        self.is_look_up = False
         self.routing_key = "orders"
         self.call: Any = None
         self.received: float | None = None
-        self.message = SimpleNamespace(body=f"{order_id} {seconds}")
+        self.raw = RawMessage(f"{order_id} {seconds}".encode())
         self.is_stale = False
         self.kept = 0
-        self.attempts = 0
         self.said = Event()
         self.word = ""
 
     def become(self, again: Message, received: float) -> None:
         self.start_over()
         self.received = received
-        self.attempts = again.headers["x-attempts"]
+        self.raw = self.raw._replace(tries=again.headers["x-attempts"])
 
-    def read(self) -> tuple[str, None]:
-        return self.order_id, None
+    def take_order(self) -> str:
+        return self.order_id
 
     is_copy_of = OrderRequest.is_copy_of
 
@@ -183,21 +181,22 @@ class Scene:
     def _deliver(
         self,
         _gate: Any,
-        record: str,
+        _message: RawMessage,
         action: Action,
         *,
+        order: str,
         expired: bool,
         may_call: bool = True,
         **_: Any,
     ) -> Decision:
-        if not may_call and record in self.at_the_pos:
+        if not may_call and order in self.at_the_pos:
             return Decision(Outcome(Kind.RETRY), needs_pos=True)
-        outcome = Outcome(Kind.EXPIRED) if expired else self._reply(record).get(timeout=PATIENCE)
-        self._replies.pop(record, None)
+        outcome = Outcome(Kind.EXPIRED) if expired else self._reply(order).get(timeout=PATIENCE)
+        self._replies.pop(order, None)
         delay = self.delay if outcome.kind is Kind.RETRY else 0
         headers = {"x-attempts": 1}
-        message = Message(outcome.kind, "orders", b"", record, headers=headers, delay=delay)
-        entry: Any = SimpleNamespace(key=Key("m", record, action)), None
+        message = Message(outcome.kind, "orders", b"", order, headers=headers, delay=delay)
+        entry: Any = SimpleNamespace(key=Key("m", order, action)), None
         return Decision(outcome, [] if self.only_found else [entry], messages=[message])
 
     def _store(self, messages: Iterable[Message]) -> bool:
@@ -240,7 +239,7 @@ def test_orders_in_doubt_and_new_ones_go_in_turn_at_a_limit_of_one(scene: Scene)
     new = [Order(f"new {n}", seconds=60.0 + n) for n in (1, 2, 3)]
     in_doubt = [Order(f"in doubt {n}", seconds=600.0) for n in (1, 2, 3)]
     for each in in_doubt:
-        each.is_look_up = True
+        each.raw = each.raw._replace(look_up=True)
     scene.offer(running, *new, *in_doubt)
     started = []
     waiting = {each.order_id: each for each in (running, *new, *in_doubt)}
@@ -400,7 +399,7 @@ def test_a_cancel_request_that_needs_its_pos_is_requeued_if_it_cannot_wait(
 def test_a_cancel_request_with_the_same_body_does_not_end_its_order(scene: Scene) -> None:
     """A backend may send the whole order to cancel it; that message is acknowledged by itself."""
     order, cancel = Order("o1"), a_cancel_of("o1")
-    order.message = cancel.message
+    order.raw = cancel.raw
     scene.offer(cancel, order)
     scene.reply("cancel of o1", Outcome(Kind.RETRY))
     assert cancel.said.wait(PATIENCE)
@@ -628,7 +627,7 @@ def test_a_retry_that_is_due_soon_waits_in_the_worker(scene: Scene) -> None:
     advance(scene, 1.9)
     assert (order.word, scene.stored, scene.is_sent("o1")) == ("", [], False)
     advance(scene, 0.2)
-    assert (scene.is_sent("o1"), order.attempts) == (True, 1)
+    assert (scene.is_sent("o1"), order.raw.tries) == (True, 1)
     scene.reply("o1")
     assert order.said.wait(PATIENCE)
     assert (order.word, scene.stored) == ("ack", [("accepted", "o1")])
@@ -718,7 +717,7 @@ def test_an_order_whose_green_thread_is_killed_after_its_commit_is_acknowledged(
 
 def test_a_retry_delivered_before_its_publisher_confirm_is_no_copy(scene: Scene) -> None:
     order, retry = Order("o"), Order("o")
-    retry.attempts = 1
+    retry.raw = retry.raw._replace(tries=1)
     scene.broker_answers.clear()
     scene.reply("o", Outcome(Kind.RETRY))
     scene.offer(order)

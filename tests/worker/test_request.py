@@ -74,7 +74,8 @@ def read_by_admission(
 ) -> float | None:
     """The deadline that admission reads of an order."""
     headers = {"id": "o1", wire.RESOLVE: resolve, wire.ATTEMPTS: attempts}
-    message = SimpleNamespace(headers=headers, body=b"")
+    info = {"routing_key": "orders"}
+    message = SimpleNamespace(headers=headers, body=b"", delivery_info=info)
     task, consumer = SimpleNamespace(action=action), SimpleNamespace(event_dispatcher=None)
     payload = [[{**ORDER, "deliver_by": deliver_by}], {}, {}]
     request = OrderRequest(
@@ -162,12 +163,10 @@ def as_taken(body: str, task: str = wire.SUBMIT_ORDER) -> Any:
 @pytest.mark.parametrize("body", BODIES)
 def test_an_order_is_read_on_its_arrival_as_it_is_later(body: str) -> None:
     order = as_taken(body)
-    record, came = wire.read(body.encode())
+    record, source = wire.read(body.encode())
     assert isinstance(order, Order)
-    assert order == Order.parse(record, came.source)
-    assert order.source == came.source == wire.came(body.encode()).source
-    assert came.source is not None
-    assert came.source.decode() == TEXT
+    assert order == Order.parse(record, source)
+    assert order.source == source == wire.text_in(body.encode()) == TEXT.encode()
 
 
 @pytest.mark.parametrize("body", NOT_ALONE)
@@ -225,12 +224,9 @@ def test_only_an_order_that_starts_at_once_is_kept_read(starts: bool) -> None:
     [request] = offered
     assert (request.merchant_id, request.order_id) == ("m1", "o1")
     assert (request.order is not None) is starts
-    record, came = request.read()
-    assert request.order is None
-    again, came_again = request.read()
-    assert isinstance(record, Order) is starts
-    assert Order.parse(record, came.source) == Order.parse(again, came_again.source)
-    assert came == came_again
+    order = request.take_order()
+    assert request.order is None and request.take_order() is None
+    assert order is None or order == Order.parse(*wire.read(request.raw.body))
     if starts:
         request.enter(RequestState.REQUEUED)
 
@@ -257,18 +253,22 @@ def a_message() -> Message:
 
 def test_a_request_knows_its_order_id_and_parses_the_order_anew(request_: OrderRequest) -> None:
     assert request_.key == ("m1", "o1", "submit")
-    assert (request_.attempts, request_.routing_key) == (3, "orders")
-    assert request_.read()[0] == ORDER
-    assert request_.read()[0] is not request_.read()[0]  # thousands wait: no parsed order is kept
+    assert (request_.raw.tries, request_.routing_key) == (3, "orders")
+    assert wire.read(request_.raw.body)[0] == ORDER
+    assert request_.take_order() is None  # thousands wait: no parsed order is kept
 
 
 def test_a_waiting_order_keeps_only_its_bytes(request_: OrderRequest) -> None:
     """Its fields are in memory once, in the body."""
-    held = [getattr(request_, name, None) for name in OrderRequest.__slots__ if name != "message"]
+    held = [
+        getattr(request_, name, None)
+        for name in OrderRequest.__slots__
+        if name not in ("message", "raw")
+    ]
     message = request_.message
-    held += [message.headers, message.properties, message._decoded_cache]
+    held += [request_.raw._replace(body=b""), message.properties, message._decoded_cache]
     assert message.properties["delivery_tag"] == 7  # the in-memory broker needs it to requeue
-    assert b"Ada Lovelace" in message.body
+    assert b"Ada Lovelace" in message.body and request_.raw.body is message.body
     assert "Ada Lovelace" not in repr(held)
 
 
@@ -277,15 +277,15 @@ def test_a_request_takes_its_retrys_content_and_keeps_its_delivery(
 ) -> None:
     later = {**ORDER, "deliver_by": "2100-01-01T00:00:00Z"}
     headers = {wire.ATTEMPTS: 4, wire.RESOLVE: True, wire.LOOK_UP: True}
-    assert not request_.is_look_up
+    assert not request_.raw.look_up
     body = json.dumps(later).encode()
     again = wire.submit_message("o1", body, routing_key="orders", headers=headers)
     wait_for_the_retry(request_, again)
     request_.become(again, 7.0)
-    assert (request_.key, request_.read()[0]) == (("m1", "o1", "submit"), later)
-    assert (request_.attempts, request_.deliver_by, request_.received) == (4, None, 7.0)
+    assert (request_.key, wire.read(request_.raw.body)[0]) == (("m1", "o1", "submit"), later)
+    assert (request_.raw.tries, request_.deliver_by, request_.received) == (4, None, 7.0)
     assert (request_.state, request_.decision, request_.again) == ("arrived", None, None)
-    assert request_.is_look_up
+    assert request_.raw.look_up
     wait_for_the_retry(request_, again)
     request_.become(replace(again, headers={**again.headers, wire.RESOLVE: False}), 8.0)
     assert request_.deliver_by == datetime.fromisoformat("2100-01-01T00:00:00Z").timestamp()

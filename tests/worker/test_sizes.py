@@ -21,7 +21,7 @@ from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import Bundle, ParkedOrder, joined
 from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.wire import PARTS, Malformed
+from pos_gateway.broker.wire import PARTS, Malformed, RawMessage
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Outcome
@@ -133,8 +133,7 @@ GATE = Gateway(Settings(database_url="sqlite://"))
 
 def decided(error: Exception, body: bytes, headers: Any = TASK) -> Any:
     GATE.delivery = Away(error)  # type: ignore[assignment]
-    record, came = wire.read(body)
-    return deliver(GATE, record, headers=headers, routing_key="orders", came=came)
+    return deliver(GATE, RawMessage.of(body, headers, "orders"))
 
 
 def test_a_retry_has_the_bytes_of_its_message(bodies: list[tuple[bytes, bytes]]) -> None:
@@ -174,7 +173,7 @@ def test_a_replay_with_a_new_deadline_changes_nothing_else(
         again = published.pop()
         taken(again.body, {**TASK, **again.headers})
         before = json.loads(text)["deliver_by"].encode()
-        new = wire.read(again.body)[1].source
+        new = wire.read(again.body)[1]
         assert new == text.replace(before, until.isoformat().encode())
 
 
@@ -229,8 +228,7 @@ def test_an_events_order_has_the_text_of_its_message(bodies: list[tuple[bytes, b
 
 
 def wire_order(body: bytes) -> tuple[Any, bytes | None]:
-    record, came = wire.read(body)
-    return record, came.source
+    return wire.read(body)
 
 
 def letter(dead: Message) -> DeadLetter:
@@ -278,15 +276,14 @@ def replaying(publish: Callable[[Message], None], until: datetime | None = None)
     ],
 )
 def test_an_orders_text_is_found_in_every_body(body: bytes) -> None:
-    record, came = wire.read(body)
-    assert came.source is not None
-    assert json.loads(came.source) == record
+    record, source = wire.read(body)
+    assert source is not None
+    assert json.loads(source) == record
 
 
 @pytest.mark.parametrize("body", [b"[[{},{}],{},{}]", b'[[],{"order":{}},{}]', b"[[{}],{},[]]"])
 def test_an_unknown_body_has_no_order_text(body: bytes) -> None:
-    record, came = wire.read(body)
-    assert (record, came.source, came.body) == ({}, None, body)
+    assert wire.read(body) == ({}, None)
 
 
 def orders_of_all_sizes(seed: int) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.attempt.decision import Decision
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import AttemptHistory, Claim, Key
 from pos_gateway.telemetry import metrics
@@ -23,9 +24,11 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return now
 
 
-def a_request(placed_at: float | None, key: str = "orders", **fields: Any) -> Any:
-    given = {"attempts": 0, "call": None, **fields}
-    return SimpleNamespace(placed_at=placed_at, routing_key=key, **given)
+def a_request(
+    placed_at: float | None, key: str = "orders", tries: int = 0, call: Any = None
+) -> Any:
+    raw = RawMessage(b"", tries=tries)
+    return SimpleNamespace(placed_at=placed_at, routing_key=key, raw=raw, call=call)
 
 
 def a_decision(*kinds: Kind) -> Decision:
@@ -54,7 +57,7 @@ def age(timing: Timing, **ready: int) -> dict[str, float]:
 def test_the_queue_wait_ends_with_the_first_attempt(now: SimpleNamespace) -> None:
     timing, before = Timing(), timed("queue_wait")
     timing.started(a_request(990.0))
-    timing.started(a_request(900.0, attempts=1))  # a retry
+    timing.started(a_request(900.0, tries=1))  # a retry
     timing.started(a_request(None))  # a cancel request
     timing.started(a_request(1003.0))  # the backend's clock is ahead
     assert since(before, "queue_wait") == (2, 10.0)
@@ -71,7 +74,7 @@ def test_the_waits_of_healthy_merchants_orders_are_counted(now: SimpleNamespace)
         timing.started(a_request(placed_at, call=light))
     timing.started(a_request(990.0, call=heavy))
     timing.started(a_request(990.0))
-    timing.started(a_request(990.0, call=light, attempts=1))
+    timing.started(a_request(990.0, call=light, tries=1))
     assert timing.healthy_waits == [2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 1]
 
 

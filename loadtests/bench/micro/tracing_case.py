@@ -4,6 +4,7 @@ An order goes through all traced code, and meets no server there: no admission, 
 A process of its own takes the spans.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from loadtests.bench.micro.runner import PAUSE, YIELD_EVERY, Play, in_turn
 from pos_gateway.attempt.call import UnderClaim
 from pos_gateway.attempt.delivery import Attempt
 from pos_gateway.attempt.gateway import Gateway
+from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.events.hydration import Hydration
@@ -46,6 +49,7 @@ RECORD: dict[str, Any] = {
     "total": 1700,
 }
 REQUEST = Request("POST", "https://pos.example.com/orders", b"{}", {"Idempotency-Key": "o"})
+BODY = wire.body_of(json.dumps(RECORD).encode())
 KEY = Key(RECORD["merchant_id"], RECORD["order_id"])
 OUTCOME = Outcome(Kind.ACCEPTED, contact=CallResult.ANSWERED)
 CLAIM = Claim(KEY, "worker", 1, 1, AttemptHistory(), sending=True)
@@ -91,9 +95,7 @@ class Orders:
 
     def _event(self) -> Message:
         now = time.perf_counter()
-        decision = deliver(
-            self._gate, RECORD, headers=self._headers, routing_key="orders", received=now
-        )
+        decision = deliver(self._gate, RawMessage.of(BODY, self._headers, "orders"), received=now)
         event = decision.entries[0][1].event
         assert event is not None
         trace = None if event.trace is None else str(event.trace)
