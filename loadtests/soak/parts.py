@@ -11,7 +11,7 @@ from loadtests.bench.orders import place
 from loadtests.soak.load import RATE, Load
 from loadtests.soak.progress import Steps
 from pos_gateway.attempt.decision import BACKOFF
-from pos_gateway.attempt.delivery import LOOK_AGAIN_AFTER
+from pos_gateway.attempt.doubt import LOOK_AGAIN_AFTER
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.runtime.failpoints import OF_ORDERS
 from testkit.faults.backend import Name

@@ -4,19 +4,20 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.auth.authenticator import Authenticator, credentials_of
 from pos_gateway.auth.tokens import PosToken
 from pos_gateway.cache.refresh_ahead import Shared
-from pos_gateway.domain.errors import LedgerUnavailable, Unfinished
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import MENDED_HERE, CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import CallRecord, Claim
+from pos_gateway.ledger.states import CallRecord, Claim, ClaimResult, Ended, Key
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -46,47 +47,6 @@ Conversation = Callable[[Send], Outcome]
 
 #: Seconds for its reply without which no request is sent, or half of the time limit if that is less.
 LEAST = 1.0
-
-
-class UnderClaim:
-    """The record of an attempt under a claim; a context that abandons a killed green thread's claim.
-
-    Not a generator, for speed. Raises Unfinished, with this record, from any exception of the block.
-    """
-
-    __slots__ = ("_ledger", "answered", "call", "came", "claim", "sent")
-
-    def __init__(self, ledger: Ledger, claim: Claim) -> None:
-        self._ledger = ledger
-        #: As the ledger last returned the claim.
-        self.claim = claim
-        #: A byte may have left.
-        self.sent = False
-        #: There was a reply.
-        self.answered = False
-        #: The last reply's status, or the code of the failure that ended the call.
-        self.came: int | str | None = None
-        #: The call, once over.
-        self.call: CallRecord | None = None
-
-    def record(self, endpoint: str | None = None) -> bool:
-        """Commit SENDING, as ``Ledger.sending`` does; False: the claim is lost."""
-        sending = self._ledger.sending(self.claim, endpoint)
-        self.claim = sending or self.claim
-        return sending is not None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: object
-    ) -> None:
-        if isinstance(error, Unfinished):  # of a nested claim
-            raise Unfinished([self, *error.claims]) from error.__cause__
-        if isinstance(error, Exception):
-            raise Unfinished([self]) from error
-        if error is not None:
-            self._ledger.abandon(self.claim, sent=self.sent)
 
 
 class Caller:
@@ -133,10 +93,28 @@ class Caller:
         """
         self._transport.reach(merchant.base_url, identity=merchant.auth.tls)
 
+    def claim(self, attempt: Attempt[Any], key: Key, **options: Any) -> ClaimResult:
+        """Claim a row for the attempt, as ``Ledger.claim`` does, and keep the answer at once.
+
+        Without a record, the claim of a killed green thread is lost until the lease ends.
+        """
+        found: ClaimResult = self._ledger.claim(key, **options)
+        if isinstance(found, Claim):
+            attempt.claims.append(found)
+        elif isinstance(found, Ended):
+            attempt.ended = found
+        return found
+
+    def record(self, attempt: Attempt[Any], endpoint: str | None = None) -> bool:
+        """Commit SENDING, as ``Ledger.sending`` does; False: the claim is lost."""
+        sending = self._ledger.sending(attempt.claims[0], endpoint)
+        attempt.claims[0] = sending or attempt.claims[0]
+        return sending is not None
+
     def call(
         self,
         merchant: Merchant,
-        under: UnderClaim,
+        attempt: Attempt[Any],
         converse: Conversation,
         *,
         cancel_token: CancelToken,
@@ -148,43 +126,47 @@ class Caller:
         """
         passed = stages.call()
         try:
-            send = partial(self._send, merchant, under, cancel_token, left)
-            outcome = self._heard(converse, send, under)
+            send = partial(self._send, merchant, attempt, cancel_token, left)
+            outcome = self._heard(converse, send, attempt)
         except Exception as error:  # noqa: BLE001  (a bug of ours, or of an adapter)
             trace = Trace.of(error, messages=False)
-            log.error("delivery.crashed", order_id=under.claim.key.order_id, trace=trace)
-            kind = Kind.IN_DOUBT if under.sent else Kind.FAILED
+            log.error("delivery.crashed", order_id=attempt.claims[0].key.order_id, trace=trace)
+            kind = Kind.IN_DOUBT if attempt.sent else Kind.FAILED
             outcome = Outcome(kind, Reason.of("internal_error", type(error).__name__))
         outcome = self._authenticator.redacted(merchant, outcome)
         if outcome.merchant_gone:
             self._pause(merchant)
         seconds = passed.total
-        under.call = CallRecord(
-            passed.waited, passed.claim, passed.connect, passed.first_byte, seconds, under.came
+        attempt.call = CallRecord(
+            passed.waited, passed.claim, passed.connect, passed.first_byte, seconds, attempt.came
         )
         metrics.attempted(outcome.kind, merchant.provider, seconds)
-        log_attempt(merchant, under.claim, outcome, passed, seconds)
+        log_attempt(merchant, attempt.claims[0], outcome, passed, seconds)
         return outcome
 
     @staticmethod
-    def _heard(converse: Conversation, send: Callable[[], Send], under: UnderClaim) -> Outcome:
+    def _heard(converse: Conversation, send: Callable[[], Send], attempt: Attempt[Any]) -> Outcome:
         try:
             outcome = converse(send())  # ``send`` fails without credentials
         except LedgerUnavailable as error:
-            under.came = "database"
+            attempt.came = "database"
             return Outcome(Kind.RETRY, Reason.of("database", error))
         except TransportError as error:
-            under.came = error.code
-            return _failed(error, under)
+            attempt.came = error.code
+            return _failed(error, attempt)
         failpoints.reach("reply")
-        if outcome.contact is not CallResult.NONE or not under.answered:
+        if outcome.contact is not CallResult.NONE or not attempt.answered:
             return outcome
         # The adapter has set no call result, but there was a reply.
         makes_no_sense = outcome.kind is Kind.IN_DOUBT
         return outcome.after(CallResult.FAILED if makes_no_sense else CallResult.ANSWERED)
 
     def _send(
-        self, merchant: Merchant, under: UnderClaim, cancel_token: CancelToken, left: float
+        self,
+        merchant: Merchant,
+        attempt: Attempt[Any],
+        cancel_token: CancelToken,
+        left: float,
     ) -> Send:
         """One deadline over all that the adapter sends (it may look up first, then create)."""
         auth = credentials_of(merchant)
@@ -196,9 +178,9 @@ class Caller:
 
         def fence() -> None:
             failpoints.reach("byte.first")
-            if not self._ledger.holds(under.claim):
+            if not self._ledger.holds(attempt.claims[0]):
                 raise NotSent("fenced", "this worker was held up; another one may have the order")
-            under.sent = True
+            attempt.sent = True
 
         def exchange(request: Request, credentials: Mapping[str, str]) -> Reply:
             seconds = left_of_it()
@@ -213,7 +195,7 @@ class Caller:
                 identity=merchant.auth.tls,
                 fence=fence,
             )
-            under.answered, under.came = True, reply.status
+            attempt.answered, attempt.came = True, reply.status
             return reply
 
         def send(request: Request) -> Reply:
@@ -247,14 +229,14 @@ class _NoTimeLeft(NotSent):
     """Other things took the call's time, of which the merchant knows nothing."""
 
 
-def _failed(error: TransportError, under: UnderClaim) -> Outcome:
+def _failed(error: TransportError, attempt: Attempt[Any]) -> Outcome:
     """The outcome of a call that a failed exchange has ended."""
     reason = Reason.of(error.code, error)
     match error:
         case Misconfigured():
             return Outcome(Kind.FAILED, reason)
         case _NoTimeLeft():
-            contact = CallResult.ANSWERED if under.answered else CallResult.NONE
+            contact = CallResult.ANSWERED if attempt.answered else CallResult.NONE
             return Outcome(Kind.RETRY, reason, contact=contact)
         case NotSent():
             return Outcome(Kind.RETRY, reason, contact=_contact(error))

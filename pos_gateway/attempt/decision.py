@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
 from pydantic_core import to_json
 
-from pos_gateway.attempt.call import UnderClaim
-from pos_gateway.attempt.cancellation import CancelAttempt
-from pos_gateway.attempt.delivery import Attempt
+from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.doubt import CANCEL_IN_DOUBT, NEEDS_POS
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
@@ -31,6 +30,7 @@ from pos_gateway.ledger.states import (
     RESOLVE_FOR,
     Action,
     AttemptHistory,
+    CallRecord,
     Claim,
     Ended,
     Entry,
@@ -123,25 +123,23 @@ FOLLOWS: Mapping[Kind, tuple[Follows, Follows]] = {
 }
 
 
-def on_submission(
-    order: Order,
-    attempt: Attempt,
-    message: RawMessage,
-    now: datetime,
-    span: TraceContext | None = None,
-) -> Decision:
+def on_submission(attempt: Attempt[Order], now: datetime) -> Decision:
     """Decide what follows from an attempt to deliver an order."""
-    if attempt.newer is not None and attempt.under is not None:
-        newer = attempt.newer
-        message = message._replace(body=wire.body_of(newer.source))
-        submission = _Submission.of(newer, message, now, span)
-        return submission.renewed(attempt.outcome, attempt.under.claim)
-    submission = _Submission.of(order, message, now, span)
+    outcome, order, message = attempt.outcome, attempt.content, attempt.message
+    assert outcome is not None  # noqa: S101  (the attempt is over)
+    if attempt.newer is not None:
+        order = attempt.newer
+        message = message._replace(body=wire.body_of(order.source))
+    left = (order.deliver_by - now).total_seconds()
+    key = Key(order.merchant_id, order.order_id)
+    submission = _Submission(key, left, message, now, attempt.span, attempt.call)
+    if attempt.newer is not None:
+        return submission.renewed(outcome, attempt.claims[0])
     if attempt.ended is not None:
         return submission.over(attempt.ended)
-    if attempt.under is None:
-        return submission.undone(attempt.outcome)
-    return submission.done(attempt.outcome, attempt.under, called=attempt.called)
+    if not attempt.claims:
+        return submission.undone(outcome)
+    return submission.done(outcome, attempt.claims[0], called=attempt.called)
 
 
 class _Submission:
@@ -154,20 +152,14 @@ class _Submission:
         message: RawMessage,
         now: datetime,
         span: TraceContext | None,
+        call: CallRecord | None = None,
     ) -> None:
         self._key = key
         self._left = left
         self._message = message
         self._at = now.timestamp()
         self._span = span
-
-    @classmethod
-    def of(
-        cls, order: Order, message: RawMessage, now: datetime, span: TraceContext | None
-    ) -> Self:
-        """Of this order."""
-        left = (order.deliver_by - now).total_seconds()
-        return cls(Key(order.merchant_id, order.order_id), left, message, now, span)
+        self._call = call
 
     def over(self, ended: Ended) -> Decision:
         """It was terminal before, by a worker that may have died before dead-lettering it."""
@@ -191,15 +183,15 @@ class _Submission:
         delay = min(_delay(outcome, self._message.tries), max(1.0, self._left))
         return self._again(delay, resolve=resolve, look_up=look_up)
 
-    def done(self, outcome: Outcome, under: UnderClaim, *, called: bool) -> Decision:
+    def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
         """The entry under the claim, and what follows."""
-        claim, history = under.claim, under.claim.history
+        history = claim.history
         attempts = history.attempts + called
         match FOLLOWS[outcome.kind][history.may_be_there]:
             case Follows.END:
-                return self._end(outcome, under, attempts)
+                return self._end(outcome, claim, attempts)
             case Follows.DEAD_LETTER:
-                return self._end(outcome, under, attempts, dead_letter=True)
+                return self._end(outcome, claim, attempts, dead_letter=True)
             case Follows.PENDING:  # the POS says that it has the order: no doubt
                 after = replace(history, pending=True, doubt_since=None)
             case Follows.DOUBT:
@@ -208,9 +200,9 @@ class _Submission:
                 after = replace(history, doubt_since=self._at if newly or claim.sending else since)
             case Follows.RETRY:
                 after = history
-        return self._go_on(outcome, under, replace(after, attempts=attempts))
+        return self._go_on(outcome, claim, replace(after, attempts=attempts))
 
-    def _go_on(self, outcome: Outcome, under: UnderClaim, after: AttemptHistory) -> Decision:
+    def _go_on(self, outcome: Outcome, claim: Claim, after: AttemptHistory) -> Decision:
         """Retry, or end now if the order would expire first."""
         delay, event_kind = _delay(outcome, self._message.tries), None
         if outcome.kind is Kind.PENDING:
@@ -219,7 +211,7 @@ class _Submission:
         if delay >= self._left and not after.may_be_there:
             late = outcome.reason or Reason("too_late", "no decision before deliver_by")
             ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
-            return self._end(ended, under, after.attempts, dead_letter=True)
+            return self._end(ended, claim, after.attempts, dead_letter=True)
         if outcome.for_operator or delay >= self._left:
             event_kind = Kind.IN_DOUBT
         elif outcome.kind is Kind.PENDING:
@@ -228,24 +220,24 @@ class _Submission:
         if event_kind is not None and after.last_event in (event_kind.value, Kind.IN_DOUBT.value):
             event_kind = None
         said = outcome if event_kind is None else replace(outcome, kind=event_kind)
-        entry = self._entry(said, under, after, event_kind)
+        entry = self._entry(said, claim, after, event_kind)
         messages = []
         if not outcome.for_operator and delay < self._left + RESOLVE_FOR * after.may_be_there:
             again = self._again(delay, resolve=delay >= self._left, look_up=after.may_be_there)
             messages.append(again)
-        return Decision(outcome, [(under.claim, entry)], messages=messages)
+        return Decision(outcome, [(claim, entry)], messages=messages)
 
     def _end(
-        self, outcome: Outcome, under: UnderClaim, attempts: int, *, dead_letter: bool = False
+        self, outcome: Outcome, claim: Claim, attempts: int, *, dead_letter: bool = False
     ) -> Decision:
-        history = AttemptHistory(attempts=attempts, reopened=under.claim.history.reopened)
-        entry = self._entry(outcome, under, history, outcome.kind)
+        history = AttemptHistory(attempts=attempts, reopened=claim.history.reopened)
+        entry = self._entry(outcome, claim, history, outcome.kind)
         # What the gateway could not deliver is dead-lettered for an operator.
         messages = [self._dead_letter(outcome)] if dead_letter else []
-        return Decision(outcome, [(under.claim, entry)], messages=messages)
+        return Decision(outcome, [(claim, entry)], messages=messages)
 
     def _entry(
-        self, outcome: Outcome, under: UnderClaim, after: AttemptHistory, event_kind: Kind | None
+        self, outcome: Outcome, claim: Claim, after: AttemptHistory, event_kind: Kind | None
     ) -> Entry:
         state = _ENDS.get(event_kind) or open_state(after, event_kind)
         event = None
@@ -261,7 +253,7 @@ class _Submission:
             outcome.external_id,
             event,
             outcome=outcome.kind,
-            call=under.call,
+            call=self._call,
         )
 
     def _again(self, delay: float, *, resolve: bool, look_up: bool) -> Message:
@@ -327,60 +319,45 @@ def _unchanged(claim: Claim, at: float) -> Entry:
     )
 
 
-def on_cancellation(
-    request: CancelRequest,
-    attempt: CancelAttempt,
-    message: RawMessage,
-    now: datetime,
-    span: TraceContext | None = None,
-) -> Decision:
+def on_cancellation(attempt: Attempt[CancelRequest], now: datetime) -> Decision:
     """Decide what follows from an attempt to cancel an order.
 
     An order that is not cancelled is recorded as accepted, with the reason.
     """
-    if attempt.newer is not None:  # the message has the older deadline
-        request = attempt.newer
-        message = message._replace(body=wire.body_of(request.to_json()))
-    cancelling = _Cancelling(request, attempt, message, now, span)
-    if attempt.over:
-        return Decision(attempt.outcome)
-    if attempt.under is not None and attempt.outcome.for_operator:
-        return cancelling.crashed(attempt.under)
-    if cancelling.is_open(attempt.under):
-        return cancelling.again(attempt.under)
-    if attempt.under is not None and attempt.submission is not None:
-        return cancelling.decided(attempt.under, attempt.submission)
-    if attempt.under is not None and attempt.ended is not None:
-        return cancelling.ended(attempt.under, attempt.ended)
-    assert attempt.under is not None  # noqa: S101  (else it is open)
-    return cancelling.crashed(attempt.under)
+    cancelling, ended = _Cancelling(attempt, now), attempt.ended
+    if not attempt.claims and ended is not None:
+        return Decision(ended.outcome)
+    if attempt.claims and cancelling.outcome.for_operator:
+        return cancelling.crashed(attempt.claims[0])
+    if not attempt.claims or cancelling.is_open(attempt.claims[0]):
+        return cancelling.again()
+    if attempt.claims[1:]:
+        return cancelling.decided(*attempt.claims)
+    if ended is not None:
+        return cancelling.ended(attempt.claims[0], ended)
+    return cancelling.crashed(attempt.claims[0])
 
 
 class _Cancelling:
     """The decisions about a cancel request."""
 
-    def __init__(
-        self,
-        request: CancelRequest,
-        attempt: CancelAttempt,
-        message: RawMessage,
-        now: datetime,
-        span: TraceContext | None,
-    ) -> None:
-        self._request = request
+    def __init__(self, attempt: Attempt[CancelRequest], now: datetime) -> None:
+        assert attempt.outcome is not None  # noqa: S101  (the attempt is over)
+        self.outcome = attempt.outcome
         self._attempt = attempt
-        self._outcome = attempt.outcome
-        self._message = message
-        self._now = now
-        self._span = span
-        self._order = Key(request.merchant_id, request.order_id)
-        self._key = replace(self._order, action=Action.CANCEL)
-        self._at = now.timestamp()
+        self._request, self._message = attempt.content, attempt.message
+        if attempt.newer is not None:  # the message has the older deadline
+            self._request = attempt.newer
+            body = wire.body_of(self._request.to_json())
+            self._message = self._message._replace(body=body)
+        self._order = Key(self._request.merchant_id, self._request.order_id)
+        self._now, self._at = now, now.timestamp()
+        self._span = attempt.span
 
-    def is_open(self, under: UnderClaim | None) -> bool:
+    def is_open(self, claim: Claim) -> bool:
         """Whether it is retried. A cancellation in doubt always is."""
-        kind = self._outcome.kind
-        in_doubt = kind is Kind.FAILED and under is not None and under.claim.history.in_doubt
+        kind = self.outcome.kind
+        in_doubt = kind is Kind.FAILED and claim.history.in_doubt
         return in_doubt or kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING)
 
     def _undone(self, claim: Claim) -> Decision:
@@ -394,24 +371,25 @@ class _Cancelling:
             keeps_reason=True,
         )
         return Decision(
-            self._outcome, [*self._released_submission(), (claim, entry)], needs_pos=True
+            self.outcome, [*self._released_submission(), (claim, entry)], needs_pos=True
         )
 
-    def again(self, under: UnderClaim | None) -> Decision:
+    def again(self) -> Decision:
         """Retry; the order itself is released meanwhile."""
-        if self._attempt.needs_pos and under is not None:
-            return self._undone(under.claim)
-        since = None if under is None else under.claim.history.doubt_since
-        if self._outcome.kind is Kind.IN_DOUBT and since is None:
+        claim = self._attempt.claims[0] if self._attempt.claims else None
+        if claim is not None and self.outcome is NEEDS_POS:
+            return self._undone(claim)
+        since = None if claim is None else claim.history.doubt_since
+        if self.outcome.kind is Kind.IN_DOUBT and since is None:
             since = self._at
         left = in_time = (self._request.deliver_by - self._now).total_seconds()
         if since is not None and in_time <= 0:
             left += RESOLVE_FOR
-        delay = _in_time(_delay(self._outcome, self._message.tries), left)
+        delay = _in_time(_delay(self.outcome, self._message.tries), left)
         delay = min(delay, max(1.0, left))
         metrics.retries.inc()
-        look_up = self._message.look_up if under is None else since is not None
-        resolve = self._message.resolve if under is None else look_up and delay >= in_time
+        look_up = self._message.look_up if claim is None else since is not None
+        resolve = self._message.resolve if claim is None else look_up and delay >= in_time
         message = self._message.again(
             wire.CANCEL_ORDER,
             self._request.order_id,
@@ -422,53 +400,53 @@ class _Cancelling:
             },
         ).delayed(delay, before=_latest(delay, left))
         entries = self._released_submission()
-        if under is not None:
-            entry = replace(self._entry(State.NEW, under), doubt_since=since)
+        if claim is not None:
+            entry = replace(self._entry(State.NEW, claim), doubt_since=since)
             if self._attempt.waits:  # each look would displace an attempt in the row
-                entry = replace(entry, attempts=under.claim.history.attempts)
-            entries.append((under.claim, entry))
-        return Decision(self._outcome, entries, messages=[message])
+                entry = replace(entry, attempts=claim.history.attempts)
+            entries.append((claim, entry))
+        return Decision(self.outcome, entries, messages=[message])
 
-    def crashed(self, under: UnderClaim) -> Decision:
+    def crashed(self, claim: Claim) -> Decision:
         """A bug of ours, or poison: dead-letter the request for an operator.
 
         An accepted order is still recorded as accepted.
         """
-        reason = self._outcome.reason or Reason(self._outcome.kind, "")
+        reason = self.outcome.reason or Reason(self.outcome.kind, "")
         dead = _dead_letter(self._request.order_id, self._message, reason, task=wire.CANCEL_ORDER)
         if self._attempt.ended is not None:
-            decided = self.ended(under, self._attempt.ended)
+            decided = self.ended(claim, self._attempt.ended)
         else:
-            submission, since = self._attempt.submission, under.claim.history.doubt_since
-            entry = replace(self._entry(State.FAILED, under), doubt_since=since)
+            since = claim.history.doubt_since
+            entry = replace(self._entry(State.FAILED, claim), doubt_since=since)
             order = self._released_submission()
-            if submission is not None and since is not None:
-                order = [(submission.claim, self._in_doubt(submission.claim.history))]
-            decided = Decision(self._outcome, [*order, (under.claim, entry)])
+            if since is not None:
+                order = [(each, self._in_doubt(each.history)) for each, _ in order]
+            decided = Decision(self.outcome, [*order, (claim, entry)])
         return replace(decided, messages=[dead])
 
-    def decided(self, under: UnderClaim, submission: UnderClaim) -> Decision:
+    def decided(self, claim: Claim, submission: Claim) -> Decision:
         """The order was not terminal; cancelled, it is.
 
         One that the POS may have cancelled is not sent again: it would be a second order.
         """
-        entry = self._entry(State(self._outcome.kind.value), under)
-        if self._outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
-            entry = replace(entry, doubt_since=under.claim.history.doubt_since)
-        claim, history, trace = submission.claim, submission.claim.history, self._span
+        entry = self._entry(State(self.outcome.kind.value), claim)
+        if self.outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
+            entry = replace(entry, doubt_since=claim.history.doubt_since)
+        history, trace = submission.history, self._span
         order = self._released_submission()
-        if self._attempt.leaves_doubt:
-            order = [(claim, self._in_doubt(history))]
-        elif self._outcome.kind is Kind.CANCELLED:
+        if self.outcome.reason == CANCEL_IN_DOUBT:
+            order = [(submission, self._in_doubt(history))]
+        elif self.outcome.kind is Kind.CANCELLED:
             event = dehydrated(self._order, Kind.CANCELLED, reopened=history.reopened, trace=trace)
             end = self._entry(State.CANCELLED, submission)
-            order = [(claim, replace(end, attempts=history.attempts, event=event))]
-        return Decision(self._outcome, [*order, (under.claim, entry)])
+            order = [(submission, replace(end, attempts=history.attempts, event=event))]
+        return Decision(self.outcome, [*order, (claim, entry)])
 
-    def ended(self, under: UnderClaim, ended: Ended) -> Decision:
+    def ended(self, claim: Claim, ended: Ended) -> Decision:
         """The order was terminal before."""
-        outcome, claim = self._outcome, under.claim
-        entry = self._entry(State(outcome.kind.value), under)
+        outcome = self.outcome
+        entry = self._entry(State(outcome.kind.value), claim)
         if outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with a later deadline
             entry = replace(entry, doubt_since=claim.history.doubt_since)
         if ended.state is not State.ACCEPTED:
@@ -479,24 +457,23 @@ class _Cancelling:
             reason = Reason.of("not_cancelled", f"{why.code}: {why.message}")
             said = Outcome(Kind.ACCEPTED, reason, ended.external_id)
         reopened, trace = claim.history.reopened, self._span
-        event = dehydrated(self._key, said.kind, reopened=reopened, trace=trace)
+        key = replace(self._order, action=Action.CANCEL)
+        event = dehydrated(key, said.kind, reopened=reopened, trace=trace)
         entry = replace(entry, external_id=said.external_id, reason=said.reason, event=event)
         return Decision(outcome, [(claim, entry)])
 
     def _in_doubt(self, history: AttemptHistory) -> Entry:
         """The entry of an order in doubt, with its event unless that was recorded before."""
         since, trace = history.doubt_since or self._at, self._span
-        entry = Entry(
-            State.IN_DOUBT, self._at, history.attempts, since, reason=self._outcome.reason
-        )
+        entry = Entry(State.IN_DOUBT, self._at, history.attempts, since, reason=self.outcome.reason)
         if history.last_event == Kind.IN_DOUBT:
             return entry
         event = dehydrated(self._order, Kind.IN_DOUBT, reopened=history.reopened, trace=trace)
         return replace(entry, event=event)
 
-    def _entry(self, state: State, under: UnderClaim) -> Entry:
-        outcome = self._outcome
-        attempts = under.claim.history.attempts + 1
+    def _entry(self, state: State, claim: Claim) -> Entry:
+        outcome = self.outcome
+        attempts = claim.history.attempts + 1
         return Entry(
             state,
             self._at,
@@ -504,29 +481,29 @@ class _Cancelling:
             reason=outcome.reason,
             external_id=outcome.external_id,
             outcome=outcome.kind,
-            call=under.call,
+            call=self._attempt.call,
         )
 
     def _released_submission(self) -> list[tuple[Claim, Entry]]:
         """Release the order as it was before the claim; its own attempt records its outcome."""
-        if self._attempt.submission is None:
-            return []
-        submission = self._attempt.submission.claim
-        entry = _unchanged(submission, self._at)
-        if self._outcome.not_found and not submission.history.in_doubt:  # the POS had it, pending
-            entry = replace(entry, state=State.IN_DOUBT, doubt_since=self._at)
-        return [(submission, entry)]
+        released = []
+        for submission in self._attempt.claims[1:]:
+            entry = _unchanged(submission, self._at)
+            if (
+                self.outcome.not_found and not submission.history.in_doubt
+            ):  # the POS had it, pending
+                entry = replace(entry, state=State.IN_DOUBT, doubt_since=self._at)
+            released.append((submission, entry))
+        return released
 
 
-def on_unreadable(
-    under: UnderClaim, reason: Reason, message: RawMessage, now: datetime
-) -> Decision:
+def on_unreadable(claim: Claim, reason: Reason, message: RawMessage, now: datetime) -> Decision:
     """End an order of which neither message nor ledger can be read, or leave it to an operator."""
-    key, until = under.claim.key, under.claim.history.deliver_by
+    key, until = claim.key, claim.history.deliver_by
     left = 0.0 if until is None else until - now.timestamp()
     outcome = Outcome(Kind.FAILED, reason, for_operator=True)
     submission = _Submission(key, left, message, now, message.trace)
-    return submission.done(outcome, under, called=False)
+    return submission.done(outcome, claim, called=False)
 
 
 def on_released(

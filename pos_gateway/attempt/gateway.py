@@ -11,11 +11,12 @@ from sqlalchemy import Engine
 
 from pos_gateway.adapters.registry import adapters
 from pos_gateway.attempt.call import Caller
-from pos_gateway.attempt.cancellation import Cancellation
+from pos_gateway.attempt.cancel import Cancel
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.attempt.delivery import Delivery
 from pos_gateway.attempt.poison import PoisonIsolation
 from pos_gateway.attempt.shared_cache import SharedCache
+from pos_gateway.attempt.spine import Spine
+from pos_gateway.attempt.submit import Submit
 from pos_gateway.attempt.unreadable import UnreadableMessages
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
@@ -116,22 +117,20 @@ class Gateway:
             tracing=self.tracing,
             clock=clock,
         )
-        isolation = PoisonIsolation()  # shared, so that the next death has one culprit
-        self.delivery = Delivery(
-            directory=self.directory,
-            adapters=self.adapters,
-            caller=self.caller,
+        parts: dict[str, Any] = {
+            "directory": self.directory,
+            "adapters": self.adapters,
+            "caller": self.caller,
+            "ledger": self.ledger,
+            "clock": clock,
+        }
+        #: Attempts orders and cancel requests.
+        self.spine = Spine(
+            submit=Submit(**parts),
+            cancel=Cancel(**parts),
+            isolation=PoisonIsolation(),  # shared, so that the next death has one culprit
             ledger=self.ledger,
-            isolation=isolation,
-            clock=clock,
-        )
-        self.cancellation = Cancellation(
-            directory=self.directory,
-            adapters=self.adapters,
-            caller=self.caller,
-            ledger=self.ledger,
-            isolation=isolation,
-            clock=clock,
+            repeating=self.repeating,
         )
         self.unreadable = UnreadableMessages(self.ledger)
         self.queue_metrics = QueueMetrics(settings.broker_url)

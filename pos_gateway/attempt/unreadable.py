@@ -1,16 +1,15 @@
 """A message that cannot be read, of an order that the ledger knows: the ledger's order counts.
 
-The order's POS may have it. So what this worker cannot read ends no order, and says nothing of one
-that goes on by another message.
+The POS may have the order. So no unreadable message ends an order, or says anything of an order that goes on by
+a readable one.
 """
 
 from dataclasses import replace
 from datetime import datetime
 
 from pos_gateway.attempt import decision
-from pos_gateway.attempt.call import UnderClaim
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.attempt.delivery import LOOK_AGAIN_AFTER, leased_elsewhere
+from pos_gateway.attempt.doubt import LOOK_AGAIN_AFTER, leased_elsewhere
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
@@ -27,7 +26,7 @@ LONGEST_TIME = 64
 
 
 class UnreadableMessages:
-    """Decides about such messages. Safe from green threads."""
+    """Decides about unreadable messages. Safe from green threads."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -41,14 +40,14 @@ class UnreadableMessages:
         raw: RawMessage,
         now: datetime,
     ) -> Decision | None:
-        """What follows from the message; None: the ledger does not know the order.
+        """The decision about the message; None: the ledger does not know the order.
 
         Args:
             key: the order.
             reason: why the message cannot be read.
             received: the message, to come again if the order is leased elsewhere.
-            dead: its dead letter.
-            raw: the message, with its headers parsed.
+            dead: the dead letter.
+            raw: the message, with parsed headers.
 
         Raises:
             LedgerUnavailable: the database is away; nothing is claimed any more.
@@ -80,20 +79,21 @@ class UnreadableMessages:
             order = self._order(claim.key)
         except CannotOpen as error:
             if (claim.history.deliver_by or 0.0) > now.timestamp():
-                why = Reason.of("secret_key", f"the order is {error}")  # another worker may have it
+                why = Reason.of(
+                    "secret_key", f"the order is {error}"
+                )  # a worker elsewhere may have the key
                 later = [received.delayed(LOOK_AGAIN_AFTER)]
                 return decision.on_released(claim, Outcome(Kind.RETRY, why), later, now)
             order = None
         if order is None:
-            under = UnderClaim(self._ledger, claim)
-            return replace(decision.on_unreadable(under, reason, raw, now), messages=[dead])
-        if not _is_its_own(order, received.body):  # it goes on by its own message
+            return replace(decision.on_unreadable(claim, reason, raw, now), messages=[dead])
+        if not _is_its_own(order, received.body):  # the order goes on by a readable message
             return decision.on_released(claim, Outcome(Kind.FAILED, reason), [dead], now)
         again = wire.submit_message(
             order.order_id,
             order.source,
             routing_key=raw.home,
-            # Known as the gateway's own, it may be as long as it is.
+            # A message of the gateway's own may be of any length.
             headers={
                 wire.ATTEMPTS: raw.tries + 1,
                 wire.RESOLVE: claim.history.may_be_there,
@@ -104,7 +104,7 @@ class UnreadableMessages:
         return decision.on_released(claim, outcome, [again.following(raw.trace)], now)
 
     def _order(self, key: Key) -> Order | None:
-        """The ledger's order; None: it is not kept, or cannot be read either. Raises CannotOpen."""
+        """The ledger's order; None: not kept, or unreadable, too. Raises CannotOpen."""
         try:
             text = self._ledger.order(key)
             return None if text is None else Order.parse_json(text)
@@ -113,7 +113,7 @@ class UnreadableMessages:
 
 
 def _is_its_own(order: Order, body: bytes) -> bool:
-    """Whether a message is the order's own: an operator may have extended its deadline since."""
+    """Whether a message is the order's own: an operator may have extended the deadline since."""
     text = order.source.decode()
     begin, end = next((begin, end) for name, begin, end in members(text) if name == "deliver_by")
     before, after = text[:begin].encode(), text[end:].encode()

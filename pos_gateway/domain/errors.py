@@ -17,7 +17,6 @@ PosGatewayError
 ├── UnknownToken            no token has this name
 ├── PendingMigration        the database's schema is older than the one this version needs
 ├── SchemaTooNew            the database's schema is a later version's, without what this one needs
-├── Unfinished              an attempt failed after its claim; raised from the cause, has the claims
 ├── AdminError              an operator's request is refused, or cannot be completed
 ├── OrderChanged            an order has changed since it was read; read it again
 ├── MerchantChanged         a merchant's record was edited since it was read; read it again
@@ -174,17 +173,6 @@ class LedgerUnreachable(LedgerUnavailable):
 
 class EventIdTaken(PosGatewayError):
     """Raised when another event has the event's id; nothing is written."""
-
-
-class Unfinished(PosGatewayError):
-    """Raised from any exception that ends an attempt after its claim.
-
-    ``claims``: the attempt's records; each claim must be finished, or released.
-    """
-
-    def __init__(self, claims: Sequence[Any]) -> None:
-        self.claims = tuple(claims)
-        super().__init__("an attempt was not finished")
 
 
 class AdminError(PosGatewayError):

@@ -1,11 +1,11 @@
-"""Message in, decision out: what must be stored before the message is acknowledged.
+"""Message in, decision out: all that must be stored before the acknowledgement.
 
-What an Outcome means (an event, a retry, a dead letter) is decided in ``attempt/decision.py``
-alone; ``deliver`` never waits for the broker.
+``attempt/decision.py`` alone decides about an outcome (event, retry, dead letter). ``deliver`` never waits
+for the broker.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -18,10 +18,9 @@ from pydantic_core import to_json
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.attempt import decision, gateway
-from pos_gateway.attempt.call import UnderClaim
-from pos_gateway.attempt.cancellation import CancelAttempt
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.attempt.delivery import LOOK_AGAIN_AFTER, Attempt
+from pos_gateway.attempt.doubt import LOOK_AGAIN_AFTER
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
@@ -29,10 +28,7 @@ from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
     InvalidOrder,
-    InvalidRecord,
     LedgerUnavailable,
-    NotLoaded,
-    Unfinished,
 )
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
@@ -41,7 +37,6 @@ from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.telemetry import stages
 from pos_gateway.telemetry.stages import Stages
-from pos_gateway.telemetry.trace import Trace
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.worker.celery_internals import headers_of
 
@@ -108,23 +103,28 @@ def deliver(
     may_call: bool = True,
     received: float | None = None,
 ) -> Decision:
-    """Attempt once what a message asks for, and decide what follows.
+    """Attempt a message's order, or cancel request, once, and decide about the outcome.
 
     Args:
-        gate: what to deliver through.
+        gate: the components.
         message: the message.
         action: the requested action.
         order: the order in the message, if it was read before.
-        cancel_token: the attempt's part of the merchant's time limit; can end it early.
-        expired: past its deadline; it is not attempted.
-        may_call: whether a cancel request may call the POS; else ``needs_pos`` says that it has to.
+        cancel_token: the attempt's part of the merchant's time limit; can end the attempt early.
+        expired: past the deadline: the order is not sent.
+        may_call: whether a cancel request may call the POS; else ``Decision.needs_pos`` asks for that.
         received: when the message arrived (``perf_counter``), if known.
     """
     passed = stages.begin(received)
     record, source = wire.read(message.body) if order is None else (order, order.source)
-    cancel = partial(_cancel, may_call=may_call)
-    attempted = cancel if action is Action.CANCEL else _submit
-    decide = partial(attempted, gate, record, source, message, cancel_token, expired=expired)
+    token = cancel_token or CancelToken()
+    decide = partial(
+        _decided,
+        *(gate, action, record, source, message),
+        expired=expired,
+        may_call=may_call,
+        token=token,
+    )
     if gate.tracing is None:
         return decide(message.trace)
     decided = None
@@ -165,37 +165,28 @@ def _describe(
         span.failed(outcome.kind)
 
 
-def _submit(
+def _decided(
     gate: Gateway,
+    action: Action,
     record: Any,
     source: bytes | None,
     message: RawMessage,
-    cancel_token: CancelToken | None,
     span: TraceContext | None,
-    *,
-    expired: bool,
+    **start: Any,
 ) -> Decision:
+    content: Order | CancelRequest
     try:
-        order = Order.parse(record, source)
+        if action is Action.SUBMIT:
+            content = Order.parse(record, source)
+        else:
+            content = CancelRequest.parse(record, source)
     except InvalidOrder as error:
-        reason = Reason.of("invalid_order", _without_values(error))
-        return _invalid(gate, record, source, reason, message, span)
-    attempt = None
-    try:
-        attempt = gate.delivery.submit(order, cancel_token, expired=expired)
-        decided = decision.on_submission(order, attempt, message, gate.clock.now(), span)
-        if attempt.ended is None:
-            return decided
-        return decided.repeating(gate.repeating.ends(Key(order.merchant_id, order.order_id)))
-    except Exception as error:  # noqa: BLE001  (ours: the order is neither lost nor left claimed)
-        under = attempt.under if attempt is not None else _claimed(error, Action.SUBMIT)
-        outcome = _crashed(Action.SUBMIT, error, under, order.order_id)
-    if under is None and outcome.kind is Kind.FAILED:
-        attempt = gate.delivery.failed(order, outcome)
-    else:
-        attempt = Attempt(outcome, under, called=under is not None and under.sent)
-    with _given_up(gate, attempt.under):
-        return decision.on_submission(order, attempt, message, gate.clock.now(), span)
+        why = "; ".join(f"{each.field}: {each.problem}" for each in error.errors)
+        if action is Action.SUBMIT:
+            reason = Reason.of("invalid_order", why)
+            return _invalid(gate, record, source, reason, message, span)
+        return decision.on_no_request(message, Reason.of("invalid_cancel", why))
+    return gate.spine.decide(Attempt[Any](content, message, span=span, **start))
 
 
 def _invalid(
@@ -206,7 +197,7 @@ def _invalid(
     message: RawMessage,
     span: TraceContext | None,
 ) -> Decision:
-    """Decide about an invalid order; what the ledger knows of its id counts."""
+    """Decide about an invalid order; the ledger's order with this id counts."""
     now, dead = gate.clock.now(), decision.invalid_letter(record, reason, message)
     received = message.again(wire.SUBMIT_ORDER, dead.message_id, dead.headers)
     known = _by_ledger(gate, record, reason, received, dead, message, now)
@@ -228,15 +219,15 @@ def unread(
     reason: Reason,
     raw: RawMessage,
 ) -> Decision:
-    """Decide about a message that was not parsed; what the ledger knows of its id counts.
+    """Decide about a message that was not parsed; the ledger's order with this id counts.
 
     Args:
-        gate: what to decide with.
+        gate: the components.
         received: the message.
-        dead: its dead letter.
-        named: what is known of its order.
-        reason: why it was not parsed.
-        raw: the message, with its headers parsed.
+        dead: the dead letter.
+        named: order_id and merchant_id, as far as known.
+        reason: why the message was not parsed.
+        raw: the message, with parsed headers.
     """
     received, now = replace(received, routing_key=raw.home), gate.clock.now()
     known = _by_ledger(gate, named, reason, received, dead, raw, now)
@@ -252,7 +243,7 @@ def _by_ledger(
     raw: RawMessage,
     now: datetime,
 ) -> Decision | None:
-    """What follows if the ledger knows the order, or cannot say; None: it does not know it."""
+    """The decision if the ledger knows the order, or cannot say; None: the order is unknown."""
     key = _key_in(record)
     if key is None:
         return None
@@ -264,94 +255,7 @@ def _by_ledger(
 
 
 def _key_in(record: Any) -> Key | None:
-    """The order that an invalid record names; None: it names none."""
+    """The order that an invalid record names; None: there is no name."""
     named = record if isinstance(record, dict) else {}
     merchant_id, order_id = (identifier(named.get(each)) for each in ("merchant_id", "order_id"))
     return Key(merchant_id, order_id) if merchant_id and order_id else None
-
-
-def _cancel(
-    gate: Gateway,
-    record: Any,
-    source: bytes | None,
-    message: RawMessage,
-    cancel_token: CancelToken | None,
-    span: TraceContext | None,
-    *,
-    expired: bool,
-    may_call: bool,
-) -> Decision:
-    try:
-        request = CancelRequest.parse(record, source)
-    except InvalidOrder as error:
-        reason = Reason.of("invalid_cancel", _without_values(error))
-        return decision.on_no_request(message, reason)
-    attempt = None
-    try:
-        attempt = gate.cancellation.attempt(
-            request, cancel_token, expired=expired, may_call=may_call
-        )
-        decided = decision.on_cancellation(request, attempt, message, gate.clock.now(), span)
-        if not attempt.republishes_event:
-            return decided
-        with _given_up(gate, attempt.under, on_error=False):
-            key = Key(request.merchant_id, request.order_id)
-            return decided.repeating(gate.repeating.ends(key))
-    except Exception as error:
-        if attempt is None:
-            under, submission = _claimed(error, Action.CANCEL), _claimed(error, Action.SUBMIT)
-            attempt = CancelAttempt(Outcome(Kind.FAILED), under, submission)
-        outcome = _crashed(Action.CANCEL, error, attempt.under, request.order_id)
-        if attempt.under is None and outcome.kind is Kind.FAILED:
-            raise  # the order's state is not known: the request is requeued
-    # Its end could not be republished: the request stays open.
-    attempt = replace(attempt, outcome=outcome, over=False)
-    with _given_up(gate, attempt.under, attempt.submission):
-        if outcome.kind is Kind.FAILED:
-            attempt = gate.cancellation.crashed(request, attempt)
-        return decision.on_cancellation(request, attempt, message, gate.clock.now(), span)
-
-
-def _claimed(error: Exception, action: Action) -> UnderClaim | None:
-    """The record of an unfinished attempt under the claim for this action."""
-    claims = error.claims if isinstance(error, Unfinished) else ()
-    return next((under for under in claims if under.claim.key.action is action), None)
-
-
-def _crashed(action: Action, error: Exception, under: UnderClaim | None, order_id: str) -> Outcome:
-    """An exception's outcome: in doubt once a byte of the order may have left."""
-    cause = error.__cause__ if isinstance(error, Unfinished) else error
-    is_sent = under is not None and under.sent
-    if isinstance(cause, SQLAlchemyError | LedgerUnavailable | NotLoaded):
-        kind = Kind.IN_DOUBT if is_sent else Kind.RETRY
-        return Outcome(kind, Reason.of("database", cause))
-    trace = Trace.of(cause or error, messages=False)
-    if action is Action.CANCEL:
-        log.error("cancellation.crashed", order_id=order_id, trace=trace)
-    else:
-        log.error("delivery.crashed", order_id=order_id, trace=trace)
-    kind = Kind.IN_DOUBT if is_sent else Kind.FAILED
-    return Outcome(kind, Reason.of("internal_error", type(cause).__name__))
-
-
-@contextmanager
-def _given_up(gate: Gateway, *claims: UnderClaim | None, on_error: bool = True) -> Iterator[None]:
-    """Abandon the claims if there is no decision, so that the redelivered message takes them.
-
-    Args:
-        gate: has the ledger of the claims.
-        claims: the attempt's records.
-        on_error: also after an exception; else only when this green thread is killed.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if on_error or not isinstance(error, Exception):
-            for under in filter(None, claims):
-                gate.ledger.abandon(under.claim, sent=under.sent)
-        raise
-
-
-def _without_values(error: InvalidRecord) -> str:
-    """The invalid fields and their problems, without values, which may be personal data."""
-    return "; ".join(f"{each.field}: {each.problem}" for each in error.errors)

@@ -7,9 +7,8 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from pos_gateway.attempt.call import UnderClaim
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import on_submission
-from pos_gateway.attempt.delivery import Attempt
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.topology import DEAD_KEY
@@ -153,12 +152,13 @@ class LedgerRows:
         waited = max(0.001, step.begins - step.told.placed_at) if step.tries == 0 else 0.002
         connect = 0.012 if step.tries == 0 else 0.0
         first_byte = None if isinstance(call.came, str) else call.seconds * 0.9
-        under = UnderClaim(self._ledger, claim)
-        under.call = CallRecord(waited, 0.003, connect, first_byte, call.seconds, call.came)
+        record = CallRecord(waited, 0.003, connect, first_byte, call.seconds, call.came)
         order = step.told.order
         message = RawMessage(wire.body_of(order.source), tries=step.tries)
-        attempt = Attempt(call.outcome, under, called=True)
-        decision = on_submission(order, attempt, message, datetime.fromtimestamp(call.at, UTC))
+        attempt = Attempt(
+            *(order, message), claims=[claim], called=True, call=record, outcome=call.outcome
+        )
+        decision = on_submission(attempt, datetime.fromtimestamp(call.at, UTC))
         [(_, entry)] = decision.entries
         dead = [each for each in decision.messages if each.routing_key == DEAD_KEY]
         self.written.dead += [(claim.key, each) for each in dead]

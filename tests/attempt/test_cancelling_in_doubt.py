@@ -263,7 +263,7 @@ def test_a_poison_request_in_doubt_leaves_its_order_in_doubt(
     request = cancelled_without_a_reply(gate, pos)
     pos.is_deaf = False
     poison = Outcome(Kind.FAILED, Reason.of("poison", "3 workers died of it"), for_operator=True)
-    monkeypatch.setattr(gate.cancellation, "_ask", lambda *_, **__: poison)
+    monkeypatch.setattr(gate.spine._cancel, "_ask", lambda *_, **__: poison)
     assert gate.take(request, Action.CANCEL).outcome.kind is Kind.FAILED
     assert (gate.recorded(), gate.row_state(action="cancel")) == (
         [("in_doubt", "poison")],

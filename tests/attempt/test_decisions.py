@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
 from structlog.testing import capture_logs
 
-from pos_gateway.attempt.call import UnderClaim
-from pos_gateway.attempt.cancellation import CancelAttempt
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import (
     LAST_ATTEMPT,
     Decision,
@@ -22,7 +20,7 @@ from pos_gateway.attempt.decision import (
     on_no_request,
     on_submission,
 )
-from pos_gateway.attempt.delivery import LOOK_AGAIN_AFTER, Attempt, leased_elsewhere
+from pos_gateway.attempt.doubt import LOOK_AGAIN_AFTER, leased_elsewhere
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
@@ -31,7 +29,6 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.trace_context import TraceContext
-from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import (
     RESOLVE_FOR,
     Action,
@@ -60,12 +57,13 @@ def decided(
     """The decision on an outcome of an order with this attempt history."""
     order, now = order_at(seconds)
     claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(**history), sending)
-    attempt = Attempt(outcome, under(claim), called=True)
-    return on_submission(order, attempt, RawMessage(b"", tries=tries), now)
+    return after(order, now, outcome, tries=tries, claims=[claim], called=True)
 
 
-def under(claim: Claim) -> UnderClaim:
-    return UnderClaim(Ledger(create_engine("sqlite://")), claim)
+def after(order: Order, now: datetime, outcome: Outcome, tries: int = 0, **facts: Any) -> Decision:
+    """The decision on an attempt with these facts."""
+    message = RawMessage(b"", tries=tries)
+    return on_submission(Attempt(order, message, outcome=outcome, **facts), now)
 
 
 def following(outcome: Outcome, **circumstances: Any) -> Sequence[Message]:
@@ -126,10 +124,8 @@ class Crashing:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    def submit(self, *_: object, **__: object) -> Attempt:
+    def get(self, *_: object, **__: object) -> Any:
         raise self._error
-
-    get = submit
 
 
 def kinds(messages: Sequence[Message]) -> list[str]:
@@ -144,8 +140,7 @@ def test_an_old_message_does_not_expire_an_order_whose_deadline_was_extended() -
     order, now = order_at(-60)
     newer = order.until(now + timedelta(minutes=30))
     claim = Claim(Key("m", "o1"), "worker", 2, 1, AttemptHistory(attempts=3), sending=False)
-    attempt = Attempt(leased_elsewhere(), under(claim), newer=newer)
-    decision = on_submission(order, attempt, RawMessage(b"", tries=4), now)
+    decision = after(order, now, leased_elsewhere(), 4, claims=[claim], newer=newer)
     assert kinds(decision.messages) == ["again"]
     [[again], _, _] = json.loads(decision.messages[0].body)
     assert datetime.fromisoformat(again["deliver_by"]) == newer.deliver_by
@@ -336,7 +331,7 @@ def test_a_terminal_order_is_not_in_doubt() -> None:
 @pytest.mark.parametrize("attempts", ["7", -1, None, 2.5, []])
 def test_an_invalid_attempt_count_counts_as_none(attempts: object) -> None:
     gate = Gateway(Settings(database_url="sqlite://"))
-    gate.delivery = Crashing(LedgerUnavailable("away"))  # type: ignore[assignment]
+    gate.spine._submit._directory = Crashing(LedgerUnavailable("away"))  # type: ignore[assignment]
     decision = deliver(gate, received(an_order("o1", "m"), {"x-attempts": attempts}))
     assert decision.messages[0].headers["x-attempts"] == 1
 
@@ -346,8 +341,7 @@ def test_while_the_database_is_unavailable_an_order_is_retried_without_an_event(
     seconds: float,
 ) -> None:
     order, now = order_at(seconds)
-    attempt = Attempt(Outcome(Kind.RETRY, Reason("database", "away")))
-    decision = on_submission(order, attempt, RawMessage(b""), now)
+    decision = after(order, now, Outcome(Kind.RETRY, Reason("database", "away")))
     assert kinds(decision.messages) == ["again"]
     assert not decision.entries
 
@@ -357,7 +351,7 @@ def test_a_terminal_order_repeats_its_event() -> None:
     ended = Ended(
         State.REJECTED, 1.0, REASON, "x1", AttemptHistory(attempts=3, last_event="rejected")
     )
-    decision = on_submission(order, Attempt(ended.outcome, ended=ended), RawMessage(b""), now)
+    decision = after(order, now, ended.outcome, ended=ended)
     assert decision.outcome.kind is Kind.REJECTED
     assert not (decision.entries or decision.messages)
 
@@ -367,8 +361,7 @@ def test_a_redelivered_failed_order_is_dead_lettered_again(state: State) -> None
     """The worker that wrote its outcome may have died before the dead letter."""
     order, now = order_at(60)
     ended = Ended(state, 1.0, REASON, None, AttemptHistory(attempts=1, last_event=state.value))
-    attempt = Attempt(ended.outcome, ended=ended)
-    messages = on_submission(order, attempt, RawMessage(b""), now).messages
+    messages = after(order, now, ended.outcome, ended=ended).messages
     assert kinds(messages) == ["orders.dead"]
 
 
@@ -387,7 +380,7 @@ def test_retry_after_is_honoured() -> None:
 def test_an_order_leased_elsewhere_is_retried_soon() -> None:
     """And it opens no breaker of its merchant."""
     order, now = order_at(3600)
-    decision = on_submission(order, Attempt(leased_elsewhere()), RawMessage(b"", tries=20), now)
+    decision = after(order, now, leased_elsewhere(), 20)
     assert LOOK_AGAIN_AFTER <= decision.messages[0].delay <= 2 * LOOK_AGAIN_AFTER
     assert decision.outcome.retry_after is None
 
@@ -397,14 +390,14 @@ def test_an_order_that_was_not_attempted_is_retried_by_its_deadline(seconds: flo
     order, now = order_at(seconds)
     outcome = Outcome(Kind.RETRY, Reason("database", "it is away"))
     for _ in range(50):
-        decision = on_submission(order, Attempt(outcome), RawMessage(b"", tries=20), now)
+        decision = after(order, now, outcome, 20)
         assert decision.messages[0].delay <= max(1.0, seconds)
 
 
 def test_an_internal_error_dead_letters_the_order_and_is_logged(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: None)
     gate.directory = Crashing(ZeroDivisionError("oops"))  # type: ignore[assignment]
-    gate.delivery._directory = gate.directory
+    gate.spine._submit._directory = gate.directory
     with capture_logs() as logs:
         decision = deliver(gate, received(gate.an_order()))
     [dead] = decision.messages
@@ -428,11 +421,11 @@ def test_an_orders_messages_and_events_have_its_trace() -> None:
     cause, attempt = (TraceContext(f"00-{'a' * 32}-{each * 16}-01", "x=y") for each in "bc")
     order, now = order_at(3600)
     raw = RawMessage(b"", trace=cause)
-    told: Any = (raw, now, attempt)
     claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(), sending=True)
     for kind in Kind:
         outcome = Outcome(kind, REASON, for_operator=kind is Kind.IN_DOUBT)
-        decision = on_submission(order, Attempt(outcome, under(claim), called=True), *told)
+        delivered = Attempt(order, raw, span=attempt, claims=[claim], called=True, outcome=outcome)
+        decision = on_submission(delivered, now)
         event = written(decision).event
         assert event is None or event.trace == attempt
         assert event is not None or decision.messages
@@ -441,11 +434,13 @@ def test_an_orders_messages_and_events_have_its_trace() -> None:
     wish = CancelRequest.parse(
         {"order_id": "o1", "merchant_id": "m", "deliver_by": order.deliver_by}
     )
-    cancel = under(claim._replace(key=replace(claim.key, action=Action.CANCEL)))
-    again = on_cancellation(wish, CancelAttempt(Outcome(Kind.RETRY, REASON), cancel), *told)
+    cancel = Attempt(wish, raw, span=attempt, outcome=Outcome(Kind.RETRY, REASON))
+    cancel.claims = [claim._replace(key=replace(claim.key, action=Action.CANCEL))]
+    again = on_cancellation(cancel, now)
     assert [TraceContext.of(message.headers) for message in again.messages] == [cause]
-    first = CancelAttempt(Outcome(Kind.CANCELLED), cancel, under(claim))  # than the order
-    [(_, ended), _] = on_cancellation(wish, first, *told).entries
+    cancel.claims.append(claim)
+    cancel.outcome = Outcome(Kind.CANCELLED)  # it came before the order
+    [(_, ended), _] = on_cancellation(cancel, now).entries
     assert ended.event is not None and ended.event.trace == attempt
     record = {"order_id": "o1", "merchant_id": "m"}
     dead = invalid_letter(record, REASON, raw)
@@ -477,9 +472,8 @@ def test_a_late_cancel_request_that_is_leased_elsewhere_comes_again_soon() -> No
     request = CancelRequest.parse(
         {"order_id": "o1", "merchant_id": "m", "deliver_by": order.deliver_by}
     )
-    again = on_cancellation(
-        request, CancelAttempt(leased_elsewhere()), RawMessage(b"", tries=20), now
-    ).again
+    cancel = Attempt(request, RawMessage(b"", tries=20), outcome=leased_elsewhere())
+    again = on_cancellation(cancel, now).again
     assert again is not None and again.delay == 1
 
 

@@ -13,8 +13,13 @@ from structlog.testing import capture_logs
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rest import RestAdapter
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.call import Caller
-from pos_gateway.attempt.delivery import Delivery, unsettled_for
+from pos_gateway.attempt.doubt import unsettled_for
+from pos_gateway.attempt.poison import PoisonIsolation
+from pos_gateway.attempt.spine import Spine
+from pos_gateway.attempt.submit import Submit
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
@@ -120,8 +125,11 @@ def attempt(
     }
     caller = Caller(transport=transport, default_concurrency=10, default_timeout=10, **parts)  # type: ignore[arg-type]
     adapters = {"rest": adapter or RestAdapter()}
-    delivery = Delivery(adapters=adapters, caller=caller, **parts)
-    return delivery.submit(Order.parse(an_order("o1", "m")), cancel_token).outcome
+    submit = Submit(adapters=adapters, caller=caller, **parts)
+    others: Any = {"cancel": None, "repeating": None, "ledger": parts["ledger"]}
+    spine = Spine(submit=submit, isolation=PoisonIsolation(), **others)
+    order, token = Order.parse(an_order("o1", "m")), cancel_token or CancelToken()
+    return spine.decide(Attempt(order, RawMessage(b""), token=token)).outcome
 
 
 def reply(status: int, body: bytes = b"", **headers: str) -> Reply:

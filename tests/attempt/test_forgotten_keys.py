@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.attempt.delivery import KEY_KEPT_FOR
+from pos_gateway.attempt.doubt import KEY_KEPT_FOR
 from pos_gateway.transport.errors import NoValidReply
 from tests.gate import Gate
 

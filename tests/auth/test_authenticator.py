@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 import trustme
 
-from pos_gateway.attempt.call import Caller, UnderClaim
+from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.call import Caller
 from pos_gateway.auth.tokens import REFUSED_MAX
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.credentials import UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import AttemptHistory, Claim, Key
-from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import Misconfigured
 from pos_gateway.transport.exchange import Reply, Request, Send, Transport
 from pos_gateway.transport.guard import Guard
@@ -69,8 +70,8 @@ class Pos:
             return Outcome(Kind.ACCEPTED)
 
         claim = Claim(Key("m", "order-7"), "worker", 1, 1, AttemptHistory(), sending=True)
-        under, token = UnderClaim(self.ledger, claim), CancelToken()
-        self.outcome = self.caller.call(merchant, under, converse, cancel_token=token)
+        attempt = Attempt[Any](None, RawMessage(b""), claims=[claim])
+        self.outcome = self.caller.call(merchant, attempt, converse, cancel_token=attempt.token)
         return replies
 
 

@@ -7,10 +7,13 @@ from typing import Any
 from greenlet import GreenletExit
 
 from pos_gateway.attempt.call import Caller
-from pos_gateway.attempt.cancellation import CANCEL_IN_DOUBT, Cancellation
+from pos_gateway.attempt.cancel import Cancel
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.attempt.delivery import Delivery
+from pos_gateway.attempt.doubt import CANCEL_IN_DOUBT
 from pos_gateway.attempt.gateway import Gateway
+from pos_gateway.attempt.poison import PoisonIsolation
+from pos_gateway.attempt.spine import Spine
+from pos_gateway.attempt.submit import Submit
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
@@ -102,8 +105,13 @@ class SimulatedGateway(Gateway):
             "ledger": self.ledger,
             "clock": clock,
         }
-        self.delivery = Delivery(**parts)
-        self.cancellation = Cancellation(**parts)
+        self.spine = Spine(
+            submit=Submit(**parts),
+            cancel=Cancel(**parts),
+            isolation=PoisonIsolation(),
+            ledger=self.ledger,
+            repeating=self.repeating,
+        )
         self._unanswered = transport.unanswered
 
     def commit_outcome(self, decision: Decision, *, timeout: float = inf) -> bool:

@@ -24,7 +24,7 @@ from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.attempt.delivery import leased_elsewhere
+from pos_gateway.attempt.doubt import leased_elsewhere
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason

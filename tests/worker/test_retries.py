@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.attempt.delivery import leased_elsewhere
+from pos_gateway.attempt.doubt import leased_elsewhere
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.worker.retries import LONGEST, TIMES, Retries

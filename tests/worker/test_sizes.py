@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from pos_gateway.administration.replay import Replay
-from pos_gateway.attempt.call import UnderClaim
-from pos_gateway.attempt.delivery import Attempt
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.gateway import Gateway
+from pos_gateway.attempt.poison import Turn
+from pos_gateway.attempt.submit import Submit
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import Bundle, ParkedOrder, joined
 from pos_gateway.broker.dead_letter import DeadLetter
@@ -28,7 +29,7 @@ from pos_gateway.domain.outcome import Outcome
 from pos_gateway.domain.split import Split
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import AttemptHistory, Claim, Key
+from pos_gateway.ledger.states import AttemptHistory, Claim, ClaimResult, Key
 from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.settings import Settings
 from pos_gateway.worker.strategy import known_headers, read
@@ -112,27 +113,30 @@ def taken(body: bytes, headers: Any = TASK, limit: int = LIMIT) -> SimpleNamespa
     return message
 
 
-class Away:
-    """A delivery whose attempts all raise."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def submit(self, *_: object, **__: object) -> Attempt:
-        raise self._error
-
-    def failed(self, order: Order, outcome: Outcome) -> Attempt:
-        self.kept = order.source
-        key = Key(order.merchant_id, order.order_id)
-        claim = Claim(key, "worker", 1, 1, AttemptHistory(), sending=False)
-        return Attempt(outcome, UnderClaim(GATE.ledger, claim))
-
-
 GATE = Gateway(Settings(database_url="sqlite://"))
 
 
+class Away(Submit):
+    """Attempts that all raise."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(
+            directory=GATE.directory, adapters={}, caller=GATE.caller, ledger=GATE.ledger
+        )
+        self._error = error
+
+    def claim(self, attempt: Attempt[Order], turn: Turn) -> Outcome | None:
+        raise self._error
+
+    def _claim(self, attempt: Attempt[Order], send: bool, unless_suspect: bool) -> ClaimResult:
+        self.kept = attempt.content.source
+        claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(), sending=False)
+        attempt.claims.append(claim)
+        return claim
+
+
 def decided(error: Exception, body: bytes, headers: Any = TASK) -> Any:
-    GATE.delivery = Away(error)  # type: ignore[assignment]
+    GATE.spine._submit = Away(error)
     return deliver(GATE, RawMessage.of(body, headers, "orders"))
 
 
@@ -155,7 +159,7 @@ def test_a_dead_letter_and_its_replay_have_the_bytes_of_their_message(
         decision = decided(ZeroDivisionError(), body)
         [dead] = decision.messages
         assert dead.body == body
-        assert GATE.delivery.kept == text  # type: ignore[attr-defined]
+        assert GATE.spine._submit.kept == text  # type: ignore[attr-defined]
         replaying(published.append).replay(letter(dead))
         again = published.pop()
         assert again.body == body

@@ -18,8 +18,7 @@ from typing import Any
 import gevent
 
 from loadtests.bench.micro.runner import PAUSE, YIELD_EVERY, Play, in_turn
-from pos_gateway.attempt.call import UnderClaim
-from pos_gateway.attempt.delivery import Attempt
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
@@ -69,8 +68,7 @@ class Orders:
     def __init__(self, headers: dict[str, str], *, traced: bool) -> None:
         self._headers = headers
         self._gate = Gateway(Settings(database_url="sqlite://", tracing=traced))
-        self._gate.delivery = self  # type: ignore[assignment]
-        self._attempt = Attempt(OUTCOME, UnderClaim(self._gate.ledger, CLAIM), called=True)
+        self._gate.spine._submit.claim = self._claimed  # type: ignore[method-assign]
         self._send: Callable[..., Reply] = _answer
         self._publish: Publish = _store
         self._hydration = Hydration(Payloads(Vault()))
@@ -79,10 +77,11 @@ class Orders:
             self._send = traced_exchanges(_answer, self._gate.tracing)
             self._publish = traced_events(_store, self._gate.tracing)
 
-    def submit(self, _order: Order, *_: Any, **__: Any) -> Attempt:
+    def _claimed(self, attempt: Attempt[Order], turn: object) -> Outcome | None:
         """In place of the delivery: one request, and it is accepted."""
+        attempt.claims, attempt.called = [CLAIM], True
         self._send(REQUEST)
-        return self._attempt
+        return OUTCOME
 
     def batch(self) -> None:
         """Orders in a row, and the batch of their events."""

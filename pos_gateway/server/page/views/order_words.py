@@ -6,7 +6,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from pos_gateway.adapters.protocol import Guarantee
-from pos_gateway.attempt.delivery import KEY_KEPT_FOR
+from pos_gateway.attempt.doubt import KEY_KEPT_FOR
 from pos_gateway.domain.outcome import RESOLVED, Kind
 from pos_gateway.domain.retry import Backoff
 from pos_gateway.ledger.order_admin import OrderStanding

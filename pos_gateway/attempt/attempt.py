@@ -1,0 +1,63 @@
+"""The record of one attempt, from its message to its decision."""
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from pos_gateway.broker.wire import RawMessage
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.domain.outcome import Outcome
+from pos_gateway.domain.trace_context import TraceContext
+from pos_gateway.ledger.states import CallRecord, Claim, Ended
+from pos_gateway.transport.deadline import CancelToken
+
+Content = TypeVar("Content", Order, CancelRequest)
+
+
+@dataclass(slots=True, eq=False)
+class Attempt(Generic[Content]):
+    """The facts of one attempt to do as a message asks. Only this package writes the facts.
+
+    Without a claim nothing was sent.
+    """
+
+    # From the constructor.
+    #: The order, or the request to cancel one.
+    content: Content
+    message: RawMessage
+    #: Past its deadline, or too late for a start in time: the attempt needs no slot.
+    expired: bool = False
+    #: Whether a cancel request may call the POS; else ``Decision.needs_pos`` asks for that.
+    may_call: bool = True
+    #: The attempt's part of the merchant's time limit; can end the attempt early.
+    token: CancelToken = field(default_factory=CancelToken)
+    #: The trace context for the attempt's events.
+    span: TraceContext | None = None
+
+    # From ``Submit`` and ``Cancel``.
+    merchant: Merchant | None = None
+    #: As the ledger last returned each: the message's own, then a cancel request's order's.
+    claims: list[Claim] = field(default_factory=list)
+    #: The earlier end of the first row that was not claimed.
+    ended: Ended | None = None
+    #: The content with the later deadline in the ledger: nothing is done for the message's.
+    newer: Content | None = None
+    #: Past the deadline, or an operator's: the order is only looked up.
+    late: bool = False
+    #: The order of a cancel request is in a different attempt: nothing was done.
+    waits: bool = False
+    #: An order's POS was called.
+    called: bool = False
+
+    # From ``Caller``.
+    #: A byte may have left.
+    sent: bool = False
+    #: There was a reply.
+    answered: bool = False
+    #: The last reply's status, or the code of the failure that ended the call.
+    came: int | str | None = None
+    #: The call, once over.
+    call: CallRecord | None = None
+
+    # From ``Spine``.
+    outcome: Outcome | None = None
