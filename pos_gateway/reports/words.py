@@ -147,9 +147,9 @@ MORE_CPU = (
 
 
 def without_cpu(fleet: Fleet, minute: Counters) -> str:
-    """``1 of 3 workers has no CPU left (of 0.5 cores)``, and what that means; empty: all have some.
+    """``1 of 3 workers has no CPU left (of 0.5 cores)``, and its meaning; empty: all have some.
 
-    ``minute``: what all workers have counted in the last one.
+    ``minute``: the sums of all workers in the last minute.
     """
     if not (short := fleet.without_cpu):
         return ""
