@@ -12,18 +12,18 @@ from loadtests.profile.counting import Calls
 from loadtests.profile.order_path import Function, OrderPath, trace
 
 #: Figures that may only fall. A commit that shortens the path lowers them.
-BUDGET = {"files": 83, "classes with state": 73, "calls": 427}
-#: Part of a budget by which a figure may differ from it: a slower machine has more turns of the loop for the same
-#: orders. A figure that is lower by more lowers the budget.
-TOLERANCE = 0.03
+BUDGET = {"files": 83, "classes with state": 73, "calls": 422}
+#: Parts of a budget by which a figure may be above and below it: a machine of a quarter of the speed has more turns of
+#: the loop for the same orders. A figure that is lower by more lowers the budget.
+ABOVE, BELOW = 0.06, 0.03
 
 
 def strayed(budget: Mapping[str, int], figures: Mapping[str, int]) -> Iterator[str]:
     """Each figure that is above its budget, or far below it, with what to do."""
     for what, allowed in budget.items():
-        if figures[what] > (1 + TOLERANCE) * allowed:
+        if figures[what] > (1 + ABOVE) * allowed:
             yield f"{what}: {figures[what]}, of {allowed} allowed: shorten the path"
-        elif figures[what] < (1 - TOLERANCE) * allowed:
+        elif figures[what] < (1 - BELOW) * allowed:
             yield f"{what}: {figures[what]}: lower the budget of {allowed} to that"
 
 
@@ -37,10 +37,10 @@ def test_an_accepted_orders_path_is_within_its_budget(servers: Servers) -> None:
 @pytest.mark.parametrize(
     ("calls", "said"),
     [
-        (412, []),
+        (424, []),
         (400, []),
         (388, []),
-        (413, ["calls: 413, of 400 allowed: shorten the path"]),
+        (425, ["calls: 425, of 400 allowed: shorten the path"]),
         (387, ["calls: 387: lower the budget of 400 to that"]),
     ],
 )
