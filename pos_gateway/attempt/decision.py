@@ -497,12 +497,14 @@ class _Cancelling:
         return released
 
 
-def on_unreadable(claim: Claim, reason: Reason, message: RawMessage, now: datetime) -> Decision:
+def on_unreadable(
+    claim: Claim, reason: Reason, message: RawMessage, now: datetime, span: TraceContext | None
+) -> Decision:
     """End an order of which neither message nor ledger can be read, or leave it to an operator."""
     key, until = claim.key, claim.history.deliver_by
     left = 0.0 if until is None else until - now.timestamp()
     outcome = Outcome(Kind.FAILED, reason, for_operator=True)
-    submission = _Submission(key, left, message, now, message.trace)
+    submission = _Submission(key, left, message, now, span)
     return submission.done(outcome, claim, called=False)
 
 

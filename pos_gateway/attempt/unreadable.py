@@ -17,6 +17,7 @@ from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.json_text import members
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Ended, Key, LeasedElsewhere
 from pos_gateway.runtime.vault import CannotOpen
@@ -39,6 +40,7 @@ class UnreadableMessages:
         dead: Message,
         raw: RawMessage,
         now: datetime,
+        span: TraceContext | None,
     ) -> Decision | None:
         """The decision about the message; None: the ledger does not know the order.
 
@@ -48,6 +50,8 @@ class UnreadableMessages:
             received: the message, to come again if the order is leased elsewhere.
             dead: the dead letter.
             raw: the message, with parsed headers.
+            now: the time of the decision.
+            span: the trace context for the event.
 
         Raises:
             LedgerUnavailable: the database is away; nothing is claimed any more.
@@ -61,7 +65,7 @@ class UnreadableMessages:
             case LeasedElsewhere():
                 return Decision(leased_elsewhere(), messages=[received.delayed(LOOK_AGAIN_AFTER)])
         try:
-            return self._decided(claim, reason, received, dead, raw, now)
+            return self._decided(claim, reason, received, dead, raw, now, span)
         except BaseException:  # the database is away for its content, say: the claim serves nothing
             self._ledger.abandon(claim, sent=claim.sending)
             raise
@@ -74,6 +78,7 @@ class UnreadableMessages:
         dead: Message,
         raw: RawMessage,
         now: datetime,
+        span: TraceContext | None,
     ) -> Decision:
         try:
             order = self._order(claim.key)
@@ -86,7 +91,8 @@ class UnreadableMessages:
                 return decision.on_released(claim, Outcome(Kind.RETRY, why), later, now)
             order = None
         if order is None:
-            return replace(decision.on_unreadable(claim, reason, raw, now), messages=[dead])
+            decided = decision.on_unreadable(claim, reason, raw, now, span)
+            return replace(decided, messages=[dead])
         if not _is_its_own(order, received.body):  # the order goes on by a readable message
             return decision.on_released(claim, Outcome(Kind.FAILED, reason), [dead], now)
         again = wire.submit_message(

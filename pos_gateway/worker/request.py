@@ -107,6 +107,7 @@ class OrderRequest(TrackedRequest):
         # The id stays: Celery knows the request by it.
         headers = {**again.headers, "id": self.id}
         self.start_over()
+        self.message.body = again.body  # not both texts
         raw = RawMessage.of(again.body, headers, self.routing_key)
         self._begin(raw, from_json(again.body), received)
 

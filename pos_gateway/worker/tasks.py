@@ -200,7 +200,7 @@ def _invalid(
     """Decide about an invalid order; the ledger's order with this id counts."""
     now, dead = gate.clock.now(), decision.invalid_letter(record, reason, message)
     received = message.again(wire.SUBMIT_ORDER, dead.message_id, dead.headers)
-    known = _by_ledger(gate, record, reason, received, dead, message, now)
+    known = _by_ledger(gate, record, reason, received, dead, message, now, span)
     if known is not None:
         return known
     decided = decision.on_no_order(record, source, dead, reason, now, span)
@@ -230,7 +230,7 @@ def unread(
         raw: the message, with parsed headers.
     """
     received, now = replace(received, routing_key=raw.home), gate.clock.now()
-    known = _by_ledger(gate, named, reason, received, dead, raw, now)
+    known = _by_ledger(gate, named, reason, received, dead, raw, now, raw.trace)
     return decision.on_unread(dead, named, reason, now, raw.trace) if known is None else known
 
 
@@ -242,13 +242,14 @@ def _by_ledger(
     dead: Message,
     raw: RawMessage,
     now: datetime,
+    span: TraceContext | None,
 ) -> Decision | None:
     """The decision if the ledger knows the order, or cannot say; None: the order is unknown."""
     key = _key_in(record)
     if key is None:
         return None
     try:
-        return gate.unreadable.decide(key, reason, received, dead, raw, now)
+        return gate.unreadable.decide(key, reason, received, dead, raw, now, span)
     except (SQLAlchemyError, LedgerUnavailable) as error:
         again = received.delayed(LOOK_AGAIN_AFTER)
         return Decision(Outcome(Kind.RETRY, Reason.of("database", error)), messages=[again])

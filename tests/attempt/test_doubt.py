@@ -17,7 +17,7 @@ import pytest
 
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.attempt import delivery
+from pos_gateway.attempt import submit
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.message import Message
@@ -629,7 +629,7 @@ def test_only_the_endpoint_and_account_move_a_merchant(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate.adapters[adapter], "submit", lambda *_: Outcome(Kind.IN_DOUBT))
         if before:  # an older worker writes a fingerprint of the whole record
-            patch.setattr(delivery, "endpoint", lambda merchant, _: merchant.endpoint)
+            patch.setattr(submit, "endpoint", lambda merchant, _: merchant.endpoint)
         lab.deliver(gate, order)
     assert code(lab.deliver(gate, order)) == "unsettled"
     lab.merchant(adapter, pos={**pos, **edit}, request_timeout=30)

@@ -90,8 +90,12 @@ class FaultLab(Lab):
         assert happened, self.backend.events(order_id)
 
     def settle(self) -> None:
-        """Wait until every order is terminal or in doubt, and no longer than the patience for each."""
-        left = self.backend.wait_until_settled(PATIENCE, of_silence=True)
+        """Wait until every order is terminal or in doubt, and no longer than the patience for each.
+
+        A broker that was killed sends a delayed retry a second time only after 180 s, if the first time the
+        retry's queue had not started again (RabbitMQ's ``dead_letter_worker_publisher_confirm_timeout``).
+        """
+        left = self.backend.wait_until_settled(PATIENCE + 180.0, of_silence=True)
         assert not left, f"{len(left)} orders came to no end: {left[:5]}"
 
     def expire(self, merchant_id: str, order_id: str) -> None:

@@ -153,6 +153,7 @@ def test_a_stopped_worker_is_not_lost(reports: Reports) -> None:
     worker, quiet = reports.worker("w"), reports.worker("never reported")
     worker.report()
     worker.ends(1)
+    worker.reporter.start()
     worker.reporter.stop()
     quiet.ends(1)
     quiet.reporter.stop()

@@ -71,6 +71,9 @@ class Order(TrackedRequest):
     def take_order(self) -> str:
         return self.order_id
 
+    def drop_body(self) -> None:
+        self.raw = self.raw._replace(body=b"")
+
     is_copy_of = OrderRequest.is_copy_of
 
     def acknowledge(self) -> None:

@@ -91,7 +91,7 @@ def test_a_merchants_large_look_ups_have_room_beside_its_new_orders(scene: Scene
     """There are always more new ones, and each takes the place of the one before."""
     orders = [large(f"o{n}") for n in range(9)]
     look_up = large("in doubt")
-    look_up.is_look_up = True
+    look_up.raw = look_up.raw._replace(look_up=True)
     scene.offer(*orders, look_up)
     settled(*orders[4:])  # parked
     assert look_up.state is RequestState.WAITING
@@ -213,7 +213,7 @@ def test_messages_are_set_aside_without_their_bodies_while_much_is_being_parked(
     orders = [large(f"hog{n}", "hog") for n in range(30)]
     stuck.offer(*orders)
     assert not stuck.dispatcher.is_full
-    assert [each.message.body for each in orders[6:]] == [b""] * 24
+    assert [each.raw.body for each in orders[6:]] == [b""] * 24
     healthy = large("healthy", "healthy")
     stuck.offer(healthy)
     assert stuck.is_sent("healthy")
@@ -274,7 +274,7 @@ def test_arrivals_while_the_worker_stops_keep_no_body(scene: Scene) -> None:
     back = ReturnedBundle(bundle, Mock(), Mock(), reject, ())
     scene.offer(order)
     scene.dispatcher.take_back(back)
-    assert (order.message.body, back.message.body, bundle.lines) == (b"", b"", b"")
+    assert (order.raw.body, back.message.body, bundle.lines) == (b"", b"", b"")
     scene.dispatcher.requeue_waiting(1)
     assert order.word == "requeue"
     assert reject.called
