@@ -7,6 +7,7 @@ import logging
 import sys
 from typing import Any
 
+import structlog
 from celery import Celery, signals
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -26,6 +27,7 @@ from pos_gateway.worker.celery_internals import (
     pool_module,
 )
 from pos_gateway.worker.command_line import contradictions, refused_command, refused_options
+from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.declaring import Broker
 from pos_gateway.worker.reporting import synchronous_reporter
 from pos_gateway.worker.tasks import CancelTask, OrderTask
@@ -136,9 +138,16 @@ def _ready(**_: Any) -> None:
 @signals.worker_process_init.connect
 def _child_ready(**_: Any) -> None:
     _log_what_is_printed()
+    watch_threads()
     gate = gateway.current()
-    gate.start()
-    synchronous_reporter(gate, app).start()
+    try:
+        gate.start()
+        synchronous_reporter(gate, app).start()
+    except Exception as error:
+        # Celery would go on, and this process take orders without a lease's beat. Celery replaces it.
+        structlog.get_logger(__name__).critical("process.crashed", exc_info=error)
+        log.flush()
+        raise SystemExit(1) from error
 
 
 @signals.worker_shutdown.connect

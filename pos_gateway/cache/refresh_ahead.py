@@ -314,11 +314,12 @@ class RefreshAheadCache(Generic[Value]):
                 if entry is not None and self._now() < entry.due:
                     event.set()  # loaded meanwhile
                     return event
+                if self._thread is None:
+                    thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+                    thread.start()  # may fail, and is tried again by the next reader
+                    self._thread = thread
                 self._loading[key] = event
                 self._wanted[key] = None
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-                    self._thread.start()
         self._something.set()
         if urgently:
             self._urgently.set()

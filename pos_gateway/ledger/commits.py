@@ -105,10 +105,11 @@ class GroupCommit:
         with self._lock:  # the thread sees what is appended here before it ends
             if self._closing.is_set():
                 raise LedgerUnavailable("this process is going down")
-            self._waiting.append(waiting)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="ledger", daemon=True)
+                thread.start()  # may fail, and is tried again by the next caller
+                self._thread = thread
+            self._waiting.append(waiting)
         if not is_patient:
             self._came = self._came[1], now
         elif now - self._came[0] < RECENT:

@@ -23,10 +23,13 @@ class StepMark:
 
     @classmethod
     def parse(cls, text: str | None, reopened: int) -> "StepMark | None":
-        """Parse the column; None if the order was reopened since. Words of a later release are ignored."""
-        if text is None:
-            return None
-        number, name, *rest = text.split()
-        if int(number) != reopened:
-            return None
-        return cls(reopened, name.removeprefix("-"), name.startswith("-"), "pending" in rest)
+        """Parse the column; None if the order was reopened since, or no release writes such a text.
+
+        Words of a later release are ignored.
+        """
+        match (text or "").split():
+            case [number, name, *rest] if number == str(reopened):
+                return cls(
+                    reopened, name.removeprefix("-"), name.startswith("-"), "pending" in rest
+                )
+        return None

@@ -101,7 +101,7 @@ class Reporter:
 
     def _leave(self) -> None:
         worker = self._worker()
-        if not self._is_first and self._succeeds(self.report):
+        if self._succeeds(self.report):
             self._succeeds(lambda: self._run(lambda: self._store.remove(worker)))
 
     @staticmethod

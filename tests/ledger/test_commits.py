@@ -507,3 +507,18 @@ def test_a_patient_operation_is_retried_when_the_database_is_back(
     database.failures = 2
     assert patiently(3) == "3 is written"
     assert patient.came_to() == "-1 is written"
+
+
+def test_a_thread_that_could_not_be_started_is_started_by_the_next_caller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without, every later operation would wait for ever."""
+    database = Database()
+    group = GroupCommit(database.write)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", lambda _: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            group("lost")
+    assert group("o") == "o is written"
+    assert database.written == ["o"]
+    assert group.close()

@@ -66,6 +66,12 @@ def test_a_mark_is_read_as_it_is_written(text: str, mark: StepMark) -> None:
     assert StepMark.parse(text, mark.reopened + 1) is None
 
 
+@pytest.mark.parametrize("text", [None, "", " ", "0", "x", "pay", "x pay", "-1 pay"])
+def test_a_text_that_no_release_writes_is_no_mark(text: str | None) -> None:
+    """An error would end each beat of the worker that has left the order."""
+    assert StepMark.parse(text, 0) is None
+
+
 def test_the_longest_mark_fits_its_column() -> None:
     longest = str(StepMark(2**31 - 1, "x" * 24, is_undo=True, is_pending=True))
     assert len(longest) <= orders.c.step.type.length

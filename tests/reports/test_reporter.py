@@ -67,10 +67,19 @@ def test_the_thread_reports_until_it_is_stopped(
 def test_stopping_waits_for_no_database(reports: Reports, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "GRACE", 0.0)
     worker, answers = reports.worker("w"), threading.Event()
-    worker.report()
     monkeypatch.setattr(worker.reporter._store, "write", lambda *_, **__: answers.wait(PATIENCE))
+    worker.reporter.start()
     worker.reporter.stop()  # would hang
     answers.set()
+
+
+def test_a_process_that_ends_before_its_first_report_is_counted(reports: Reports) -> None:
+    """A synchronous worker's child may end after a task."""
+    worker = reports.worker("w")
+    worker.ends(7)
+    worker.reporter.start()
+    worker.reporter.stop()
+    assert reports.total() == 7
 
 
 def test_without_its_tables_nothing_but_reports_fail(engine: Engine) -> None:

@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -26,3 +29,29 @@ def test_an_exception_in_a_thread_stops_the_worker_as_sigterm_does(
     thread.join()
     ended = not isinstance(error, SystemExit)  # a thread that exits has ended, not crashed
     assert sent == [(os.getpid(), signal.SIGTERM)] * ended
+
+
+#: A synchronous worker's process that can start no thread: a limit of processes, say.
+THREADLESS = """
+from celery import signals
+from pos_gateway import celery
+from pos_gateway.attempt.gateway import Gateway
+
+def fail(_):
+    raise RuntimeError("can't start new thread")
+
+Gateway.start = fail
+signals.worker_process_init.send(sender=None)
+print("it takes orders")
+"""
+
+
+def test_a_process_of_a_synchronous_worker_that_cannot_start_takes_no_orders(
+    tmp_path: Path,
+) -> None:
+    """Celery logs exceptions of its signals, and goes on."""
+    environment = os.environ | {"POS_GATEWAY_BROKER_URL": "memory://"}
+    command = [sys.executable, "-c", THREADLESS]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
+    assert "process.crashed" in done.stderr
