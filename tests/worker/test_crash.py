@@ -36,10 +36,12 @@ THREADLESS = """
 from celery import signals
 from pos_gateway import celery
 from pos_gateway.attempt.gateway import Gateway
+from pos_gateway.telemetry import log
 
 def fail(_):
     raise RuntimeError("can't start new thread")
 
+log.configure(20)
 Gateway.start = fail
 signals.worker_process_init.send(sender=None)
 print("it takes orders")
