@@ -68,9 +68,8 @@ class Spine:
         content = attempt.content
         action: _Action = self._cancel if isinstance(content, CancelRequest) else self._submit
         try:
-            with (
-                self._isolation.turn() as turn
-            ):  # suspects of having killed workers run one at a time
+            # Suspects of having killed workers run one at a time.
+            with self._isolation.turn() as turn:
                 ended = action.claim(attempt, turn)
                 attempt.outcome = ended or action.call(attempt)
             decision = action.decide(attempt)

@@ -115,8 +115,8 @@ def deliver(
         may_call: whether a cancel request may call the POS; else ``Decision.needs_pos`` asks for that.
         received: when the message arrived (``perf_counter``), if known.
     """
-    passed = stages.begin(received)
     record, source = wire.read(message.body) if order is None else (order, order.source)
+    passed = stages.begin(received)  # reading is no part of the claim's time
     token = cancel_token or CancelToken()
     decide = partial(
         _decided,
@@ -186,7 +186,7 @@ def _decided(
             reason = Reason.of("invalid_order", why)
             return _invalid(gate, record, source, reason, message, span)
         return decision.on_no_request(message, Reason.of("invalid_cancel", why))
-    return gate.spine.decide(Attempt[Any](content, message, span=span, **start))
+    return gate.spine.decide(Attempt(content, message, span=span, **start))
 
 
 def _invalid(

@@ -15,7 +15,7 @@ from loadtests.bench.world import World
 from pos_gateway.broker import wire
 
 LETTERS = 5000
-#: What the command is told: as many a second as it may be told.
+#: The command's rate, in letters a second: the highest that the command takes.
 _COMMAND = ("dlq", "replay", "--all", "--rate", "1000", "--as", "bench")
 
 

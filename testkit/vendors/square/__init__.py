@@ -1,6 +1,6 @@
 """A strict simulator of Square, from Square's public documents; never compared with Square's systems.
 
-*Document*, *reported by integrators* and *judgement* are told apart in each module's text.
+*Document*, *reported by integrators* and *judgement* are marked in each module's text.
 """
 
 from collections.abc import Callable
