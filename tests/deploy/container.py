@@ -31,8 +31,8 @@ class Container:
         environment: Mapping[str, str],
     ) -> None:
         self._log = log
-        # The shell does not exec its last command, because another one follows.
-        pid_1 = ["sh", "-c", '"$@"; exit $?', "sh"] if init else []
+        # bash does not exec the command, since another one follows (and dash breaks at vfork).
+        pid_1 = ["bash", "-c", '"$@"; exit $?', "bash"] if init else []
         with log.open("wb") as output:
             self._unshare = subprocess.Popen(
                 [*_NAMESPACES, *pid_1, *map(str, command)],
