@@ -52,10 +52,11 @@ class Claiming:
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """Commit SENDING for a claimed order. Result: whether the claim holds."""
+    """Commit SENDING, as the claim will be. Result: whether the claim holds; None: it does, and a
+    cancel request is open, so that nothing may be sent.
+    """
 
     claim: Claim
-    endpoint: str | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -165,6 +166,7 @@ class Found:
             known_for=known_for,
             step=StepMark.parse(step, reopened),
             facts=facts,
+            external_id=external_id,
         )
         self.external_id, self.at = external_id, updated_at
         #: A cancel request whose order was reopened since.
@@ -235,7 +237,7 @@ class Batch:
         self.written = written
         results: dict[int, Any] = {}
         known: dict[int, Claiming] = {}
-        lost: list[Sending | Finishing] = []
+        lost: list[Finishing] = []
         for each in operations:
             match each:
                 case Claiming() if each.ticket in written:
@@ -249,7 +251,10 @@ class Batch:
                     results[id(each)] = self._claim(each, row.epoch + 1, history)
                 case Claiming():
                     known[each.ticket] = each
-                case Sending() | Finishing():
+                case Sending():  # again, it is written again: the answer says whether the claim holds
+                    is_open = -each.claim.ticket in written
+                    results[id(each)] = None if is_open else each.claim.ticket in written
+                case Finishing():
                     results[id(each)] = each.claim.ticket in written
                     if not results[id(each)]:
                         lost.append(each)
@@ -348,10 +353,16 @@ class Batch:
                     "now": self._now,
                 }
             case Sending():
-                row = {"op": SEND, "endpoint": operation.endpoint, "now": self._now}
-                return {**_under(operation.claim), **row}
+                claim = operation.claim
+                row = {**_under(claim), "op": SEND, "endpoint": claim.endpoint, "now": self._now}
+                if claim.history.step is not None:
+                    row |= _step(claim.history)
+                    row["external_id"] = claim.history.external_id
+                return row
             case Finishing():
-                row = _entry(operation.entry)
+                row, history = _entry(operation.entry), operation.claim.history
+                if history.step is not None and not operation.entry.state.is_final:
+                    row |= _step(history)  # a failover may have lost it
                 row.update(_under(operation.claim), op=FINISH, attempt_history=operation.attempts)
                 if operation.entry.doubt_since is not None:
                     row["settling"] = str(self._settling(operation))
@@ -517,25 +528,17 @@ class Batch:
             return Settling(self._lease_id, self._lease.clock(), since)
         return replace(claim.history.settling, doubt_since=since)
 
-    def _written_before(self, operations: list[Sending | Finishing]) -> dict[int, bool]:
+    def _written_before(self, operations: list[Finishing]) -> dict[int, bool]:
         """Whether each was already written, and only the answer was lost."""
         found = self._find(_under(each.claim) for each in operations)
 
-        def was_written(each: Sending | Finishing) -> bool:
-            row, claim = found.get(each.claim.key), each.claim
-            if row is None or row.epoch != claim.epoch:
-                return False
-            if isinstance(each, Sending):
-                return row.state is State.SENDING and row.owner == claim.owner
-            return row.state is each.entry.state
+        def was_written(each: Finishing) -> bool:
+            row, written = found.get(each.claim.key), (each.claim.epoch, each.entry.state)
+            return row is not None and (row.epoch, row.state) == written
 
         results = {id(each): was_written(each) for each in operations}
         self.has_read |= any(results.values())
-        lost = [
-            each
-            for each in operations
-            if isinstance(each, Finishing) and self._is_lost(each, found.get(each.claim.key))
-        ]
+        lost = [each for each in operations if self._is_lost(each, found.get(each.claim.key))]
         return results | (self._restored(lost, found) if lost else {})
 
     def _is_lost(self, finishing: Finishing, row: Found | None) -> bool:
@@ -644,7 +647,12 @@ def _history(history: AttemptHistory) -> dict[str, Any]:
         "last_event": history.last_event,
         "reopened": history.reopened,
         "deliver_by": history.deliver_by,
+        **_step(history),
     }
+
+
+def _step(history: AttemptHistory) -> dict[str, Any]:
+    return {"step": history.step and str(history.step), "facts": history.facts}
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -660,6 +668,8 @@ def _entry(entry: Entry) -> dict[str, Any]:
         row |= {"reason_code": entry.reason.code, "reason_message": entry.reason.message}
     if entry.keeps_reason:
         row["keeps_reason"] = True
+    if entry.progress is not None:
+        row["facts"] = entry.progress
     event = entry.event
     if event is not None:
         row["event_id"], row["type"], row["last_event"] = event.id, event.kind, event.kind

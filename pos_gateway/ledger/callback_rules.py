@@ -63,6 +63,8 @@ class Received:
     owners: Mapping[str, tuple[str, ...]]
     #: When it was stored as waiting (Unix time), if it is tried again.
     waiting_since: float | None = None
+    #: Whether the POS's acceptance ends an order: not where more steps may follow.
+    accepts: bool = True
 
     @property
     def key(self) -> Key | None:
@@ -219,6 +221,9 @@ class CallbackGroup:
             result = self._advance(received, order, request, _OF_ACCEPTED[meaning])
         elif order.state.is_final:
             result = self._compare(received, order)
+        elif not received.accepts and _OF_OPEN[meaning] is Kind.ACCEPTED:
+            # The order's attempt ends it, once all its steps are done.
+            result = CallbackResult.KNOWN if meaning is Kind.ACCEPTED else CallbackResult.WAITING
         else:
             self._end(received, order, _OF_OPEN[meaning])
             if isinstance(meaning, Lifecycle) and meaning is not Lifecycle.CANCELLED_BY_POS:

@@ -50,6 +50,7 @@ from pos_gateway.ledger.states import (
     LeasedElsewhere,
     State,
 )
+from pos_gateway.ledger.step_mark import StepMark
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -191,19 +192,43 @@ class Ledger:
             return replace(claimed, reason=self._payloads.open_reason(key, claimed.reason))
         return claimed
 
-    def sending(self, claim: Claim, endpoint: str | None = None) -> Claim | None:
-        """Commit SENDING; return the claim in SENDING. None: the claim is lost.
+    def sending(
+        self,
+        claim: Claim,
+        endpoint: str | None = None,
+        *,
+        step: StepMark | None = None,
+        progress: str = "",
+        external_id: str | None = None,
+    ) -> Claim | None:
+        """Commit SENDING; return the claim as it is then. None: the claim is lost.
+
+        A claim that is not in SENDING then must send nothing: a cancel request for its order is open.
 
         Args:
             claim: the attempt's claim.
             endpoint: the POS it is sent to.
+            step: the step that is sent, or undone; None: the order's only step.
+            progress: through the steps before; kept with the step.
+            external_id: the POS's id of the order, if known.
 
         Raises:
             LedgerUnavailable: the database is away; nothing may be sent.
         """
-        if not self._commit(Sending(claim, endpoint), timeout=CLAIM_TIMEOUT):
-            return None
-        return claim._replace(sending=True, endpoint=endpoint)
+        history = claim.history
+        if step is not None:
+            history = history.at(
+                step, self._payloads.seal(claim.key, progress.encode()), external_id
+            )
+        sent = claim._replace(sending=True, endpoint=endpoint, history=history)
+        held = self._commit(Sending(sent), timeout=CLAIM_TIMEOUT)
+        if held is None:
+            return sent._replace(sending=False, history=replace(history, cancelling=True))
+        return sent if held else None
+
+    def progress(self, key: Key, history: AttemptHistory) -> bytes | None:
+        """The progress of an order through its steps; None if none is kept. Raises CannotOpen."""
+        return None if history.facts is None else self._payloads.open(key, history.facts)
 
     @property
     def problem(self) -> str | None:
@@ -347,6 +372,8 @@ class Ledger:
         return rows
 
     def _sealed(self, key: Key, entry: Entry) -> Entry:
+        if entry.progress is not None:
+            entry = replace(entry, progress=self._payloads.seal(key, entry.progress.encode()))
         if entry.reason is None:
             return entry
         # An adapter may have built it from a POS's raw text.

@@ -52,6 +52,8 @@ _VALUES = {
     "type": "text",
     "trace": "text",
     "attempt_history": "text",
+    "step": "text",
+    "facts": "text",
 }
 
 _THIS = """
@@ -86,14 +88,14 @@ _CANCELLING = """exists (
 _INSERT = f"""
 insert into orders (merchant_id, order_id, action, state, owner, ticket, epoch, attempts, deaths,
                     pending, reopened, generation, deliver_by, payload, endpoint,
-                    attempt_history, created_at, updated_at)
+                    attempt_history, step, facts, created_at, updated_at)
 select {{merchant_id}}, {{order_id}}, {{action}},
        case when {{state}} = 'sending' and {{next_epoch}} is null and {_CANCELLING}
             then 'claimed' else {{state}} end,
        {{owner}}, {{ticket}},
        coalesce({{next_epoch}}, 1), 0, 0, false, 0,
        {_GENERATION}, {{deliver_by}}, {{payload}}, {{endpoint}},
-       {{attempt_history}}, {{created}}, {{now}}
+       {{attempt_history}}, {{step}}, {{facts}}, {{created}}, {{now}}
 {{from_rows}} where true
 on conflict (merchant_id, order_id, action) do nothing"""
 
@@ -160,18 +162,31 @@ set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
     generation = {_GENERATION}, updated_at = {{now}},
     payload = coalesce(orders.payload, {{payload}}), deliver_by = {{deliver_by}},
     endpoint = coalesce({{endpoint}}, orders.endpoint),
-    attempt_history = coalesce({{attempt_history}}, orders.attempt_history)
+    attempt_history = coalesce({{attempt_history}}, orders.attempt_history),
+    step = {{step}}, facts = coalesce({{facts}}, orders.facts)
 {{from_rows}}"""
     + _OF_EPOCH
     + " and orders.state || '' = {was}"
 )
 
+# An order's next step is recorded, and not sent while a cancel request is open. With a step, what was
+# in doubt before is known: doubt is the present step's alone.
+_KEEPS_DOUBT = "{step} is null or {step} = orders.step"
 _SENDING = (
-    """
-update orders set state = 'sending', endpoint = {endpoint}, updated_at = {now}
-{from_rows}"""
+    f"""
+update orders
+set state = case when replace({{step}}, '-', '') = {{step}} and {_CANCELLING}
+            then 'claimed' else 'sending' end,
+    endpoint = {{endpoint}}, updated_at = {{now}},
+    step = coalesce({{step}}, orders.step), facts = coalesce({{facts}}, orders.facts),
+    external_id = coalesce({{external_id}}, orders.external_id),
+    pending = orders.pending or ({{step}} is not null and {{action}} = 'submit'),
+    doubt_since = case when {_KEEPS_DOUBT} then orders.doubt_since end,
+    in_doubt_since = case when {_KEEPS_DOUBT} then orders.in_doubt_since end,
+    settling = case when {_KEEPS_DOUBT} then orders.settling end
+{{from_rows}}"""
     + _UNDER_CLAIM
-    + " and orders.state || '' = 'claimed'"
+    + " and orders.state in ('claimed', 'sending')"
 )
 
 _FINISH = (
@@ -183,7 +198,10 @@ set state = {{state}}, owner = null, attempts = {{attempts}}, doubt_since = {{do
     external_id = coalesce({{external_id}}, orders.external_id), updated_at = {{now}},
     reason_code = case when {{keeps_reason}} then orders.reason_code else {{reason_code}} end,
     reason_message = case when {{keeps_reason}} then orders.reason_message else {{reason_message}} end,
-    attempt_history = coalesce({{attempt_history}}, orders.attempt_history)
+    attempt_history = coalesce({{attempt_history}}, orders.attempt_history),
+    step = case when {{state}} in ('new', 'pending', 'in_doubt')
+                then coalesce({{step}}, orders.step) end,
+    facts = coalesce({{facts}}, orders.facts)
 {{from_rows}}"""
     + _UNDER_CLAIM
     + " and orders.state in ('claimed', 'sending')"
@@ -215,8 +233,8 @@ _RELEASE = "delete from workers where substr(id, 1, length({prefix})) = {prefix}
 class Written(NamedTuple):
     """What a write has done; what is in neither did not change a row."""
 
-    #: Tickets: of claims, if there was no row yet, and negative if the order is CLAIMED only; of the
-    #: others, if their claim still held.
+    #: Tickets: of claims, if there was no row yet; of the others, if their claim still held. Negative
+    #: if the order is CLAIMED only.
     tickets: set[int]
     #: Claims of orders that had a row, which is now CLAIMED: by ticket, the row as it was.
     reclaimed: dict[int, Sequence[Any]]
@@ -301,7 +319,7 @@ class LedgerOnPostgreSQL(_Common):
         done = " returning orders.ticket"
         of_those = f" and ({{op}} = 'record'{_ONCE} or {{ticket}} in (select ticket from finished))"
         fresh = _INSERT.replace("where true", "where {op} = 'claim'") + done + ", orders.state"
-        sent = f"{_SENDING} and {{op}} = 'send'{done}"
+        sent = f"{_SENDING} and {{op}} = 'send'{done}, orders.state"
         finished = f"{_FINISH} and {{op}} = 'finish'{done}"
         recorded = _RECORD + of_those
         # It waits for no lock, after those that it has: another worker's batch may wait for these.
@@ -316,7 +334,8 @@ with r as materialized (select * from {self._rows}),
 fresh as ({fresh}), sent as ({sent}), finished as ({finished}), recorded as ({recorded}),
 known as materialized ({known}), reclaimed as ({_RECLAIM})
 select case state when 'claimed' then -ticket else ticket end, null::json from fresh
-union all select ticket, null from sent union all select ticket, null from finished
+union all select case state when 'claimed' then -ticket else ticket end, null from sent
+union all select ticket, null from finished
 union all select ticket, found from reclaimed"""
         self._write = Prepared("ledger_write", write.replace("%(rows)s", "$1::json"))
         self._find, self._take = self._of(self._rows, _FIND), self._of(self._rows, _TAKE + done)
@@ -364,24 +383,24 @@ class LedgerOnSQLite(_Common):
             _filled(text, _VALUES, ":{}", from_rows="", and_rows="", **self._times)
             for text in (_INSERT, _SENDING, _FINISH, _FIND, _TAKE, _RECORD, _RECORD + _ONCE)
         )
-        self._insert = insert + " returning state"
-        self._texts = {SEND: sending, FINISH: finish}
+        self._texts = {
+            CLAIM: insert + " returning state",
+            SEND: sending + " returning state",
+            FINISH: finish + " returning state",
+        }
         self._taken = _filled(_TAKEN, ("event_id",), ":{}", and_rows="")
 
     def write(self, cursor: Any, rows: Sequence[Row]) -> Written:
         written = set()
         for row in rows:
-            values = _all(row)
-            if row["op"] == CLAIM:
-                for (state,) in cursor.execute(self._insert, values).fetchall():
-                    written.add(-row["ticket"] if state == "claimed" else row["ticket"])
+            values, text = _all(row), self._texts.get(row["op"])
+            if text is None:
+                cursor.execute(self._record_once, values)
                 continue
-            text = self._texts.get(row["op"])
-            is_written = text is None or cursor.execute(text, values).rowcount > 0
-            if is_written and "event_id" in row:
-                cursor.execute(self._record if text is not None else self._record_once, values)
-            if is_written and text is not None:
-                written.add(row["ticket"])
+            for (state,) in cursor.execute(text, values).fetchall():
+                written.add(-row["ticket"] if state == "claimed" else row["ticket"])
+                if "event_id" in row:
+                    cursor.execute(self._record, values)
         return Written(written, {})  # to find and to take costs no round trips here
 
     def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:

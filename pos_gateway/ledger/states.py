@@ -1,6 +1,6 @@
 """The states of an order's ledger row, and the results of claiming it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
@@ -110,13 +110,35 @@ class AttemptHistory:
     known_for: float | None = field(default=None, compare=False)
     #: The step at the POS that the last attempt left the order in; None: its first, or none.
     step: StepMark | None = None
-    #: The facts of the steps that are done, as its row has them: sealed.
+    #: The progress through its steps, as its row has it: sealed; only ``Ledger.progress`` opens it.
     facts: str | None = field(default=None, repr=False)
+    #: The POS's id of the order, if known.
+    external_id: str | None = field(default=None, compare=False)
 
     @property
     def in_doubt(self) -> bool:
         """Whether the POS may have the order."""
         return self.doubt_since is not None
+
+    def at(self, step: StepMark, facts: str, external_id: str | None) -> "AttemptHistory":
+        """The history once this step is recorded. What the POS may have done of a different one is known."""
+        if step == self.step:
+            return replace(self, facts=facts)
+        return replace(
+            self,
+            step=step,
+            facts=facts,
+            external_id=external_id or self.external_id,
+            pending=True,
+            doubt_since=None,
+            settling=None,
+            settled=0.0,
+        )
+
+    @property
+    def is_between_steps(self) -> bool:
+        """Whether the POS has the order's steps before ``step``, and nothing of that step."""
+        return self.step is not None and not self.in_doubt
 
     @property
     def possible_deaths(self) -> int:
@@ -246,6 +268,8 @@ class Entry:
     outcome: Kind | None = None
     #: The attempt's call, for the attempt history; None: there was no call.
     call: CallRecord | None = None
+    #: The progress of an order that has taken all its steps; None: as its row says.
+    progress: str | None = None
 
     @property
     def keeps_doubt(self) -> bool:

@@ -14,12 +14,9 @@ class StepMark:
     name: str
     #: The step is being undone.
     is_undo: bool = False
-    #: The POS has the step and has not decided.
-    is_pending: bool = False
 
     def __str__(self) -> str:
-        sign, rest = "-" if self.is_undo else "", " pending" if self.is_pending else ""
-        return f"{self.reopened} {sign}{self.name}{rest}"
+        return f"{self.reopened} {'-' if self.is_undo else ''}{self.name}"
 
     @classmethod
     def parse(cls, text: str | None, reopened: int) -> "StepMark | None":
@@ -28,8 +25,6 @@ class StepMark:
         Words of a later release are ignored.
         """
         match (text or "").split():
-            case [number, name, *rest] if number == str(reopened):
-                return cls(
-                    reopened, name.removeprefix("-"), name.startswith("-"), "pending" in rest
-                )
+            case [number, name, *_] if number == str(reopened):
+                return cls(reopened, name.removeprefix("-"), name.startswith("-"))
         return None

@@ -120,10 +120,8 @@ class LedgerRows:
         claims = self._run(steps[0].begins, [self._claiming(each) for each in steps])
         unsent = [each for each in claims if not each.sending]
         if unsent:
-            sent = self._run(
-                steps[0].begins, [Sending(each, self._endpoint(each.key)) for each in unsent]
-            )
-            assert all(sent)
+            sending = [each._replace(endpoint=self._endpoint(each.key)) for each in unsent]
+            assert all(self._run(steps[0].begins, [Sending(each) for each in sending]))
             claims = [each._replace(sending=True) for each in claims]
         finishing = [
             self._finishing(step, step.call, claim)

@@ -52,9 +52,8 @@ def between_steps(worker: Workers, engine: Engine, mark: StepMark) -> Worker:
 PAY = StepMark(0, "pay")
 MARKS = {
     "0 pay": PAY,
-    "0 pay pending": StepMark(0, "pay", is_pending=True),
+    "12 pay": StepMark(12, "pay"),
     "0 -create": StepMark(0, "create", is_undo=True),
-    "12 -print_it pending": StepMark(12, "print_it", is_undo=True, is_pending=True),
 }
 
 
@@ -73,7 +72,7 @@ def test_a_text_that_no_release_writes_is_no_mark(text: str | None) -> None:
 
 
 def test_the_longest_mark_fits_its_column() -> None:
-    longest = str(StepMark(2**31 - 1, "x" * 24, is_undo=True, is_pending=True))
+    longest = str(StepMark(2**31 - 1, "x" * 24, is_undo=True))
     assert len(longest) <= orders.c.step.type.length
 
 
