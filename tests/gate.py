@@ -12,6 +12,8 @@ from typing import Any
 
 from sqlalchemy import text
 
+from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.message import Message
@@ -118,6 +120,12 @@ class Gate(Gateway):
         )
         assert self.commit_outcome(decision, timeout=PATIENCE) is settled
         return decision
+
+    def promise(self, guarantee: Guarantee) -> None:
+        """Have an adapter of the reference API with this guarantee."""
+        adapter = RestAdapter()
+        adapter.guarantee = guarantee  # type: ignore[misc]
+        self.adapters["rest"] = adapter
 
     def take_cancel(self, order_id: str = "o1", *, seconds: float = 60) -> Decision:
         """Process a cancel request for an order with a deadline this many seconds away."""

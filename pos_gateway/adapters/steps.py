@@ -66,12 +66,23 @@ class HasSteps(Protocol):
     steps: tuple[Step, ...]
 
 
+#: By an adapter's identity: the adapter, which keeps the identity taken, and its steps.
+_KNOWN: dict[int, tuple[Adapter, tuple[Step, ...]]] = {}
+
+
 def steps_of(adapter: Adapter) -> tuple[Step, ...]:
-    """The adapter's steps, first to last; at least a single step.
+    """The adapter's steps, first to last; at least a single step. An adapter's steps never change.
 
     Raises:
         ValueError: a step breaks the contract; names the step and the remedy.
     """
+    known = _KNOWN.get(id(adapter))
+    if known is None:
+        known = _KNOWN[id(adapter)] = adapter, _checked(adapter)
+    return known[1]
+
+
+def _checked(adapter: Adapter) -> tuple[Step, ...]:
     steps = adapter.steps if isinstance(adapter, HasSteps) else (_single(adapter),)
     if not steps:
         raise ValueError("steps: is empty; leave the attribute out where submit is the only step")

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from pos_gateway.adapters.steps import Step
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest, Order
@@ -48,6 +49,12 @@ class Attempt(Generic[Content]):
     waits: bool = False
     #: An order's POS was called.
     called: bool = False
+
+    # From ``Walk``.
+    #: The step that was taken, or undone, last.
+    step: Step | None = None
+    #: Of all steps that are done.
+    facts: dict[str, str | int] = field(default_factory=dict)
 
     # From ``Caller``.
     #: A byte may have left.

@@ -18,6 +18,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import MENDED_HERE, CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import CallRecord, Claim, ClaimResult, Ended, Key
+from pos_gateway.ledger.step_mark import StepMark
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -105,11 +106,24 @@ class Caller:
             attempt.ended = found
         return found
 
-    def record(self, attempt: Attempt[Any], endpoint: str | None = None) -> bool:
-        """Commit SENDING, as ``Ledger.sending`` does; False: the claim is lost."""
-        sending = self._ledger.sending(attempt.claims[0], endpoint)
-        attempt.claims[0] = sending or attempt.claims[0]
-        return sending is not None
+    def record(
+        self,
+        attempt: Attempt[Any],
+        endpoint: str | None = None,
+        step: StepMark | None = None,
+        progress: str = "",
+        external_id: str | None = None,
+    ) -> bool:
+        """Commit SENDING, as ``Ledger.sending`` does; False: nothing may be sent."""
+        sending = self._ledger.sending(
+            attempt.claims[0], endpoint, step=step, progress=progress, external_id=external_id
+        )
+        if sending is None:
+            return False
+        attempt.claims[0] = sending
+        if step is not None:  # of this step no byte has left
+            attempt.sent = False
+        return sending.sending
 
     def call(
         self,

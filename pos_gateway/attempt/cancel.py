@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from pos_gateway.adapters.protocol import Adapter, Guarantee
-from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.adapters.protocol import Adapter
+from pos_gateway.adapters.steps import steps_of
 from pos_gateway.attempt import decision
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.call import Caller
@@ -30,10 +30,12 @@ from pos_gateway.attempt.doubt import (
     why_late,
 )
 from pos_gateway.attempt.poison import POISONOUS, Turn
+from pos_gateway.attempt.steps import Walk, never_there, place_of
 from pos_gateway.domain.errors import InvalidOrder, UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
+from pos_gateway.domain.step_progress import StepProgress
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import (
     RESOLVE_FOR,
@@ -50,8 +52,7 @@ from pos_gateway.ledger.states import (
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen
-from pos_gateway.transport.errors import NotSent
-from pos_gateway.transport.exchange import Reply, Request, Send
+from pos_gateway.transport.exchange import Send
 
 
 class Cancel:
@@ -192,7 +193,16 @@ class Cancel:
         subject = self._subject(_order(attempt), submission)
         if isinstance(subject, Outcome):
             return subject
-        converse = partial(self._converse, attempt, subject)
+        try:
+            for known in (
+                submission.history,
+                history,
+            ):  # the request's look-ups may have found more
+                text = self._ledger.progress(_order(attempt), known)
+                attempt.facts |= StepProgress.parse(text, known.reopened).facts
+        except CannotOpen as error:  # a worker elsewhere may have the key
+            return Outcome(Kind.RETRY, Reason.of("secret_key", f"the order is {error}"))
+        converse = partial(self._converse, attempt, subject, submission)
         outcome = self._caller.call(subject.merchant, attempt, converse, cancel_token=attempt.token)
         return self._read(outcome, attempt.claims[0], submission, subject)
 
@@ -203,7 +213,7 @@ class Cancel:
         if outcome.kind is Kind.IN_DOUBT and not claim.sending:
             return replace(outcome, kind=Kind.RETRY)  # the order was only looked up
         is_open = isinstance(submission, Claim)
-        if not _never_there(outcome) or not (is_open or claim.history.in_doubt):
+        if not never_there(outcome) or not (is_open or claim.history.in_doubt):
             return outcome
         wait = self._unsettled_for(submission.history, subject) if is_open else 0.0
         if wait > 0:
@@ -221,7 +231,9 @@ class Cancel:
             return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
         history, is_open = submission.history, isinstance(submission, Claim)
         moved = has_moved(history, merchant, adapter)
-        is_blind = is_open and history.in_doubt and adapter.guarantee is Guarantee.BLIND
+        steps = steps_of(adapter)
+        place = place_of(history.step, steps) or 0
+        is_blind = is_open and history.in_doubt and steps[place].look_up is None
         if moved or is_blind:  # an operator has to say first whether the POS has the order
             return Outcome(Kind.RETRY if is_open else Kind.FAILED, MOVED if moved else BLIND)
         kept = self._kept(key)
@@ -232,37 +244,20 @@ class Cancel:
         return _Subject(order, merchant, adapter)
 
     def _converse(
-        self, attempt: Attempt[CancelRequest], subject: "_Subject", send: Send
+        self,
+        attempt: Attempt[CancelRequest],
+        subject: "_Subject",
+        submission: Claim | Ended,
+        send: Send,
     ) -> Outcome:
         """Have the POS cancel the order; look the order up if a doubt is left."""
-        (order, merchant, adapter), history = subject, attempt.claims[0].history
-        outcome = _too_late("the POS did not answer in time")
-        can_look_up = adapter.guarantee is not Guarantee.BLIND
-        wait = self._unsettled_for(history, subject)
-        # While an earlier request may be at work, a second would only renew the doubt.
-        if not attempt.late and not (wait > 0 and can_look_up):
-            outcome = adapter.cancel(order, merchant, Send(partial(self._sending, attempt, send)))
-            is_refused = outcome.kind is Kind.REJECTED and not _never_there(outcome)
-            if not is_refused or not history.in_doubt:
-                return outcome
-        # The POS may have cancelled the order before, and refuse a second time.
-        if not can_look_up:
-            return _unknown()
-        return _standing(adapter.look_up(order, merchant, send), wait, outcome)
+        walk = Walk(attempt, *subject, self._caller, send)
+        return walk.cancel(submission, _too_late("the POS did not answer in time"))
 
     def _unsettled_for(self, history: AttemptHistory, subject: "_Subject") -> float:
         """Seconds for which an earlier request may still be at work."""
         limit = self._caller.time_limit(subject.merchant)
         return unsettled_for(history, limit, subject.adapter)
-
-    def _sending(self, attempt: Attempt[CancelRequest], send: Send, request: Request) -> Reply:
-        """Send the request; a changing request only after SENDING is durable.
-
-        An adapter looks the order up first: while look-ups fail, the POS cannot have cancelled the order.
-        """
-        if request.changes and not attempt.claims[0].sending and not self._caller.record(attempt):
-            raise NotSent("fenced", "another worker has it")
-        return send(request)
 
     def _kept(self, key: Key) -> Order | Outcome:
         """The stored order; or, without it, the request's outcome."""
@@ -289,27 +284,6 @@ class _Subject(NamedTuple):
     order: Order
     merchant: Merchant
     adapter: Adapter
-
-
-def _standing(known: Outcome | None, wait: float, otherwise: Outcome) -> Outcome:
-    """The outcome by a look-up after a cancellation in doubt; ``otherwise``: the POS keeps the order.
-
-    The POS may still cancel the order for ``wait`` seconds.
-    """
-    if known is None:
-        return rejected(Rejection.UNKNOWN_ORDER, "the POS does not know the order")
-    if known.kind in (Kind.CANCELLED, Kind.IN_DOUBT, Kind.RETRY):
-        return known
-    if wait > 0:
-        reason = Reason.of("unsettled", "the POS has it, and may be about to cancel it")
-        return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=CallResult.ANSWERED)
-    return otherwise
-
-
-def _never_there(outcome: Outcome) -> bool:
-    """Whether the POS says that the order is unknown."""
-    code = outcome.reason.code if outcome.reason is not None else None
-    return outcome.kind is Kind.REJECTED and code == Rejection.UNKNOWN_ORDER
 
 
 def _too_late(why: str) -> Outcome:

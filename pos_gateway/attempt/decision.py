@@ -18,11 +18,13 @@ from pos_gateway.attempt.doubt import CANCEL_IN_DOUBT, NEEDS_POS
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
+from pos_gateway.domain.facts import Facts
 from pos_gateway.domain.json_text import is_finite
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.domain.retry import Backoff
+from pos_gateway.domain.step_progress import StepProgress
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.repeating import Repeats
@@ -132,7 +134,7 @@ def on_submission(attempt: Attempt[Order], now: datetime) -> Decision:
         message = message._replace(body=wire.body_of(order.source))
     left = (order.deliver_by - now).total_seconds()
     key = Key(order.merchant_id, order.order_id)
-    submission = _Submission(key, left, message, now, attempt.span, attempt.call)
+    submission = _Submission(key, left, message, now, attempt.span, attempt.call, attempt.facts)
     if attempt.newer is not None:
         return submission.renewed(outcome, attempt.claims[0])
     if attempt.ended is not None:
@@ -153,7 +155,9 @@ class _Submission:
         now: datetime,
         span: TraceContext | None,
         call: CallRecord | None = None,
+        facts: Facts | None = None,
     ) -> None:
+        self._facts = facts
         self._key = key
         self._left = left
         self._message = message
@@ -192,9 +196,9 @@ class _Submission:
                 return self._end(outcome, claim, attempts)
             case Follows.DEAD_LETTER:
                 return self._end(outcome, claim, attempts, dead_letter=True)
-            case Follows.PENDING:  # the POS says that it has the order: no doubt
+            case Follows.PENDING if history.step is None:  # the POS has the order: no doubt
                 after = replace(history, pending=True, doubt_since=None)
-            case Follows.DOUBT:
+            case Follows.DOUBT | Follows.PENDING:  # of a later step, pending says that of the first
                 since = history.doubt_since
                 newly = since is None and (outcome.not_found or not history.pending)
                 after = replace(history, doubt_since=self._at if newly or claim.sending else since)
@@ -212,7 +216,9 @@ class _Submission:
             late = outcome.reason or Reason("too_late", "no decision before deliver_by")
             ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
             return self._end(ended, claim, after.attempts, dead_letter=True)
-        if outcome.for_operator or delay >= self._left:
+        until = self._left + RESOLVE_FOR * after.may_be_there
+        # An order that expires between two steps is undone: in doubt only if there is no time left.
+        if outcome.for_operator or delay >= (until if after.is_between_steps else self._left):
             event_kind = Kind.IN_DOUBT
         elif outcome.kind is Kind.PENDING:
             event_kind = Kind.PENDING
@@ -222,8 +228,9 @@ class _Submission:
         said = outcome if event_kind is None else replace(outcome, kind=event_kind)
         entry = self._entry(said, claim, after, event_kind)
         messages = []
-        if not outcome.for_operator and delay < self._left + RESOLVE_FOR * after.may_be_there:
-            again = self._again(delay, resolve=delay >= self._left, look_up=after.may_be_there)
+        if not outcome.for_operator and delay < until:
+            look_up = after.may_be_there and not after.is_between_steps
+            again = self._again(delay, resolve=delay >= self._left, look_up=look_up)
             messages.append(again)
         return Decision(outcome, [(claim, entry)], messages=messages)
 
@@ -232,6 +239,9 @@ class _Submission:
     ) -> Decision:
         history = AttemptHistory(attempts=attempts, reopened=claim.history.reopened)
         entry = self._entry(outcome, claim, history, outcome.kind)
+        if self._facts:
+            progress = StepProgress(self._facts).to_json(history.reopened)
+            entry = replace(entry, progress=progress)
         # What the gateway could not deliver is dead-lettered for an operator.
         messages = [self._dead_letter(outcome)] if dead_letter else []
         return Decision(outcome, [(claim, entry)], messages=messages)

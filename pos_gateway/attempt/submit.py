@@ -10,32 +10,29 @@ from math import inf
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.adapters.pos_fields import endpoint
-from pos_gateway.adapters.protocol import Adapter, Guarantee
-from pos_gateway.adapters.replies import after_refusal
+from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.attempt import decision
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.call import Caller
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.doubt import (
-    KEY_KEPT_FOR,
     MOVED,
     crashed,
     has_moved,
     leased_elsewhere,
-    longest_reply,
     poisoned,
     unclaimed,
-    unsettled_for,
     why_late,
 )
 from pos_gateway.attempt.poison import POISONOUS, Turn
+from pos_gateway.attempt.steps import Walk
 from pos_gateway.domain.errors import NotLoaded, UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.step_progress import StepProgress
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import (
-    AttemptHistory,
     Claim,
     ClaimResult,
     Ended,
@@ -44,8 +41,8 @@ from pos_gateway.ledger.states import (
     Suspected,
 )
 from pos_gateway.merchants.directory import Directory
-from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
+from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.transport.exchange import Send
 
 
@@ -152,90 +149,57 @@ class Submit:
         assert merchant is not None  # noqa: S101  (``claim`` found the merchant)
         now, deliver_by = self._clock.now(), attempt.content.deliver_by
         left = inf if attempt.late else deliver_by.timestamp() - now.timestamp()
+        because = None
+        if attempt.claims[0].history.facts is not None:
+            try:
+                because = self._progress(attempt)
+            except CannotOpen as error:  # a worker elsewhere may have the key
+                return Outcome(Kind.RETRY, Reason.of("secret_key", f"the order is {error}"))
         attempt.called = True
-        converse = partial(self._create, attempt, merchant)
+        converse = partial(self._take_steps, attempt, merchant, because)
         outcome = self._caller.call(
             merchant, attempt, converse, cancel_token=attempt.token, left=left
         )
-        # An order in doubt at a POS without look-ups is for an operator.
-        is_blind = self._adapters[merchant.adapter].guarantee is Guarantee.BLIND
+        # An order in doubt within a step without a look-up is for an operator.
+        is_blind = attempt.step is not None and attempt.step.look_up is None
         in_doubt = outcome.kind is Kind.IN_DOUBT
         return replace(outcome, for_operator=True) if is_blind and in_doubt else outcome
 
-    def _create(self, attempt: Attempt[Order], merchant: Merchant, send: Send) -> Outcome:
-        """Send the order, never twice: an order in doubt is looked up, sent with its key, or left."""
-        adapter, claim = self._adapters[merchant.adapter], attempt.claims[0]
-        history = claim.history
+    def _progress(self, attempt: Attempt[Order]) -> Outcome | None:
+        """Read the facts of the steps that are done; the order's outcome, if they are being undone."""
+        key, history = attempt.claims[0].key, attempt.claims[0].history
+        progress = StepProgress.parse(self._ledger.progress(key, history), history.reopened)
+        attempt.facts = dict(progress.facts)
+        return progress.because
+
+    def _take_steps(
+        self, attempt: Attempt[Order], merchant: Merchant, because: Outcome | None, send: Send
+    ) -> Outcome:
+        history = attempt.claims[0].history
         order = attempt.content.in_ledger(
             history.known_since or self._clock.now().timestamp(), history.deliver_by
         )
-        if history.in_doubt and adapter.guarantee is Guarantee.BLIND:
-            return Outcome(Kind.IN_DOUBT, Reason.of("blind", "this POS cannot be asked"))
-        is_queryable = adapter.guarantee is Guarantee.QUERYABLE
-        # While a cancel request is open the order is not sent, and a key learns nothing.
-        is_asked = is_queryable or history.cancelling or self._may_forget(history)
-        ask_first = history.in_doubt and is_asked
-        if history.pending or ask_first or attempt.late:
-            known = self._ask(order, merchant, history, send, late=attempt.late)
-            if known is not None:
-                return known
-        if history.cancelling:  # each failing send would renew the doubt
-            return Outcome(Kind.RETRY, Reason.of("cancelling", "a cancel request for it is open"))
-        if not claim.sending and not self._caller.record(attempt, self._endpoint(merchant)):
-            return leased_elsewhere()
-        failpoints.reach("sending.committed")
-        outcome = adapter.submit(order, merchant, send)
-        is_refused = outcome.kind is Kind.REJECTED and not outcome.not_found
-        if is_refused and history.in_doubt and not ask_first:
-            # An earlier attempt may have created the order: a POS may refuse before checking the key.
-            known = after_refusal(lambda: adapter.look_up(order, merchant, send))
-            outcome = known or replace(outcome, not_found=True)
-        limit = self._caller.time_limit(merchant)
-        if outcome.not_found and unsettled_for(history, limit, adapter) > 0:
-            # The POS may still create the order of an earlier attempt.
-            why = "the POS refuses it, does not know it, and may be about to make it"
-            reason, wait = Reason.of("unsettled", why), longest_reply(adapter, limit)
-            return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=CallResult.ANSWERED)
-        return outcome
-
-    def _ask(
-        self, order: Order, merchant: Merchant, history: AttemptHistory, send: Send, *, late: bool
-    ) -> Outcome | None:
-        """Look up an order that the POS may have; None: the order is not there, and may be sent."""
         adapter = self._adapters[merchant.adapter]
-        known = adapter.look_up(order, merchant, send)
-        if known is not None:
-            return known
-        wait = unsettled_for(history, self._caller.time_limit(merchant), adapter)
-        if wait > 0:
-            why = "the POS does not know it, and may not have had the time"
-            reason = Reason.of("unsettled", why)
-            return Outcome(
-                Kind.IN_DOUBT, reason, look_again=wait, contact=CallResult.ANSWERED, not_found=True
-            )
-        if late:
-            return Outcome(Kind.EXPIRED, Reason.of("expired", "the POS does not have it"))
-        return None
+        walk = Walk(attempt, order, merchant, adapter, self._caller, send)
+        return walk.forward(because, partial(self._expired, attempt))
+
+    def _expired(self, attempt: Attempt[Order]) -> Outcome | None:
+        """The outcome of an order that has expired between two steps, if it has."""
+        left = self._left(attempt.content)
+        if left > 0 and not attempt.late:
+            return None
+        last = self._ledger.last_reason(attempt.claims[0])
+        return Outcome(Kind.EXPIRED, _why_late(left, last))
 
     def _too_late(self, claim: Claim, left: float) -> Outcome:
         """The outcome of an expired order: with the last attempt's reason, the cause of the wait."""
-        last = self._ledger.last_reason(claim)
-        why = why_late(left, last)
-        if claim.history.may_be_there:
-            reason = Reason.of("expired_in_doubt", f"{why}; the POS may have the order")
-            return Outcome(Kind.IN_DOUBT, reason)
-        reason = Reason.of("expired", why) if last is None else Reason.of(last.code, why)
-        return Outcome(Kind.EXPIRED, reason)
-
-    @staticmethod
-    def _may_forget(history: AttemptHistory) -> bool:
-        """Whether the POS may have forgotten the key since the first attempt.
-
-        ``doubt_since`` is the last attempt's; the first was not before the order's row. A row from
-        the future has a different clock's time.
-        """
-        known_for = inf if history.known_for is None else history.known_for
-        return known_for < 0 or max(known_for, history.settled) > KEY_KEPT_FOR
+        last, history = self._ledger.last_reason(claim), claim.history
+        if not history.may_be_there:
+            return Outcome(Kind.EXPIRED, _why_late(left, last))
+        if history.is_between_steps:
+            return Outcome(Kind.RETRY, last or Reason.of("expired", "it is undone next"))
+        why = f"{why_late(left, last)}; the POS may have the order"
+        return Outcome(Kind.IN_DOUBT, Reason.of("expired_in_doubt", why))
 
     def _newer(self, claim: Claim, order: Order) -> Order | None:
         """The order with the later deadline that an operator has set since the message; else None.
@@ -269,6 +233,11 @@ class Submit:
             return None, Reason.of("database", error)
         known = merchant.adapter in self._adapters
         return merchant, None if known else Reason.of("unknown_adapter", merchant.adapter)
+
+
+def _why_late(left: float, last: Reason | None) -> Reason:
+    """The reason of an order that expires, with the last attempt's code."""
+    return Reason.of("expired" if last is None else last.code, why_late(left, last))
 
 
 def _without_claim(found: Ended | LeasedElsewhere | Suspected) -> Outcome:

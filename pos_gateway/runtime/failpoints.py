@@ -26,7 +26,9 @@ OF_ORDERS = frozenset(
         "acknowledged",
     }
 )
-#: Those of an event, in the leader; ``events.leased`` in a helper.
+#: Failpoints between two steps of an order at its POS.
+OF_STEPS = frozenset({"step.done", "undo.recorded"})
+#: Failpoints of an event, in the leader; ``events.leased`` in a helper.
 OF_EVENTS = frozenset(
     {
         "events.assigned",
@@ -36,10 +38,10 @@ OF_EVENTS = frozenset(
         "events.leased",
     }
 )
-#: Those of a backend's outbox: ``outbox.added`` in the backend's transaction, the others in a relay.
+#: Failpoints of a backend's outbox: ``outbox.added`` in the backend's transaction, the others in a relay.
 OF_OUTBOX = frozenset({"outbox.added", "outbox.taken", "outbox.confirmed", "outbox.removed"})
 #: Every failpoint.
-NAMES = OF_ORDERS | OF_EVENTS | OF_OUTBOX
+NAMES = OF_ORDERS | OF_STEPS | OF_EVENTS | OF_OUTBOX
 
 _armed: dict[str, Callable[[], None]] = {}
 

@@ -269,11 +269,9 @@ def test_a_cancellation_stays_in_doubt_for_an_hour_and_then_ends_so(tmp_path: Pa
     assert gate.recorded()[-1] == ("cancelled", None)
 
 
-def test_a_pos_without_look_up_leaves_a_cancellation_in_doubt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pos_without_look_up_leaves_a_cancellation_in_doubt(tmp_path: Path) -> None:
     gate, request = in_doubt_and_late(tmp_path)
-    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.BLIND)
+    gate.promise(Guarantee.BLIND)
     said = len(gate.said)
     gate.take(request, Action.CANCEL)
     assert (reasons(gate), len(gate.said)) == (["cancel_in_doubt"], said)
@@ -543,11 +541,11 @@ def test_a_suspected_request_for_a_suspected_order_is_attempted(tmp_path: Path) 
 
 @pytest.mark.parametrize("guarantee", [Guarantee.KEYED, Guarantee.QUERYABLE])
 def test_an_order_is_not_sent_after_a_worker_died_cancelling_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, guarantee: Guarantee
+    tmp_path: Path, guarantee: Guarantee
 ) -> None:
     """However late: the POS may have cancelled it, and no attempt of the request came since."""
     gate = Gate(tmp_path, lambda _: NoValidReply("timeout", "no reply"))
-    monkeypatch.setattr(gate.adapters["rest"], "guarantee", guarantee)
+    gate.promise(guarantee)
     order = gate.an_order(seconds=7200)
     gate.take(order)
     gate.wait(100)

@@ -113,7 +113,7 @@ def test_an_order_whose_cancellation_is_in_doubt_is_not_sent_again(
     guarantee: Guarantee,
     forgets: bool,
 ) -> None:
-    monkeypatch.setattr(gate.adapters["rest"], "guarantee", guarantee)
+    gate.promise(guarantee)
     pos.forgets = forgets
     order = in_doubt(gate, pos)
     request = cancelled_without_a_reply(gate, pos)
@@ -233,10 +233,10 @@ def test_a_refusal_while_an_earlier_request_may_still_run_is_not_terminal(
 
 
 def test_a_second_refusal_of_a_pos_without_look_up_decides_nothing(
-    gate: Gate, pos: KeyedPos, monkeypatch: pytest.MonkeyPatch
+    gate: Gate, pos: KeyedPos
 ) -> None:
     request = accepted_without_a_reply(gate, pos)
-    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.BLIND)
+    gate.promise(Guarantee.BLIND)
     pos.refuses = True
     gate.take(request, Action.CANCEL)
     [(message,)] = gate.rows(
@@ -246,11 +246,11 @@ def test_a_second_refusal_of_a_pos_without_look_up_decides_nothing(
 
 
 def test_a_request_without_a_reply_is_sent_again_to_a_pos_without_look_up(
-    gate: Gate, pos: KeyedPos, monkeypatch: pytest.MonkeyPatch
+    gate: Gate, pos: KeyedPos
 ) -> None:
     """Only the POS's reply to a second one can say that the order is cancelled."""
     request = accepted_without_a_reply(gate, pos)
-    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.BLIND)
+    gate.promise(Guarantee.BLIND)
     gate.take(request, Action.CANCEL)
     assert gate.recorded()[1:] == [("cancelled", None)]
 
@@ -296,9 +296,9 @@ def test_a_refusal_after_lost_replies_settles(
 
 
 def test_an_order_is_not_sent_before_its_request_in_doubt_is_decided(
-    gate: Gate, pos: KeyedPos, monkeypatch: pytest.MonkeyPatch
+    gate: Gate, pos: KeyedPos
 ) -> None:
-    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.QUERYABLE)
+    gate.promise(Guarantee.QUERYABLE)
     pos.forgets = True
     order = in_doubt(gate, pos)
     request = cancelled_without_a_reply(gate, pos)

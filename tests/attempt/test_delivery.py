@@ -100,7 +100,7 @@ class Ledger:
         fresh = self.history == AttemptHistory()
         return Claim(key, "worker", 1, 1, self.history, sending=send and fresh)
 
-    def sending(self, claim: Claim, _endpoint: str | None = None) -> Claim | None:
+    def sending(self, claim: Claim, _endpoint: str | None = None, **_: Any) -> Claim | None:
         self.said.append("sending")
         return None if self.is_lost else claim._replace(sending=True)
 
@@ -376,7 +376,7 @@ def test_a_suspect_is_called_once_the_release_of_the_one_before_is_durable(
 ) -> None:
     """Else both would have been in flight at the next death."""
     gate = Gate(tmp_path, lambda _: (503, {}))
-    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.QUERYABLE)
+    gate.promise(Guarantee.QUERYABLE)
     first, second = gate.an_order("o1"), gate.an_order("o2")
     gate.take(first)
     if action is Action.CANCEL:

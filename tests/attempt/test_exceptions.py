@@ -102,7 +102,7 @@ def test_an_order_that_was_sent_and_whose_outcome_is_lost_is_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED)
-    monkeypatch.setattr(gate.adapters["rest"], "guarantee", Guarantee.QUERYABLE)
+    gate.promise(Guarantee.QUERYABLE)
     order = gate.an_order()
     with monkeypatch.context() as patch:
         planted(patch, gate, step, ZeroDivisionError())
@@ -152,9 +152,7 @@ def test_an_order_that_cannot_be_decrypted_is_cancelled_by_a_worker_with_the_key
     assert gate.recorded()[-1] == ("cancelled", None)
 
 
-def test_the_deadline_of_an_order_that_cannot_be_decrypted_is_extended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_deadline_of_an_order_that_cannot_be_decrypted_is_extended(tmp_path: Path) -> None:
     """The message has the order, and the row the deadline."""
     gate = Gate(tmp_path, lambda _: NO_REPLY)
     order = gate.an_order(seconds=60)

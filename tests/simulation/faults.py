@@ -23,9 +23,9 @@ class Fault:
 FAULTS = [
     Fault(
         "SENDING is durable before the first byte",
-        "attempt.submit",
-        "if not claim.sending and not self._caller.record(attempt, self._endpoint(merchant)):",
-        "if False:",
+        "attempt.steps",
+        "known or self._record(number) or self._run",
+        "known or self._run",
     ),
     Fault(
         "a claim of an order with an attempt history is not SENDING yet",
@@ -187,29 +187,31 @@ FAULTS = [
     ),
     Fault(
         "an order in doubt is looked up before it is sent again",
-        "attempt.submit",
-        "if history.pending or ask_first or attempt.late:",
-        "if history.pending or attempt.late:",
+        "attempt.steps",
+        "(history.pending or ask_first or self._attempt.late)",
+        "(history.pending or self._attempt.late)",
         seed=1,
     ),
     Fault(
         "a pending order is not sent again",
-        "attempt.submit",
-        "if history.pending or ask_first or attempt.late:",
-        "if ask_first or attempt.late:",
+        "attempt.steps",
+        "(history.pending or ask_first or self._attempt.late)",
+        "(ask_first or self._attempt.late)",
         seed=2,
     ),
     Fault(
         "an order in doubt at a POS without look-up is not sent again",
-        "attempt.submit",
-        "if history.in_doubt and adapter.guarantee is Guarantee.BLIND:",
-        "if False:",
+        "attempt.steps",
+        """            if step.look_up is None:
+                return Outcome(Kind.IN_DOUBT, Reason.of("blind\"""",
+        """            if False:
+                return Outcome(Kind.IN_DOUBT, Reason.of("blind\"""",
     ),
     Fault(
         "an expired order that its POS may have is in doubt",
         "attempt.submit",
-        "if claim.history.may_be_there:\n            reason = Reason.of(",
-        "if False:\n            reason = Reason.of(",
+        "if not history.may_be_there:\n            return Outcome(Kind.EXPIRED",
+        "if True:\n            return Outcome(Kind.EXPIRED",
         seed=7,
     ),
     Fault(
@@ -353,8 +355,8 @@ FAULTS = [
     ),
     Fault(
         "a refusal says nothing about earlier attempts",
-        "attempt.submit",
-        "if is_refused and history.in_doubt and not ask_first:",
+        "attempt.steps",
+        "if is_refused and history.in_doubt and not was_asked:",
         "if False:",
         seed=309,
     ),
