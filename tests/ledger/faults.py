@@ -105,13 +105,6 @@ FAULTS = [
         "claims::a_worker_that_was_taken_over_can_write_nothing",
     ),
     Fault(
-        "an outcome that was written stays",
-        "ledger/statements",
-        "    + \" and orders.state in ('claimed', 'sending')\"\n)\n\n_RECORD",
-        ")\n\n_RECORD",
-        "claims::an_outcome_that_was_written_stays",
-    ),
-    Fault(
         "an outcome under a claim that is lost has no event",
         "ledger/statements",
         '                if "event_id" in row:\n                    cursor.execute(self._record, values)',
