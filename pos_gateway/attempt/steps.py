@@ -181,6 +181,8 @@ class Walk:
                 return outcome
             if outcome.kind is not Kind.CANCELLED and not never_there(outcome):
                 return _not_undone(outcome, because)
+            if outcome.kind is Kind.CANCELLED and outcome.reason is not None:
+                because = _with(because, outcome.reason)
             history = _UNTRIED
         claim = attempt.claims[0]
         nothing = replace(claim.history, pending=False, doubt_since=None)
@@ -387,7 +389,13 @@ def _not_undone(outcome: Outcome, because: Outcome | None = None) -> Outcome:
     if because is not None and because.reason is not None:
         why = f"{because.reason.code}: {because.reason.message}; {why}"
     reason = Reason.of("not_undone", why)
-    return Outcome(Kind.IN_DOUBT, reason, contact=outcome.contact, for_operator=True)
+    return Outcome(Kind.IN_DOUBT, reason, contact=CallResult.ANSWERED, for_operator=True)
+
+
+def _with(because: Outcome, left: Reason) -> Outcome:
+    """The outcome of an undone order, with the reason of what the undo has left."""
+    reason = because.reason or Reason(because.kind, "")
+    return replace(because, reason=Reason.of(reason.code, f"{reason.message}; {left.message}"))
 
 
 def _may_forget(history: AttemptHistory) -> bool:
