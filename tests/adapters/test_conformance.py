@@ -1,4 +1,7 @@
-"""What every adapter must do, whatever its POS: the same suite for all built-in ones."""
+"""What every adapter must do, whatever its POS: the same suite for all built-in ones.
+
+Of an adapter with several steps at the POS, this is its first one.
+"""
 
 import json
 import re
@@ -43,7 +46,7 @@ def vendor(request: pytest.FixtureRequest) -> Vendor:
 
 def submitted(vendor: Vendor, *replies: Reply, order: Order = ORDER) -> Outcome:
     send = Scripted(*vendor.before(order), *replies)
-    return vendor.adapter.submit(order, vendor.merchant, send)
+    return vendor.create(order, send)
 
 
 def creation(vendor: Vendor, order: Order, *in_catalog: str) -> Request:
@@ -52,7 +55,7 @@ def creation(vendor: Vendor, order: Order, *in_catalog: str) -> Request:
     send = Scripted(*before, reply(500))
     merchant = vendor.merchant.with_catalog({sku: known_as(sku) for sku in in_catalog})
     assert vendor.adapter.check(merchant) == []
-    vendor.adapter.submit(order, merchant, send)
+    vendor.create(order, send, merchant)
     return send.requests[len(before)]
 
 
@@ -155,9 +158,9 @@ def test_an_ingress_page_does_not_say_that_the_pos_lacks_the_order(
 ) -> None:
     known_as = [None, "7"] if vendor.adapter.name in ("square", "clover") else [None]
     for order in (ORDER.in_ledger(None, None, each) for each in known_as):
-        known = vendor.adapter.look_up(order, vendor.merchant, Scripted(page))
+        known = vendor.look_up(order, Scripted(page))
         assert known is not None
-        cancelled = vendor.adapter.cancel(order, vendor.merchant, Scripted(page))
+        cancelled = vendor.undo(order, Scripted(page))
         assert (known.kind, cancelled.kind) == (Kind.IN_DOUBT, Kind.IN_DOUBT)
 
 
@@ -166,10 +169,10 @@ def test_a_410_pauses_the_merchant_only_for_a_create_whose_url_names_it_alone(
 ) -> None:
     gone = reply(410, b"")
     assert submitted(vendor, gone).merchant_gone is (vendor.adapter.name == "rest")
-    looked_up = vendor.adapter.look_up(ORDER, vendor.merchant, Scripted(gone))
+    looked_up = vendor.look_up(ORDER, Scripted(gone))
     asked_after_a_conflict = submitted(vendor, reply(409), gone)
     *first, _ = vendor.cancelled(vendor.accepted(ORDER.order_id))
-    cancelled = vendor.adapter.cancel(ORDER, vendor.merchant, Scripted(*first, gone))
+    cancelled = vendor.undo(ORDER, Scripted(*first, gone))
     for outcome in (looked_up, asked_after_a_conflict, cancelled):
         assert outcome is not None
         assert not outcome.merchant_gone
@@ -211,12 +214,12 @@ def test_a_conflict_that_cannot_be_looked_up_leaves_the_order_in_doubt(vendor: V
         return answers(request)
 
     with pytest.raises(NoValidReply, match="no connection"):
-        vendor.adapter.submit(ORDER, vendor.merchant, Send(send))
+        vendor.create(ORDER, Send(send))
 
 
 def test_a_look_up_tells_known_from_unknown_and_from_no_answer(vendor: Vendor) -> None:
     def known(*answers: Reply) -> Outcome | None:
-        return vendor.adapter.look_up(ORDER, vendor.merchant, Scripted(*answers))
+        return vendor.look_up(ORDER, Scripted(*answers))
 
     found = known(vendor.found(vendor.accepted(ORDER.order_id)))
     assert found is not None
@@ -234,16 +237,16 @@ def test_an_order_of_the_calendars_first_or_last_day_is_looked_up(vendor: Vendor
     times = {"placed_at": "0001-01-01T00:00:00Z", "deliver_by": "9999-12-31T23:59:59Z"}
     order = Order.parse({**json.loads(ORDER.to_json()), **times})
     accepted = vendor.accepted(order.order_id)
-    known = vendor.adapter.look_up(order, vendor.merchant, Scripted(vendor.found(accepted)))
+    known = vendor.look_up(order, Scripted(vendor.found(accepted)))
     assert known is not None
     assert known.kind is Kind.ACCEPTED
-    cancelled = vendor.adapter.cancel(order, vendor.merchant, Scripted(*vendor.cancelled(accepted)))
+    cancelled = vendor.undo(order, Scripted(*vendor.cancelled(accepted)))
     assert cancelled.kind is Kind.CANCELLED
 
 
 def test_an_order_is_cancelled_kept_or_unknown(vendor: Vendor) -> None:
     def cancelled(*answers: Reply) -> Outcome:
-        return vendor.adapter.cancel(ORDER, vendor.merchant, Scripted(*answers))
+        return vendor.undo(ORDER, Scripted(*answers))
 
     accepted = vendor.accepted(ORDER.order_id)
     *first, last = vendor.cancelled(accepted)
@@ -259,10 +262,10 @@ def test_only_a_cancelling_request_is_marked_as_a_change(vendor: Vendor) -> None
     """The gateway records before it that a POS may have cancelled the order."""
     *first, last = vendor.cancelled(vendor.accepted(ORDER.order_id))
     send = Scripted(*first, last)
-    vendor.adapter.cancel(ORDER, vendor.merchant, send)
+    vendor.undo(ORDER, send)
     assert [each.changes for each in send.requests] == [False] * len(first) + [True]
     send = Scripted(*vendor.unknown)
-    vendor.adapter.look_up(ORDER, vendor.merchant, send)
+    vendor.look_up(ORDER, send)
     assert not any(each.changes for each in send.requests)
     assert creation(vendor, ORDER).changes
 
@@ -298,7 +301,7 @@ def test_another_order_is_not_taken_for_ours(vendor: Vendor) -> None:
     for answer, order in others:
         other = replace(vendor, record={**vendor.record, "id": order.merchant_id})
         send = Scripted(answer, *vendor.unknown)
-        known = vendor.adapter.look_up(order, other.merchant, send)
+        known = other.look_up(order, send)
         assert known is None or known.kind is Kind.IN_DOUBT
 
 
@@ -307,11 +310,11 @@ def test_no_order_is_accepted_at_another_total_than_ours(vendor: Vendor) -> None
         assert vendor.adapter.name in ("rest", "shop")
         return
     pos = vendor.dearer(ORDER)
-    outcome = vendor.adapter.submit(ORDER, vendor.merchant, Send(pos))
+    outcome = vendor.create(ORDER, Send(pos))
     assert outcome.reason is not None
     assert (outcome.kind, outcome.reason.code) == (Kind.REJECTED, "price_mismatch")
     assert str(ORDER.total) in outcome.reason.message
-    known = vendor.adapter.look_up(ORDER, vendor.merchant, Send(pos))
+    known = vendor.look_up(ORDER, Send(pos))
     assert known is None or known.kind is not Kind.ACCEPTED
 
 
@@ -321,7 +324,7 @@ def test_no_currency_is_taken_for_hundredths(vendor: Vendor, currency: str, cent
     item = {"sku": order_of().items[0].sku, "name": "Burger", "quantity": 1, "unit_price": 1701}
     order = order_of(currency=currency, items=[item], total=1701)
     send = Scripted(*vendor.before(order), vendor.creates(order))
-    outcome = vendor.adapter.submit(order, vendor.merchant, send)
+    outcome = vendor.create(order, send)
     if outcome.kind is Kind.REJECTED:
         assert (currency != "EUR", send.requests) == (True, [])
         return
@@ -392,7 +395,7 @@ def test_the_request_adds_up_to_the_total_or_is_rejected(
     merchant = vendor.merchant.with_catalog({sku: known_as(sku) for sku in skus})
     before = vendor.before(order)
     send = Scripted(*before, vendor.creates(order))
-    outcome = vendor.adapter.submit(order, merchant, send)
+    outcome = vendor.create(order, send, merchant)
     if outcome.kind is Kind.REJECTED:
         assert outcome.reason is not None
         assert outcome.reason.code == "price_mismatch"
@@ -447,7 +450,7 @@ class Endless(Send):
 
 def test_a_look_up_reads_at_most_a_mebibyte(vendor: Vendor) -> None:
     pos = Endless(vendor)
-    known = vendor.adapter.look_up(ORDER, vendor.merchant, pos)
+    known = vendor.look_up(ORDER, pos)
     assert known is not None
     assert known.kind is Kind.IN_DOUBT
     assert pos.read <= LOOK_UP + BODY_LIMIT
@@ -459,7 +462,7 @@ def test_a_page_with_more_orders_than_requested_is_no_answer(name: str, most: in
     for number, kind in ((most - 1, None), (most + 1, Kind.IN_DOUBT)):
         orders: list[Any] = [{"note": "[x]"}] * number
         pages = Scripted(reply(200, {"orders": orders, "elements": orders}))
-        known = vendor.adapter.look_up(ORDER, vendor.merchant, pages)
+        known = vendor.look_up(ORDER, pages)
         assert (known and known.kind) == kind
 
 
@@ -473,7 +476,7 @@ def test_a_reply_of_nothing_but_nesting_is_no_answer() -> None:
 def test_a_cursor_that_is_sent_back_is_bounded(cursor: object) -> None:
     pages = Scripted(*[reply(200, {"orders": [], "cursor": cursor})] * 30)
     square = VENDORS["square"]
-    known = square.adapter.look_up(ORDER, square.merchant, pages)
+    known = square.look_up(ORDER, pages)
     assert known is not None
     assert known.kind is Kind.IN_DOUBT
     assert len(pages.requests) == 1
@@ -489,7 +492,7 @@ def test_a_request_over_the_size_limit_is_not_built(vendor: Vendor) -> None:
     most = vendor.adapter.limits.request_bytes
     merchant = vendor.merchant.with_catalog({sku_of(x): known_as(sku_of(x)) for x in "im"})
     send = Scripted(*vendor.before(order), reply(500))
-    outcome = vendor.adapter.submit(order, merchant, send)
+    outcome = vendor.create(order, send, merchant)
     sizes = [len(request.body or b"") for request in send.requests]
     if outcome.kind is Kind.REJECTED:
         assert outcome.reason is not None
@@ -530,8 +533,8 @@ def test_the_adapter_works_over_a_socket(vendor: Vendor) -> None:
     with peer(play) as seen:
         merchant = vendor.merchant.model_copy(update={"base_url": seen.url("")})
         send = over(Transport(guard=Guard(allow_all=True)))
-        assert vendor.adapter.submit(ORDER, merchant, send).kind is Kind.ACCEPTED
-        found = vendor.adapter.look_up(ORDER, merchant, send)
+        assert vendor.create(ORDER, send, merchant).kind is Kind.ACCEPTED
+        found = vendor.look_up(ORDER, send, merchant)
     assert found is not None
     assert found.kind is Kind.ACCEPTED
     assert len(received) == len(script)

@@ -51,7 +51,7 @@ def test_a_field_that_would_be_dropped_is_refused_by_name(
     vendor: Vendor, fields: dict[str, Any], named: str
 ) -> None:
     send = Scripted()
-    outcome = vendor.adapter.submit(order_of(**fields), vendor.merchant, send)
+    outcome = vendor.create(order_of(**fields), send)
     assert outcome.kind is Kind.REJECTED
     assert outcome.reason is not None
     assert outcome.reason.code == "unsupported_field"
@@ -75,7 +75,7 @@ def test_a_field_that_says_nothing_to_a_kitchen_rejects_no_order(
 ) -> None:
     order = order_of(**fields)
     send = Scripted(*vendor.before(order), vendor.creates(order))
-    assert vendor.adapter.submit(order, vendor.merchant, send).kind is Kind.ACCEPTED
+    assert vendor.create(order, send).kind is Kind.ACCEPTED
 
 
 def test_rest_passes_all_of_an_order_on() -> None:
@@ -86,7 +86,7 @@ def test_rest_passes_all_of_an_order_on() -> None:
     }
     order = order_of(**fields)
     vendor, send = VENDORS["rest"], Scripted(reply(201, VENDORS["rest"].accepted("order/1")))
-    assert vendor.adapter.submit(order, vendor.merchant, send).kind is Kind.ACCEPTED
+    assert vendor.create(order, send).kind is Kind.ACCEPTED
     came, [sent] = json.loads(order.source), send.requests
     assert {name: body(sent)[name] for name in came if name != "items"} == {
         name: value for name, value in came.items() if name != "items"

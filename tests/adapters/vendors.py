@@ -14,11 +14,12 @@ from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
+from pos_gateway.adapters.steps import steps_of
 from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Modifier, Order
-from pos_gateway.domain.outcome import Kind
-from pos_gateway.transport.exchange import Reply, Request
+from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.transport.exchange import Reply, Request, Send
 from tests.adapters.clover_pos import CloverPos
 from tests.adapters.scripted import reply
 from tests.adapters.toast_pos import Listed, ToastPos
@@ -67,6 +68,23 @@ class Vendor:
     def merchant(self) -> Merchant:
         record = {"id": "fast-1", "adapter": self.adapter.name, **self.record}
         return Merchant.parse({"base_url": "https://pos.example.com", **record})
+
+    def create(self, order: Order, send: Send, merchant: Merchant | None = None) -> Outcome:
+        """Take the first step at the POS, which is the only one of most."""
+        step = steps_of(self.adapter)[0]
+        return step.run(order, merchant or self.merchant, {}, send)
+
+    def look_up(self, order: Order, send: Send, merchant: Merchant | None = None) -> Outcome | None:
+        """Look up the first step."""
+        step = steps_of(self.adapter)[0]
+        assert step.look_up is not None
+        return step.look_up(order, merchant or self.merchant, {}, send)
+
+    def undo(self, order: Order, send: Send, merchant: Merchant | None = None) -> Outcome:
+        """Undo the first step."""
+        step = steps_of(self.adapter)[0]
+        assert callable(step.undo)
+        return step.undo(order, merchant or self.merchant, {}, send)
 
     def creates(self, order: Order) -> Reply | Callable[[Request], Reply]:
         """The reply to the request that creates the order."""
