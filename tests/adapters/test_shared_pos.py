@@ -15,17 +15,19 @@ from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
-from pos_gateway.transport.exchange import Reply, Request
+from pos_gateway.transport.exchange import Reply, Request, Send
 from tests.adapters.scripted import reply
 from tests.adapters.vendors import (
     CLOVER,
     SQUARE,
+    SQUARE_PAID,
     TOAST,
     Vendor,
     body,
     guid,
     sku_of,
     square_made,
+    square_payment,
 )
 from tests.gate import Gate
 from tests.orders import an_order
@@ -64,13 +66,13 @@ class Kitchen:
         return Merchant.parse({"id": brand, **record, **self.vendor.record})
 
     def submit(self, order: Order) -> Outcome:
-        return self.vendor.adapter.submit(order, self.merchant(order.merchant_id), self)
+        return self.vendor.create(order, Send(self), self.merchant(order.merchant_id))
 
     def look_up(self, order: Order) -> Outcome | None:
-        return self.vendor.adapter.look_up(order, self.merchant(order.merchant_id), self)
+        return self.vendor.look_up(order, Send(self), self.merchant(order.merchant_id))
 
     def cancel(self, order: Order) -> Outcome:
-        return self.vendor.adapter.cancel(order, self.merchant(order.merchant_id), self)
+        return self.vendor.undo(order, Send(self), self.merchant(order.merchant_id))
 
 
 class Square(Kitchen):
@@ -79,10 +81,15 @@ class Square(Kitchen):
     def handle(self, request: Request, said: Body) -> Reply:
         if request.url.endswith("/search"):
             return reply(200, {"orders": self.orders})
-        if request.method == "PUT":
+        if request.method in ("GET", "PUT"):
             [made] = [each for each in self.orders if request.url.endswith(f"/{each['id']}")]
-            made.update(state="CANCELED", version=made["version"] + 1)
+            if request.method == "PUT":
+                made.update(state="CANCELED", version=made["version"] + 1)
             return reply(200, {"order": made})
+        if request.url.endswith("/payments"):
+            [made] = [each for each in self.orders if each["id"] == said["order_id"]]
+            made.update(SQUARE_PAID)
+            return reply(200, {"payment": square_payment("1001")})
         if self.refuses:
             return reply(400, {"errors": [{"code": "BAD_REQUEST"}]})
         for made in self.orders:
@@ -299,7 +306,7 @@ def test_the_longest_ids_fit_into_a_mark_unchanged() -> None:
                 sent.append(request)  # noqa: B023
                 return reply(200, {"checks": [{"amount": 8, "totalAmount": 8.5}]})
 
-            vendor.adapter.submit(order, vendor.merchant, send)
+            vendor.create(order, Send(send))
             found = mark(body(sent[-1]))
             assert "x" * 128 in found
             assert brand in found or found.endswith(merchant_digest(order))

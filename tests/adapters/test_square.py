@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.adapters.scripted import Scripted, reply
-from tests.adapters.vendors import SQUARE, body, order_of, square_made
-from tests.gate import Gate, Pos
+from tests.adapters.square_till import Till
+from tests.adapters.vendors import SQUARE, body, order_of
 
 ORDER = order_of(customer={"name": "Ada"}, notes="no nuts")
 ITEM = {"sku": "s", "name": "Burger", "quantity": 2, "unit_price": 850}
@@ -22,20 +20,13 @@ BAD = reply(400, {"errors": [{"code": "BAD_REQUEST", "detail": "Order 7 already 
 FOUND = SQUARE.found(SQUARE.accepted(ORDER.order_id))
 
 
-def a_gate(folder: Path, pos: Pos) -> Gate:
-    gate = Gate(folder, pos)
-    record = {"id": "m", "base_url": "https://pos.example.com", "adapter": "square"}
-    MerchantStore(gate.database).put([Merchant.parse({**record, **SQUARE.record})])
-    return gate
-
-
 def submitted(*replies: Reply) -> Outcome:
-    return SQUARE.adapter.submit(ORDER, SQUARE.merchant, Scripted(*replies))
+    return SQUARE.create(ORDER, Scripted(*replies))
 
 
 def test_an_order_goes_to_the_merchants_location_as_ad_hoc_items() -> None:
     send = Scripted(SQUARE.creates(ORDER))
-    SQUARE.adapter.submit(ORDER, SQUARE.merchant, send)
+    SQUARE.create(ORDER, send)
     [request] = send.requests
     assert (request.method, request.url) == ("POST", "https://pos.example.com/v2/orders")
     sent = body(request)
@@ -54,6 +45,17 @@ def test_an_order_goes_to_the_merchants_location_as_ad_hoc_items() -> None:
                 "note": "no nuts",
             }
         ],
+        "fulfillments": [
+            {
+                "type": "PICKUP",
+                "state": "PROPOSED",
+                "pickup_details": {
+                    "schedule_type": "ASAP",
+                    "recipient": {"display_name": "Ada"},
+                    "note": "no nuts",
+                },
+            }
+        ],
     }
 
 
@@ -68,7 +70,7 @@ def test_an_order_of_another_location_is_not_ours() -> None:
 def test_a_long_order_id_is_in_the_metadata_alone() -> None:
     order = order_of("x" * 128)
     send = Scripted(SQUARE.creates(order))
-    assert SQUARE.adapter.submit(order, SQUARE.merchant, send).kind is Kind.ACCEPTED
+    assert SQUARE.create(order, send).kind is Kind.ACCEPTED
     assert "reference_id" not in body(send.requests[0])["order"]
 
 
@@ -77,7 +79,7 @@ def test_a_discount_among_the_modifiers_is_in_the_items_price() -> None:
     item = {"sku": "s", "name": "Burger", "quantity": 1, "unit_price": 850, "modifiers": modifiers}
     order = order_of(items=[item], total=800)
     send = Scripted(SQUARE.creates(order))
-    SQUARE.adapter.submit(order, SQUARE.merchant, send)
+    SQUARE.create(order, send)
     [line] = body(send.requests[0])["order"]["line_items"]
     assert line["base_price_money"]["amount"] == 800
     assert [each["base_price_money"]["amount"] for each in line["modifiers"]] == [0, 0]
@@ -93,7 +95,7 @@ def test_a_catalog_item_has_its_name_and_the_orders_price() -> None:
     order = order_of(items=[{**item, "modifiers": modifiers}], total=1055)
     merchant = SQUARE.merchant.with_catalog({"bur": "V1", "che": "M1"})
     send = Scripted(SQUARE.creates(order))
-    SQUARE.adapter.submit(order, merchant, send)
+    SQUARE.create(order, send, merchant)
 
     def money(amount: int) -> dict[str, object]:
         return {"amount": amount, "currency": "EUR"}
@@ -117,7 +119,7 @@ def test_a_catalog_modifier_on_an_ad_hoc_item_is_ad_hoc() -> None:
     item = {"sku": "bur", "name": "Burger", "quantity": 1, "unit_price": 850}
     order = order_of(items=[{**item, "modifiers": modifiers}], total=950)
     send = Scripted(SQUARE.creates(order))
-    SQUARE.adapter.submit(order, SQUARE.merchant.with_catalog({"che": "M1"}), send)
+    SQUARE.create(order, send, SQUARE.merchant.with_catalog({"che": "M1"}))
     [line] = body(send.requests[0])["order"]["line_items"]
     assert [each.get("name") for each in (line, *line["modifiers"])] == ["Burger", "cheese"]
 
@@ -146,7 +148,7 @@ def test_a_refusal_that_may_mean_a_duplicate_is_looked_up() -> None:
 def test_an_order_is_looked_up_page_by_page_in_its_time() -> None:
     page = reply(200, {"orders": [{"id": "other"}], "cursor": "next"})
     send = Scripted(page, FOUND)
-    known = SQUARE.adapter.look_up(ORDER, SQUARE.merchant, send)
+    known = SQUARE.look_up(ORDER, send)
     assert known is not None
     assert known.kind is Kind.ACCEPTED
     first, second = map(body, send.requests)
@@ -154,20 +156,22 @@ def test_an_order_is_looked_up_page_by_page_in_its_time() -> None:
     window = first["query"]["filter"]["date_time_filter"]["created_at"]
     assert window["start_at"] < ORDER.placed_at.isoformat() < window["end_at"]
     endless = Scripted(*[page] * 100)
-    lost = SQUARE.adapter.look_up(ORDER, SQUARE.merchant, endless)
+    lost = SQUARE.look_up(ORDER, endless)
     assert lost is not None
     assert lost.kind is Kind.IN_DOUBT
 
 
 def test_cancelling_names_the_version_with_a_separate_key() -> None:
     send = Scripted(*SQUARE.cancelled(SQUARE.accepted(ORDER.order_id)))
-    SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send)
+    SQUARE.undo(ORDER, send)
     request = send.requests[1]
     assert (request.method, request.url.rpartition("/")[2]) == (
         "PUT",
         "CAISENgvlJ6jLWAzERDzjyHVybY",
     )
-    expected = {"location_id": "L1", "version": 1, "state": "CANCELED", "fulfillments": []}
+    fulfillments = [{"uid": "F0", "state": "CANCELED"}]
+    expected = {"location_id": "L1", "version": 1, "state": "CANCELED"}
+    expected["fulfillments"] = fulfillments
     assert body(request)["order"] == expected
 
 
@@ -184,28 +188,16 @@ def test_an_order_that_square_has_changed_meanwhile_is_looked_up_and_cancelled_o
     cancelled = SQUARE.cancelled(SQUARE.accepted(ORDER.order_id))[-1]
     for last, kind in ((cancelled, Kind.CANCELLED), (outdated, Kind.RETRY)):
         send = Scripted(look_ups[0], outdated, look_ups[1], last)
-        assert SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send).kind is kind
+        assert SQUARE.undo(ORDER, send).kind is kind
         assert [body(send.requests[n])["order"]["version"] for n in (1, 3)] == [1, 2]
         assert send.replies == []
 
 
 def test_an_order_that_square_has_changed_twice_is_cancelled_later(tmp_path: Path) -> None:
-    order: dict[str, Any] = {}
-    mismatches = [(400, {"errors": [{"code": "VERSION_MISMATCH"}]})] * 2
-
-    def pos(request: Request) -> Any:
-        if request.method == "GET":
-            return 200, {"order": order}
-        if request.url.endswith("/search"):
-            return 200, {"orders": [order]}
-        if request.method == "PUT":
-            return (
-                mismatches.pop() if mismatches else (200, {"order": {**order, "state": "CANCELED"}})
-            )
-        order.update(square_made(body(request)["order"]))
-        return 200, {"order": order}
-
-    gate = a_gate(tmp_path, pos)
+    till = Till(tax=None)
+    mismatch = (400, {"errors": [{"code": "VERSION_MISMATCH"}]})
+    till.refuses += [("PUT", mismatch)] * 2
+    gate = till.a_gate(tmp_path)
     gate.take(gate.an_order(seconds=3600))
     assert gate.take_cancel(seconds=900).again is not None
     gate.wait(30)
@@ -216,7 +208,7 @@ def test_an_order_that_square_has_changed_twice_is_cancelled_later(tmp_path: Pat
 def test_an_order_that_is_still_open_after_its_cancellation_is_in_doubt() -> None:
     is_open = SQUARE.accepted(ORDER.order_id)
     send = Scripted(reply(200, {"orders": [is_open["order"]]}), reply(200, is_open))
-    outcome = SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send)
+    outcome = SQUARE.undo(ORDER, send)
     assert outcome.kind is Kind.IN_DOUBT
 
 
@@ -225,7 +217,7 @@ def test_each_version_is_cancelled_with_a_separate_key() -> None:
     for version in (1, 2):
         order = {**SQUARE.accepted(ORDER.order_id)["order"], "version": version}
         send = Scripted(reply(200, {"orders": [order]}), reply(500))
-        SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send)
+        SQUARE.undo(ORDER, send)
         keys.add(body(send.requests[1])["idempotency_key"])
     assert len(keys) == 2
 
@@ -234,7 +226,7 @@ def test_an_orders_fulfillments_are_cancelled_with_it() -> None:
     order = {**SQUARE.accepted(ORDER.order_id)["order"]}
     order["fulfillments"] = [{"uid": "a", "state": "PROPOSED"}, {"uid": "b", "state": "CANCELED"}]
     send = Scripted(reply(200, {"orders": [order]}), reply(500))
-    SQUARE.adapter.cancel(ORDER, SQUARE.merchant, send)
+    SQUARE.undo(ORDER, send)
     sent = body(send.requests[1])["order"]
     assert sent["fulfillments"] == [{"uid": "a", "state": "CANCELED"}]
 
@@ -243,7 +235,7 @@ def test_a_pickup_names_its_recipient() -> None:
     customer = {"name": "Ada", "phone": "+1 555 0100"}
     order = order_of(customer=customer, notes="no nuts", fulfillment="pickup")
     send = Scripted(SQUARE.creates(order))
-    SQUARE.adapter.submit(order, SQUARE.merchant, send)
+    SQUARE.create(order, send)
     [fulfillment] = body(send.requests[0])["order"]["fulfillments"]
     assert (fulfillment["type"], fulfillment["state"]) == ("PICKUP", "PROPOSED")
     assert fulfillment["pickup_details"] == {
@@ -269,11 +261,9 @@ def test_a_text_is_sent_whole_or_refused_with_its_name(
 ) -> None:
     whole = order_of(**fields("x" * most))
     send = Scripted(SQUARE.creates(whole))
-    assert SQUARE.adapter.submit(whole, SQUARE.merchant, send).kind is Kind.ACCEPTED
+    assert SQUARE.create(whole, send).kind is Kind.ACCEPTED
     assert b"x" * most in (send.requests[0].body or b"")
-    refused = SQUARE.adapter.submit(
-        order_of(**fields("x" * (most + 1))), SQUARE.merchant, Scripted()
-    )
+    refused = SQUARE.create(order_of(**fields("x" * (most + 1))), Scripted())
     assert refused.reason is not None
     assert (refused.kind, refused.reason.code) == (Kind.REJECTED, "text_too_long")
     assert refused.reason.message.startswith(f"{text} has ")
@@ -295,7 +285,7 @@ def test_a_phone_number_is_the_recipients_or_in_the_note(given: str, number: str
     customer = {"name": "Ada", "phone": given}
     order = order_of(customer=customer, notes="no nuts", fulfillment="pickup")
     send = Scripted(SQUARE.creates(order))
-    SQUARE.adapter.submit(order, SQUARE.merchant, send)
+    SQUARE.create(order, send)
     [fulfillment] = body(send.requests[0])["order"]["fulfillments"]
     details = fulfillment["pickup_details"]
     assert details["recipient"].get("phone_number") == number
@@ -306,7 +296,7 @@ def test_a_pickup_note_that_is_too_long_is_in_the_first_line_alone() -> None:
     customer = {"name": "Ada", "phone": "555-0100"}
     order = order_of(customer=customer, notes="n" * 499, fulfillment="pickup")
     send = Scripted(SQUARE.creates(order))
-    SQUARE.adapter.submit(order, SQUARE.merchant, send)
+    SQUARE.create(order, send)
     sent = body(send.requests[0])["order"]
     assert sent["fulfillments"][0]["pickup_details"]["note"] == "555-0100"
     assert sent["line_items"][0]["note"] == "n" * 499
@@ -315,11 +305,11 @@ def test_a_pickup_note_that_is_too_long_is_in_the_first_line_alone() -> None:
 def test_every_request_names_the_version_of_the_api() -> None:
     accepted = SQUARE.accepted(ORDER.order_id)
     send = Scripted(BAD, FOUND, reply(200, accepted), SQUARE.cancelled(accepted)[-1])
-    SQUARE.adapter.submit(ORDER, SQUARE.merchant, send)
+    SQUARE.create(ORDER, send)
     known = ORDER.in_ledger(None, None, "S1")
-    SQUARE.adapter.cancel(known, SQUARE.merchant, send)
+    SQUARE.undo(known, send)
     assert {each.method for each in send.requests} == {"POST", "GET", "PUT"}
-    assert {each.headers["Square-Version"] for each in send.requests} == {"2025-08-20"}
+    assert {each.headers["Square-Version"] for each in send.requests} == {"2026-09-16"}
 
 
 class Busy:
@@ -353,14 +343,14 @@ class Busy:
 @pytest.mark.parametrize(("number", "size"), [(30, 14_000), (19, 30_000), (2, 250_000)])
 def test_pages_that_are_too_long_are_halved(number: int, size: int) -> None:
     pos = Busy(number, size)
-    assert SQUARE.adapter.cancel(ORDER, SQUARE.merchant, pos).kind is Kind.CANCELLED
+    assert SQUARE.undo(ORDER, pos).kind is Kind.CANCELLED
     assert len(pos.asked) <= 12
 
 
 def test_a_look_up_of_a_single_too_long_order_is_given_up_after_a_few_requests() -> None:
     pos = Busy(1, 300_000)
     with pytest.raises(NoValidReply, match="too long"):
-        SQUARE.adapter.look_up(ORDER, SQUARE.merchant, pos)
+        SQUARE.look_up(ORDER, pos)
     assert len(pos.asked) == 5  # of 20, 10, 5, 2 and 1
 
 
@@ -372,14 +362,14 @@ def test_another_failure_of_a_page_does_not_shorten_the_next() -> None:
         raise NoValidReply("timeout", "no reply in time")
 
     with pytest.raises(NoValidReply):
-        SQUARE.adapter.look_up(ORDER, SQUARE.merchant, pos)
+        SQUARE.look_up(ORDER, pos)
     assert len(asked) == 1
 
 
 def test_an_order_with_a_known_square_id_is_not_searched_for() -> None:
     pos = Busy(1000, 14_000)
     order = ORDER.in_ledger(None, None, pos.orders[-1]["id"])
-    assert SQUARE.adapter.cancel(order, SQUARE.merchant, pos).kind is Kind.CANCELLED
+    assert SQUARE.undo(order, pos).kind is Kind.CANCELLED
     known_as = pos.orders[-1]["id"]
     assert pos.asked == [f"GET /{known_as}", f"PUT /{known_as}"]
 
@@ -389,7 +379,7 @@ def test_an_id_of_another_order_or_of_none_is_ignored(known_as: str) -> None:
     """An operator may have mistyped it, and what looks like a secret is not kept."""
     pos = Busy(1, 10)
     order = ORDER.in_ledger(None, None, known_as)
-    assert SQUARE.adapter.cancel(order, SQUARE.merchant, pos).kind is Kind.CANCELLED
+    assert SQUARE.undo(order, pos).kind is Kind.CANCELLED
     assert pos.asked[1:] == ["POST /search", f"PUT /{pos.orders[-1]['id']}"]
-    doubtful = SQUARE.adapter.cancel(order, SQUARE.merchant, Scripted(reply(500)))
+    doubtful = SQUARE.undo(order, Scripted(reply(500)))
     assert doubtful.kind is Kind.IN_DOUBT

@@ -9,7 +9,7 @@ from decimal import Decimal
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from pos_gateway.adapters import clover, square
+from pos_gateway.adapters import clover, square_api
 from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
@@ -168,19 +168,36 @@ def _square_accepted(order_id: str) -> Body:
         "metadata": {"order_id": order_id, "merchant_id": "fast-1"},
         "state": "OPEN",
         "version": 1,
+        "fulfillments": [{"uid": "F0", "type": "PICKUP", "state": "PROPOSED"}],
         "total_money": {"amount": 1700, "currency": "EUR"},  # of ``order_of``
     }
     return {"order": content}
 
 
+#: What the payment of an Order of Square's changes in the Order.
+SQUARE_PAID: Body = {
+    "tenders": [{"id": "T1", "payment_id": "T1", "type": "OTHER"}],
+    "net_amount_due_money": {"amount": 0, "currency": "EUR"},
+}
+
+
+def square_payment(order_id: str, **fields: Any) -> Body:
+    """The Payment of Square's that the gateway has recorded for the order."""
+    return {
+        "id": "T1",
+        "source_type": "EXTERNAL",
+        "external_details": {"type": "EXTERNAL", "source": "x", "source_id": order_id},
+        "total_money": {"amount": 1700, "currency": "EUR"},
+        **fields,
+    }
+
+
 def square_made(sent: Body) -> Body:
     """The Order that Square makes of this one: with a total of its lines."""
     [currency] = {line["base_price_money"]["currency"] for line in sent["line_items"]}
+    [fulfillment] = sent["fulfillments"]
     made = {**sent, "id": "CAISENgvlJ6jLWAzERDzjyHVybY", "state": "OPEN", "version": 1}
-    if "fulfillments" in sent:
-        made["fulfillments"] = [
-            {**each, "uid": f"F{number}"} for number, each in enumerate(sent["fulfillments"])
-        ]
+    made["fulfillments"] = [{**fulfillment, "uid": "F0"}]
     return {**made, "total_money": {"amount": square_total(sent), "currency": currency}}
 
 
@@ -244,7 +261,7 @@ SQUARE = Vendor(
     unknown=[reply(200, {})],
     refusals=[
         (_square_error(code), reason)
-        for code, reason in square.REJECTIONS.items()
+        for code, reason in square_api.REJECTIONS.items()
         if code != "BAD_REQUEST"
     ]
     + [(_square_error("SOMETHING_NEW"), "other"), (reply(422, b"<html>"), "other")],
@@ -269,6 +286,8 @@ SQUARE = Vendor(
         (_square_changed(fulfillments=[{"state": "COMPLETED"}]), Kind.ACCEPTED),
         (_square_changed(fulfillments=[{"state": "CANCELED"}]), Kind.CANCELLED),
         (_square_changed(fulfillments=[{"state": "FAILED"}]), Kind.CANCELLED),
+        (_square_changed(fulfillments=[{"state": "FAILED"}], **SQUARE_PAID), Kind.REJECTED),
+        (_square_changed(fulfillments=[]), Kind.REJECTED),
         ({"errors": [{"code": "X"}]}, Kind.IN_DOUBT),
     ],
     item_ids=_square_items,

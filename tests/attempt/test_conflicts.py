@@ -8,6 +8,7 @@ import pytest
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
+from tests.adapters.vendors import SQUARE_PAID
 from tests.gate import Gate
 
 BUSY = (409, {"error": {"code": "in_progress", "message": "this key is being processed"}})
@@ -18,7 +19,9 @@ FOUND = {
     "state": "OPEN",
     "location_id": "L",
     "metadata": {"order_id": "o1"},
+    "fulfillments": [{"uid": "F0", "state": "PROPOSED"}],
     "total_money": {"amount": 1700, "currency": "EUR"},
+    **SQUARE_PAID,
 }
 EXISTS = (400, {"errors": [{"code": "BAD_REQUEST", "detail": "Order already exists"}]})
 
@@ -34,6 +37,8 @@ class SlowPos:
     def __call__(self, request: Any) -> Any:
         if request.method == "GET" or request.url.endswith("/search"):
             return self.order or self._nothing
+        if request.url.endswith("/payments"):
+            return self._refusal  # paid, as the order shows
         self.creates += 1
         return NoValidReply("timeout", "no reply in time") if self.creates == 1 else self._refusal
 

@@ -32,6 +32,7 @@ from pos_gateway.settings import Settings
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from pos_gateway.worker import tasks
+from tests.adapters.vendors import SQUARE_PAID
 from tests.orders import an_order, received
 from tests.schema import make_tables
 from tests.simulation.adapters import Blind, Queryable
@@ -39,6 +40,14 @@ from tests.simulation.clock import MachineClock
 from tests.simulation.pos import LONGEST
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+#: The order of these tests, as Square has it.
+SQUARE_ORDER: dict[str, Any] = {
+    "state": "OPEN",
+    "location_id": "L1",
+    "metadata": {"order_id": "o1"},
+    "fulfillments": [{"uid": "F0", "state": "PROPOSED"}],
+    "total_money": {"amount": 1700, "currency": "EUR"},
+}
 
 
 class Truth:
@@ -91,9 +100,7 @@ class Refusing(Pos):
 
     def handle(self, request: Request) -> Reply:
         if request.url.endswith("/search"):
-            metadata = {"metadata": {"order_id": "o1"}, "location_id": "L1"}
-            total = {"total_money": {"amount": 1700, "currency": "EUR"}}
-            found = [{"id": "1", "state": "OPEN", **metadata, **total}] * self.made
+            found = [{"id": "1", **SQUARE_ORDER, **SQUARE_PAID}] * self.made
             return _reply(200, {"orders": found})
         return self._refusal if self.creates and request.body else super().handle(request)
 
@@ -485,16 +492,19 @@ class Vendors:
     def __init__(self) -> None:
         self.found: list[Reply | Exception] = []
         self.asked: list[str] = []
+        self._paid: list[Reply] = []
 
     def handle(self, request: Request) -> Reply:
         if request.method == "GET" and not urlsplit(request.url).query:
-            return _reply(404, {})  # by its id: only its lists are of interest here
+            # By its id: afterwards only its lists are of interest here.
+            return self._paid.pop() if self._paid else _reply(404, {})
         self.asked.append(request.method)
         if request.changes and request.method == "POST":
             accepted = {"id": "K", "state": "open", "note": "[o1]", "total": 1700}
-            total = {"amount": 1700, "currency": "EUR"}
-            made = {"id": "K", "state": "OPEN", "location_id": "L1", "total_money": total}
-            return _reply(200, {**accepted, "order": {**made, "metadata": {"order_id": "o1"}}})
+            made = {"id": "K", **SQUARE_ORDER}
+            if request.url.endswith("/payments"):
+                self._paid.append(_reply(200, {"order": {**made, **SQUARE_PAID}}))
+            return _reply(200, {**accepted, "order": made})
         answer = self.found.pop(0)
         if isinstance(answer, Exception):
             raise answer

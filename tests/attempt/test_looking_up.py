@@ -17,6 +17,7 @@ from pos_gateway.ledger.states import Action
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Request
+from tests.adapters.vendors import SQUARE_PAID, square_payment
 from tests.gate import Gate
 from tests.orders import an_order
 
@@ -89,12 +90,24 @@ class Square(Vendor):
     def _named(self, order_id: str) -> dict[str, Any]:
         total = {"amount": 1700, "currency": "EUR"}
         found = {"state": "OPEN", "location_id": "L1", "version": 1, "total_money": total}
+        found |= {"fulfillments": [{"uid": "F0", "state": "PROPOSED"}], **SQUARE_PAID}
         return {**found, "metadata": {"order_id": order_id, "merchant_id": "m"}}
+
+    def __call__(self, request: Request) -> Any:
+        if request.method == "GET" and "/payments/" in request.url:
+            return 200, {"payment": square_payment("o1")}
+        return super().__call__(request)
 
     def _answer(self, request: Request) -> Any:
         content = json.loads(request.body or b"")
         if request.method == "PUT":
-            return 200, {"order": {**self.made[-1], "state": "CANCELED"}}
+            fulfillments = content["order"]["fulfillments"]
+            self.made[-1].update(fulfillments=fulfillments)
+            return 200, {"order": self.made[-1]}
+        if request.url.endswith("/payments"):
+            return 200, {"payment": square_payment("o1")}
+        if request.url.endswith("/refunds"):
+            return 200, {"refund": {"status": "COMPLETED"}}
         if request.url.endswith("/search"):
             window = content["query"]["filter"]["date_time_filter"]["created_at"]
             since, until = (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from testkit.hostile.peer import a_reply, peer, read_request
+from tests.adapters.vendors import SQUARE_PAID
 from tests.orders import an_order
 from tests.worker.lab import Lab
 
@@ -19,13 +20,18 @@ def square(lab: Lab) -> Iterator[list[dict[str, Any]]]:
     items: list[dict[str, Any]] = []
 
     def take(connection: socket.socket) -> None:
+        made: dict[str, Any] = {}
         while request := read_request(connection):
-            order = json.loads(request.partition(b"\r\n\r\n")[2])["order"]
-            items.extend(order["line_items"])
-            total = {"amount": 1700, "currency": "EUR"}  # of ``an_order``
-            made = {**order, "id": f"S{len(items)}", "state": "OPEN", "total_money": total}
-            body = {"order": made}
-            connection.sendall(a_reply(json.dumps(body).encode()))
+            path, _, content = request.partition(b"\r\n\r\n")
+            if path.startswith(b"POST /v2/orders "):
+                order = json.loads(content)["order"]
+                items.extend(order["line_items"])
+                total = {"amount": 1700, "currency": "EUR"}  # of ``an_order``
+                known = {"id": f"S{len(items)}", "state": "OPEN", "total_money": total}
+                made = {**order, **known}
+            elif path.startswith(b"POST /v2/payments "):
+                made |= SQUARE_PAID
+            connection.sendall(a_reply(json.dumps({"order": made}).encode()))
 
     with peer(take) as seen:
         pos = {"location_id": "L1"}
