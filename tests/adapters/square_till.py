@@ -27,15 +27,17 @@ class Till:
         knobs = self.square.knobs
         knobs.needs_recipient, knobs.shop_tax, knobs.adds_tax_unasked = False, tax, True
         self._token = self.square.access.grant()["access_token"]
-        #: What to answer in place of the reply to a method: once each, after it was done.
+        #: What to answer in place of the reply to a method, also with the end of the path ("POST
+        #: payments"): once each, after it was done.
         self.loses: list[tuple[str, Any]] = []
         #: Replies to a method, which is not done.
         self.refuses: list[tuple[str, Any]] = []
 
     def __call__(self, request: Request) -> Any:
         method = "SEARCH" if request.is_search else request.method
+        names = (method, f"{method} {request.url.rpartition('/')[2]}")
         for answers in (self.refuses, self.loses):
-            answer = next((each for each in answers if each[0] == method), None)
+            answer = next((each for each in answers if each[0] in names), None)
             if answer is not None:
                 answers.remove(answer)
                 if answers is self.loses:

@@ -1,4 +1,4 @@
-"""Square calculates totals itself: an order at another price is cancelled there, and rejected."""
+"""Square behind a whole gateway: an order is paid at our total, or cancelled there and rejected."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -159,3 +159,35 @@ def test_an_order_that_the_shop_took_money_for_is_not_cancelled(gate: Gate, till
     assert decision.outcome.reason is not None
     assert "refund it there" in decision.outcome.reason.message
     assert till.order["fulfillments"][0]["state"] == "PROPOSED"
+
+
+@pytest.mark.parametrize("trouble", ["loses", "refuses"], ids=["after", "before"])
+@pytest.mark.parametrize("lost", ["POST orders", "POST payments", "GET"])
+def test_an_order_is_made_and_paid_once_whatever_reply_is_lost(
+    gate: Gate, till: Till, lost: str, trouble: str
+) -> None:
+    till.square.knobs.shop_tax = None
+    getattr(till, trouble).append((lost, LOST))
+    order = gate.an_order(seconds=3600)
+    assert taken(gate, order) is Kind.IN_DOUBT
+    gate.wait(15)
+    assert taken(gate, order) is Kind.ACCEPTED
+    assert gate.recorded() == [("accepted", None)]
+    [fact] = till.square.facts()["orders"].values()
+    assert (fact["shown"], fact["prints"], fact["payments"], fact["paid"]) == (True, 1, 1, 1700)
+
+
+@pytest.mark.parametrize("trouble", ["loses", "refuses"], ids=["after", "before"])
+@pytest.mark.parametrize("lost", ["GET", "PUT", "POST refunds"])
+def test_an_order_is_cancelled_and_refunded_once_whatever_reply_is_lost(
+    gate: Gate, till: Till, lost: str, trouble: str
+) -> None:
+    till.square.knobs.shop_tax = None
+    gate.take(gate.an_order(seconds=3600))
+    getattr(till, trouble).append((lost, LOST))
+    for _ in range(2):
+        gate.take_cancel(seconds=900)
+        gate.wait(15)
+    assert gate.recorded() == [("accepted", None), ("cancelled", None)]
+    [fact] = till.square.facts()["orders"].values()
+    assert (fact["cancelled"], fact["refunded"], len(till.square.seller.refunds)) == (True, 1700, 1)
