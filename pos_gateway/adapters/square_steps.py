@@ -8,10 +8,11 @@ A POS shows paid orders alone, so that the payment is recorded once the total is
 is of the type EXTERNAL: the money was taken elsewhere. A tip of the payment is the shop's staff's.
 What the documents leave open:
 
-- how long a key is known: ``pay`` is keyed for as long as keys are relied on, then looked up by the order's amount due.
-  A second payment is refused, since nothing is due;
+- how long a key is known: ``pay`` is keyed for as long as keys are relied on, then looked up by the
+  order's amount due. A second payment is refused, since nothing is due;
 - whether a paid order of 0 shows that: PayOrder's reply says so. After a refusal an operator has to look;
-- what state a paid order has whose fulfillment is cancelled: OPEN and COMPLETED are read as cancelled.
+- the state of a paid order whose fulfillment is cancelled: OPEN and COMPLETED are read as cancelled;
+- whether the tip of a payment is in the order's total: the total may have it or not.
 """
 
 from dataclasses import replace
@@ -122,11 +123,10 @@ def _agreed(found: dict[str, Any], order: Order) -> Outcome:
     """
     known, (amount, currency) = standing(found), _total(found, order)
     facts: Facts = {"order": known.external_id or "", "total": order.total}
-    is_compared = known.reason is None and order.external_id is None
-    if known.kind is Kind.IN_DOUBT or (known.kind is Kind.CANCELLED and not is_compared):
+    if known.kind is Kind.IN_DOUBT:
         return known
-    if not is_compared:
-        return replace(known, facts=facts)
+    if known.reason is not None or order.external_id is not None:
+        return known if known.kind is Kind.CANCELLED else replace(known, facts=facts)
     if known.kind is Kind.CANCELLED:
         # An earlier attempt may have cancelled the order for its price; its reply was lost.
         return replace(known, reason=mispriced(order, amount, currency) if amount else None)

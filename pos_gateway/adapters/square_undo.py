@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.adapters.replies import by_status, in_doubt, json_object, no_answer
+from pos_gateway.adapters.replies import after_refusal, by_status, in_doubt, json_object, no_answer
 from pos_gateway.adapters.signatures import inside
 from pos_gateway.adapters.square_api import (
     LIMITS,
@@ -72,7 +72,8 @@ def _undo(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome
     outcome = _stopped(found, order, merchant, facts, send, is_paid=is_paid)
     if outcome.kind is not Kind.CANCELLED:
         return outcome
-    return _refunded(payments, order, merchant, send) or outcome
+    # The kitchen has stopped: a refund that was not sent leaves the undo in doubt.
+    return after_refusal(lambda: _refunded(payments, order, merchant, send)) or outcome
 
 
 def _stopped(
@@ -162,8 +163,8 @@ def _refunded(
 ) -> Outcome | None:
     """Record what is left of each payment as refunded; None: nothing is left.
 
-    The fulfillment is cancelled by now: a refund that was not recorded is in doubt, and recorded by the
-    next attempt; one that is refused is the reason of the cancellation.
+    A refund that fails is in doubt, and recorded by the next attempt; one that is refused is the reason
+    of the cancellation.
     """
     for payment in payments:
         known_as, whole = str(payment["id"]), inside(payment, "total_money")

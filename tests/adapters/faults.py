@@ -158,7 +158,7 @@ FAULTS = [
     Fault(
         "a cancelled order's payment is refunded at Square",
         "adapters/square_undo",
-        "_refunded(payments, order, merchant, send) or outcome",
+        "after_refusal(lambda: _refunded(payments, order, merchant, send)) or outcome",
         "outcome",
         "square_truth::stopped_and_refunded",
     ),

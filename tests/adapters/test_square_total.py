@@ -177,14 +177,18 @@ def test_an_order_is_made_and_paid_once_whatever_reply_is_lost(
     assert (fact["shown"], fact["prints"], fact["payments"], fact["paid"]) == (True, 1, 1, 1700)
 
 
-@pytest.mark.parametrize("trouble", ["loses", "refuses"], ids=["after", "before"])
+@pytest.mark.parametrize(
+    ("trouble", "what"),
+    [("loses", LOST), ("refuses", LOST), ("refuses", NotSent("refused", "no connection"))],
+    ids=["after", "before", "not sent"],
+)
 @pytest.mark.parametrize("lost", ["GET", "PUT", "POST refunds"])
 def test_an_order_is_cancelled_and_refunded_once_whatever_reply_is_lost(
-    gate: Gate, till: Till, lost: str, trouble: str
+    gate: Gate, till: Till, lost: str, trouble: str, what: Exception
 ) -> None:
     till.square.knobs.shop_tax = None
     gate.take(gate.an_order(seconds=3600))
-    getattr(till, trouble).append((lost, LOST))
+    getattr(till, trouble).append((lost, what))
     for _ in range(2):
         gate.take_cancel(seconds=900)
         gate.wait(15)
