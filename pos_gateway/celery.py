@@ -135,6 +135,11 @@ def _ready(**_: Any) -> None:
     _log_what_is_printed()
 
 
+@signals.worker_before_create_process.connect
+def _before_fork(**_: Any) -> None:
+    gateway.current().disconnect()
+
+
 @signals.worker_process_init.connect
 def _child_ready(**_: Any) -> None:
     _log_what_is_printed()

@@ -228,6 +228,17 @@ class Gateway:
         for message in messages:
             self.publisher.publish_persistently(message, on_trouble=_trouble, timeout=timeout)
 
+    def disconnect(self) -> None:
+        """Close all connections until the next use, before ``start``: a fork must copy none.
+
+        SQLite counts a process's locks on the file: with a copied connection a child takes its parent's locks for its
+        own. Once the parent's connection closes, the next reader removes the log into which the child commits.
+        """
+        self.ledger.release()
+        self.polls.close()
+        self.database.dispose()
+        self.publisher.renew()
+
     def before_stop(self, stop: Callable[[], None]) -> None:
         """Have ``stop`` call this first."""
         self._before_stop.append(stop)
@@ -299,8 +310,6 @@ def _trouble(error: PublishError) -> None:
 
 _lock = threading.Lock()
 _current: Gateway | None = None
-#: A forked process keeps its parents' gateways: SQLite forbids closing a parent's connection in a child.
-_inherited: list[Gateway | None] = []
 
 
 def current() -> Gateway:
@@ -314,7 +323,6 @@ def current() -> Gateway:
 
 def _forked() -> None:
     global _current, _lock
-    _inherited.append(_current)
     _current, _lock = None, threading.Lock()
 
 

@@ -415,6 +415,15 @@ class Ledger:
         if releasing.is_alive():
             log.warning("lease.not_released", error="the database does not answer")
 
+    def release(self) -> None:
+        """Release the lease and abandoned claims, and disconnect, until the next claim.
+
+        For a process without a beat, whose lease would end as a dead worker's: a synchronous worker's parent.
+        """
+        if self._beater is None and (self._writer.is_connected or self._abandoned):
+            self.lease.end()
+            self._release_lease()
+
     def _beat(self) -> None:
         while not self._stopping.wait(BEAT / 2):
             try:
@@ -515,14 +524,16 @@ class Ledger:
         return self._peers
 
     def _release_lease(self) -> None:
-        def write(cursor: Any) -> None:
+        def write(cursor: Any) -> list[int]:
+            batch = self._batch(cursor, self._clock.now().timestamp())
             if self._abandoned:
-                batch = self._batch(cursor, self._clock.now().timestamp())
                 batch.release(tuple(self._abandoned)[:RELEASED])
             self._writer.say.release(cursor, self.lease.worker)
+            return batch.resumed
 
         def release() -> None:
-            self._writer.write(write)
+            for ticket in self._writer.write(write):
+                self._abandoned.pop(ticket, None)
             self._writer.close()
 
         try:

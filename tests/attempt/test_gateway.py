@@ -119,6 +119,49 @@ def test_a_forked_process_makes_a_gateway_of_its_own(
     assert done.returncode == 0, done.stderr
 
 
+#: A synchronous worker's parent looks at SQLite's file, forks, and closes it; its child then commits a claim.
+FORKS_ON_SQLITE = """
+import os, sqlite3
+from celery import signals
+from pos_gateway.attempt import gateway
+from pos_gateway.celery import app
+from pos_gateway.ledger.states import Key
+
+gateway.current().check()
+signals.worker_before_create_process.send(app)
+(ready, is_ready), (closed, is_closed) = os.pipe(), os.pipe()
+if child := os.fork():
+    os.read(ready, 1)
+    gateway.current().stop()
+    os.write(is_closed, b"!")
+    assert os.waitpid(child, 0)[1] == 0
+    file = gateway.current().database.url.database
+    assert sqlite3.connect(file).execute("select count(*) from orders").fetchone() == (1,)
+else:
+    ledger = gateway.current().ledger
+    ledger.catch_up()
+    os.write(is_ready, b"!")
+    os.read(closed, 1)
+    ledger.claim(Key("m", "o"), send=False)
+    os._exit(0)
+"""
+
+
+def test_what_a_forked_process_commits_to_sqlite_is_there_once_its_parent_is_gone(
+    tmp_path: Path,
+) -> None:
+    """A child that has a copy of its parent's connection takes no locks of its own: its log would be removed."""
+    url = f"sqlite:///{tmp_path / 'pos_gateway.db'}"
+    engine = open_database(url)
+    make_tables(engine)
+    engine.dispose()
+    settings = {"DATABASE_URL": url, "BROKER_URL": "memory://"}
+    environment = os.environ | {f"POS_GATEWAY_{name}": each for name, each in settings.items()}
+    command = [sys.executable, "-c", FORKS_ON_SQLITE]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_remaining_spans_are_exported_at_stop(
     make: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -973,6 +973,18 @@ def test_a_claim_with_a_write_in_flight_is_not_released(
     assert (rows.order().state, one.abandoned) == ("accepted", {})
 
 
+def test_a_process_without_a_beat_leaves_nothing_to_take_over(worker: Workers, rows: Rows) -> None:
+    """A synchronous worker's parent: its abandoned claim would count as the death of a worker."""
+    one, two = worker(), worker()
+    one.abandon(claimed(one.claim(KEY, send=False)), sent=False)
+    one.release()
+    assert (rows.leases(), rows.order().owner, one.abandoned) == (set(), None, {})
+    assert not one._writer.is_connected
+    assert claimed(two.claim(KEY, send=True)).history.possible_deaths == 0
+    claimed(one.claim(Key("m", "other"), send=False))
+    assert rows.leases() == {one.lease.id, two.lease.id}
+
+
 def test_another_workers_claim_with_the_same_ticket_is_not_released(worker: Workers) -> None:
     """Every worker's tickets begin at one."""
     one, two = worker(), worker()

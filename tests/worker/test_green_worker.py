@@ -232,7 +232,9 @@ def test_an_order_of_a_killed_process_of_the_synchronous_worker_is_taken_over(la
     with lab.worker("-P", "prefork", "-c", "1", app="pos_gateway") as worker:
         lab.merchants.wait_until(merchant_id="m", in_flight=1)
         lab.merchants.profile("m", {"kind": "accept", "latency": 0})
-        [child] = psutil.Process(worker.process.pid).children()
+        parent = psutil.Process(worker.process.pid)
+        assert not [file for file in parent.open_files() if ".db" in file.path], "it was not closed"
+        [child] = parent.children()
         child.kill()
         [event] = lab.events(1)
     assert (event["type"], event["order_id"]) == ("order.accepted", "o1")
