@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,8 @@ class Gateway:
         payloads, run = Payloads(vault), off_the_loop(self.database)
         self.ledger = Ledger(self.database, payloads, run=run, clock=clock)
         self.schema = SchemaWatch(self.database, self.polls, run=run)
+        #: Recorded events by kind, for this process's report: to read the metrics costs too much there.
+        self.outcomes: Counter[str] = Counter()
         #: Publishes the events that are recorded with outcomes.
         self.events = EventRelay(
             self.database,
@@ -216,6 +219,7 @@ class Gateway:
     def _event_recorded(self, key: Key, entry: Entry) -> None:
         """An event is durable: wake its publisher."""
         if entry.event is not None:
+            self.outcomes[entry.event.kind] += 1
             metrics.outcome_recorded(entry.event.kind, self.provider_of(key.merchant_id))
             self.events.wake()
 

@@ -4,8 +4,7 @@ Labels never carry an order's id, and a merchant's only for those in most troubl
 reasons are named up to a limit (``labels.py``). A scrape of a worker that knows ten thousand
 merchants stays under three thousand series.
 
-Counting per order costs a dictionary look-up. What can be read on demand is set at a
-scrape (``scrape.py``).
+Counting per order costs a dictionary look-up. Figures to be had on demand are set at a scrape (``scrape.py``).
 """
 
 from collections import Counter as Numbers
@@ -125,13 +124,8 @@ _order, _attempt = Kept(_orders), Kept(_attempts)
 _reply, _dead_letter = Kept(_attempt_seconds), Kept(_dead_letters)
 
 
-#: The same by outcome alone, for this process's report: reading the counters costs too much there.
-recorded: Numbers[str] = Numbers()
-
-
 def outcome_recorded(outcome: str, provider: str | None) -> None:
     """An order's status event is durable."""
-    recorded[outcome] += 1
     _order(outcome, provider_name(provider)).inc()
 
 

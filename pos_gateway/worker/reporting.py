@@ -10,7 +10,6 @@ from pos_gateway.broker.topology import CANARY_KEY
 from pos_gateway.reports.counters import Counters, counters
 from pos_gateway.reports.report import GREEN, SYNCHRONOUS, WorkerReport
 from pos_gateway.reports.reporter import Figures, Reporter
-from pos_gateway.telemetry import metrics
 from pos_gateway.worker.trouble_watch import TroubleWatch
 
 if TYPE_CHECKING:
@@ -84,4 +83,4 @@ def _is_canary(app: Any) -> bool:
 
 
 def _counters(gate: Gateway, waits: Sequence[int]) -> Counters:
-    return counters(gate.ledger.new_orders, metrics.recorded, waits)
+    return counters(gate.ledger.new_orders, gate.outcomes, waits)

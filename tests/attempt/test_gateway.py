@@ -200,6 +200,8 @@ def test_a_committed_outcome_is_counted_once_and_published_at_once(
     assert gateway.commit_outcome(Decision(ACCEPTED, event_records=[record]))
     assert woken == ["wake", "wake"]
     assert (counted("accepted"), counted("failed")) == (before[0] + 1, before[1] + 1)
+    # A synchronous worker's child has a gateway of its own, and reports none of its parent's.
+    assert (gateway.outcomes, make().outcomes) == ({"accepted": 1, "failed": 1}, {})
 
 
 def test_outcomes_are_counted_by_the_merchants_provider(
