@@ -25,7 +25,10 @@ class Journal:
         self._written: deque[tuple[float, Finishing | Recording]] = deque()
 
     def add(self, operations: Sequence[Operation], results: Sequence[Any]) -> None:
-        """Add the outcomes of a transaction just confirmed."""
+        """Add the outcomes of a transaction just confirmed; forget those older than a standby may lag.
+
+        Older than this transaction: a failover may take far longer, and what is left is then replayed.
+        """
         now = self._clock.monotonic()
         for each, result in zip(operations, results, strict=True):
             if (type(each) is Finishing and result) or type(each) is Recording:

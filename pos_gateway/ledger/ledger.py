@@ -418,11 +418,13 @@ class Ledger:
     def release(self) -> None:
         """Release the lease and abandoned claims, and disconnect, until the next claim.
 
-        For a process without a beat, whose lease would end as a dead worker's: a synchronous worker's parent.
+        For a process without a beat, whose lease would end as a dead worker's: a synchronous worker's parent. No
+        outcome from before is replayed: the next claim may be hours later, and an order may be pruned by then.
         """
         if self._beater is None and (self._writer.is_connected or self._abandoned):
             self.lease.end()
             self._release_lease()
+            self._journal = Journal(self._clock)
 
     def _beat(self) -> None:
         while not self._stopping.wait(BEAT / 2):

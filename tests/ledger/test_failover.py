@@ -169,6 +169,34 @@ def test_a_confirmed_outcome_that_was_lost_is_rewritten(
     assert isinstance(one.claim(KEY, send=True), Ended)
 
 
+def test_an_outcome_is_rewritten_however_long_the_failover_takes(
+    worker: Workers, rows: Rows, standby: Standbys
+) -> None:
+    """The standby's lag counts, not the time until it is promoted."""
+    one = worker()
+    one.beat()
+    before = standby()
+    assert one.finish(claimed(one.claim(KEY, send=True)), an_entry())
+    one.clock.advance(60 * REMEMBERED)
+    before.promote(one)
+    one.beat()
+    assert (rows.order().state, len(rows.events())) == ("accepted", 1)
+
+
+def test_a_process_without_a_beat_rewrites_nothing_from_before_its_release(
+    worker: Workers, rows: Rows, standby: Standbys
+) -> None:
+    """Hours later the order may have been pruned: it would be there again, with a second event."""
+    one = worker()
+    one.beat()
+    before = standby()
+    assert one.finish(claimed(one.claim(KEY, send=True)), an_entry())
+    one.release()
+    before.promote(one)
+    one.beat()
+    assert (rows.orders(), rows.events()) == ([], [])
+
+
 def test_several_lost_outcomes_of_an_order_are_rewritten_in_order(
     worker: Workers, rows: Rows, standby: Standbys
 ) -> None:
