@@ -235,7 +235,10 @@ class OrderConsumer(Consumer):
         It is requeued if another worker has taken over the order that it names.
         """
         if self.dispatcher is None:
-            self._quarantine(message, code, reason)
+            try:
+                self._quarantine(message, code, reason)
+            finally:
+                self._gateway.ledger.release()
         else:
             import gevent  # noqa: PLC0415  (a synchronous worker runs without it)
 

@@ -74,6 +74,21 @@ def too_large(gate: Gate, order: Any) -> Decision:
     return decided
 
 
+def quarantined(gate: Gate, order: Any) -> Mock:
+    """The same at a synchronous worker's parent."""
+    consumer = OrderConsumer.__new__(OrderConsumer)
+    consumer._gateway, consumer.dispatcher, consumer.connection_errors = gate, None, ()
+    message = Mock(
+        body=wire.body_of(json.dumps(order).encode()),
+        headers={"task": wire.SUBMIT_ORDER, "id": "o1"},
+        delivery_info={"routing_key": "orders"},
+        properties={},
+        content_type="application/json",
+    )
+    consumer.quarantine(message, "too_large", "it has 1 byte too many")
+    return message
+
+
 def ended(gate: Gate) -> list[str]:
     return [kind for kind, _ in gate.recorded() if kind in ENDS]
 
@@ -251,20 +266,24 @@ def test_an_order_that_is_leased_elsewhere_is_looked_at_again(tmp_path: Path) ->
     gate.ledger.abandon(claim, sent=False)  # type: ignore[arg-type]
 
 
+def test_a_synchronous_workers_parent_leaves_no_claim_that_counts_as_a_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parent has no beat: its lease would expire as that of a worker that the order has killed."""
+    gate = Gate(tmp_path, Pos("new"))
+    order = gate.an_order()
+    gate.take(order)
+    monkeypatch.setattr(gate.ledger, "order", Mock(side_effect=LedgerUnavailable("it is away")))
+    quarantined(gate, order).ack_log_error.assert_called_once()
+    assert gate.rows("select state, owner from orders") == [("new", None)]
+    assert gate.rows("select id from workers") == []
+
+
 def test_a_message_whose_order_another_worker_takes_meanwhile_comes_again(tmp_path: Path) -> None:
     """It was not dead-lettered, and the order's next message was not published."""
     gate = Gate(tmp_path, Pos("new"))
     order = gate.an_order()
     gate.take(order)
-    consumer = OrderConsumer.__new__(OrderConsumer)
-    consumer._gateway, consumer.dispatcher, consumer.connection_errors = gate, None, ()
-    message = Mock(
-        body=wire.body_of(json.dumps(order).encode()),
-        headers={"task": wire.SUBMIT_ORDER, "id": "o1"},
-        delivery_info={"routing_key": "orders"},
-        properties={},
-        content_type="application/json",
-    )
     read = gate.ledger.order
 
     def taken(key: Key) -> bytes | None:
@@ -274,7 +293,7 @@ def test_a_message_whose_order_another_worker_takes_meanwhile_comes_again(tmp_pa
 
     gate.ledger.order = taken  # type: ignore[method-assign]
     stored = list(gate.stored)
-    consumer.quarantine(message, "too_large", "it has 1 byte too many")
+    message = quarantined(gate, order)
     assert gate.stored == stored
     message.ack_log_error.assert_not_called()
     message.reject_log_error.assert_called_once_with(ANY, (), requeue=True)
