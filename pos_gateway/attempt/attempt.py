@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from pos_gateway.adapters.steps import Step
+from pos_gateway.attempt.content import UnreadMessage
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest, Order
@@ -12,7 +13,7 @@ from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.states import CallRecord, Claim, Ended
 from pos_gateway.transport.deadline import CancelToken
 
-Content = TypeVar("Content", Order, CancelRequest)
+Content = TypeVar("Content", Order, CancelRequest, UnreadMessage)
 
 
 @dataclass(slots=True, eq=False)
@@ -23,7 +24,7 @@ class Attempt(Generic[Content]):
     """
 
     # From the constructor.
-    #: The order, or the request to cancel one.
+    #: The order, or the request to cancel one, or the message that cannot be read.
     content: Content
     message: RawMessage
     #: Past its deadline, or too late for a start in time: the attempt needs no slot.
@@ -35,7 +36,7 @@ class Attempt(Generic[Content]):
     #: The trace context for the attempt's events.
     span: TraceContext | None = None
 
-    # From ``Submit`` and ``Cancel``.
+    # From ``Submit``, ``Cancel`` and ``Unreadable``.
     merchant: Merchant | None = None
     #: As the ledger last returned each: the message's own, then a cancel request's order's.
     claims: list[Claim] = field(default_factory=list)
@@ -49,6 +50,8 @@ class Attempt(Generic[Content]):
     waits: bool = False
     #: An order's POS was called.
     called: bool = False
+    #: The ledger's text of an order that goes on, although its message cannot be read.
+    kept: bytes | None = None
 
     # From ``Walk``.
     #: The step that was taken, or undone, last.

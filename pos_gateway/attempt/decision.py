@@ -9,20 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
-
-from pydantic_core import to_json
 
 from pos_gateway.attempt.attempt import Attempt
-from pos_gateway.attempt.doubt import CANCEL_IN_DOUBT, NEEDS_POS
+from pos_gateway.attempt.content import UnreadMessage
+from pos_gateway.attempt.doubt import CANCEL_IN_DOUBT, LOOK_AGAIN_AFTER, NEEDS_POS
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.facts import Facts
-from pos_gateway.domain.json_text import is_finite
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
-from pos_gateway.domain.record import identifier
 from pos_gateway.domain.retry import Backoff
 from pos_gateway.domain.step_progress import StepProgress
 from pos_gateway.domain.trace_context import TraceContext
@@ -47,8 +43,6 @@ BACKOFF = Backoff()
 PENDING_FOR = 300.0
 #: Seconds before ``deliver_by`` at which the last attempt begins, however long the delay would be.
 LAST_ATTEMPT = 30.0
-#: Bytes that distinguish messages that are too long to be read.
-_IDENTIFYING_BYTES = 2**16
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,95 +501,50 @@ class _Cancelling:
         return released
 
 
-def on_unreadable(
-    claim: Claim, reason: Reason, message: RawMessage, now: datetime, span: TraceContext | None
-) -> Decision:
-    """End an order of which neither message nor ledger can be read, or leave it to an operator."""
-    key, until = claim.key, claim.history.deliver_by
-    left = 0.0 if until is None else until - now.timestamp()
-    outcome = Outcome(Kind.FAILED, reason, for_operator=True)
-    submission = _Submission(key, left, message, now, span)
-    return submission.done(outcome, claim, called=False)
+def on_unread(attempt: Attempt[UnreadMessage], now: datetime) -> Decision:
+    """Decide what follows from a message that cannot be read."""
+    outcome, content, message = attempt.outcome, attempt.content, attempt.message
+    assert outcome is not None  # noqa: S101  (the attempt is over)
+    entries = [(claim, _unchanged(claim, now.timestamp())) for claim in attempt.claims]
+    if outcome.kind is Kind.RETRY:
+        again = content.original
+        if attempt.kept is not None:
+            [claim] = attempt.claims
+            may_be_there = claim.history.may_be_there
+            headers = {  # a message of the gateway's own may be of any length
+                wire.ATTEMPTS: message.tries + 1,
+                wire.RESOLVE: may_be_there,
+                wire.LOOK_UP: may_be_there,
+            }
+            own = message._replace(body=wire.body_of(attempt.kept))
+            again = own.again(wire.SUBMIT_ORDER, claim.key.order_id, headers)
+        return Decision(outcome, entries, messages=[again.delayed(LOOK_AGAIN_AFTER)])
+    code, why = content.reason.code, content.reason.message
+    dead = [wire.dead_letter(content.original, code=code, reason=why)]
+    metrics.dead_lettered(code)
+    if not attempt.claims:
+        event_records = [] if attempt.ended is not None else _invalid(attempt, now)
+        return Decision(outcome, event_records=event_records, messages=dead)
+    if not outcome.for_operator:
+        return Decision(outcome, entries, messages=dead)
+    # Neither the message nor the ledger's order can be read: the order ends, or is left to an operator.
+    [claim] = attempt.claims
+    left = (claim.history.deliver_by or now.timestamp()) - now.timestamp()
+    submission = _Submission(claim.key, left, message, now, attempt.span)
+    return replace(submission.done(outcome, claim, called=False), messages=dead)
 
 
-def on_released(
-    claim: Claim, outcome: Outcome, messages: Sequence[Message], now: datetime
-) -> Decision:
-    """Leave an order as it was before the claim, and publish these."""
-    return Decision(outcome, [(claim, _unchanged(claim, now.timestamp()))], messages=messages)
-
-
-def on_no_order(
-    record: Any,
-    source: bytes | None,
-    dead: Message,
-    reason: Reason,
-    now: datetime,
-    span: TraceContext | None = None,
-) -> Decision:
-    """Dead-letter an invalid order; record an event if it names order and merchant."""
-    text = source if source is not None and is_finite(source) else _written(record)
-    event_records = _failed(_named(record), text, reason, now, span)
-    return Decision(Outcome(Kind.FAILED, reason), event_records=event_records, messages=[dead])
-
-
-def invalid_letter(record: Any, reason: Reason, message: RawMessage) -> Message:
-    """The dead letter of an invalid order."""
-    order_id = identifier(_named(record).get("order_id")) or "unknown"
-    return _dead_letter(order_id, message, reason)
-
-
-def _named(record: Any) -> Mapping[str, Any]:
-    return record if isinstance(record, dict) else {}
-
-
-def on_unread(
-    dead: Message,
-    named: Mapping[str, Any],
-    reason: Reason,
-    now: datetime,
-    span: TraceContext | None = None,
-) -> Decision:
-    """Dead-letter a message that was not read; record an event if order and merchant are known."""
-    content = b"%d %b" % (len(dead.body), dead.body[:_IDENTIFYING_BYTES])
-    event_records = _failed(named, _written(named), reason, now, span, content=content)
-    return Decision(Outcome(Kind.FAILED, reason), event_records=event_records, messages=[dead])
-
-
-def _failed(
-    named: Mapping[str, Any],
-    body: bytes,
-    reason: Reason,
-    now: datetime,
-    span: TraceContext | None,
-    *,
-    content: bytes | None = None,
-) -> list[EventRecord]:
-    """The event of an invalid order; none if it does not name order and merchant.
-
-    Args:
-        named: what is known of the order.
-        body: the event's order.
-        reason: why it is invalid.
-        span: the trace context for the event.
-        content: distinguishes the message from another with this id; None: the body does.
-    """
-    order_id = identifier(named.get("order_id"))
-    merchant_id = identifier(named.get("merchant_id"))
-    if not (order_id and merchant_id):
+def _invalid(attempt: Attempt[UnreadMessage], now: datetime) -> list[EventRecord]:
+    """The event of an invalid order; none if the message does not name order and merchant."""
+    content = attempt.content
+    if not (content.merchant_id and content.order_id):
         return []
-    key = Key(merchant_id, order_id)
-    # Another invalid order with this id has another event.
-    content = reason.code.encode() + b"\n" + (body if content is None else content)
-    event = dehydrated(key, Kind.FAILED, content=content, trace=span)
-    entry = Entry(State.FAILED, now.timestamp(), 1, reason=reason, event=event)
-    return [EventRecord(key, entry, body)]
-
-
-def on_no_request(message: RawMessage, reason: Reason) -> Decision:
-    """Dead-letter an invalid cancel request."""
-    dead = _dead_letter("unknown", message, reason, task=wire.CANCEL_ORDER)
-    return Decision(Outcome(Kind.FAILED, reason), messages=[dead])
+    key = Key(content.merchant_id, content.order_id)
+    # Another invalid order with these ids has another event.
+    distinctive = content.reason.code.encode() + b"\n" + content.distinctive
+    event = dehydrated(key, Kind.FAILED, content=distinctive, trace=attempt.span)
+    entry = Entry(State.FAILED, now.timestamp(), 1, reason=content.reason, event=event)
+    return [EventRecord(key, entry, content.text)]
 
 
 def _dead_letter(
@@ -603,8 +552,3 @@ def _dead_letter(
 ) -> Message:
     metrics.dead_lettered(reason.code)
     return wire.dead_letter(message.again(task, order_id), code=reason.code, reason=reason.message)
-
-
-def _written(record: Any) -> bytes:
-    """A record as JSON. Numbers that JSON does not have (NaN, 1e999) become text."""
-    return to_json(record, inf_nan_mode="strings", fallback=str)

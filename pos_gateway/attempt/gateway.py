@@ -18,7 +18,7 @@ from pos_gateway.attempt.poison import PoisonIsolation
 from pos_gateway.attempt.shared_cache import SharedCache
 from pos_gateway.attempt.spine import Spine
 from pos_gateway.attempt.submit import Submit
-from pos_gateway.attempt.unreadable import UnreadableMessages
+from pos_gateway.attempt.unreadable import Unreadable
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.queue_metrics import QueueMetrics
@@ -127,15 +127,17 @@ class Gateway:
             "ledger": self.ledger,
             "clock": clock,
         }
-        #: Attempts orders and cancel requests.
+        #: Does as messages ask.
         self.spine = Spine(
             submit=Submit(**parts),
             cancel=Cancel(**parts),
+            unreadable=Unreadable(
+                caller=self.caller, ledger=self.ledger, repeating=self.repeating, clock=clock
+            ),
             isolation=PoisonIsolation(),  # shared, so that the next death has one culprit
             ledger=self.ledger,
             repeating=self.repeating,
         )
-        self.unreadable = UnreadableMessages(self.ledger)
         self.queue_metrics = QueueMetrics(settings.broker_url)
         #: This process's metrics and health; components add theirs.
         self.metrics_port = MetricsPort(settings.metrics_port, settings.metrics_host)

@@ -12,10 +12,12 @@ from typing import Any, Protocol
 
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.cancel import Cancel
+from pos_gateway.attempt.content import UnreadMessage
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.poison import PoisonIsolation, Turn
 from pos_gateway.attempt.submit import Submit
-from pos_gateway.domain.order import CancelRequest
+from pos_gateway.attempt.unreadable import Unreadable
+from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.events.repeating import Repeating
 from pos_gateway.ledger.ledger import Ledger
@@ -40,12 +42,14 @@ class Spine:
         *,
         submit: Submit,
         cancel: Cancel,
+        unreadable: Unreadable,
         isolation: PoisonIsolation,
         ledger: Ledger,
         repeating: Repeating,
     ) -> None:
         self._submit = submit
         self._cancel = cancel
+        self._unreadable = unreadable
         self._isolation = isolation
         self._ledger = ledger
         self._repeating = repeating
@@ -54,8 +58,8 @@ class Spine:
         """Attempt once to do as the message asks, and decide; every failure is an outcome.
 
         Raises:
-            Exception: the attempt failed without a claim, and the database is unavailable, or a
-                cancel request's order is not known: the message must be requeued.
+            Exception: the attempt failed without a claim, and the database is unavailable, or the
+                order's state is not known: the message must be requeued.
         """
         try:
             return self._decided(attempt)
@@ -66,7 +70,7 @@ class Spine:
 
     def _decided(self, attempt: Attempt[Any]) -> Decision:
         content = attempt.content
-        action: _Action = self._cancel if isinstance(content, CancelRequest) else self._submit
+        action = self._action(content)
         try:
             # Suspects of having killed workers run one at a time.
             with self._isolation.turn() as turn:
@@ -80,3 +84,8 @@ class Spine:
         except Exception as error:  # noqa: BLE001  (ours: the order is neither lost nor left claimed)
             attempt.outcome = action.crashed(attempt, error)
         return action.decide(attempt)
+
+    def _action(self, content: Order | CancelRequest | UnreadMessage) -> _Action:
+        if isinstance(content, UnreadMessage):
+            return self._unreadable
+        return self._cancel if isinstance(content, CancelRequest) else self._submit

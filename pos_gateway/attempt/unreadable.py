@@ -1,113 +1,84 @@
-"""A message that cannot be read, of an order that the ledger knows: the ledger's order counts.
+"""A message that cannot be read: the ledger's order with the message's ids counts.
 
 The POS may have the order. So no unreadable message ends an order, or says anything of an order that goes on by
 a readable one.
 """
 
-from dataclasses import replace
-from datetime import datetime
+from contextlib import suppress
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.attempt import decision
+from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.call import Caller
+from pos_gateway.attempt.content import UnreadMessage
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.attempt.doubt import LOOK_AGAIN_AFTER, leased_elsewhere
-from pos_gateway.broker import wire
-from pos_gateway.broker.message import Message
-from pos_gateway.broker.wire import RawMessage
+from pos_gateway.attempt.doubt import crashed, unclaimed
+from pos_gateway.attempt.poison import Turn
 from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.json_text import members
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
-from pos_gateway.domain.trace_context import TraceContext
+from pos_gateway.events.repeating import Repeating
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import Claim, Ended, Key, LeasedElsewhere
+from pos_gateway.ledger.states import Claim, Ended, Key
+from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.vault import CannotOpen
 
 #: Bytes of a time in JSON at most: an order's are shorter.
 LONGEST_TIME = 64
 
 
-class UnreadableMessages:
-    """Decides about unreadable messages. Safe from green threads."""
+class Unreadable:
+    """Decides about unreadable messages. Safe for any number of green threads at once."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-
-    def decide(
+    def __init__(
         self,
-        key: Key,
-        reason: Reason,
-        received: Message,
-        dead: Message,
-        raw: RawMessage,
-        now: datetime,
-        span: TraceContext | None,
-    ) -> Decision | None:
-        """The decision about the message; None: the ledger does not know the order.
+        *,
+        caller: Caller,
+        ledger: Ledger,
+        repeating: Repeating,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._caller = caller
+        self._ledger = ledger
+        self._repeating = repeating
+        self._clock = clock
 
-        Args:
-            key: the order.
-            reason: why the message cannot be read.
-            received: the message, to come again if the order is leased elsewhere.
-            dead: the dead letter.
-            raw: the message, with parsed headers.
-            now: the time of the decision.
-            span: the trace context for the event.
+    def claim(self, attempt: Attempt[UnreadMessage], turn: Turn) -> Outcome:
+        """Claim the order, if the ledger knows one with the message's ids. No POS is called.
 
         Raises:
-            LedgerUnavailable: the database is away; nothing is claimed any more.
+            LedgerUnavailable: the database is unavailable.
         """
+        message = attempt.content
+        failed = Outcome(Kind.FAILED, message.reason)
+        if not (message.merchant_id and message.order_id):
+            return failed
+        key = Key(message.merchant_id, message.order_id)
         if not self._ledger.knows(key):
-            return None
-        claim = self._ledger.claim(key, send=False)
-        match claim:
-            case Ended():
-                return Decision(claim.outcome, messages=[dead])
-            case LeasedElsewhere():
-                return Decision(leased_elsewhere(), messages=[received.delayed(LOOK_AGAIN_AFTER)])
-        try:
-            return self._decided(claim, reason, received, dead, raw, now, span)
-        except BaseException:  # the database is away for its content, say: the claim serves nothing
-            self._ledger.abandon(claim, sent=claim.sending)
-            raise
+            return failed
+        found = self._caller.claim(attempt, key, send=False)
+        if isinstance(found, Ended):
+            return found.outcome
+        return self._by_order(attempt, found) if isinstance(found, Claim) else unclaimed(found)
 
-    def _decided(
-        self,
-        claim: Claim,
-        reason: Reason,
-        received: Message,
-        dead: Message,
-        raw: RawMessage,
-        now: datetime,
-        span: TraceContext | None,
-    ) -> Decision:
+    def _by_order(self, attempt: Attempt[UnreadMessage], claim: Claim) -> Outcome:
+        """The outcome by the claimed order."""
+        reason = attempt.content.reason
         try:
             order = self._order(claim.key)
         except CannotOpen as error:
-            if (claim.history.deliver_by or 0.0) > now.timestamp():
-                why = Reason.of(
-                    "secret_key", f"the order is {error}"
-                )  # a worker elsewhere may have the key
-                later = [received.delayed(LOOK_AGAIN_AFTER)]
-                return decision.on_released(claim, Outcome(Kind.RETRY, why), later, now)
+            if (claim.history.deliver_by or 0.0) > self._clock.now().timestamp():
+                # A worker elsewhere may have the key.
+                return Outcome(Kind.RETRY, Reason.of("secret_key", f"the order is {error}"))
             order = None
         if order is None:
-            decided = decision.on_unreadable(claim, reason, raw, now, span)
-            return replace(decided, messages=[dead])
-        if not _is_its_own(order, received.body):  # the order goes on by a readable message
-            return decision.on_released(claim, Outcome(Kind.FAILED, reason), [dead], now)
-        again = wire.submit_message(
-            order.order_id,
-            order.source,
-            routing_key=raw.home,
-            # A message of the gateway's own may be of any length.
-            headers={
-                wire.ATTEMPTS: raw.tries + 1,
-                wire.RESOLVE: claim.history.may_be_there,
-                wire.LOOK_UP: claim.history.may_be_there,
-            },
-        ).delayed(LOOK_AGAIN_AFTER)
-        outcome = Outcome(Kind.RETRY, reason)
-        return decision.on_released(claim, outcome, [again.following(raw.trace)], now)
+            return Outcome(Kind.FAILED, reason, for_operator=True)
+        if not _is_its_own(order, attempt.content.original.body):
+            return Outcome(Kind.FAILED, reason)  # the order goes on by a readable message
+        attempt.kept = order.source
+        return Outcome(Kind.RETRY, reason)
 
     def _order(self, key: Key) -> Order | None:
         """The ledger's order; None: not kept, or unreadable, too. Raises CannotOpen."""
@@ -116,6 +87,34 @@ class UnreadableMessages:
             return None if text is None else Order.parse_json(text)
         except InvalidOrder:
             return None
+
+    def call(self, attempt: Attempt[UnreadMessage]) -> Outcome:
+        """Never reached: ``claim`` has the outcome."""
+        raise NotImplementedError
+
+    def crashed(self, attempt: Attempt[UnreadMessage], error: Exception) -> Outcome:
+        """The outcome while the database is away.
+
+        Raises:
+            Exception: the same, a bug of ours: an order's state may not be known.
+        """
+        outcome = crashed(attempt, error)
+        if outcome.kind is not Kind.RETRY:
+            raise error
+        return outcome
+
+    def decide(self, attempt: Attempt[UnreadMessage]) -> Decision:
+        """Decide about the outcome; the event of a message that comes again is published again."""
+        decided = decision.on_unread(attempt, self._clock.now())
+        with suppress(SQLAlchemyError):  # a repeated event is not worth waiting for
+            for each in decided.event_records:
+                if each.entry.event is not None:
+                    decided = decided.repeating(self._repeating.event(each.entry.event))
+        return decided
+
+    def repeats(self, attempt: Attempt[UnreadMessage]) -> bool:
+        """False: the events of an order in the ledger are not this message's."""
+        return False
 
 
 def _is_its_own(order: Order, body: bytes) -> bool:

@@ -8,6 +8,8 @@ from kombu.common import ignore_errors
 
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.attempt import gateway
+from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.content import unparsed
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS
 from pos_gateway.broker.bundle import HEADERS as BUNDLE_HEADERS
@@ -24,7 +26,6 @@ from pos_gateway.domain.outcome import Reason
 from pos_gateway.domain.trace_context import TRACEPARENT, TRACESTATE, TraceContext
 from pos_gateway.runtime.control_groups import cpu_limit, memory_limit
 from pos_gateway.runtime.memory import return_large_blocks
-from pos_gateway.telemetry import metrics
 from pos_gateway.worker import bundles
 from pos_gateway.worker.celery_internals import Consumer, maybe_shutdown
 from pos_gateway.worker.crash import watch_threads
@@ -37,7 +38,6 @@ from pos_gateway.worker.reporting import green_reporter
 from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.standings import Standings
 from pos_gateway.worker.strategy import KNOWN_HEADERS, why_undecodable
-from pos_gateway.worker.tasks import unread
 
 log = structlog.get_logger(__name__)
 
@@ -230,9 +230,9 @@ class OrderConsumer(Consumer):
         return False
 
     def quarantine(self, message: Any, code: str, reason: str) -> None:
-        """Dead-letter an invalid message, then acknowledge it.
+        """Dead-letter an invalid message, then acknowledge the message.
 
-        It is requeued if another worker has taken over the order that it names.
+        The message is requeued if another worker has taken over the order.
         """
         if self.dispatcher is None:
             try:
@@ -277,9 +277,9 @@ class OrderConsumer(Consumer):
             self.connection.collect(socket_timeout=1)
 
     def _requeue_in_flight(self) -> None:
-        """Stop orders still in flight, unacknowledged: Celery would wait for them forever.
+        """Stop orders still in flight, unacknowledged: Celery would wait forever.
 
-        The ledger has their progress for the next attempt.
+        The ledger has the orders' progress for the next attempt.
         """
         dispatcher = self.dispatcher
         if dispatcher is None:
@@ -296,30 +296,26 @@ class OrderConsumer(Consumer):
 
     def _quarantine(self, message: Any, code: str, reason: str) -> None:
         log.warning("message.quarantined", code=code, reason=reason)
+        key = (message.delivery_info or {}).get("routing_key")
         original = Message(
             exchange=topology.orders_exchange.name,
-            routing_key=topology.DEAD_KEY,
+            routing_key=wire.home_key(key),
             body=body_of(message),
             message_id=_number_of(message),
             headers={**_plain(message.headers), "x-content-type": str(message.content_type)[:64]},
         )
-        why = Reason.of(code, reason)
-        dead = wire.dead_letter(original, code=code, reason=why.message)
         is_order = message.headers.get("task") == wire.SUBMIT_ORDER
         named = wire.named_in(original.body) if is_order else {}
-        key = (message.delivery_info or {}).get("routing_key")
-        raw = RawMessage(
-            original.body, home=wire.home_key(key), trace=TraceContext.of(message.headers)
-        )
+        trace = TraceContext.of(message.headers)
+        raw = RawMessage(original.body, home=original.routing_key, trace=trace)
+        attempt = Attempt(unparsed(original, named, Reason.of(code, reason)), raw, span=trace)
         try:
-            decided = unread(self._gateway, original, dead, named, why, raw)
-            is_ours = self._gateway.commit_outcome(decided)
+            is_ours = self._gateway.commit_outcome(self._gateway.spine.decide(attempt))
         except (PublishError, LedgerUnavailable):
             return  # this process is stopping; the unacknowledged message is redelivered
-        if not is_ours:  # nothing was published; it may be the order's only message
+        if not is_ours:  # nothing was published; the message may be the order's only one
             message.reject_log_error(log, self.connection_errors, requeue=True)
             return
-        metrics.dead_lettered(code)
         message.ack_log_error(log, self.connection_errors)
 
     def _be_watched(self, dispatcher: Dispatcher) -> None:
@@ -384,7 +380,7 @@ LARGE, LARGE_BYTES, SET_ASIDE = 0.25, 128 * 2**20, 8 * 2**20
 
 
 def max_bytes() -> int:
-    """Bytes of memory that large orders may take in this process."""
+    """Bytes of memory for large orders in this process."""
     limit = memory_limit()
     return LARGE_BYTES if limit is None else int(LARGE * limit)
 

@@ -4,37 +4,23 @@
 for the broker.
 """
 
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import structlog
 from celery import Task
 from celery.exceptions import Reject
 from pydantic_core import to_json
-from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.attempt import decision, gateway
+from pos_gateway.attempt import gateway
 from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.content import read
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.attempt.doubt import LOOK_AGAIN_AFTER
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
-from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
-from pos_gateway.domain.errors import (
-    BrokerUnavailable,
-    InvalidOrder,
-    LedgerUnavailable,
-)
-from pos_gateway.domain.order import CancelRequest, Order
-from pos_gateway.domain.outcome import Kind, Outcome, Reason
-from pos_gateway.domain.record import identifier
-from pos_gateway.domain.trace_context import TraceContext
-from pos_gateway.ledger.states import Action, Key
+from pos_gateway.domain.errors import BrokerUnavailable, LedgerUnavailable
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.ledger.states import Action
 from pos_gateway.telemetry import stages
 from pos_gateway.telemetry.stages import Stages
 from pos_gateway.transport.deadline import CancelToken
@@ -42,8 +28,6 @@ from pos_gateway.worker.celery_internals import headers_of
 
 if TYPE_CHECKING:
     from pos_gateway.telemetry.tracing import Span
-
-log = structlog.get_logger(__name__)
 
 #: Seconds that a synchronous worker's process waits to commit an outcome. Bounded, since it cannot
 #: learn that the worker is stopping.
@@ -103,7 +87,7 @@ def deliver(
     may_call: bool = True,
     received: float | None = None,
 ) -> Decision:
-    """Attempt a message's order, or cancel request, once, and decide about the outcome.
+    """Attempt once to do as a message asks, and decide about the outcome.
 
     Args:
         gate: the components.
@@ -116,23 +100,25 @@ def deliver(
         received: when the message arrived (``perf_counter``), if known.
     """
     record, source = wire.read(message.body) if order is None else (order, order.source)
+    content = read(record, source, action, message)
     passed = stages.begin(received)  # reading is no part of the claim's time
-    token = cancel_token or CancelToken()
-    decide = partial(
-        _decided,
-        *(gate, action, record, source, message),
+    attempt: Attempt[Any] = Attempt(
+        content,
+        message,
         expired=expired,
         may_call=may_call,
-        token=token,
+        token=cancel_token or CancelToken(),
+        span=message.trace,
     )
     if gate.tracing is None:
-        return decide(message.trace)
+        return gate.spine.decide(attempt)
     decided = None
     try:
         with gate.tracing.delivering(message.trace) as span:
             passed.trace_id = span.trace_id
-            decided = decide(span.context)
-            _describe(span, gate, record, action, decided, passed)
+            attempt.span = span.context
+            decided = gate.spine.decide(attempt)
+            _describe(span, gate, attempt, action, decided, passed)
     except BaseException:
         if decided is not None:  # no other worker takes over from a live one
             gate.abandon(decided)
@@ -141,19 +127,22 @@ def deliver(
 
 
 def _describe(
-    span: "Span", gate: Gateway, record: Any, action: Action, decided: Decision, passed: Stages
+    span: "Span",
+    gate: Gateway,
+    attempt: Attempt[Any],
+    action: Action,
+    decided: Decision,
+    passed: Stages,
 ) -> None:
     """Set an attempt's span attributes, as in its log line; also without a call."""
-    named = vars(record) if isinstance(record, Order) else record
-    named, outcome = named if isinstance(named, dict) else {}, decided.outcome
-    order_id, merchant_id = (identifier(named.get(each)) for each in ("order_id", "merchant_id"))
+    content, outcome = attempt.content, decided.outcome
     claims = [claim for claim, _ in decided.entries if claim.key.action is action]
     reason = outcome.reason if outcome.kind is not Kind.REJECTED else None
     span.says(
         action=action,
-        order_id=order_id,
-        merchant_id=merchant_id,
-        provider=merchant_id and gate.provider_of(merchant_id),
+        order_id=content.order_id,
+        merchant_id=content.merchant_id,
+        provider=content.merchant_id and gate.provider_of(content.merchant_id),
         attempt=claims[0].history.attempts + 1 if claims else None,
         outcome=outcome.kind,
         contact=outcome.contact,
@@ -163,100 +152,3 @@ def _describe(
     )
     if outcome.kind in (Kind.FAILED, Kind.IN_DOUBT):
         span.failed(outcome.kind)
-
-
-def _decided(
-    gate: Gateway,
-    action: Action,
-    record: Any,
-    source: bytes | None,
-    message: RawMessage,
-    span: TraceContext | None,
-    **start: Any,
-) -> Decision:
-    content: Order | CancelRequest
-    try:
-        if action is Action.SUBMIT:
-            content = Order.parse(record, source)
-        else:
-            content = CancelRequest.parse(record, source)
-    except InvalidOrder as error:
-        why = "; ".join(f"{each.field}: {each.problem}" for each in error.errors)
-        if action is Action.SUBMIT:
-            reason = Reason.of("invalid_order", why)
-            return _invalid(gate, record, source, reason, message, span)
-        return decision.on_no_request(message, Reason.of("invalid_cancel", why))
-    return gate.spine.decide(Attempt(content, message, span=span, **start))
-
-
-def _invalid(
-    gate: Gateway,
-    record: Any,
-    source: bytes | None,
-    reason: Reason,
-    message: RawMessage,
-    span: TraceContext | None,
-) -> Decision:
-    """Decide about an invalid order; the ledger's order with this id counts."""
-    now, dead = gate.clock.now(), decision.invalid_letter(record, reason, message)
-    received = message.again(wire.SUBMIT_ORDER, dead.message_id, dead.headers)
-    known = _by_ledger(gate, record, reason, received, dead, message, now, span)
-    if known is not None:
-        return known
-    decided = decision.on_no_order(record, source, dead, reason, now, span)
-    with suppress(SQLAlchemyError):  # republishing the event is not worth waiting for
-        for each in decided.event_records:
-            if each.entry.event is not None:
-                decided = decided.repeating(gate.repeating.event(each.entry.event))
-    return decided
-
-
-def unread(
-    gate: Gateway,
-    received: Message,
-    dead: Message,
-    named: Mapping[str, str],
-    reason: Reason,
-    raw: RawMessage,
-) -> Decision:
-    """Decide about a message that was not parsed; the ledger's order with this id counts.
-
-    Args:
-        gate: the components.
-        received: the message.
-        dead: the dead letter.
-        named: order_id and merchant_id, as far as known.
-        reason: why the message was not parsed.
-        raw: the message, with parsed headers.
-    """
-    received, now = replace(received, routing_key=raw.home), gate.clock.now()
-    known = _by_ledger(gate, named, reason, received, dead, raw, now, raw.trace)
-    return decision.on_unread(dead, named, reason, now, raw.trace) if known is None else known
-
-
-def _by_ledger(
-    gate: Gateway,
-    record: Any,
-    reason: Reason,
-    received: Message,
-    dead: Message,
-    raw: RawMessage,
-    now: datetime,
-    span: TraceContext | None,
-) -> Decision | None:
-    """The decision if the ledger knows the order, or cannot say; None: the order is unknown."""
-    key = _key_in(record)
-    if key is None:
-        return None
-    try:
-        return gate.unreadable.decide(key, reason, received, dead, raw, now, span)
-    except (SQLAlchemyError, LedgerUnavailable) as error:
-        again = received.delayed(LOOK_AGAIN_AFTER)
-        return Decision(Outcome(Kind.RETRY, Reason.of("database", error)), messages=[again])
-
-
-def _key_in(record: Any) -> Key | None:
-    """The order that an invalid record names; None: there is no name."""
-    named = record if isinstance(record, dict) else {}
-    merchant_id, order_id = (identifier(named.get(each)) for each in ("merchant_id", "order_id"))
-    return Key(merchant_id, order_id) if merchant_id and order_id else None

@@ -11,14 +11,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.content import UnreadMessage, read
 from pos_gateway.attempt.decision import (
     LAST_ATTEMPT,
     Decision,
-    invalid_letter,
     on_cancellation,
-    on_no_order,
-    on_no_request,
     on_submission,
+    on_unread,
 )
 from pos_gateway.attempt.doubt import LOOK_AGAIN_AFTER, leased_elsewhere
 from pos_gateway.attempt.gateway import Gateway
@@ -443,11 +442,11 @@ def test_an_orders_messages_and_events_have_its_trace() -> None:
     [(_, ended), _] = on_cancellation(cancel, now).entries
     assert ended.event is not None and ended.event.trace == attempt
     record = {"order_id": "o1", "merchant_id": "m"}
-    dead = invalid_letter(record, REASON, raw)
-    for decision in (
-        on_no_order(record, None, dead, REASON, now, attempt),
-        on_no_request(raw, REASON),
-    ):
+    for action in Action:
+        content = read(record, None, action, raw)
+        assert isinstance(content, UnreadMessage)
+        failed = Outcome(Kind.FAILED, content.reason)
+        decision = on_unread(Attempt(content, raw, span=attempt, outcome=failed), now)
         assert [TraceContext.of(message.headers) for message in decision.messages] == [cause]
         event = decision.event_records[0].entry.event if decision.event_records else None
         assert event is None or event.trace == attempt

@@ -126,7 +126,8 @@ def attempt(
     caller = Caller(transport=transport, default_concurrency=10, default_timeout=10, **parts)  # type: ignore[arg-type]
     adapters = {"rest": adapter or RestAdapter()}
     submit = Submit(adapters=adapters, caller=caller, **parts)
-    others: Any = {"cancel": None, "repeating": None, "ledger": parts["ledger"]}
+    others: Any = dict.fromkeys(["cancel", "unreadable", "repeating"])
+    others["ledger"] = parts["ledger"]
     spine = Spine(submit=submit, isolation=PoisonIsolation(), **others)
     order, token = Order.parse(an_order("o1", "m")), cancel_token or CancelToken()
     return spine.decide(Attempt(order, RawMessage(b""), token=token)).outcome

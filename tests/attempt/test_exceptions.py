@@ -39,6 +39,7 @@ STEPS: dict[str, Callable[[Gate], tuple[Any, str]]] = {
     "fence": lambda gate: (gate.ledger, "holds"),
     "decision": lambda _: (decision, "on_submission"),
     "cancelling decision": lambda _: (decision, "on_cancellation"),
+    "unread message's decision": lambda _: (decision, "on_unread"),
     "hydration": lambda _: (decision, "dehydrated"),
     "span": lambda _: (Span, "says"),
     "end of the span": lambda _: (Span, "failed"),
@@ -109,6 +110,24 @@ def test_an_order_that_was_sent_and_whose_outcome_is_lost_is_looked_up(
         assert not attempted(gate, order)
     gate.take(order)
     assert [method for method, _ in gate.said] == ["POST", "GET"]
+    assert gate.recorded() == [("accepted", None)]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_invalid_message_leaves_no_order_claimed_after_an_exception_at_any_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    gate = Gate(tmp_path, lambda _: NO_REPLY)
+    gate.tracing = of_this_program()
+    order = gate.an_order()
+    gate.take(order)
+    with monkeypatch.context() as patch:
+        planted(patch, gate, step, ZeroDivisionError("the order's words"))
+        is_settled = attempted(gate, {**order, "items": []})
+    assert gate.dead() == ["invalid_order"] * is_settled
+    assert gate.row_state() == "in_doubt" or not is_settled
+    gate.pos = lambda _: ACCEPTED
+    gate.take(order)
     assert gate.recorded() == [("accepted", None)]
 
 

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.attempt.decision import on_unread
+from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.content import unparsed
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import Action
 from pos_gateway.transport.errors import NotSent, NoValidReply
@@ -33,11 +35,12 @@ def test_an_order_that_fails_after_an_invalid_one_with_its_id_has_an_event(tmp_p
 def test_an_order_that_is_too_large_twice_has_two_events(tmp_path: Path) -> None:
     """The backend made it smaller, and not small enough; a redelivered message has one event."""
     gate = Gate(tmp_path, lambda _: ACCEPTED)
-    named, now = {"order_id": "o1", "merchant_id": "m"}, gate.clock.now()
+    named = {"order_id": "o1", "merchant_id": "m"}
     for body in (b"x" * 90_000, b"x" * 80_000, b"x" * 80_000, b"y" * 80_000):
-        dead = Message("orders", "orders.dead", body, "o1")
         too_large = Reason.of("too_large", f"{len(body)} bytes")
-        assert gate.commit_outcome(on_unread(dead, named, too_large, now), timeout=1)
+        content = unparsed(Message("orders", "orders", body, "o1"), named, too_large)
+        decided = gate.spine.decide(Attempt(content, RawMessage(body)))
+        assert gate.commit_outcome(decided, timeout=1)
     assert gate.recorded() == [("failed", "too_large")] * 3
 
 

@@ -11,6 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from pos_gateway.administration.extend import Extension
+from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.content import unparsed
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
@@ -24,7 +26,6 @@ from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import CannotOpen, Vault
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.worker.consumer import OrderConsumer
-from pos_gateway.worker.tasks import unread
 from tests.gate import Gate
 
 ENDS = {"accepted", "rejected", "cancelled", "expired", "failed"}
@@ -67,9 +68,8 @@ def too_large(gate: Gate, order: Any) -> Decision:
     source = json.dumps(order).encode()
     message = wire.submit_message("o1", source, routing_key="orders")
     why = Reason.of("too_large", "the message has 1 byte too many")
-    dead = wire.dead_letter(message, code="too_large", reason=why.message)
-    raw = RawMessage(message.body)
-    decided = unread(gate, message, dead, wire.named_in(message.body), why, raw)
+    content = unparsed(message, wire.named_in(message.body), why)
+    decided = gate.spine.decide(Attempt(content, RawMessage(message.body)))
     assert gate.commit_outcome(decided)
     return decided
 
@@ -254,6 +254,17 @@ def test_an_invalid_request_after_the_end_changes_nothing(tmp_path: Path) -> Non
     gate.take({**order, "items": []})
     assert ended(gate) == ["accepted"]
     assert gate.dead() == ["invalid_order"]
+
+
+def test_the_event_of_a_message_that_is_too_large_again_is_published_again(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, Pos("well"))
+    order = gate.an_order()
+    too_large(gate, order)
+    gate.publish_events()
+    too_large(gate, order)
+    [told] = gate.repeated()
+    assert (told["type"], told["position"]) == ("order.failed", 1)
+    assert gate.dead() == ["too_large", "too_large"]
 
 
 def test_an_order_that_is_leased_elsewhere_is_looked_at_again(tmp_path: Path) -> None:

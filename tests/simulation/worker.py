@@ -14,6 +14,7 @@ from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.attempt.poison import PoisonIsolation
 from pos_gateway.attempt.spine import Spine
 from pos_gateway.attempt.submit import Submit
+from pos_gateway.attempt.unreadable import Unreadable
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
@@ -89,7 +90,7 @@ class SimulatedGateway(Gateway):
         self.ledger = Ledger(database.engine, payloads, clock=clock)
         self.events = Unpublished()
         hydration = Hydration(payloads)
-        self.repeating = Repeating(database.engine, self.ledger, hydration)
+        repeating = Repeating(database.engine, self.ledger, hydration)
         self.caller = Caller(
             directory=directory,
             transport=transport,
@@ -108,9 +109,12 @@ class SimulatedGateway(Gateway):
         self.spine = Spine(
             submit=Submit(**parts),
             cancel=Cancel(**parts),
+            unreadable=Unreadable(
+                caller=self.caller, ledger=self.ledger, repeating=repeating, clock=clock
+            ),
             isolation=PoisonIsolation(),
             ledger=self.ledger,
-            repeating=self.repeating,
+            repeating=repeating,
         )
         self._unanswered = transport.unanswered
 
