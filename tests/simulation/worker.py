@@ -1,6 +1,7 @@
 """A worker: the gateway's own parts on the simulated broker, database and POSes."""
 
 import json
+from collections import Counter
 from math import inf
 from typing import Any
 
@@ -84,6 +85,7 @@ class SimulatedGateway(Gateway):
         self.clock = clock
         payloads = Payloads(Vault(secret_keys))
         self.tracing = None
+        self.outcomes = Counter()
         self.publisher = publisher
         self.directory = directory
         self.adapters = ADAPTERS
