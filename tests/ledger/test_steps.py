@@ -172,3 +172,11 @@ def test_progress_is_sealed(worker: Workers, rows: Rows) -> None:
     assert one.finish(claim, an_entry(Kind.ACCEPTED, progress='{"a":2}'))
     assert '"a"' not in rows.order().facts
     assert Payloads(one._payloads._vault).open(KEY, rows.order().facts) == b'{"a":2}'
+
+
+def test_a_lost_connections_statement_takes_no_step_back(one: Worker, rows: Rows) -> None:
+    """PostgreSQL may run it late, when its repetition has succeeded and a later step is being sent."""
+    claim = a_claim(one)
+    step(one, step(one, claim), PRINT, '{"a":2}')
+    one.sending(claim, HERE, step=PAY, progress='{"a":1}')  # as its lost connection has it
+    assert (rows.order().step, rows.order().facts) == ("0 print", '{"a":2}')

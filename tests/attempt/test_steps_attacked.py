@@ -1,0 +1,224 @@
+"""Attacks on orders at POSes with steps: each is a fault that was found, and that the table lacked."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.adapters.rest import RestAdapter
+from pos_gateway.adapters.steps import Step
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.ledger.order_admin import OrderAdmin
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.states import Action, Entry, Key, State
+from pos_gateway.runtime.vault import Vault
+from testkit.steps.adapters import (
+    PrintedAdapter,
+    cancel,
+    cancel_and_refund,
+    create,
+    find,
+    paid,
+    pay,
+    print_,
+    refund,
+)
+from testkit.steps.pos import Act, Loses
+from tests.attempt import test_steps
+from tests.attempt.test_steps import Fleet, called
+
+
+class KeyedPayAdapter(PrintedAdapter):
+    """Create and pay, both keyed; a refund goes before a cancel."""
+
+    name = "keyed_pay"
+    guarantee = Guarantee.KEYED
+    steps = (
+        Step("create", Guarantee.KEYED, create, find, cancel),
+        Step("pay", Guarantee.KEYED, pay, paid, refund),
+    )
+
+
+class ForgetfulAdapter(PrintedAdapter):
+    """Create, print blind; no step brings facts: our id is the POS's."""
+
+    name = "forgetful"
+    steps = (
+        Step(
+            "create",
+            Guarantee.KEYED,
+            lambda *a: replace(create(*a), facts=None),
+            lambda *a: replace(find(*a), facts=None),
+            lambda o, m, _, s: cancel_and_refund(o, m, {"pos_id": "o1"}, s),
+        ),
+        Step(
+            "pay",
+            Guarantee.BLIND,
+            lambda o, m, _, s: replace(pay(o, m, {"pos_id": "o1", "total": o.total}, s), facts=None),
+            None,
+            lambda o, m, _, s: refund(o, m, {"pos_id": "o1"}, s),
+        ),
+    )
+
+
+class BlindAdapter(RestAdapter):
+    """The reference API without a promise."""
+
+    guarantee = Guarantee.BLIND
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, adapter: str, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    more = {"keyed_pay": KeyedPayAdapter(), "forgetful": ForgetfulAdapter()}
+    for name, each in more.items():
+        monkeypatch.setitem(test_steps.ADAPTERS, name, each)
+        monkeypatch.setitem(test_steps.STEPS, name, (Act.CREATE, Act.PAY))
+    return Fleet(tmp_path, adapter)
+
+
+def headers_of(decision: Any) -> dict[str, Any]:
+    return dict(decision.again.headers if decision.again else {})
+
+
+@pytest.mark.parametrize("adapter", ["keyed_pay"])
+def test_failed_at_a_keyed_step_that_was_in_doubt(fleet: Fleet, adapter: str) -> None:
+    """The payment was made, its reply lost; a 403 says nothing of that: create may not be undone."""
+    fleet.treat(Act.PAY, loses=Loses.REPLY, times=1)
+    decision = fleet.one.take(fleet.order)
+    fleet.refuse(Act.PAY, 403)
+    fleet.over(**headers_of(decision))
+    assert fleet.truth.requests.get("cancel", 0) == 0, fleet.truth
+    fleet.must_be("accepted")
+
+
+@pytest.mark.parametrize("adapter", ["printed"])
+@pytest.mark.parametrize("status", [409, 403, 429])
+def test_a_cancel_request_that_was_carried_out_in_part(
+    fleet: Fleet, adapter: str, status: int
+) -> None:
+    """Refunded, and not cancelled: the order may not go on, and an operator hears of it."""
+    fleet.refuse(Act.PRINT, 429, times=1)
+    decision = fleet.one.take(fleet.order)
+    fleet.refuse(Act.CANCEL, status)
+    fleet.cancelled(seconds=60)
+    fleet.over(**headers_of(decision))
+    assert (fleet.truth.refunded, fleet.truth.requests["print"]) == (1, 1), fleet.truth
+    fleet.must_be("in_doubt", standing=True)
+
+
+@pytest.mark.parametrize("adapter", ["keyed_pay"])
+def test_an_accepted_order_is_refunded_and_not_cancelled(fleet: Fleet, adapter: str) -> None:
+    fleet.over()
+    fleet.refuse(Act.CANCEL, 429)
+    fleet.cancelled(seconds=60)
+    assert fleet.told == ("accepted", "not_cancelled")
+    [[reason]] = fleet.one.rows("select reason_message from orders where action = 'cancel'")
+    assert not reason.startswith("cancel_expired"), reason
+
+
+@pytest.mark.parametrize("adapter", ["printed"])
+def test_the_ledger_is_away_when_a_blind_step_is_to_be_recorded(
+    fleet: Fleet, adapter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In doubt is the payment, which can be looked up: no operator is needed."""
+    sending = fleet.one.ledger.sending
+
+    def away(claim: Any, *args: Any, **named: Any) -> Any:
+        if named.get("step") is not None and named["step"].name == "print":
+            raise LedgerUnavailable("away")
+        return sending(claim, *args, **named)
+
+    monkeypatch.setattr(fleet.one.ledger, "sending", away)
+    decision = fleet.one.take(fleet.order)
+    assert decision.again is not None
+    fleet.over(**headers_of(decision))
+    fleet.must_be("accepted")
+
+
+@pytest.mark.parametrize("adapter", ["printed", "paid"])
+@pytest.mark.parametrize("kind", [Kind.CANCELLED, Kind.REJECTED])
+def test_a_callback_of_our_own_undo(fleet: Fleet, adapter: str, kind: Kind) -> None:
+    """The POS says what it was just asked to: the order's word is why it is undone."""
+    fleet.refuse(fleet.steps[-1], code="sold_out")
+    act = test_steps.UNDO[adapter][0]
+    fleet.after[act] = partial(called, fleet, kind)
+    fleet.one.take(fleet.order)
+    fleet.over()
+    fleet.must_be("rejected")
+    assert fleet.told == ("rejected", "sold_out")
+
+
+@pytest.mark.parametrize("adapter", ["forgetful"])
+def test_an_accepted_order_without_facts_is_cancelled(fleet: Fleet, adapter: str) -> None:
+    fleet.over()
+    fleet.cancelled(seconds=60)
+    assert [kind for kind, _ in fleet.one.recorded()] == ["accepted", "cancelled"], (
+        fleet.one.recorded()
+    )
+
+
+@pytest.mark.parametrize("adapter", ["printed"])
+def test_an_order_that_expires_while_its_cancel_request_is_in_doubt(
+    fleet: Fleet, adapter: str
+) -> None:
+    """One refund at a time: the request's may still be at work."""
+    fleet.refuse(Act.PRINT, 429, times=1)
+    fleet.order = fleet.one.an_order(seconds=60)
+    decision = fleet.one.take(fleet.order)
+    fleet.wait(58)
+    fleet.treat(Act.REFUND, loses=Loses.REQUEST, times=1)
+    fleet.one.take(fleet.one.a_request(seconds=600), Action.CANCEL)
+    assert fleet.truth.requests["refund"] == 1
+    fleet.wait(3)
+    fleet.two.take(fleet.order, **(headers_of(decision) | {"x-resolve": True}))
+    assert fleet.truth.requests["refund"] == 1
+
+
+@pytest.mark.parametrize("adapter", ["printed"])
+def test_facts_that_are_too_large(fleet: Fleet, adapter: str) -> None:
+    """At the last step: the order is complete."""
+    step = Step(
+        "print",
+        Guarantee.BLIND,
+        lambda *a: replace(print_(*a), facts={"ticket": "t" * 3000}),
+        None,
+    )
+    steps = (*PrintedAdapter.steps[:2], step)
+    one = type("Large", (PrintedAdapter,), {"steps": steps})()
+    fleet.one.adapters["printed"] = fleet.two.adapters["printed"] = one
+    fleet.over()
+    fleet.must_be("accepted")
+
+
+@pytest.mark.parametrize("adapter", ["paid"])
+def test_an_undone_order_that_is_replayed_is_made_again(fleet: Fleet, adapter: str) -> None:
+    """Its key has made an order that is cancelled: the second one needs a different key."""
+    fleet.refuse(Act.PAY, 403, times=1)
+    fleet.over()
+    fleet.must_be("failed")
+    admin = OrderAdmin(fleet.one.database, Payloads(Vault()), fleet.one.clock)
+    row = admin.one(Key("m", "o1"))
+    assert row is not None
+    at = fleet.one.clock.now().timestamp()
+    admin.change(
+        row, Entry(State.NEW, at, 0), operator="o", what="dead.replay", details="", reopen=True
+    )
+    fleet.over()
+    assert fleet.told[0] == "accepted", (fleet.one.recorded(), fleet.truth)
+
+
+@pytest.mark.parametrize("adapter", ["paid"])
+def test_a_blind_order_that_is_pending(fleet: Fleet, adapter: str, tmp_path: Path) -> None:
+    """With one step: left to an operator, and no bug of ours."""
+    one = fleet.one
+    one.adapters["paid"] = BlindAdapter()
+    one.pos = lambda request: (202, {"id": "1", "status": "pending"})
+    decision = one.take(fleet.order)
+    assert decision.outcome.kind is Kind.PENDING, decision
+    fleet.wait(decision.again.delay if decision.again else 0)
+    decision = one.take(fleet.order, **headers_of(decision))
+    assert decision.outcome.reason is None or decision.outcome.reason.code != "internal_error"
