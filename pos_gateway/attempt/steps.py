@@ -113,13 +113,15 @@ class Walk:
         self, number: int, history: AttemptHistory, expired: Callable[[], Outcome | None]
     ) -> Outcome:
         """Take one step, never twice: a step in doubt is looked up, sent with its key, or left."""
-        step = self._attempt.step = self._steps[number]
-        known = None
-        if history.in_doubt:
-            if step.look_up is None:
-                return Outcome(Kind.IN_DOUBT, Reason.of("blind", "this POS cannot be asked"))
-        elif number:
+        step, known = self._steps[number], None
+        if history.may_be_there and step.look_up is None:
+            why = Reason.of("blind", "this POS cannot be asked")
+            return Outcome(Kind.IN_DOUBT, why, for_operator=True)
+        if number and not history.in_doubt:
             known = expired()
+            # Two requests that undo a step at once may both do so.
+            if known is not None and self._attempt.claims[0].history.cancelling:
+                known = _CANCELLING
         # While a cancel request is open the order is not sent, and a key learns nothing.
         is_queryable = step.guarantee is Guarantee.QUERYABLE
         is_asked = is_queryable or history.cancelling or _may_forget(history)
@@ -139,8 +141,12 @@ class Walk:
             was_asked: the POS does not have the step: a refusal needs no look-up.
         """
         failpoints.reach("sending.committed")
+        self._attempt.step = step  # until now an earlier one may be in doubt
         outcome = step.run(self._order, self._merchant, self._attempt.facts, self._send)
-        is_refused = outcome.kind is Kind.REJECTED and not outcome.not_found
+        # A first step that fails in doubt is in doubt; a later one's failure undoes the steps before.
+        is_first = step is self._steps[0]
+        ends = (Kind.REJECTED,) if is_first else (Kind.REJECTED, Kind.FAILED)
+        is_refused = outcome.kind in ends and not outcome.not_found
         if is_refused and history.in_doubt and not was_asked:
             # An earlier attempt may have taken the step: a POS may refuse before checking the key.
             known = after_refusal(partial(self._look_up, step))
@@ -237,6 +243,8 @@ class Walk:
     def _looked_up(self, numbers: range, history: AttemptHistory) -> int | Outcome:
         """The number of the last of these steps at the POS; the step's facts are kept."""
         for number in numbers:
+            if self._steps[number].look_up is None:  # of an accepted order: taken
+                continue
             known = self._look_up(self._steps[number])
             if known is None or known.kind is Kind.CANCELLED:
                 wait = self._unsettled_for(_alone(history)) if known is None else 0.0
