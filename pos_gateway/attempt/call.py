@@ -78,6 +78,10 @@ class Caller:
         """Seconds for one call on this merchant."""
         return merchant.request_timeout or self._default_timeout
 
+    def now(self) -> float:
+        """Unix time."""
+        return self._clock.now().timestamp()
+
     def prepare(self, merchant: Merchant) -> None:
         """Obtain the credentials that a call needs, an access token included.
 

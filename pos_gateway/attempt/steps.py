@@ -212,6 +212,8 @@ class Walk:
         if place is None:
             return unknown_step(request)
         is_begun, outcome = place < standing, Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
+        if is_begun:
+            otherwise = None
         for number in range(place, -1, -1):
             if self._steps[number].undo is COVERED:
                 continue
@@ -223,7 +225,15 @@ class Walk:
                 is_partial = is_begun and is_refused
                 return replace(_not_undone(outcome), kind=Kind.FAILED) if is_partial else outcome
             is_begun, request, otherwise = True, _UNTRIED, None
+            self._begun()
         return outcome
+
+    def _begun(self) -> None:
+        """Have the request in doubt until it ends: its order may not go on, undone in part."""
+        claim = self._attempt.claims[0]
+        since = claim.history.doubt_since or self._caller.now()
+        history = replace(claim.history, doubt_since=since)
+        self._attempt.claims[0] = claim._replace(history=history)
 
     def _standing(self, submission: Claim | Ended) -> int | Outcome:
         """The number of the last step at the POS, or -1; or the outcome of a request that waits."""

@@ -57,6 +57,8 @@ class Sending:
     """
 
     claim: Claim
+    #: The step before, as the claim had it.
+    was: StepMark | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -358,6 +360,8 @@ class Batch:
                 if claim.history.step is not None:
                     row |= _step(claim.history)
                     row["external_id"] = claim.history.external_id
+                    row["doubt_since"] = claim.history.doubt_since
+                    row["was"] = operation.was and str(operation.was)
                 return row
             case Finishing():
                 row, history = _entry(operation.entry), operation.claim.history

@@ -220,8 +220,10 @@ class Ledger:
             history = history.at(
                 step, self._payloads.seal(claim.key, progress.encode()), external_id
             )
+        if claim.key.action is Action.CANCEL:  # in doubt until it ends, once it has undone a step
+            history = replace(history, doubt_since=claim.history.doubt_since)
         sent = claim._replace(sending=True, endpoint=endpoint, history=history)
-        held = self._commit(Sending(sent), timeout=CLAIM_TIMEOUT)
+        held = self._commit(Sending(sent, claim.history.step), timeout=CLAIM_TIMEOUT)
         if held is None:
             return sent._replace(sending=False, history=replace(history, cancelling=True))
         return sent if held else None

@@ -172,6 +172,10 @@ set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
 # An order's next step is recorded, and not sent while a cancel request is open. With a step, what was
 # in doubt before is known: doubt is the present step's alone.
 _KEEPS_DOUBT = "{step} is null or {step} = orders.step"
+# PostgreSQL may run a lost connection's statement late, when its repetition was confirmed and a later step is
+# being sent. A failover may have lost the step before; one of an earlier generation is none.
+_IS_NEXT = """({step} is null or orders.step is null or orders.step in ({was}, {step})
+       or orders.step not like orders.reopened || ' %')"""
 _SENDING = (
     f"""
 update orders
@@ -181,12 +185,12 @@ set state = case when replace({{step}}, '-', '') = {{step}} and {_CANCELLING}
     step = coalesce({{step}}, orders.step), facts = coalesce({{facts}}, orders.facts),
     external_id = coalesce({{external_id}}, orders.external_id),
     pending = orders.pending or ({{step}} is not null and {{action}} = 'submit'),
-    doubt_since = case when {_KEEPS_DOUBT} then orders.doubt_since end,
+    doubt_since = case when {_KEEPS_DOUBT} then orders.doubt_since else {{doubt_since}} end,
     in_doubt_since = case when {_KEEPS_DOUBT} then orders.in_doubt_since end,
     settling = case when {_KEEPS_DOUBT} then orders.settling end
 {{from_rows}}"""
     + _UNDER_CLAIM
-    + " and orders.state in ('claimed', 'sending')"
+    + f" and orders.state in ('claimed', 'sending') and {_IS_NEXT}"
 )
 
 _FINISH = (
