@@ -6,6 +6,7 @@ publishes the events (``events/pipeline.py``).
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -16,6 +17,7 @@ from pos_gateway.attempt.doubt import CANCEL_IN_DOUBT, LOOK_AGAIN_AFTER, NEEDS_P
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
+from pos_gateway.domain.errors import InvalidFacts
 from pos_gateway.domain.facts import Facts
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
@@ -234,8 +236,9 @@ class _Submission:
         history = AttemptHistory(attempts=attempts, reopened=claim.history.reopened)
         entry = self._entry(outcome, claim, history, outcome.kind)
         if self._facts:
-            progress = StepProgress(self._facts).to_json(history.reopened)
-            entry = replace(entry, progress=progress)
+            with suppress(InvalidFacts):  # an adapter's mistake undoes no end: the row's facts stay
+                progress = StepProgress(self._facts).to_json(history.reopened)
+                entry = replace(entry, progress=progress)
         # What the gateway could not deliver is dead-lettered for an operator.
         messages = [self._dead_letter(outcome)] if dead_letter else []
         return Decision(outcome, [(claim, entry)], messages=messages)
