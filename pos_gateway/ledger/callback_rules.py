@@ -115,6 +115,8 @@ class Standing:
     endpoint: str | None
     external_id: str | None
     lifecycle: Lifecycle | None
+    #: A worker undoes the order's steps, and has not left that to an operator.
+    is_undoing: bool
 
     @property
     def may_be_sent(self) -> bool:
@@ -221,6 +223,9 @@ class CallbackGroup:
             result = self._advance(received, order, request, _OF_ACCEPTED[meaning])
         elif order.state.is_final:
             result = self._compare(received, order)
+        elif order.is_undoing:
+            # The POS says this because it was asked to: the order's end is why.
+            result = CallbackResult.KNOWN
         elif not received.accepts and _OF_OPEN[meaning] is Kind.ACCEPTED:
             # The order's attempt ends it, once all its steps are done.
             result = CallbackResult.KNOWN if meaning is Kind.ACCEPTED else CallbackResult.WAITING

@@ -43,12 +43,14 @@ _VALUES = {
 
 _OPEN = ", ".join(f"'{state}'" for state in State if not state.is_final)
 
-_FIND = """
+_FIND = f"""
 select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.epoch,
        orders.attempts, orders.doubt_since is not null, orders.pending, orders.reopened,
-       orders.endpoint, orders.external_id, orders.lifecycle
-from orders{and_rows}
-where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}"""
+       orders.endpoint, orders.external_id, orders.lifecycle,
+       replace(orders.step, orders.reopened || ' -', '') <> orders.step
+         and coalesce(orders.{LAST_EVENT}, '') <> '{State.IN_DOUBT}'
+from orders{{and_rows}}
+where orders.merchant_id = {{merchant_id}} and orders.order_id = {{order_id}}"""
 
 _NAMED = """
 select orders.merchant_id, orders.external_id, orders.order_id from orders{and_rows}
@@ -257,7 +259,7 @@ def _read(row: Sequence[Any]) -> Standing:
     merchant_id, order_id, action, state, epoch, attempts, in_doubt, pending, reopened, *others = (
         row
     )
-    endpoint, external_id, lifecycle = others
+    endpoint, external_id, lifecycle, is_undoing = others
     return Standing(
         Key(merchant_id, order_id, Action(action)),
         State(state),
@@ -269,6 +271,7 @@ def _read(row: Sequence[Any]) -> Standing:
         endpoint,
         external_id,
         None if lifecycle is None else Lifecycle(lifecycle),
+        bool(is_undoing),
     )
 
 
