@@ -212,6 +212,9 @@ class Walk:
         if place is None:
             return unknown_step(request)
         is_begun, outcome = place < standing, Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
+        if isinstance(submission, Claim) and submission.history.in_doubt and request.in_doubt:
+            # A look-up of the step in doubt cannot tell "never taken" from "undone by this request".
+            is_begun = is_begun or place < (place_of(submission.history.step, self._steps) or 0)
         if is_begun:
             otherwise = None
         for number in range(place, -1, -1):
