@@ -837,7 +837,7 @@ FAULTS = [
     Fault(
         "doubt is the present step's alone",
         "ledger/statements",
-        "doubt_since = case when {_KEEPS_DOUBT} then orders.doubt_since end,",
+        "doubt_since = case when {_KEEPS_DOUBT} then orders.doubt_since else {{doubt_since}} end,",
         "doubt_since = orders.doubt_since,",
         "steps::a_different_step_is_not_in_doubt_for_the_one_before",
     ),

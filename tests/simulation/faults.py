@@ -202,10 +202,8 @@ FAULTS = [
     Fault(
         "an order in doubt at a POS without look-up is not sent again",
         "attempt.steps",
-        """            if step.look_up is None:
-                return Outcome(Kind.IN_DOUBT, Reason.of("blind\"""",
-        """            if False:
-                return Outcome(Kind.IN_DOUBT, Reason.of("blind\"""",
+        "if history.may_be_there and step.look_up is None:",
+        "if False:",
     ),
     Fault(
         "an expired order that its POS may have is in doubt",
