@@ -154,12 +154,14 @@ class Health(Generic[Ticket]):
     ) -> None:
         """Update the merchant's latency estimate, and whether it is silent.
 
-        A time that is less exact than outliers are said to be changes no estimate.
+        Of a time that is less exact than outliers are said to be, what is nearest to the estimate counts, if it differs.
         """
         latency, seconds = call.lane.latency, now - call.started
-        is_first = latency.mean is None
-        is_vague = not is_first and delay > max(SECONDS, PART * seconds)
-        latency.came_back(seconds, contact, late=call.late or is_vague)
+        is_first, may_be_usual = latency.mean is None, False
+        if latency.mean is not None and delay > max(SECONDS, PART * seconds):
+            seconds = min(seconds, max(latency.mean, seconds - delay))
+            may_be_usual = seconds == latency.mean
+        latency.came_back(seconds, contact, late=call.late or may_be_usual)
         if call.probe is not None and contact is CallResult.ANSWERED:
             latency.is_now(seconds)
         if is_first and latency.mean is not None:

@@ -1011,11 +1011,18 @@ FAULTS = [
         "cpu::judged_as_of",
     ),
     _fault(
-        "an answer that waited for the loop changes no estimate",
+        "the time for which an answer may have waited for the loop is no merchant's",
         "health",
-        "late=call.late or is_vague",
-        "late=call.late",
+        "seconds = min(seconds, max(latency.mean, seconds - delay))",
+        "pass",
         "cpu::waited_for_the_loop",
+    ),
+    _fault(
+        "what an answer took at least changes the estimate",
+        "health",
+        "seconds = min(seconds, max(latency.mean, seconds - delay))",
+        "seconds = min(seconds, latency.mean)",
+        "cpu::at_least",
     ),
     _fault(
         "a merchant without a history yields",

@@ -386,6 +386,18 @@ def test_an_answer_that_waited_for_the_loop_does_not_make_its_merchant_slow() ->
     assert symptoms.usual == pytest.approx(0.1)
 
 
+def test_what_an_answer_took_at_least_counts() -> None:
+    """A loop that is always late would never learn that a merchant has become slower."""
+    stage = Stage()
+    stage.know("m")
+    stage.offer("m")
+    stage.admission.turned(0.5, 0.5, stage.now + 1.0)
+    stage.reply("m", after=1.0)
+    symptoms = stage.admission.symptoms("m", stage.now)
+    assert symptoms is not None
+    assert symptoms.usual == pytest.approx(0.1 + 0.2 * 0.4)
+
+
 def test_the_first_answer_counts_though_it_waited() -> None:
     stage = Stage()
     stage.offer("m")

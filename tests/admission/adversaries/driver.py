@@ -147,7 +147,8 @@ class Driver:
         slots: the worker's.
         seed: of all that is random.
         cores: the worker's speed, as a part of a core; by default its work takes no time.
-        stall: seconds in every two for which the loop does something else.
+        stall: seconds for which the loop does something else now and then.
+        every: seconds from one of those to the next; 0: in each turn.
         events_from: when it begins to publish more events than it ever will.
     """
 
@@ -160,6 +161,7 @@ class Driver:
         seed: int = 1,
         cores: float = inf,
         stall: float = 0.0,
+        every: float = STALLS,
         events_from: float = inf,
     ) -> None:
         self._random = breaker.random = parking.random = Random(seed)  # type: ignore[assignment]
@@ -170,7 +172,7 @@ class Driver:
             lambda merchant: Terms(self._groups[merchant].limit, self._provider_of(merchant)),
         )
         self._core = Core(cores, self.admission.turned) if cores < inf else None
-        self._stall_seconds, self._events_from = stall, events_from
+        self._stall_seconds, self._every, self._events_from = stall, max(TURN, every), events_from
         #: Pieces of events' batches that are hydrated or published.
         self.pieces = 0
         self.seen = {each.name: Seen() for each in groups}
@@ -209,7 +211,7 @@ class Driver:
             if group.rate:
                 self._at(group.start + self._pause(group), self._come, merchant, group)
         self._at(0.0, self._tick)
-        self._at(STALLS, self._stall)
+        self._at(self._every, self._stall)
         self._at(self._events_from, self._publish_events)
         while self._agenda[0][0] < self._seconds:
             at, _, do, arguments = heapq.heappop(self._agenda)
@@ -425,7 +427,7 @@ class Driver:
 
     def _stall(self) -> None:
         self._spend(self._stall_seconds)
-        self._at(self._now + STALLS, self._stall)
+        self._at(self._now + self._every, self._stall)
 
     def _park(self, order: Order) -> None:
         """It waits in an open bundle for others of its merchant."""

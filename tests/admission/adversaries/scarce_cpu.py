@@ -40,11 +40,11 @@ class Scene:
     #: Since when events are behind.
     events_from: float = inf
 
-    def play(self) -> Driver:
+    def play(self, seed: int = 1) -> Driver:
         rate, _ = CORES[self.cores]
         groups = [Group("healthy", 60, about(0.02), rate=rate), *self.others()]
-        options = {"cores": self.cores, "events_from": self.events_from}
-        return Driver(*groups, seconds=UNTIL, warm_up=FROM, **options).run()
+        options: dict[str, Any] = {"cores": self.cores, "events_from": self.events_from}
+        return Driver(*groups, seconds=UNTIL, warm_up=FROM, seed=seed, **options).run()
 
     def broken(self, driver: Driver) -> list[str]:
         """The promises that a run broke."""
