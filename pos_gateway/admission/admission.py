@@ -317,9 +317,10 @@ class Admission(Generic[Ticket]):
 
     # Parked orders
 
-    def answers(self, merchant_id: str, now: float) -> bool:
-        """Whether the merchant answers, so that orders parked now return soon."""
-        return self._room.state(self._lane(merchant_id), now).answers
+    def returns_soon(self, merchant_id: str, now: float) -> bool:
+        """Whether orders parked now return soon: the merchant answers, and does not yield to the reader."""
+        lane = self._lane(merchant_id)
+        return self._room.state(lane, now).answers and not (self.cpu.is_behind and lane.is_paced)
 
     def park_delay(
         self, merchant_id: str, now: float, *, few: bool = False, look_ups: bool = False

@@ -5,6 +5,10 @@ take the time in which others' orders would be read from the queue, and a contro
 them all. So while the loop has no time left, and merchants that keep up have orders, the others start one
 order in a turn of the loop, within the part of the CPU that leaves some for reading. Merchants that keep up
 start a few in a turn, lest a backlog of many quick ones stays in the queue, where it is seen by no rule.
+
+Whether merchants that keep up have orders is not known while messages lie unread. So slow merchants yield to
+the reader, too, while it is behind: a standing queue is seen as by CoDel (RFC 8289), by the reader's not
+having caught up for an interval.
 """
 
 from dataclasses import dataclass
@@ -27,6 +31,8 @@ AT_ONCE = 3
 SCARCE_FOR = 2.0
 #: Seconds after a start of a merchant that keeps up in which its next order is expected.
 EXPECTED = 30.0
+#: Seconds for which the reader has not caught up from which it is behind: longer than one burst takes to read.
+INTERVAL = 0.25
 #: Seconds over which the loop's busy time is averaged for those who look, and the part of what it may take
 #: from which it has no CPU left: one long turn is no reason to add workers.
 AVERAGED, NONE_LEFT = 10.0, 0.9
@@ -64,12 +70,18 @@ class Cpu:
         #: Starts in this turn of merchants that keep up, and what the others and orders without a slot may start.
         self._starts = 0
         self._others, self._without_slot = Turns(), Turns()
+        #: Whether the reader used up its part of this turn, and when it last did not.
+        self._reads_on = False
+        self._caught_up = 0.0
         #: When the next expired orders may come back.
         self._expired_at = 0.0
 
     def turned(self, busy: float, passed: float) -> None:
         """A turn of the loop begins; the last one took ``passed`` seconds, and was busy in ``busy`` of them."""
         self._now += passed
+        if not self._reads_on:
+            self._caught_up = self._now
+        self._reads_on = False
         if passed > 0:
             self._busy += min(1.0, passed / AVERAGED) * (busy / passed - self._busy)
         self._left = max(-OWED, min(SAVED, self._left + passed * self._rate - busy))
@@ -77,6 +89,20 @@ class Cpu:
         self._others.has_turn = self._without_slot.has_turn = True
         if self._left < 0:
             self._ran_out = self._now
+
+    def reads_on(self) -> None:
+        """The reader has read as much as it may in this turn. A reader that waits says so in no turn."""
+        self._reads_on = True
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages lie unread for a while, so that slow merchants yield to the reader."""
+        return self._now - self._caught_up >= INTERVAL
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether some merchants yield: to those that keep up, or to the reader."""
+        return self.is_scarce or self.is_behind
 
     @property
     def is_scarce(self) -> bool:
@@ -91,12 +117,12 @@ class Cpu:
     @property
     def wait(self) -> float:
         """Seconds until a merchant that does not keep up may start an order; 0: it may now."""
-        return self._wait(self._others)
+        return self._wait(self._others) if self.is_contended else 0.0
 
     @property
     def wait_without_slot(self) -> float:
         """Seconds until an order that needs no slot may start; 0: it may now."""
-        return self._wait(self._without_slot)
+        return self._wait(self._without_slot) if self.is_scarce else 0.0
 
     @property
     def is_turn_over(self) -> bool:
@@ -135,8 +161,6 @@ class Cpu:
         return (SAVED / 4 - self._left) / self._rate if self._left < 0 else 0.0
 
     def _wait(self, turns: Turns) -> float:
-        if not self.is_scarce:
-            return 0.0
         wait = max(0.0, min(self._lack, turns.least_at - self._now))
         return max(wait, TURN) if wait or not turns.has_turn else 0.0
 

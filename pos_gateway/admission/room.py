@@ -104,7 +104,7 @@ class WaitBudget(Generic[Ticket]):
     def state(self, lane: Lane[Ticket], now: float, *, look_ups: bool = False) -> ParkingState:
         """The merchant's state, for its parked orders, or for its parked look-ups."""
         limits, breaker = self._limits, lane.breaker
-        lacks_cpu = self._cpu.is_scarce and lane.yields
+        lacks_cpu = self._cpu.is_contended and lane.yields
         slots = _slots_while_scarce(lane, now) if lacks_cpu else _slots(lane, now)
         return ParkingState(
             now=now,

@@ -7,7 +7,7 @@ ones whatever the other merchants do. Those are *heavy*, and leave as many slots
 need; *silent* ones, which may not answer, share a small budget.
 
 While CPU is scarce merchants *yield* that use half of their fair share or more, or have not kept up with
-their orders for a while: they start as ``cpu.py`` allows.
+their orders for a while: they start as ``cpu.py`` allows. So do slow merchants while messages lie unread.
 """
 
 from itertools import chain
@@ -107,6 +107,7 @@ class Scheduler(Generic[Ticket]):
             lane.behind_at = now
         lane.is_light = part < 1
         lane.yields = self._cpu.is_scarce and (GRADE * part >= 1 or lane.was_behind(now))
+        lane.yields |= self._cpu.is_behind and lane.is_paced
         if lane.light_held and not lane.is_light:
             # Nor are its calls: no slots are kept free for them.
             self.light.add(-lane.light_held, now)
@@ -183,11 +184,11 @@ class Scheduler(Generic[Ticket]):
             self.heavy += 1
             if lane.is_paced:
                 self._pacing.started(lane.latency.mean or 0.0, now)
-        if lane.is_light and not (lane.yields or lane.was_behind(now)):
-            self._cpu.kept_up()
-        else:
+        if lane.yields:
             self._cpu.started()
             self._stranger_started = lane.latency.mean is None
+        elif lane.is_light and not lane.was_behind(now):
+            self._cpu.kept_up()
         if lane.queue is not None:  # it queues anew: its place was for this call
             lane.queue.remove(lane)
 

@@ -56,6 +56,7 @@ def green_loop(
     task_consumer.on_message = consumer.create_task_handler()
     task_consumer.consume()
     consumer.on_ready()
+    cpu = consumer.dispatcher.admission.cpu
     messages, since = 0, thread_time()
     try:
         while blueprint.state == RUN and consumer.connection:
@@ -68,6 +69,7 @@ def green_loop(
             consumer.perform_pending_operations()
             messages += 1
             if messages % YIELD_EVERY == 0 or thread_time() - since >= BUSY:
+                cpu.reads_on()
                 yield_control()
                 since = thread_time()
                 if consumer.is_full:

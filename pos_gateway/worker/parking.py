@@ -26,9 +26,9 @@ from pos_gateway.worker.waiting_bundles import WaitingBundles
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that a bundle stays open after its first order; the second while its merchant is silent,
-#: and no order is due back soon.
-OPEN_FOR, OPEN_FOR_SILENT = 0.2, 2.0
+#: Seconds that a bundle stays open after its first order; the second while its merchant is silent, or yields to
+#: the reader, and no order is due back soon.
+OPEN_FOR, OPEN_FOR_LATER = 0.2, 2.0
 #: Bytes of orders in open bundles, as a part of ``max_bytes`` by this divisor: half of the bytes that stop
 #: the reader, since time alone would let it go on.
 OPEN_PART = 16
@@ -142,14 +142,14 @@ class Parking:
             self._close(key)
         gathering = self._open.get(key)
         if gathering is None:
-            answers = self._admission.answers(bundle.merchant_id, self._now())
-            timer = self._loop.timer(OPEN_FOR if answers else OPEN_FOR_SILENT)
+            is_soon = self._admission.returns_soon(bundle.merchant_id, self._now())
+            timer = self._loop.timer(OPEN_FOR if is_soon else OPEN_FOR_LATER)
             gathering = self._open[key] = _Gathering(timer)
             timer.start(self._close, key)
         gathering.add(bundle, original)
         self._gathered += 1
         self._open_bytes += bundle.size
-        is_due = is_late(bundle.deliver_by, within=2 * OPEN_FOR_SILENT)
+        is_due = is_late(bundle.deliver_by, within=2 * OPEN_FOR_LATER)
         if gathering.is_full or (is_due and not is_late(bundle.deliver_by)):
             self._close(key)
         while self._gathered > self._most_gathered or self._open_bytes > self._most_open_bytes:

@@ -18,7 +18,7 @@ from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.broker.bundle import MAX_ORDERS
 from pos_gateway.domain.outcome import CallResult
-from pos_gateway.worker.parking import OPEN_FOR, OPEN_FOR_SILENT
+from pos_gateway.worker.parking import OPEN_FOR, OPEN_FOR_LATER
 
 SLOTS, WINDOW = 200, 2000
 #: Messages that a worker reads a second, and orders that it starts: the limits of its CPU.
@@ -254,8 +254,8 @@ class Bursts:
             self._close(worker, name, worker.open[name])
         if name not in worker.open:
             worker.open[name] = [0, 0]
-            answers = worker.admission.answers(name, self.now)
-            until = self.now + (OPEN_FOR if answers else OPEN_FOR_SILENT)
+            is_soon = worker.admission.returns_soon(name, self.now)
+            until = self.now + (OPEN_FOR if is_soon else OPEN_FOR_LATER)
             self._at(until, self._close, worker, name, worker.open[name])
         worker.open[name][0] += orders
         worker.open[name][1] += 1

@@ -1,5 +1,7 @@
 """CPU that is scarce: what yields, and what does not."""
 
+from math import ceil
+
 import pytest
 
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
@@ -7,6 +9,7 @@ from pos_gateway.admission.cpu import (
     AT_ONCE,
     EXPECTED,
     EXPIRED,
+    INTERVAL,
     LEAST,
     PART,
     SAVED,
@@ -17,7 +20,7 @@ from pos_gateway.admission.lane import BEHIND_FOR, Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.scheduler import BEHIND_AFTER
 from pos_gateway.domain.outcome import CallResult
-from tests.admission.stage import Stage
+from tests.admission.stage import START, Stage
 
 #: Seconds of a turn.
 TURN = 0.01
@@ -189,6 +192,38 @@ def test_the_events_pipeline_pauses_while_nothing_is_left_and_never_for_long() -
     assert a_cpu(keeps_up=False).pause() == 0
 
 
+def reads(cpu: Cpu | Admission[str], seconds: float) -> None:
+    """The reader does not catch up for so long."""
+    reader = cpu.cpu if isinstance(cpu, Admission) else cpu
+    for _ in range(ceil(seconds / TURN) + 1):
+        reader.reads_on()
+        cpu.turned(TURN, TURN)
+
+
+def test_the_reader_is_behind_once_it_has_not_caught_up_for_an_interval() -> None:
+    cpu = a_cpu(keeps_up=False)
+    reads(cpu, 0.8 * INTERVAL)
+    assert not cpu.is_behind
+    reads(cpu, 0.3 * INTERVAL)
+    assert cpu.is_behind
+    cpu.turned(TURN, TURN)
+    assert not cpu.is_behind
+
+
+def test_a_long_turn_or_rest_is_no_backlog() -> None:
+    cpu = a_cpu(keeps_up=False)
+    cpu.turned(0.0, 2 * INTERVAL)
+    assert not cpu.is_behind
+    cpu.turned(2 * INTERVAL, 2 * INTERVAL)
+    assert not cpu.is_behind
+
+
+def test_a_loop_whose_turns_are_not_seen_is_never_behind() -> None:
+    cpu = Cpu(1.0)
+    cpu.reads_on()
+    assert not cpu.is_behind
+
+
 class Scene:
     """An admission with a merchant that keeps up, of a worker whose loop has no time left."""
 
@@ -329,6 +364,57 @@ def test_a_merchant_that_lacks_cpu_gets_its_orders_back_as_fast_as_it_starts_the
         scene.admission.parked_count.add("slow", 4, scene.now + 30)
     assert scene.admission.park_delay("slow", scene.now, few=True) >= 5
     assert scene.admission.unpark("slow", 40, scene.now) <= 3
+
+
+def a_reader_behind(*, starts: int = 1) -> Stage:
+    """Messages lie unread, no merchant keeps up, and one at a second has started what it may in any case."""
+    stage = Stage(limit=10, slots=200)
+    stage.know("slow", seconds=1.0)
+    reads(stage.admission, INTERVAL)
+    for _ in range(starts):
+        assert stage.offer("slow") == START
+    return stage
+
+
+def test_slow_merchants_yield_to_the_reader_while_it_is_behind() -> None:
+    stage = a_reader_behind()
+    assert stage.offer("slow") is AdmissionVerdict.WAIT
+    assert stage.starts() == []
+    assert stage.now < stage.admission.next_at <= stage.now + 1 / LEAST + TURN
+    stage.admission.turned(TURN, TURN)  # it has caught up
+    assert len(stage.starts()) == 1
+
+
+def test_other_merchants_do_not_yield_to_the_reader() -> None:
+    stage = a_reader_behind()
+    stage.offer("slow")
+    stage.offer("quick", "first")
+    assert stage.starts() == ["first"]
+    stage.reply("quick", after=0.02)
+    reads(stage.admission, INTERVAL)
+    assert stage.offers("quick", 3) == [START] * 3
+
+
+def test_starts_of_others_take_none_from_those_that_yield_to_the_reader() -> None:
+    stage = a_reader_behind(starts=0)
+    assert stage.offer("quick") == START
+    assert stage.offer("slow") == START
+
+
+def test_what_yields_to_the_reader_returns_as_fast_as_it_starts() -> None:
+    stage = a_reader_behind()
+    stage.offer("slow")
+    assert stage.admission.unpark("slow", 40, stage.now) < 10
+
+
+def test_what_yields_to_the_reader_is_parked_together() -> None:
+    stage = a_reader_behind(starts=0)
+    stage.know("quick")
+    reads(stage.admission, INTERVAL)
+    assert not stage.admission.returns_soon("slow", stage.now)
+    assert stage.admission.returns_soon("quick", stage.now)
+    stage.admission.turned(TURN, TURN)  # the reader has caught up
+    assert stage.admission.returns_soon("slow", stage.now)
 
 
 def test_strangers_and_slow_merchants_start_in_turn() -> None:

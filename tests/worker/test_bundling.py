@@ -266,7 +266,7 @@ def test_the_last_order_of_a_bundle_is_parked_again(monkeypatch: pytest.MonkeyPa
 
 def test_a_bundle_stays_open_longer_while_its_merchant_is_not_ready() -> None:
     scene = Scene()
-    scene.admission.answers("paused", monotonic())  # from now on the merchant is known
+    scene.admission.returns_soon("paused", monotonic())  # from now on the merchant is known
     scene.admission.set_terms("paused", Terms(0))
     scene.park(2, merchant="paused")
     scene.park(2, merchant="answers")
@@ -323,7 +323,7 @@ def test_a_bundle_is_not_acknowledged_unless_every_order_is_stored(
 
 
 def test_a_bundle_is_back_before_its_first_order_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "OPEN_FOR_SILENT", 20.0)
+    monkeypatch.setattr(subject, "OPEN_FOR_LATER", 20.0)
     scene = Scene(limit=0, park_delay_min=30.0)
     scene.park(40)
     scene.parking.park("m", scene.order(99, left=25), Original(scene.gate))

@@ -1,5 +1,6 @@
 """The consumer's loop: other green threads run, however many messages arrive in a row."""
 
+from itertools import count
 from math import inf
 from time import thread_time
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from gevent.socket import socketpair
 from kombu.asynchronous import Hub
 from kombu.asynchronous.timer import Timer
 
+from pos_gateway.admission.cpu import INTERVAL, Cpu
 from pos_gateway.runtime import green
 from pos_gateway.worker import loop
 from pos_gateway.worker.consumer import OrderConsumer
@@ -22,6 +24,10 @@ from pos_gateway.worker.loop import BUSY, YIELD_EVERY, green_loop
 @pytest.fixture(autouse=True)
 def _on_green_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=gevent.sleep))
+
+
+def a_dispatcher(cpu: Cpu | None = None) -> Any:
+    return SimpleNamespace(admission=SimpleNamespace(cpu=cpu or Cpu(1.0)))
 
 
 def messages_in_a_row(seconds: float, number: int) -> int:
@@ -56,6 +62,7 @@ def messages_in_a_row(seconds: float, number: int) -> int:
     consumer = SimpleNamespace(
         timer=Mock(),
         event_dispatcher=None,
+        dispatcher=a_dispatcher(),
         is_full=False,
         connection=True,
         create_task_handler=Mock(),
@@ -84,6 +91,43 @@ def test_the_loop_reads_many_small_messages_in_a_row() -> None:
     assert YIELD_EVERY // 2 <= messages_in_a_row(0.0, 5 * YIELD_EVERY) <= 2 * YIELD_EVERY
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_the_loop_tells_of_messages_that_lie_unread(
+    monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """Messages are ready in each turn until the loop yields, or it waits for one of them."""
+    cpu, read = Cpu(1.0), count(1)
+    blueprint = SimpleNamespace(state=RUN)
+    monkeypatch.setattr(loop, "BUSY", inf)
+    monkeypatch.setattr(loop, "yield_control", lambda: cpu.turned(INTERVAL / 5, INTERVAL / 5))
+
+    def read_message(**_: Any) -> None:
+        number = next(read)
+        if waits and number % YIELD_EVERY == 1:
+            cpu.turned(0.0, 0.001)
+        if number == 10 * YIELD_EVERY:
+            blueprint.state = CLOSE
+
+    consumer = SimpleNamespace(
+        timer=Mock(),
+        event_dispatcher=None,
+        dispatcher=a_dispatcher(cpu),
+        is_full=False,
+        connection=True,
+        create_task_handler=Mock(),
+        on_ready=lambda: None,
+        perform_pending_operations=lambda: None,
+    )
+    connection = SimpleNamespace(
+        get_heartbeat_interval=lambda: 0,
+        acknowledge_together=lambda _: None,
+        drain_events=read_message,
+    )
+    qos = SimpleNamespace(prev=1, value=1)
+    green_loop(consumer, connection, Mock(), blueprint, None, qos, None, None)
+    assert cpu.is_behind is not waits
+
+
 @pytest.mark.parametrize("monitored", [False, True])
 def test_a_missed_heartbeat_ends_the_loop_with_its_error(monitored: bool) -> None:
     """The connection that consumes, or the one for monitoring."""
@@ -106,6 +150,7 @@ def test_a_missed_heartbeat_ends_the_loop_with_its_error(monitored: bool) -> Non
     consumer = SimpleNamespace(
         timer=timer,
         event_dispatcher=SimpleNamespace(connection=a_connection(monitored)),
+        dispatcher=a_dispatcher(),
         connection=True,
         create_task_handler=Mock(),
         on_ready=lambda: None,
@@ -130,6 +175,7 @@ def test_a_stop_by_remote_control_is_noticed_within_a_second_while_no_message_ar
     consumer = SimpleNamespace(
         timer=Mock(),
         event_dispatcher=None,
+        dispatcher=a_dispatcher(),
         is_full=False,
         connection=True,
         create_task_handler=Mock(),
@@ -179,6 +225,7 @@ def test_no_message_is_read_while_there_is_no_room_for_it_and_the_connection_sta
 
     class Full:
         timer, event_dispatcher, connection = Mock(), None, True
+        dispatcher = a_dispatcher()
         create_task_handler, perform_pending_operations = Mock(), Mock()
         on_ready = Mock()
         is_full_now = True

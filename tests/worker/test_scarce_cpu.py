@@ -116,7 +116,7 @@ def test_parked_orders_that_expired_come_back_a_bundle_at_a_time(
     monkeypatch.setattr("pos_gateway.admission.cpu.EXPIRED", 0.1)
     scene = test_bundling.Scene()
     make_scarce(scene.admission, 0.0)
-    scene.admission.answers("m", 0.0)
+    scene.admission.returns_soon("m", 0.0)
     scene.admission.set_terms("m", Terms(0))
     first, second = scene.bring_back(10, left=-1), scene.bring_back(10, left=-1)
     scene.settle()

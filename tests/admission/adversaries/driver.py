@@ -34,7 +34,7 @@ from tests.admission.adversaries.core import (
 #: Messages that a worker reads in a second, and holds for each slot; seconds to end a call early.
 SIFT, WINDOW, ENDING = 2500.0, 10, 0.001
 #: Seconds between two checks of the time; orders of a bundle, and seconds that it is open.
-TICK, BUNDLE, OPEN, OPEN_SILENT = 0.1, 64, 0.2, 2.0
+TICK, BUNDLE, OPEN, OPEN_LATER = 0.1, 64, 0.2, 2.0
 #: Seconds from one stall of the loop to the next.
 STALLS = 2.0
 #: Orders that are told of at once without a slot.
@@ -171,7 +171,7 @@ class Driver:
             AdmissionLimits(slots=slots, cores=min(1.0, cores), max_blocked=self._window // 2),
             lambda merchant: Terms(self._groups[merchant].limit, self._provider_of(merchant)),
         )
-        self._core = Core(cores, self.admission.turned) if cores < inf else None
+        self._core = Core(cores, self._turned) if cores < inf else None
         self._stall_seconds, self._every, self._events_from = stall, max(TURN, every), events_from
         #: Pieces of events' batches that are hydrated or published.
         self.pieces = 0
@@ -265,7 +265,13 @@ class Driver:
     def _read_soon(self) -> None:
         if self._queue and not self._is_reading and self._held < self._window:
             self._is_reading = True
-            self._at(self._now + (1 / SIFT if self._core is None else 0.0), self._read)
+            self._at(self._now + 1 / SIFT if self._core is None else self._then, self._read)
+
+    def _turned(self, busy: float, passed: float, now: float) -> None:
+        """A turn begins; more may lie in the queue than the last one has read."""
+        if len(self._queue) >= READS and self._held < self._window:
+            self.admission.cpu.reads_on()
+        self.admission.turned(busy, passed, now)
 
     def _read(self) -> None:
         self._is_reading = False
@@ -351,7 +357,8 @@ class Driver:
             seen.starts.append(self._now)
         if self._now >= self._warm_up and not order.attempts and order.is_known:
             seen.waited.append(waited)
-            seen.queued.append(self._then - order.came)
+            if order.came >= self._warm_up:
+                seen.queued.append(self._then - order.came)
         reply = group.reply
         if order in seen.in_doubt:
             seen.in_doubt.remove(order)
@@ -442,8 +449,8 @@ class Driver:
             bundle = None
         if bundle is None:
             bundle = self._open[kind] = []
-            answers = self.admission.answers(kind[0], self._now)
-            at = self._now + (OPEN if answers else OPEN_SILENT)
+            is_soon = self.admission.returns_soon(kind[0], self._now)
+            at = self._now + (OPEN if is_soon else OPEN_LATER)
             self._at(at, self._close, kind, bundle)
         bundle.extend(orders)
         self._gathered[kind] += 1
