@@ -95,6 +95,9 @@ def _checked(adapter: Adapter) -> tuple[Step, ...]:
         if (step.look_up is None) is not (step.guarantee is Guarantee.BLIND):
             remedy = "has a look-up: remove it" if step.look_up else "has no look-up: add one"
             raise ValueError(f"step {step.name!r}: is {step.guarantee} and {remedy}")
+        if step.look_up is None and adapter.guarantee is not Guarantee.BLIND:
+            remedy = "an adapter's guarantee is the weakest step's: make it BLIND"
+            raise ValueError(f"step {step.name!r}: is BLIND; {remedy}")
         if step.undo is COVERED and not may_undo:
             raise ValueError(f"step {step.name!r}: COVERED, but no earlier step has an undo")
         may_undo = may_undo or step.undo is not None

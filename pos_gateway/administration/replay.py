@@ -123,6 +123,12 @@ class Replay:
         row = self._ledger.one(key)
         if row is not None:
             _require_replayable(row, has_new_time=self._until is not None)
+            if row.state in _REOPENED and self._ledger.was_undone(key):
+                raise AdminError(
+                    "it was made at its POS and undone there, and the POS keeps its id: have the "
+                    "backend submit it with another order_id, and discard the letter",
+                    kind="it was made at its POS and undone there; submit it with another order_id",
+                )
             if row.state not in _REOPENED and self._until is None:
                 order = order.until(_later(row.deliver_by, order.deliver_by))
         # An open order has had no terminal event: without time left it gets one at the worker.

@@ -82,6 +82,10 @@ class Caller:
         """Unix time."""
         return self._clock.now().timestamp()
 
+    def redacted(self, merchant: Merchant, outcome: Outcome) -> Outcome:
+        """The outcome without the merchant's secrets."""
+        return self._authenticator.redacted(merchant, outcome)
+
     def prepare(self, merchant: Merchant) -> None:
         """Obtain the credentials that a call needs, an access token included.
 
@@ -151,7 +155,7 @@ class Caller:
             log.error("delivery.crashed", order_id=attempt.claims[0].key.order_id, trace=trace)
             kind = Kind.IN_DOUBT if attempt.sent else Kind.FAILED
             outcome = Outcome(kind, Reason.of("internal_error", type(error).__name__))
-        outcome = self._authenticator.redacted(merchant, outcome)
+        outcome = self.redacted(merchant, outcome)
         if outcome.merchant_gone:
             self._pause(merchant)
         seconds = passed.total

@@ -27,7 +27,7 @@ from pos_gateway.attempt.doubt import (
     longest_reply,
     unsettled_for,
 )
-from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.errors import InvalidFacts, LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
@@ -91,6 +91,8 @@ class Walk:
             history = _alone(history)
         for number in range(place, len(self._steps)):
             outcome = self._take(number, history, expired)
+            if len(self._steps) > 1:  # what is kept of it must have no secret
+                outcome = self._caller.redacted(self._merchant, outcome)
             if outcome.facts is not None:
                 self._attempt.facts |= outcome.facts
             self._known_as = outcome.external_id or self._known_as
@@ -325,7 +327,10 @@ class Walk:
             reopened = claim.history.reopened
             mark = StepMark(reopened, self._steps[number].name, is_undo=because is not None)
             kept = StepProgress(attempt.facts, None if because is _BY_REQUEST else because)
-            progress = kept.to_json(reopened)
+            try:
+                progress = kept.to_json(reopened)
+            except InvalidFacts as error:  # the adapter's mistake: another attempt makes it again
+                return Outcome(Kind.IN_DOUBT, Reason.of("facts", error), for_operator=True)
         if claim.sending and claim.history.step == mark:
             return None
         where = None if because is _BY_REQUEST else endpoint(self._merchant, self._adapter)

@@ -22,7 +22,7 @@ class StepProgress:
         """The progress as JSON. Raises InvalidFacts: the facts cannot be kept."""
         record = {"reopened": reopened, "facts": json.loads(facts_json(self.facts))}
         if self.because is not None:
-            reason = self.because.reason or Reason("", "")
+            reason = self.because.reason or Reason(self.because.kind, "")
             record["because"] = [self.because.kind, reason.code, reason.message]
         return json.dumps(record, separators=(",", ":"))
 
@@ -51,4 +51,4 @@ class StepProgress:
 
 
 def _outcome(kind: str, code: str, message: str) -> Outcome:
-    return Outcome(Kind(kind), Reason(code, message) if code else None)
+    return Outcome(Kind(kind), Reason(code, message))

@@ -182,6 +182,14 @@ class OrderAdmin:
         found = self._read(_standing().where(_is(key)))
         return found[0] if found else None
 
+    def was_undone(self, key: Key) -> bool:
+        """Whether the POS had an order that ended undelivered: its steps there were undone."""
+        query = select(orders.c.facts.is_not(None)).where(
+            _is(key), orders.c.state.in_((State.FAILED, State.EXPIRED))
+        )
+        with self._engine.connect() as connection:
+            return bool(connection.execute(query).scalar())
+
     def some(self, keys: Iterable[Key]) -> dict[Key, OrderStanding | None]:
         """The standing of each of these orders, and of its cancel request; None: no such row. Some
         hundreds at once."""

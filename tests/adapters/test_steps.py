@@ -27,6 +27,8 @@ PRINT = Step("print", Guarantee.BLIND, done, None)
 def adapter_of(*steps: Step) -> Adapter:
     adapter: Any = RestAdapter()
     adapter.steps = steps
+    if any(step.guarantee is Guarantee.BLIND for step in steps):
+        adapter.guarantee = Guarantee.BLIND
     assert isinstance(adapter, Adapter)
     return adapter
 

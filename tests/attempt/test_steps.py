@@ -5,7 +5,7 @@ adapters are ``paid`` (create keyed, pay queryable; cancelling refunds) and ``pr
 pay queryable, print blind; a refund goes before a cancel; a print cannot be undone).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -171,8 +171,11 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, adapter: str) -> Fleet:
-    return Fleet(tmp_path, adapter)
+def fleet(tmp_path: Path, adapter: str) -> Iterator[Fleet]:
+    made = Fleet(tmp_path, adapter)
+    yield made
+    for each in (made.one, made.two):
+        each.disconnect()
 
 
 @pytest.fixture(autouse=True)

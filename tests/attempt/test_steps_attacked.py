@@ -10,13 +10,19 @@ import pytest
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.steps import Step
+from pos_gateway.administration.replay import Replay
+from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.domain.errors import LedgerUnavailable
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.facts import FACTS_LIMIT
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.domain.split import Split
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Action, Entry, Key, State
+from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.vault import Vault
 from testkit.steps.adapters import (
+    PaidAdapter,
     PrintedAdapter,
     cancel,
     cancel_and_refund,
@@ -196,22 +202,70 @@ def test_facts_that_are_too_large(fleet: Fleet, adapter: str) -> None:
     fleet.must_be("accepted")
 
 
-@pytest.mark.xfail(reason="its key is used up: not mended", strict=True)
 @pytest.mark.parametrize("adapter", ["paid"])
-def test_an_undone_order_that_is_replayed_is_made_again(fleet: Fleet, adapter: str) -> None:
-    """Its key has made an order that is cancelled: the second one needs a different key."""
-    fleet.refuse(Act.PAY, 403, times=1)
+@pytest.mark.parametrize("step", [Act.CREATE, Act.PAY])
+def test_an_undone_order_is_not_replayed(fleet: Fleet, adapter: str, step: Act) -> None:
+    """Its key has made an order that is cancelled: the POS would answer with that one."""
+    fleet.refuse(step, 403, times=1)
     fleet.over()
     fleet.must_be("failed")
-    admin = OrderAdmin(fleet.one.database, Payloads(Vault()), fleet.one.clock)
-    row = admin.one(Key("m", "o1"))
-    assert row is not None
-    at = fleet.one.clock.now().timestamp()
-    admin.change(
-        row, Entry(State.NEW, at, 0), operator="o", what="dead.replay", details="", reopen=True
+    [dead] = [each for each in fleet.one.stored if each.routing_key == "orders.dead"]
+    replay = Replay(
+        OrderAdmin(fleet.one.database, Payloads(Vault()), fleet.one.clock),
+        publish=lambda _: None,
+        acknowledge=lambda _: None,
+        operator="kim",
+        split=Split(percent=0.0),
+        until=None,
+        largest=10**6,
+        dry_run=True,
+        clock=fleet.one.clock,
     )
+    letter = DeadLetter("o1", "o1", "m", "", "", None, dict(dead.headers), dead.body, 1, None)
+    refusal = replay.replay(letter)
+    if step is Act.CREATE:
+        assert refusal is None
+    else:
+        assert refusal is not None and "another order_id" in refusal.why
+
+
+class LongAdapter(PaidAdapter):
+    """A POS whose facts of a payment are too long to be kept."""
+
+    name = "paid"
+
+    @staticmethod
+    def _create(*of: Any) -> Outcome:
+        made = create(*of)
+        return replace(made, facts={**(made.facts or {}), "note": "x" * FACTS_LIMIT})
+
+    steps = (replace(PaidAdapter.steps[0], run=_create), PaidAdapter.steps[1])
+
+
+@pytest.mark.parametrize("adapter", ["paid"])
+def test_facts_that_cannot_be_kept_leave_an_order_to_an_operator(
+    fleet: Fleet, adapter: str
+) -> None:
+    """Another attempt would make the same ones."""
+    fleet.two.adapters["paid"] = LongAdapter()
     fleet.over()
-    assert fleet.told[0] == "accepted", (fleet.one.recorded(), fleet.truth)
+    assert fleet.told == ("in_doubt", "facts")
+    assert fleet.truth.requests == {Act.CREATE: 1}
+
+
+@pytest.mark.parametrize("adapter", ["paid"])
+def test_a_secret_that_a_pos_repeats_is_not_kept_while_its_order_is_undone(
+    fleet: Fleet, adapter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = {"id": "m", "adapter": "paid", "base_url": "https://pos.example.com"}
+    auth = {"type": "bearer", "token": "s3cr3t-of-the-shop"}
+    merchant = Merchant.parse({**record, "auth": auth})
+    monkeypatch.setattr(fleet.two.directory, "get", lambda _: merchant)
+    fleet.refuse(Act.PAY, code="s3cr3t-of-the-shop")
+    fleet.treat(Act.CANCEL, loses=Loses.REPLY, times=1)
+    fleet.two.take(fleet.order)
+    [(facts,)] = fleet.one.rows("select facts from orders")
+    assert "because" in facts and "s3cr3t" not in facts
 
 
 @pytest.mark.parametrize("adapter", ["paid"])

@@ -16,7 +16,7 @@ UNDOING = Outcome(Kind.REJECTED, Reason("sold_out", 'no "fries" \u2028 left'))
         StepProgress(),
         StepProgress({"id": "K-77", "version": 3}),
         StepProgress({"id": "K"}, UNDOING),
-        StepProgress({}, Outcome(Kind.EXPIRED)),
+        StepProgress({}, Outcome(Kind.EXPIRED, Reason("expired", ""))),
     ],
 )
 def test_progress_is_read_as_it_was_written(progress: StepProgress) -> None:
