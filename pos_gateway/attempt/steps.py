@@ -91,7 +91,7 @@ class Walk:
             history = _alone(history)
         for number in range(place, len(self._steps)):
             outcome = self._take(number, history, expired)
-            if len(self._steps) > 1:  # what is kept of it must have no secret
+            if len(self._steps) > 1:  # kept facts and reasons have no secret
                 outcome = self._caller.redacted(self._merchant, outcome)
             if outcome.facts is not None:
                 self._attempt.facts |= outcome.facts
@@ -329,7 +329,7 @@ class Walk:
             kept = StepProgress(attempt.facts, None if because is _BY_REQUEST else because)
             try:
                 progress = kept.to_json(reopened)
-            except InvalidFacts as error:  # the adapter's mistake: another attempt makes it again
+            except InvalidFacts as error:  # the adapter's mistake: each attempt repeats the mistake
                 return Outcome(Kind.IN_DOUBT, Reason.of("facts", error), for_operator=True)
         if claim.sending and claim.history.step == mark:
             return None

@@ -183,7 +183,7 @@ class OrderAdmin:
         return found[0] if found else None
 
     def was_undone(self, key: Key) -> bool:
-        """Whether the POS had an order that ended undelivered: its steps there were undone."""
+        """Whether an undelivered order's steps were undone at the POS."""
         query = select(orders.c.facts.is_not(None)).where(
             _is(key), orders.c.state.in_((State.FAILED, State.EXPIRED))
         )

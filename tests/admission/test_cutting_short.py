@@ -80,6 +80,7 @@ def test_for_a_heavy_order_calls_are_cut_short_while_silent_merchants_hold_over_
 def test_no_call_is_cut_short_for_a_heavy_order_that_lacks_cpu() -> None:
     stage = a_stage_with_a_heavy_order(11)
     stage.admission.turned(1.0, 0.0)
+    stage.admission.cpu.started()  # another one that yields: the next has to wait for its turn
     assert stage.cut_short() == []
     stage.admission.turned(0.0, 1.0)
     assert stage.cut_short() == ["h0"]
