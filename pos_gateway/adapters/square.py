@@ -10,14 +10,11 @@ order.fulfillment.updated in the webhooks reference, FulfillmentState.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from pos_gateway.adapters import square_fulfillment
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
-from pos_gateway.adapters.rejection import Rejection
-from pos_gateway.adapters.replies import after_refusal, in_doubt, not_undone
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
 from pos_gateway.adapters.square_api import LIMITS
 from pos_gateway.adapters.square_state import FAILED
@@ -28,7 +25,7 @@ from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome
+from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.exchange import Send
 
@@ -67,50 +64,15 @@ class SquareAdapter:
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits) + square_fulfillment.problems(merchant)
 
-    def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        """Both steps in one call, for a caller that does not take them one by one."""
-        made = create(order, merchant, {}, send)
-        if made.kind is not Kind.ACCEPTED or made.facts is None:
-            return _withdrawn(made, order, merchant, send)
-        facts = made.facts
-        after = after_refusal(lambda: pay(order, merchant, facts, send)) or in_doubt("")
-        if after.kind is Kind.RETRY:  # the order is made
-            return replace(after, kind=Kind.IN_DOUBT)
-        return _withdrawn(replace(after, facts=facts), order, merchant, send)
+    def submit(self, order: Order, merchant: Merchant, send: Send) -> NoReturn:
+        raise NotImplementedError("an order takes the steps of this POS one by one")
 
-    def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-        made = created(order, merchant, {}, send)
-        if made is None or order.external_id is not None:
-            return made
-        reason = made.reason
-        if made.kind is Kind.CANCELLED and reason and reason.code == Rejection.PRICE_MISMATCH:
-            return replace(made, kind=Kind.REJECTED)
-        if made.kind is not Kind.ACCEPTED or made.facts is None:
-            return _withdrawn(made, order, merchant, send)
-        return paid(order, merchant, made.facts, send) or in_doubt("the order is not paid")
-
-    def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-        return undo(order, merchant, {}, send)
+    look_up = cancel = submit
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         given = request.headers.get("x-square-hmacsha256-signature", "")
         is_its = is_signed(given, merchant, request.url.encode(), request.body)
         return _callbacks(said(request.body)) if is_its else None
-
-
-def _withdrawn(because: Outcome, order: Order, merchant: Merchant, send: Send) -> Outcome:
-    """The same outcome; of an order that stands, and is not the agreed one, once it is undone.
-
-    In doubt until then. An order that the shop has begun with is left to an operator.
-    """
-    facts, reason = because.facts, because.reason
-    is_refused = because.kind in (Kind.REJECTED, Kind.FAILED) and reason is not None
-    if facts is None or reason is None or not is_refused:
-        return replace(because, facts=None)
-    after = after_refusal(lambda: undo(order, merchant, facts, send)) or in_doubt("")
-    if after.kind is Kind.CANCELLED:
-        return replace(because, facts=None)
-    return not_undone(reason, facts["order"], after)
 
 
 def _callbacks(event: dict[str, Any]) -> list[Callback]:

@@ -6,6 +6,7 @@ Each worker has its own clocks; no event is published, and the POS is called as 
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.adapters.steps import steps_of
 from pos_gateway.attempt import submit
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.gateway import Gateway
@@ -348,7 +350,7 @@ def test_a_refused_order_may_have_been_created_by_an_earlier_attempt(
 
 @pytest.mark.parametrize("adapter", KEYED)
 def test_an_adapters_rejection_does_not_end_the_doubt_of_an_earlier_attempt(
-    lab: Lab, adapter: str, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, adapter: str
 ) -> None:
     """A catalog import changes the request of the same order, which may be too long then."""
     lab.merchant(adapter, **KEYED[adapter])
@@ -357,7 +359,10 @@ def test_an_adapters_rejection_does_not_end_the_doubt_of_an_earlier_attempt(
     order = lab.order()
     lab.deliver(gate, order)
     refusal = rejected(Rejection.INVALID_ORDER, "makes a request of 2000000 bytes")
-    monkeypatch.setattr(type(gate.adapters[adapter]), "submit", lambda *_: refusal)
+    create, *others = steps_of(gate.adapters[adapter])
+    refusing: Any = copy(gate.adapters[adapter])
+    refusing.steps = (replace(create, run=lambda *_: refusal), *others)
+    gate.adapters[adapter] = refusing
     lab.pass_time(5)
     assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
 
