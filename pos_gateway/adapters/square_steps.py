@@ -123,13 +123,10 @@ def _agreed(found: dict[str, Any], order: Order) -> Outcome:
     """
     known, (amount, currency) = standing(found), _total(found, order)
     facts: Facts = {"order": known.external_id or "", "total": order.total}
-    if known.kind is Kind.IN_DOUBT:
+    if known.kind in (Kind.IN_DOUBT, Kind.CANCELLED):
         return known
     if known.reason is not None or order.external_id is not None:
-        return known if known.kind is Kind.CANCELLED else replace(known, facts=facts)
-    if known.kind is Kind.CANCELLED:
-        # An earlier attempt may have cancelled the order for its price; its reply was lost.
-        return replace(known, reason=mispriced(order, amount, currency) if amount else None)
+        return replace(known, facts=facts)
     if amount is None or currency is None:
         return in_doubt("an order without its total")
     if reason := mispriced(order, amount, currency) or (None if fulfilling(found) else _UNSEEN):

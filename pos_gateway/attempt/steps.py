@@ -188,7 +188,7 @@ class Walk:
             if outcome.kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING):
                 return outcome
             if outcome.kind is not Kind.CANCELLED and not never_there(outcome):
-                return _not_undone(outcome, because)
+                return self._not_undone(number, outcome, because)
             if outcome.kind is Kind.CANCELLED and outcome.reason is not None:
                 because = _with(because, outcome.reason)
             history = _UNTRIED
@@ -213,10 +213,13 @@ class Walk:
         place = standing if request.step is None else place_of(request.step, self._steps)
         if place is None:
             return unknown_step(request)
-        is_begun, outcome = place < standing, Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
+        last = standing
         if isinstance(submission, Claim) and submission.history.in_doubt and request.in_doubt:
             # A look-up of the step in doubt cannot tell "never taken" from "undone by this request".
-            is_begun = is_begun or place < (place_of(submission.history.step, self._steps) or 0)
+            last = max(last, place_of(submission.history.step, self._steps) or 0)
+        # Earlier attempts have undone the steps above, covered steps aside.
+        is_begun = any(each.undo is not COVERED for each in self._steps[place + 1 : last + 1])
+        outcome = Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
         if is_begun:
             otherwise = None
         for number in range(place, -1, -1):
@@ -227,8 +230,9 @@ class Walk:
                 outcome = Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
             if outcome.kind is not Kind.CANCELLED:
                 is_refused = outcome.kind in (Kind.REJECTED, Kind.FAILED)
-                is_partial = is_begun and is_refused
-                return replace(_not_undone(outcome), kind=Kind.FAILED) if is_partial else outcome
+                if not (is_begun and is_refused):
+                    return outcome
+                return replace(self._not_undone(number, outcome), kind=Kind.FAILED)
             is_begun, request, otherwise = True, _UNTRIED, None
             self._begun()
         return outcome
@@ -346,6 +350,18 @@ class Walk:
         in_doubt = mark is not None and attempt.sent
         return replace(leased_elsewhere(), kind=Kind.IN_DOUBT if in_doubt else Kind.RETRY)
 
+    def _not_undone(self, number: int, outcome: Outcome, because: Outcome | None = None) -> Outcome:
+        """The outcome, for an operator, of an order with a step left at the POS."""
+        order = self._attempt.claims[-1].history
+        known_as = self._known_as or self._order.external_id or order.external_id or "it"
+        said = outcome.reason or Reason("refused", "the POS refuses")
+        step = self._steps[number].name
+        why = f"the POS has {known_as}, of which {step} is not undone: {said.message or said.code}"
+        if because is not None and because.reason is not None:
+            why = f"{because.reason.code}: {because.reason.message}; {why}"
+        reason = Reason.of("not_undone", why)
+        return Outcome(Kind.IN_DOUBT, reason, contact=CallResult.ANSWERED, for_operator=True)
+
     def _look_up(self, step: Step) -> Outcome | None:
         assert step.look_up is not None  # noqa: S101  (a blind step is not asked for)
         return step.look_up(self._order, self._merchant, self._attempt.facts, self._send)
@@ -395,7 +411,9 @@ def _undone(known: Outcome | None, wait: float, otherwise: Outcome) -> Outcome:
     """
     if known is None:
         return rejected(Rejection.UNKNOWN_ORDER, "the POS does not know the order")
-    if known.kind in (Kind.CANCELLED, Kind.IN_DOUBT, Kind.RETRY):
+    if known.kind is Kind.CANCELLED:
+        return replace(known, reason=None)  # as without the doubt
+    if known.kind in (Kind.IN_DOUBT, Kind.RETRY):
         return known
     return (
         _unsettled("the POS has it, and may be about to cancel it", wait) if wait > 0 else otherwise
@@ -408,19 +426,9 @@ def _unsettled(why: str, wait: float) -> Outcome:
     return Outcome(Kind.IN_DOUBT, reason, look_again=wait, contact=CallResult.ANSWERED)
 
 
-def _not_undone(outcome: Outcome, because: Outcome | None = None) -> Outcome:
-    """The outcome of an order partly at its POS: for an operator."""
-    said = outcome.reason or Reason("refused", "the POS refuses")
-    why = f"it stands at the POS in part, which says: {said.message or said.code}"
-    if because is not None and because.reason is not None:
-        why = f"{because.reason.code}: {because.reason.message}; {why}"
-    reason = Reason.of("not_undone", why)
-    return Outcome(Kind.IN_DOUBT, reason, contact=CallResult.ANSWERED, for_operator=True)
-
-
 def _with(because: Outcome, left: Reason) -> Outcome:
     """The outcome of an undone order, with the reason of what the undo has left."""
-    reason = because.reason or Reason(because.kind, "")
+    reason = because.reason or Reason(because.kind, because.kind)
     return replace(because, reason=Reason.of(reason.code, f"{reason.message}; {left.message}"))
 
 

@@ -569,6 +569,22 @@ def test_an_order_whose_last_step_cannot_be_undone_is_not_undone_in_part(
     assert fleet.told == ("accepted", "not_cancelled")
 
 
+@pytest.mark.parametrize("adapter", ["paid"])
+def test_an_order_whose_cancellation_is_lost_and_then_refused_stays_accepted(
+    fleet: Fleet, adapter: str
+) -> None:
+    """One undo undoes both of its steps: none of them is undone in part."""
+    fleet.over()
+    fleet.pos.treat(Act.CANCEL, Manner(loses=Loses.REQUEST, times=1))
+    request = fleet.one.a_request(seconds=LATE)
+    decision = fleet.one.take(request, Action.CANCEL)
+    assert decision.again is not None
+    fleet.refuse(Act.CANCEL, 409)
+    fleet.over(request, Action.CANCEL, **dict(decision.again.headers))
+    assert (fleet.told, fleet.two.dead()) == (("accepted", "not_cancelled"), [])
+    assert fleet.truth.standing == 1
+
+
 @each_undo
 @with_or_without_its_fact
 def test_a_cancel_request_whose_reply_is_lost_is_completed(
