@@ -30,7 +30,7 @@ from pos_gateway.ledger.states import RESOLVE_FOR, Action, State
 #: Orders that are counted and grouped at most: those that changed longest ago.
 MAX_COUNTED = 10_000
 #: Reasons for which the gateway does not ask the POS.
-ONLY_A_PERSON = ("blind", "moved")
+ONLY_A_PERSON = ("blind", "moved", "not_undone")
 _ROW = orders.c
 _since = func.coalesce(_ROW.in_doubt_since, _ROW.doubt_since, _ROW.updated_at)
 

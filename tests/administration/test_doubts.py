@@ -58,8 +58,9 @@ def ids(page: DoubtPage) -> list[str]:
     return [each.order_id for each in page.orders]
 
 
+@pytest.mark.parametrize("reason", ["moved", "not_undone"])
 def test_those_that_wait_for_a_person_are_told_from_those_that_are_looked_up(
-    engine: Engine, admin: MerchantAdmin
+    engine: Engine, admin: MerchantAdmin, reason: str
 ) -> None:
     admin.put([a_merchant("blind", adapter="by-hand"), a_merchant("p", provider="acme")], KIM)
     put(
@@ -67,7 +68,7 @@ def test_those_that_wait_for_a_person_are_told_from_those_that_are_looked_up(
         [
             an_order(1, deliver_by=NOW + 600, doubt_since=NOW - 2000, reason_code="timeout"),
             an_order(2, merchant_id="blind", deliver_by=NOW + 600),
-            an_order(3, reason_code="moved", deliver_by=NOW + 600),
+            an_order(3, reason_code=reason, deliver_by=NOW + 600),
             an_order(4, deliver_by=NOW - 4000),
             an_order(5, merchant_id="p", deliver_by=NOW - 3000),
             an_order(6, State.SENDING, owner="gone", doubt_since=None),
@@ -87,7 +88,7 @@ def test_those_that_wait_for_a_person_are_told_from_those_that_are_looked_up(
     assert (found.count, found.is_least, found.for_person) == (7, False, 3)
     assert found.orders[0].since == NOW - 2000
     for filter_, expected in (
-        (BulkFilter(codes=("moved",)), ["o-00003"]),
+        (BulkFilter(codes=(reason,)), ["o-00003"]),
         (BulkFilter(merchants=("blind", "p")), ["o-00002", "o-00005"]),
         (BulkFilter(providers=("acme",)), ["o-00005"]),
         (BulkFilter(since=NOW - 100), ["o-00007"]),

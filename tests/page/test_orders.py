@@ -187,10 +187,14 @@ def test_an_overdue_order_says_where_its_message_may_be(page: Desk, books: Books
     assert "Replay it" in text
 
 
-def test_a_blind_or_moved_doubt_says_that_only_the_merchant_can_be_asked(
+def test_a_doubt_for_a_person_says_that_only_the_merchant_can_be_asked(
     page: Desk, books: Books
 ) -> None:
-    for reason, says in (("blind", "asked by a person alone"), ("moved", "names another POS")):
+    for reason, says in (
+        ("blind", "asked by a person alone"),
+        ("moved", "names another POS"),
+        ("not_undone", "the POS did not undo it"),
+    ):
         key = books.in_doubt(f"o-{reason}", reason=Reason(reason, "why"))
         assert says in shown(page.operator(name=reason), key)
 

@@ -34,6 +34,8 @@ _ONLY_ASKED = {
     "blind": "This POS can be asked by a person alone: its API has no look-up.",
     "moved": "The merchant's record names another POS than the one that may have it, "
     "which the gateway asks no more. Ask about the POS that the merchant had before.",
+    "not_undone": "The order should not be there, and the POS did not undo it: the reason says why, and has "
+    "the POS's id of it.",
 }
 _RETRY_WITHIN = Backoff().longest
 
@@ -170,10 +172,10 @@ def _pending(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequ
 
 def _in_doubt(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequence[Markup]]:
     since = order.first_doubt or order.updated_at
-    known = _say(
-        "In doubt since {}: the request left, and no valid reply came. The POS has it, or not.",
-        moment(since, facts.now),
-    )
+    why = "the request left, and no valid reply came. The POS has it, or not."
+    if order.reason_code == "not_undone":
+        why = "the POS has it, in part or otherwise than agreed."
+    known = _say("In doubt since {}: {}", moment(since, facts.now), why)
     if order.state.is_leased:
         known += _say("The worker that had it is gone.")
     guarantee = facts.merchant.guarantee if facts.merchant is not None else None
