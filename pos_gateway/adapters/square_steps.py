@@ -103,7 +103,8 @@ def pay(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
         return known
     words = f"Square takes no payment of the order: {code} {detail}"
     if not facts["total"]:  # an order of 0 does not show whether it is paid
-        return replace(in_doubt(f"{words}; see there whether it is paid"), for_operator=True)
+        why = Reason.of("blind", f"{words}; see there whether it is paid")
+        return Outcome(Kind.IN_DOUBT, why, for_operator=True)
     if reply.status == 409 or code == "IDEMPOTENCY_KEY_REUSED":
         return in_doubt(words)
     return replace(rejected(Rejection.PAYMENT_REQUIRED, words), not_found=True)

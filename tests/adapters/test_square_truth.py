@@ -551,6 +551,8 @@ def test_an_order_of_0_is_left_to_an_operator_once_its_key_is_forgotten(shop: Sh
     shop.way.troubles.append(Trouble("after", "POST", FREE_FORWARD[1][1]))
     outcome = again(shop.walker(order_of(**PICKUP, **FREE)), shop, 7200)
     assert (outcome.kind, outcome.for_operator) == (Kind.IN_DOUBT, True)
+    assert outcome.reason is not None
+    assert outcome.reason.code == "blind"
     assert shop.fact["shown"]
 
 
