@@ -20,8 +20,8 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from testkit.patience import PATIENCE
-from testkit.vendors.http import Vendor
-from testkit.vendors.way import Trouble, Way, arrived, written
+from testkit.vendors.http import Vendor, VendorRequest
+from testkit.vendors.way import Carried, Trouble, Way, arrived, written
 from testkit.vendors.webhooks import Notification, Webhooks
 
 #: Seconds until a refused notification is delivered again.
@@ -41,6 +41,16 @@ class Simulator(Vendor, Protocol):
 
     def facts(self) -> object:
         """The truth, as JSON."""
+        ...
+
+
+class Played(Protocol):
+    """What a server serves: requests, and a control channel. Safe from threads."""
+
+    def carried(self, request: VendorRequest) -> Carried: ...
+
+    def control(self, method: str, target: str, body: bytes) -> object:
+        """Answer the control channel. Raises ValueError, TypeError or KeyError for a mistake."""
         ...
 
 
@@ -72,7 +82,6 @@ class _Played:
         }
 
     def control(self, method: str, target: str, body: bytes) -> object:
-        """Answer the control channel. Raises ValueError, TypeError or KeyError for a mistake."""
         url = urlsplit(target)
         given = json.loads(body) if body else {}
         with self.changed:
@@ -88,7 +97,7 @@ class _Played:
             self._change()
             return result
 
-    def carried(self, request: Any) -> Any:
+    def carried(self, request: VendorRequest) -> Carried:
         with self.changed:
             carried = self.way.carry(request)
             self._change()
@@ -140,7 +149,9 @@ def _posted(notification: Notification, timeout: float) -> int:
         return 0
 
 
-def _handler(played: _Played) -> type[BaseHTTPRequestHandler]:
+def handler(played: Played) -> type[BaseHTTPRequestHandler]:
+    """The handler of a server's connections."""
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         wbufsize = -1  # a reply in a single write
@@ -187,7 +198,9 @@ def _handler(played: _Played) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-class _Server(ThreadingHTTPServer):
+class VendorHTTPServer(ThreadingHTTPServer):
+    """Serves each connection from a thread."""
+
     daemon_threads = True
     request_queue_size = 1024
 
@@ -198,7 +211,7 @@ def main(vendor: str, port: int, options: Mapping[str, Any]) -> None:
     simulator = import_module(f"testkit.vendors.{vendor}").simulator(clock, **options)
     played = _Played(simulator, clock)
     threading.Thread(target=played.deliver, daemon=True).start()
-    _Server(("127.0.0.1", port), _handler(played)).serve_forever()
+    VendorHTTPServer(("127.0.0.1", port), handler(played)).serve_forever()
 
 
 if __name__ == "__main__":
