@@ -119,7 +119,7 @@ class Caller:
         attempt: Attempt[Any],
         endpoint: str | None = None,
         step: StepMark | None = None,
-        progress: str = "",
+        progress: str | None = None,
         external_id: str | None = None,
     ) -> bool:
         """Commit SENDING, as ``Ledger.sending`` does; False: nothing may be sent."""

@@ -194,12 +194,9 @@ class Cancel:
         if isinstance(subject, Outcome):
             return subject
         try:
-            for known in (
-                submission.history,
-                history,
-            ):  # the request's look-ups may have found more
-                text = self._ledger.progress(_order(attempt), known)
-                attempt.facts |= StepProgress.parse(text, known.reopened).facts
+            known = submission.history
+            text = self._ledger.progress(_order(attempt), known)
+            attempt.facts = dict(StepProgress.parse(text, known.reopened).facts)
         except CannotOpen as error:  # a worker elsewhere may have the key
             return Outcome(Kind.RETRY, Reason.of("secret_key", f"the order is {error}"))
         converse = partial(self._converse, attempt, subject, submission)

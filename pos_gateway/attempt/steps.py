@@ -265,6 +265,7 @@ class Walk:
             if self._steps[number].look_up is None:  # of an accepted order: taken
                 continue
             known = self._look_up(self._steps[number])
+            self._attempt.facts |= (known and known.facts) or {}
             if known is None or known.kind is Kind.CANCELLED:
                 wait = self._unsettled_for(_alone(history)) if known is None else 0.0
                 why = "the POS does not know it, and may be about to make it"
@@ -272,7 +273,6 @@ class Walk:
                 return unsettled if wait > 0 else number - 1
             if known.kind in (Kind.RETRY, Kind.IN_DOUBT):
                 return replace(known, kind=Kind.RETRY)
-            self._attempt.facts |= known.facts or {}
         return numbers[-1]
 
     # Both
@@ -326,13 +326,13 @@ class Walk:
         then the steps that this attempt has sent are in doubt.
         """
         attempt, claim = self._attempt, self._attempt.claims[0]
-        mark, progress = None, ""
+        mark, progress = None, None
         if len(self._steps) > 1 and (number or because is not None):
             reopened = claim.history.reopened
             mark = StepMark(reopened, self._steps[number].name, is_undo=because is not None)
-            kept = StepProgress(attempt.facts, None if because is _BY_REQUEST else because)
             try:
-                progress = kept.to_json(reopened)
+                if because is not _BY_REQUEST:  # a request finds the facts in its order's row
+                    progress = StepProgress(attempt.facts, because).to_json(reopened)
             except InvalidFacts as error:  # the adapter's mistake: each attempt repeats the mistake
                 return Outcome(Kind.IN_DOUBT, Reason.of("facts", error), for_operator=True)
         if claim.sending and claim.history.step == mark:

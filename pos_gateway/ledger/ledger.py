@@ -198,7 +198,7 @@ class Ledger:
         endpoint: str | None = None,
         *,
         step: StepMark | None = None,
-        progress: str = "",
+        progress: str | None = None,
         external_id: str | None = None,
     ) -> Claim | None:
         """Commit SENDING; return the claim as it is then. None: the claim is lost.
@@ -209,7 +209,7 @@ class Ledger:
             claim: the attempt's claim.
             endpoint: the POS it is sent to.
             step: the step that is sent, or undone; None: the order's only step.
-            progress: through the steps before; kept with the step.
+            progress: through the steps before, kept with the step; None: what the row has stays.
             external_id: the POS's id of the order, if known.
 
         Raises:
@@ -217,9 +217,8 @@ class Ledger:
         """
         history = claim.history
         if step is not None:
-            history = history.at(
-                step, self._payloads.seal(claim.key, progress.encode()), external_id
-            )
+            sealed = None if progress is None else self._payloads.seal(claim.key, progress.encode())
+            history = history.at(step, sealed or history.facts, external_id)
         if claim.key.action is Action.CANCEL:  # in doubt until it ends, once it has undone a step
             history = replace(history, doubt_since=claim.history.doubt_since)
         sent = claim._replace(sending=True, endpoint=endpoint, history=history)

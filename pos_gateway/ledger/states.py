@@ -120,7 +120,7 @@ class AttemptHistory:
         """Whether the POS may have the order."""
         return self.doubt_since is not None
 
-    def at(self, step: StepMark, facts: str, external_id: str | None) -> "AttemptHistory":
+    def at(self, step: StepMark, facts: str | None, external_id: str | None) -> "AttemptHistory":
         """The history once this step is recorded. What the POS may have done of a different one is known."""
         if step == self.step:
             return replace(self, facts=facts)

@@ -14,6 +14,7 @@ import pytest
 
 from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.attempt.gateway import Gateway
+from pos_gateway.broker import wire
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
@@ -213,6 +214,20 @@ def test_each_step_is_taken_once_and_in_order(fleet: Fleet, adapter: str) -> Non
     assert fleet.one.recorded() == [("accepted", None)]
 
 
+@each_step_but_the_last
+@pytest.mark.parametrize("resumed", [False, True])
+def test_an_accepted_order_has_the_poss_id_of_the_step_that_brought_it(
+    fleet: Fleet, adapter: str, step: Act, resumed: bool
+) -> None:
+    """No later step says it; whether in the same attempt, or in one that goes on after it."""
+    if resumed:
+        fleet.refuse(fleet.next(step), 429, times=1)
+    fleet.over()
+    fleet.must_be("accepted")
+    assert fleet.one.rows("select external_id from orders") == [("o1",)]
+    assert fleet.one.rows("select external_id from events") == [("o1",)]
+
+
 # Killed
 
 
@@ -273,6 +288,8 @@ def test_an_order_between_two_steps_goes_on_there_without_a_look_up(
     fleet.refuse(fleet.next(step), 429, times=1)
     decision = fleet.one.take(fleet.order)
     assert (decision.outcome.kind, decision.again is not None) == (Kind.RETRY, True)
+    assert decision.again is not None
+    assert wire.LOOK_UP not in decision.again.headers, "it is urgent, and look-ups have a part only"
     fleet.wait(60)
     fleet.over()
     fleet.must_be("accepted")
@@ -596,6 +613,21 @@ def test_a_cancel_request_whose_reply_is_lost_is_completed(
     fleet.cancelled()
     fleet.over(**dict(decision.again.headers if decision.again else {}))
     fleet.must_be("cancelled")
+
+
+@each_adapter
+def test_an_order_that_the_restaurant_has_cancelled_is_not_undone_once_more(
+    fleet: Fleet, adapter: str
+) -> None:
+    """The facts that the POS gives of it say nothing of what stands there."""
+    fleet.treat(Act.CREATE, loses=Loses.REPLY, times=1)
+    decision = fleet.one.take(fleet.order)
+    cancel = fleet.pos.asked("POST", "/orders/o1/cancel", "", b"{}")
+    assert cancel is not None
+    fleet.pos.do(cancel, Manner())
+    fleet.over(**dict(decision.again.headers if decision.again else {}))
+    fleet.must_be("cancelled")
+    assert Act.CANCEL not in fleet.truth.requests
 
 
 # The lease is lost

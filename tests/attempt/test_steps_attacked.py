@@ -12,10 +12,11 @@ from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.steps import Step
 from pos_gateway.administration.replay import Replay
 from pos_gateway.broker.dead_letter import DeadLetter
+from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.facts import FACTS_LIMIT
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
@@ -227,6 +228,112 @@ def test_an_undone_order_is_not_replayed(fleet: Fleet, adapter: str, step: Act) 
         assert refusal is None
     else:
         assert refusal is not None and "another order_id" in refusal.why
+
+
+class KeepingAdapter(PaidAdapter):
+    """A POS that cancels an order, and keeps the money."""
+
+    name = "paid"
+
+    @staticmethod
+    def _cancel(*of: Any) -> Outcome:
+        left = Reason("not_refunded", "refund P-1 there")
+        return replace(cancel_and_refund(*of), reason=left)
+
+    steps = (replace(PaidAdapter.steps[0], undo=_cancel), PaidAdapter.steps[1])
+
+
+@pytest.mark.parametrize("adapter", ["paid"])
+def test_an_undone_order_says_what_its_undo_has_left(fleet: Fleet, adapter: str) -> None:
+    fleet.two.adapters["paid"] = KeepingAdapter()
+    fleet.refuse(Act.PAY, code="sold_out")
+    fleet.over()
+    [(kind, code, said)] = fleet.one.rows("select type, reason_code, reason_message from events")
+    assert (kind, code) == ("rejected", "sold_out")
+    assert said.endswith("; refund P-1 there")
+
+
+class ByPaymentAdapter(PrintedAdapter):
+    """A POS that refunds a payment by the payment's id."""
+
+    name = "printed"
+
+    @staticmethod
+    def _refund(order: Any, merchant: Any, facts: Any, send: Any) -> Outcome:
+        assert facts["payment"]
+        return refund(order, merchant, facts, send)
+
+    steps = (
+        PrintedAdapter.steps[0],
+        replace(PrintedAdapter.steps[1], undo=_refund),
+        PrintedAdapter.steps[2],
+    )
+
+
+@pytest.mark.parametrize("adapter", ["printed"])
+@pytest.mark.parametrize("lost", [Loses.REQUEST, Loses.REPLY])
+def test_a_request_knows_the_facts_of_the_step_that_it_undoes(
+    fleet: Fleet, adapter: str, lost: Loses
+) -> None:
+    """Its look-up found them, for the order was in doubt: the next attempt's does so again."""
+    fleet.two.adapters["printed"] = ByPaymentAdapter()
+    fleet.treat(Act.PAY, loses=Loses.REPLY, times=1)
+    decision = fleet.one.take(fleet.order)
+    fleet.treat(Act.REFUND, loses=lost, times=1)
+    fleet.cancelled()
+    fleet.over(**dict(decision.again.headers if decision.again else {}))
+    fleet.must_be("cancelled")
+
+
+class PaidByPaymentAdapter(PaidAdapter):
+    """The same, where the payment is the last step."""
+
+    name = "paid"
+    steps = (replace(PaidAdapter.steps[0], undo=cancel), ByPaymentAdapter.steps[1])
+
+
+@pytest.mark.parametrize("adapter", ["paid"])
+def test_the_last_steps_facts_are_kept_for_a_cancel_request(fleet: Fleet, adapter: str) -> None:
+    fleet.two.adapters["paid"] = PaidByPaymentAdapter()
+    fleet.over()
+    fleet.cancelled()
+    assert [kind for kind, _ in fleet.one.recorded()] == ["accepted", "cancelled"]
+    assert (fleet.truth.refunded, fleet.truth.standing) == (1, 0)
+
+
+@pytest.mark.parametrize("adapter", ["paid", "printed"])
+def test_a_cancel_request_waits_for_an_order_that_is_being_undone(
+    fleet: Fleet, adapter: str
+) -> None:
+    undo = Act.CANCEL if adapter == "paid" else Act.REFUND
+    fleet.refuse(fleet.steps[-1], code="sold_out")
+    fleet.refuse(undo, 429, times=1)
+    decision = fleet.one.take(fleet.order)
+    assert (fleet.one.row_state(), fleet.truth.requests[undo]) == ("pending", 1)
+    request = fleet.one.a_request(seconds=3600)
+    waits = fleet.two.take(request, Action.CANCEL)
+    assert (waits.again is not None, fleet.truth.requests[undo]) == (True, 1)
+    fleet.over(**dict(decision.again.headers if decision.again else {}))
+    fleet.over(request, Action.CANCEL)
+    fleet.must_be("rejected")
+    assert fleet.told == ("rejected", "sold_out")
+
+
+@pytest.mark.parametrize("adapter", ["paid", "printed"])
+def test_an_order_that_a_failover_loses_within_a_step_is_in_doubt_when_it_is_restored(
+    fleet: Fleet, adapter: str
+) -> None:
+    """Its first step is done, and no row says so: restored as never sent, it would be made again."""
+
+    def lose() -> None:
+        with fleet.one.database.begin() as connection:
+            connection.execute(orders.delete())
+
+    fleet.after[Act.CREATE] = lose
+    decision = fleet.one.take(fleet.order)
+    assert fleet.one.row_state() == "in_doubt"
+    fleet.over(**dict(decision.again.headers if decision.again else {}))
+    fleet.must_be("accepted")
 
 
 class LongAdapter(PaidAdapter):

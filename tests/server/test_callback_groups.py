@@ -28,6 +28,7 @@ from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.waiting_callbacks import WaitingCallbacks
 from testkit.patience import PATIENCE
+from testkit.steps.adapters import PaidAdapter
 from tests.adapters.callers import REST, rest_body, rest_signed
 from tests.server.lab import SOON
 
@@ -173,11 +174,11 @@ class Merchants:
         pass
 
 
-async def tried_again(ledger: Ledger, merchants: Merchants) -> None:
+async def tried_again(ledger: Ledger, merchants: Merchants, adapter: Any = None) -> None:
     ledger.go_on.set()
     writer, reading = CallbackWriter(ledger), Reading()  # type: ignore[arg-type]
     intake = CallbackIntake(merchants, writer)  # type: ignore[arg-type]
-    adapters: Any = {"rest": RestAdapter()}
+    adapters: Any = {"rest": adapter or RestAdapter()}
     waiting = WaitingCallbacks(adapters, ledger, merchants, intake, reading)  # type: ignore[arg-type]
     try:
         await waiting.retry()
@@ -198,6 +199,26 @@ def test_what_is_due_is_tried_with_the_owners_of_today() -> None:
     asyncio.run(tried_again(ledger, Merchants(REST.merchant)))
     [received] = ledger.received
     assert (received.owners, received.waiting_since) == ({"fast-1": ("the POS",)}, 5.0)
+
+
+@pytest.mark.parametrize(("adapter", "accepts"), [(RestAdapter(), True), (PaidAdapter(), False)])
+def test_a_callback_accepts_no_order_at_a_pos_that_takes_several_steps(
+    adapter: Any, accepts: bool
+) -> None:
+    """Neither at once, nor one that has waited."""
+    ledger = Ledger()
+    ledger.waiting = [a_waiting()]
+    merchants: Any = Merchants(REST.merchant)
+
+    async def at_once() -> None:
+        writer = CallbackWriter(ledger)  # type: ignore[arg-type]
+        callback = Callback("1", Kind.ACCEPTED, external_id="7")
+        await CallbackIntake(merchants, writer).apply(adapter, REST.merchant, [callback])
+        writer.close()
+
+    asyncio.run(tried_again(ledger, merchants, adapter))
+    asyncio.run(at_once())
+    assert [each.accepts for each in ledger.received] == [accepts] * 2
 
 
 @pytest.mark.parametrize("adapter", ["rest", "square", "gone"])
