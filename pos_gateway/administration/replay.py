@@ -123,7 +123,7 @@ class Replay:
         row = self._ledger.one(key)
         if row is not None:
             _require_replayable(row, has_new_time=self._until is not None)
-            if row.state in _REOPENED and self._ledger.was_undone(key):
+            if row.was_undone:
                 raise AdminError(
                     "it was made at its POS and undone there, and the POS keeps its id: have the "
                     "backend submit it with another order_id, and discard the letter",

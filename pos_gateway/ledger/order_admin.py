@@ -69,6 +69,13 @@ class OrderStanding:
     cancellation: State | None
     #: As the row has it; see ``first_doubt``.
     in_doubt_since: float | None = None
+    #: Whether a step of it was taken at the POS.
+    was_made: bool = False
+
+    @property
+    def was_undone(self) -> bool:
+        """Whether an undelivered order's steps were undone at the POS."""
+        return self.was_made and self.state in {State.FAILED, State.EXPIRED}
 
     @property
     def key(self) -> Key:
@@ -147,7 +154,7 @@ class OrderAdmin:
         Each page goes on after the one before, along the index: an order that changes meanwhile may come again.
         """
         are_meant = orders.c.state == state, orders.c.action == Action.SUBMIT
-        columns = [orders.c[name].label(name) for name in _COLUMNS]
+        columns = [orders.c[name].label(name) for name in (*_COLUMNS, "facts")]
         after: list[ColumnElement[bool]] = []
         while True:
             # Joined last: a planner may read all cancel requests for a page of all orders.
@@ -181,14 +188,6 @@ class OrderAdmin:
         """This row's standing; None if the ledger does not know it."""
         found = self._read(_standing().where(_is(key)))
         return found[0] if found else None
-
-    def was_undone(self, key: Key) -> bool:
-        """Whether an undelivered order's steps were undone at the POS."""
-        query = select(orders.c.facts.is_not(None)).where(
-            _is(key), orders.c.state.in_((State.FAILED, State.EXPIRED))
-        )
-        with self._engine.connect() as connection:
-            return bool(connection.execute(query).scalar())
 
     def some(self, keys: Iterable[Key]) -> dict[Key, OrderStanding | None]:
         """The standing of each of these orders, and of its cancel request; None: no such row. Some
@@ -336,7 +335,11 @@ def _standing(rows: FromClause = orders) -> Select[Any]:
         _cancellations.c.order_id == row.order_id,
         _cancellations.c.action == Action.CANCEL,
     )
-    others = workers.c.id.label("lease"), _cancellations.c.state.label("cancellation")
+    others = (
+        workers.c.id.label("lease"),
+        _cancellations.c.state.label("cancellation"),
+        row.facts.is_not(None).label("was_made"),
+    )
     return select(*(row[name].label(name) for name in _COLUMNS), *others).select_from(
         rows.outerjoin(workers, workers.c.id == row.owner).outerjoin(_cancellations, of_the_same)
     )
@@ -350,6 +353,7 @@ def _found(row: Any) -> OrderStanding:
             "action": Action(row["action"]),
             "state": State(row["state"]),
             "cancellation": None if cancellation is None else State(cancellation),
+            "was_made": bool(row["was_made"]),
         }
     )
 
