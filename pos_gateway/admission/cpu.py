@@ -27,7 +27,8 @@ LEAST = 50.0
 EXPIRED = 200.0
 #: Starts in a turn of merchants that keep up, once nothing is left: fewer than the orders that are read in it.
 AT_ONCE = 3
-#: Seconds for which CPU is scarce after the loop had no time left.
+#: Seconds for which CPU is scarce after the loop had no time left, and for which slow merchants yield to the
+#: reader after it was behind: until then merchants whose orders it has just read are known to keep up.
 SCARCE_FOR = 2.0
 #: Seconds after a start of a merchant that keeps up in which its next order is expected.
 EXPECTED = 30.0
@@ -70,9 +71,10 @@ class Cpu:
         #: Starts in this turn of merchants that keep up, and what the others and orders without a slot may start.
         self._starts = 0
         self._others, self._without_slot = Turns(), Turns()
-        #: Whether the reader used up its part of this turn, and when it last did not.
+        #: Whether the reader used up its part of this turn, when it last did not, and when it was behind.
         self._reads_on = False
         self._caught_up = 0.0
+        self._was_behind = -inf
         #: When the next expired orders may come back.
         self._expired_at = 0.0
 
@@ -81,6 +83,8 @@ class Cpu:
         self._now += passed
         if not self._reads_on:
             self._caught_up = self._now
+        elif self._now - self._caught_up >= INTERVAL:
+            self._was_behind = self._now
         self._reads_on = False
         if passed > 0:
             self._busy += min(1.0, passed / AVERAGED) * (busy / passed - self._busy)
@@ -96,8 +100,8 @@ class Cpu:
 
     @property
     def is_behind(self) -> bool:
-        """Whether messages lie unread for a while, so that slow merchants yield to the reader."""
-        return self._now - self._caught_up >= INTERVAL
+        """Whether messages lay unread for a while, so that slow merchants yield to the reader."""
+        return self._now - self._was_behind < SCARCE_FOR
 
     @property
     def is_contended(self) -> bool:

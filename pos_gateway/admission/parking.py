@@ -52,6 +52,8 @@ class ParkingState:
     parked: int
     #: Bundles that this worker has parked, of all merchants.
     bundles: int
+    #: Whether its orders start as CPU allows: a look at its bundles takes what a start needs.
+    lacks_cpu: bool
     #: Bounds of a delay in seconds.
     shortest: float
     longest: float
@@ -93,6 +95,8 @@ class ParkingQueue:
             seconds = ahead * state.interval - AHEAD
             if state.known_in:
                 seconds = min(seconds, state.known_in)
+            if state.lacks_cpu:
+                latest = state.longest
             if seconds <= latest:
                 return max(state.shortest, seconds)
         if not few:

@@ -964,9 +964,23 @@ FAULTS = [
     _fault(
         "slow merchants yield while messages lie unread",
         "cpu",
-        "self._now - self._caught_up >= INTERVAL",
+        "self._now - self._was_behind < SCARCE_FOR",
         "False",
         "cpu::yield_to_the_reader_while",
+    ),
+    _fault(
+        "they do so for a while longer, until it is known who keeps up",
+        "cpu",
+        "self._now - self._was_behind < SCARCE_FOR",
+        "self._was_behind == self._now",
+        "cpu::reader_is_behind_once",
+    ),
+    _fault(
+        "bundles of those that lack CPU are not looked at for nothing",
+        "parking",
+        "            if state.lacks_cpu:\n",
+        "            if False:\n",
+        "parking::few_looks_are_taken",
     ),
     _fault(
         "a rest is no backlog",

@@ -206,7 +206,9 @@ def test_the_reader_is_behind_once_it_has_not_caught_up_for_an_interval() -> Non
     assert not cpu.is_behind
     reads(cpu, 0.3 * INTERVAL)
     assert cpu.is_behind
-    cpu.turned(TURN, TURN)
+    cpu.turned(TURN, 0.9 * SCARCE_FOR)
+    assert cpu.is_behind
+    cpu.turned(TURN, 0.1 * SCARCE_FOR)
     assert not cpu.is_behind
 
 
@@ -381,8 +383,12 @@ def test_slow_merchants_yield_to_the_reader_while_it_is_behind() -> None:
     assert stage.offer("slow") is AdmissionVerdict.WAIT
     assert stage.starts() == []
     assert stage.now < stage.admission.next_at <= stage.now + 1 / LEAST + TURN
-    stage.admission.turned(TURN, TURN)  # it has caught up
+    stage.offer("slow")
+    stage.offer("slow")
+    stage.admission.turned(0.0, 0.1)  # it has caught up: one in a turn
     assert len(stage.starts()) == 1
+    stage.admission.turned(0.0, SCARCE_FOR)
+    assert len(stage.starts()) == 2
 
 
 def test_other_merchants_do_not_yield_to_the_reader() -> None:
@@ -405,6 +411,10 @@ def test_what_yields_to_the_reader_returns_as_fast_as_it_starts() -> None:
     stage = a_reader_behind()
     stage.offer("slow")
     assert stage.admission.unpark("slow", 40, stage.now) < 10
+    stage.admission.parked_count.add("slow", 40, stage.now + 100)
+    stage.admission.parked_count.add("slow", 40, stage.now + 100)
+    delays = [stage.admission.park_delay("slow", stage.now) for _ in range(50)]
+    assert max(delays) > 1.0  # a second is all that two bundles are spread over otherwise
 
 
 def test_what_yields_to_the_reader_is_parked_together() -> None:
@@ -413,7 +423,7 @@ def test_what_yields_to_the_reader_is_parked_together() -> None:
     reads(stage.admission, INTERVAL)
     assert not stage.admission.returns_soon("slow", stage.now)
     assert stage.admission.returns_soon("quick", stage.now)
-    stage.admission.turned(TURN, TURN)  # the reader has caught up
+    stage.admission.turned(0.0, SCARCE_FOR)  # the reader caught up a while ago
     assert stage.admission.returns_soon("slow", stage.now)
 
 

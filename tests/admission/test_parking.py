@@ -33,6 +33,7 @@ ANSWERING = ParkingState(
     room=250,
     parked=0,
     bundles=LOOKS * 100,
+    lacks_cpu=False,
     shortest=1.0,
     longest=LONGEST,
 )
@@ -84,6 +85,13 @@ def test_orders_far_from_their_turn_are_back_while_all_bundles_can_be_checked() 
     assert all(1.0 <= delay <= 8.0 for delay in delays)
     assert min(delays) < 2 < 6 < max(delays)
     assert len(set(delays)) > 100  # spread, so as not to be redelivered all at once
+
+
+def test_few_looks_are_taken_at_a_merchant_that_lacks_cpu() -> None:
+    state = replace(ANSWERING, parked=10_000, interval=1.0, bundles=LOOKS, lacks_cpu=True)
+    delays = [ParkingQueue().delay(state, few=False) for _ in range(200)]
+    assert max(delays) > LONGEST * 0.8 and sum(delays) / len(delays) > LONGEST / 3
+    assert ParkingQueue().delay(replace(state, parked=10), few=False) == 10.0 - AHEAD
 
 
 @pytest.mark.parametrize("silent_for", [0.0, 2.0, 8.0, 3600.0])
