@@ -14,9 +14,11 @@ from sqlalchemy import text
 
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.adapters.rest import RestAdapter
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.events.outbox import Outbox
@@ -24,7 +26,6 @@ from pos_gateway.ledger.states import Action
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import Settings
 from pos_gateway.transport.exchange import Reply
-from pos_gateway.worker.tasks import deliver
 from testkit.patience import PATIENCE
 from tests.orders import an_order, received
 from tests.schema import make_tables
@@ -111,15 +112,13 @@ class Gate(Gateway):
         **said: Any,
     ) -> Decision:
         """Process a message from its delivery to its acknowledgement."""
-        decision = deliver(
-            self,
-            received(record, said),
-            action,
-            may_call=may_call,
-            expired=expired,
+        attempt: Attempt[Any] = Attempt(
+            None, received(record, said), action, may_call=may_call, expired=expired
         )
-        assert self.commit_outcome(decision, timeout=PATIENCE) is settled
-        return decision
+        decision = self.spine.attempt(attempt, timeout=PATIENCE)
+        assert attempt.outcome is not None
+        assert (decision is not None) is settled
+        return decision or Decision(attempt.outcome)
 
     def promise(self, guarantee: Guarantee) -> None:
         """Have an adapter of the reference API with this guarantee."""
@@ -187,3 +186,11 @@ class Gate(Gateway):
     def rows(self, query: str, **values: Any) -> list[Any]:
         with self.database.connect() as connection:
             return list(connection.execute(text(query), values))
+
+
+def deliver(
+    gate: Gateway, message: RawMessage, action: Action = Action.SUBMIT, **facts: Any
+) -> Decision:
+    """Attempt once to do as a message asks, and decide; nothing is committed."""
+    attempt: Attempt[Any] = Attempt(facts.pop("order", None), message, action, **facts)
+    return gate.spine._decided(attempt, gate.spine._read(attempt))

@@ -10,7 +10,8 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.domain.trace_context import TraceContext
-from pos_gateway.ledger.states import CallRecord, Claim, Ended
+from pos_gateway.ledger.states import Action, CallRecord, Claim, Ended
+from pos_gateway.telemetry.stages import Stages
 from pos_gateway.transport.deadline import CancelToken
 
 Content = TypeVar("Content", Order, CancelRequest, UnreadMessage)
@@ -24,17 +25,19 @@ class Attempt(Generic[Content]):
     """
 
     # From the constructor.
-    #: The order, or the request to cancel one, or the message that cannot be read.
+    #: The order, or the request to cancel one, or the message that cannot be read. None: ``Spine``
+    #: reads the message first.
     content: Content
     message: RawMessage
+    action: Action = Action.SUBMIT
     #: Past its deadline, or too late for a start in time: the attempt needs no slot.
     expired: bool = False
     #: Whether a cancel request may call the POS; else ``Decision.needs_pos`` asks for that.
     may_call: bool = True
     #: The attempt's part of the merchant's time limit; can end the attempt early.
     token: CancelToken = field(default_factory=CancelToken)
-    #: The trace context for the attempt's events.
-    span: TraceContext | None = None
+    #: The message's arrival (``perf_counter``), if known.
+    received: float | None = None
 
     # From ``Submit``, ``Cancel`` and ``Unreadable``.
     merchant: Merchant | None = None
@@ -71,3 +74,7 @@ class Attempt(Generic[Content]):
 
     # From ``Spine``.
     outcome: Outcome | None = None
+    #: The trace context for the attempt's events.
+    span: TraceContext | None = None
+    #: The durations of the attempt's parts.
+    stages: Stages | None = None

@@ -37,17 +37,13 @@ class UnreadMessage:
     distinctive: bytes = b""
 
 
-def read(
-    record: Any, source: bytes | None, action: Action, message: RawMessage
-) -> Order | CancelRequest | UnreadMessage:
+def read(message: RawMessage, action: Action) -> Order | CancelRequest | UnreadMessage:
     """The order in a message, or the cancel request; or the message, if neither is valid.
 
-    Args:
-        record: the decoded JSON, or the order.
-        source: the text, if there is one.
-        action: the requested action.
-        message: the message.
+    Raises:
+        ValueError: the body is not ``[[order], {}, {}]``.
     """
+    record, source = wire.read(message.body)
     try:
         if action is Action.SUBMIT:
             return Order.parse(record, source)

@@ -73,11 +73,6 @@ class Decision:
     needs_pos: bool = False
 
     @property
-    def claims(self) -> list[Claim]:
-        """The claims under which it is written."""
-        return [claim for claim, _ in self.entries]
-
-    @property
     def again(self) -> Message | None:
         """The retry's message; None if there is no retry."""
         return next((message for message in self.messages if message.delay), None)

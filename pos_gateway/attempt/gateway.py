@@ -2,7 +2,6 @@
 
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from sqlalchemy import Engine
 from pos_gateway.adapters.registry import adapters
 from pos_gateway.attempt.call import Caller
 from pos_gateway.attempt.cancel import Cancel
-from pos_gateway.attempt.decision import Decision
+from pos_gateway.attempt.commit import Commit
 from pos_gateway.attempt.poison import PoisonIsolation
 from pos_gateway.attempt.shared_cache import SharedCache
 from pos_gateway.attempt.spine import Spine
@@ -32,7 +31,6 @@ from pos_gateway.ledger.ledger import Ledger, Run, here
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.polls import Polls
 from pos_gateway.ledger.schema_watch import SchemaWatch
-from pos_gateway.ledger.states import Entry, Key
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
@@ -93,8 +91,6 @@ class Gateway:
         payloads, run = Payloads(vault), off_the_loop(self.database)
         self.ledger = Ledger(self.database, payloads, run=run, clock=clock)
         self.schema = SchemaWatch(self.database, self.polls, run=run)
-        #: Recorded events by kind, for this process's report: to read the metrics costs too much there.
-        self.outcomes: Counter[str] = Counter()
         #: Publishes the events that are recorded with outcomes.
         self.events = EventRelay(
             self.database,
@@ -127,6 +123,10 @@ class Gateway:
             "ledger": self.ledger,
             "clock": clock,
         }
+        #: Makes durable what follows from attempts.
+        self.commit = Commit(
+            ledger=self.ledger, events=self.events, directory=self.directory, store=self.store
+        )
         #: Does as messages ask.
         self.spine = Spine(
             submit=Submit(**parts),
@@ -135,8 +135,11 @@ class Gateway:
                 caller=self.caller, ledger=self.ledger, repeating=self.repeating, clock=clock
             ),
             isolation=PoisonIsolation(),  # shared, so that the next death has one culprit
+            commit=self.commit,
             ledger=self.ledger,
             repeating=self.repeating,
+            directory=self.directory,
+            tracing=self.tracing,
         )
         self.queue_metrics = QueueMetrics(settings.broker_url)
         #: This process's metrics and health; components add theirs.
@@ -178,52 +181,6 @@ class Gateway:
         if self.settings.publish_events:
             self.events.start()
         self.queue_metrics.start()
-
-    def commit_outcome(self, decision: Decision, *, timeout: float = inf) -> bool:
-        """Return once all that follows from an outcome is durable, retrying until then.
-
-        False: another worker has taken over the order. Nothing more is done, and the message must
-        be requeued: the other worker may have come to the order by another message, and may not end
-        it (a cancel request takes the order over, and releases it).
-
-        Raises:
-            LedgerUnavailable, BrokerUnavailable: this process is stopping, or ``timeout`` seconds
-                have passed; the message must be requeued.
-        """
-        try:
-            for done, (claim, entry) in enumerate(decision.entries, 1):
-                if not self.ledger.finish(claim, entry, timeout=timeout):
-                    for other in decision.claims[done:]:
-                        self.ledger.abandon(other, sent=other.sending)
-                    return False
-                self._event_recorded(claim.key, entry)
-            for record in decision.event_records:
-                self.ledger.record_event(record.key, record.entry, record.body, timeout=timeout)
-                self._event_recorded(record.key, record.entry)
-            failpoints.reach("publish.before")
-            self.store(decision.messages, timeout=timeout)
-            failpoints.reach("publish.confirmed")
-        except BaseException:
-            self.abandon(decision)
-            raise
-        return True
-
-    def abandon(self, decision: Decision) -> None:
-        """Abandon the claims of an uncommitted decision, for the next attempt to take."""
-        for claim in decision.claims:
-            self.ledger.abandon(claim, sent=claim.sending)
-
-    def provider_of(self, merchant_id: str) -> str | None:
-        """A merchant's provider; None if it has none, or is not known here."""
-        merchant = self.directory.peek(merchant_id)
-        return None if merchant is None else merchant.provider
-
-    def _event_recorded(self, key: Key, entry: Entry) -> None:
-        """An event is durable: wake its publisher."""
-        if entry.event is not None:
-            self.outcomes[entry.event.kind] += 1
-            metrics.outcome_recorded(entry.event.kind, self.provider_of(key.merchant_id))
-            self.events.wake()
 
     def store(self, messages: Iterable[Message], *, timeout: float = inf) -> None:
         """Publish the messages in order; return once the broker has stored them all.

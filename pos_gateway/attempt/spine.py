@@ -1,27 +1,37 @@
-"""One order's attempt, from its message to the decision. Read this file first.
+"""One message's way, from its attempt to its acknowledgement. Read this file first.
 
 A message comes from the queue (``worker/consumer.py``). Admission lets the order start before a
-green thread is taken (``worker/dispatcher.py``). The green thread has ``Spine`` decide, commits
-outcome and event (``Gateway.commit_outcome``), and acknowledges the message.
+green thread is taken (``worker/dispatcher.py``). The green thread calls ``run``. A synchronous
+worker's process calls ``attempt``, for one message after the other.
 
 ``Attempt`` has the facts. The ledger records each step at the POS before the first byte, for the
 next attempt to know, whatever happens here.
 """
 
-from typing import Any, Protocol
+from math import inf
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.cancel import Cancel
-from pos_gateway.attempt.content import UnreadMessage
+from pos_gateway.attempt.commit import Commit
+from pos_gateway.attempt.content import UnreadMessage, read
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.poison import PoisonIsolation, Turn
 from pos_gateway.attempt.submit import Submit
+from pos_gateway.attempt.traced import traced
 from pos_gateway.attempt.unreadable import Unreadable
-from pos_gateway.domain.order import CancelRequest, Order
+from pos_gateway.broker.message import Message
+from pos_gateway.domain.order import CancelRequest
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.events.repeating import Repeating
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Key
+from pos_gateway.merchants.directory import Directory
+from pos_gateway.runtime import failpoints
+from pos_gateway.telemetry import stages
+
+if TYPE_CHECKING:
+    from pos_gateway.telemetry.tracing import Tracing
 
 
 class _Action(Protocol):
@@ -34,6 +44,40 @@ class _Action(Protocol):
     def repeats(self, attempt: Attempt[Any]) -> bool: ...
 
 
+class Slot:
+    """An attempt's place among the others of a worker. Alone in a process: none."""
+
+    __slots__ = ()
+
+    #: The retry that the worker makes by itself; None: its message is published.
+    again: Message | None = None
+
+    def answered(self, decision: Decision) -> None:
+        """The call is over, and the outcome is to be committed: others may start."""
+
+    def stored(self) -> None:
+        """The outcome is durable, or the message is requeued."""
+
+    def free(self) -> None:
+        """The attempt has ended, however: free what is not free yet. Does not block."""
+
+
+_NO_SLOT = Slot()
+
+
+class Delivery(Protocol):
+    """A message in a worker, from its arrival to its acknowledgement."""
+
+    @property
+    def attempt(self) -> Attempt[Any]: ...
+    @property
+    def slot(self) -> Slot: ...
+    def start_over(self) -> None: ...
+    def retry_here(self, again: Message) -> None: ...
+    def committed(self) -> None: ...
+    def acknowledge(self) -> None: ...
+
+
 class Spine:
     """Does as messages ask. Safe for any number of green threads at once."""
 
@@ -44,48 +88,97 @@ class Spine:
         cancel: Cancel,
         unreadable: Unreadable,
         isolation: PoisonIsolation,
+        commit: Commit,
         ledger: Ledger,
         repeating: Repeating,
+        directory: Directory,
+        tracing: "Tracing | None" = None,
     ) -> None:
         self._submit = submit
         self._cancel = cancel
         self._unreadable = unreadable
         self._isolation = isolation
+        self._commit = commit
         self._ledger = ledger
         self._repeating = repeating
+        decide = self._decide
+        self._decided = decide if tracing is None else traced(decide, tracing, directory)
 
-    def decide(self, attempt: Attempt[Any]) -> Decision:
-        """Attempt once to do as the message asks, and decide; every failure is an outcome.
+    def run(self, delivery: Delivery) -> None:
+        """Attempt once to do as a delivery asks; the delivery's state says what follows.
+
+        Still in flight: another worker has the order, and the message must be requeued.
 
         Raises:
-            Exception: the attempt failed without a claim, and the database is unavailable, or the
-                order's state is not known: the message must be requeued.
+            Exception: as ``attempt``.
         """
-        try:
-            return self._decided(attempt)
-        except BaseException:  # killed, say: the next attempt takes the claims over
-            for number, claim in enumerate(attempt.claims):
-                self._ledger.abandon(claim, sent=attempt.sent and number == 0)
-            raise
+        decision, slot = self.attempt(delivery.attempt, delivery.slot), delivery.slot
+        if decision is None:
+            return
+        if decision.needs_pos:
+            delivery.start_over()
+        elif slot.again is not None:
+            delivery.retry_here(slot.again)  # unacknowledged until then
+        else:
+            delivery.committed()
+            failpoints.reach("acknowledge.before")
+            delivery.acknowledge()
+            failpoints.reach("acknowledged")
 
-    def _decided(self, attempt: Attempt[Any]) -> Decision:
-        content = attempt.content
-        action = self._action(content)
+    def attempt(
+        self, attempt: Attempt[Any], slot: Slot = _NO_SLOT, *, timeout: float = inf
+    ) -> Decision | None:
+        """Attempt once to do as a message asks; return once all that follows is durable.
+
+        None: another worker has the order. The message must be requeued: the other worker may have
+        come to the order by another message, and may not end the order (a cancel request takes the
+        order over, and releases it).
+
+        Raises:
+            LedgerUnavailable, BrokerUnavailable: this process is stopping, or ``timeout`` seconds
+                have passed; the message must be requeued.
+            Exception: the attempt failed without a claim, and the database is unavailable, or the
+                order's state is not known; the message must be requeued.
+        """
+        is_committed = False
+        try:
+            action = self._read(attempt)
+            decision = self._decided(attempt, action)
+            slot.answered(decision)
+            follows = decision if slot.again is None else decision.without_again()
+            is_committed = self._commit(follows, timeout=timeout)
+        finally:
+            slot.stored()
+            if not is_committed:  # killed, say: the order's next attempt takes the claims over
+                self._abandon(attempt)
+        return decision if is_committed else None
+
+    def _read(self, attempt: Attempt[Any]) -> _Action:
+        """Read the message, unless that was done on its arrival."""
+        if attempt.content is None:
+            attempt.content = read(attempt.message, attempt.action)
+        attempt.span = attempt.message.trace
+        attempt.stages = stages.begin(attempt.received)  # reading is no part of the claim's time
+        if isinstance(attempt.content, UnreadMessage):
+            return self._unreadable
+        return self._cancel if isinstance(attempt.content, CancelRequest) else self._submit
+
+    def _decide(self, attempt: Attempt[Any], action: _Action) -> Decision:
+        """Attempt once to do as the message asks, and decide; every failure is an outcome."""
         try:
             # Suspects of having killed workers run one at a time.
             with self._isolation.turn() as turn:
-                ended = action.claim(attempt, turn)
-                attempt.outcome = ended or action.call(attempt)
+                without_call = action.claim(attempt, turn)
+                attempt.outcome = without_call or action.call(attempt)
             decision = action.decide(attempt)
             if attempt.ended is None or not action.repeats(attempt):
                 return decision
-            key = Key(content.merchant_id, content.order_id)
+            key = Key(attempt.content.merchant_id, attempt.content.order_id)
             return decision.repeating(self._repeating.ends(key))
         except Exception as error:  # noqa: BLE001  (ours: the order is neither lost nor left claimed)
             attempt.outcome = action.crashed(attempt, error)
         return action.decide(attempt)
 
-    def _action(self, content: Order | CancelRequest | UnreadMessage) -> _Action:
-        if isinstance(content, UnreadMessage):
-            return self._unreadable
-        return self._cancel if isinstance(content, CancelRequest) else self._submit
+    def _abandon(self, attempt: Attempt[Any]) -> None:
+        for number, claim in enumerate(attempt.claims):
+            self._ledger.abandon(claim, sent=attempt.sent and number == 0)

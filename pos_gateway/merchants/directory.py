@@ -141,6 +141,11 @@ class Directory:
         """The record as it was last loaded; None if there is none. Does not block."""
         return self._cache.peek(merchant_id)
 
+    def provider_of(self, merchant_id: str) -> str | None:
+        """The provider by the same record; None if there is none. Does not block."""
+        merchant = self._cache.peek(merchant_id)
+        return None if merchant is None else merchant.provider
+
     def pause(self, merchant: Merchant) -> bool:
         """Pause the merchant, until an operator resumes it. False: edited since, and left as it is.
 

@@ -306,14 +306,15 @@ class OrderConsumer(Consumer):
         )
         is_order = message.headers.get("task") == wire.SUBMIT_ORDER
         named = wire.named_in(original.body) if is_order else {}
-        trace = TraceContext.of(message.headers)
-        raw = RawMessage(original.body, home=original.routing_key, trace=trace)
-        attempt = Attempt(unparsed(original, named, Reason.of(code, reason)), raw, span=trace)
+        raw = RawMessage(
+            original.body, home=original.routing_key, trace=TraceContext.of(message.headers)
+        )
+        attempt = Attempt(unparsed(original, named, Reason.of(code, reason)), raw)
         try:
-            is_ours = self._gateway.commit_outcome(self._gateway.spine.decide(attempt))
+            decision = self._gateway.spine.attempt(attempt)
         except (PublishError, LedgerUnavailable):
             return  # this process is stopping; the unacknowledged message is redelivered
-        if not is_ours:  # nothing was published; the message may be the order's only one
+        if decision is None:  # nothing was published; the message may be the order's only one
             message.reject_log_error(log, self.connection_errors, requeue=True)
             return
         message.ack_log_error(log, self.connection_errors)
@@ -325,7 +326,7 @@ class OrderConsumer(Consumer):
         fork would block the child forever.
         """
         port = self._gateway.metrics_port
-        standings = Standings(dispatcher.admission, self._gateway.provider_of)
+        standings = Standings(dispatcher.admission, self._gateway.directory.provider_of)
         port.scrape.before(dispatcher.show)
         port.scrape.before(standings.show)
         port.add("/debug/merchants", standings.page)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from time import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import gevent
 import structlog
@@ -28,16 +28,15 @@ from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.health import FLEET, Transition
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import MENDED_HERE, CallResult, Outcome
+from pos_gateway.domain.outcome import CallResult
 from pos_gateway.fleet.coordinator import Coordinator
-from pos_gateway.ledger.payloads import readable_code
 from pos_gateway.ledger.states import Action
-from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import RunningClock, StepWatch
 from pos_gateway.telemetry import metrics
 from pos_gateway.transport.deadline import CancelToken
@@ -50,7 +49,7 @@ from pos_gateway.worker.parking import Parking
 from pos_gateway.worker.request import COPIES, OrderRequest
 from pos_gateway.worker.request_state import RequestState
 from pos_gateway.worker.retries import Retries
-from pos_gateway.worker.tasks import deliver
+from pos_gateway.worker.slots import AdmittedSlot, Slots
 from pos_gateway.worker.timing import Timing
 
 log = structlog.get_logger(__name__)
@@ -77,14 +76,6 @@ LEAVING = 8
 REDELIVERIES = 20
 #: Seconds between checks of the time of day.
 TIME_OF_DAY = 0.5
-
-
-class _Job(NamedTuple):
-    """An attempt on a green thread: without a slot if expired, or if the POS may not be called."""
-
-    request: OrderRequest
-    expired: bool = False
-    may_call: bool = True
 
 
 class Dispatcher:
@@ -129,10 +120,11 @@ class Dispatcher:
             gate.before_stop(self._fleet.stop)
         self._parking = Parking(gate, self.admission, quarantine, self._clock.now)
         self._retries = Retries(limits.max_blocked // KEPT)
+        self._slots = Slots(self.admission, self._retries, now=self.now, wake=self._wake_up)
         self._timing = Timing()
-        self._storing = 0
-        #: Requests that need no slot and wait for a green thread, and how many have one.
-        self._slotless: deque[_Job] = deque()
+        #: Requests that need no slot and wait for a green thread, each with whether it has expired;
+        #: and how many have one.
+        self._slotless: deque[tuple[OrderRequest, bool]] = deque()
         self._without_slot = 0
         self._in_flight: dict[tuple[str, str, Action], OrderRequest] = {}
         self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
@@ -143,7 +135,7 @@ class Dispatcher:
         #: No order is here: the next one ends ``_run``'s rest.
         self._rests = False
         self._ticker: gevent.Greenlet | None = None
-        self._crew = Crew(lambda: green_threads(pool), self._deliver, self._finished)
+        self._crew = Crew(lambda: green_threads(pool), gate.spine.run, self._finished)
         self._load = LoopLoad(gevent.get_hub().loop, self._turned)
         self._closed = False
         self._late: list[OrderRequest] = []
@@ -173,6 +165,7 @@ class Dispatcher:
         self._load.stop()
         self.admission.turned(0.0, 0.0)  # no turn is seen any more
         self._crew.dismiss()
+        self._retries.close()
 
     def requeue_waiting(self, timeout: float) -> None:
         """Requeue waiting orders; orders in flight go on.
@@ -191,7 +184,7 @@ class Dispatcher:
 
     def show(self) -> None:
         """Set the dispatcher's gauges."""
-        metrics.storing.set(self._storing)
+        metrics.storing.set(self.uncommitted)
         metrics.waiting.labels("retry").set(len(self._retries))
         metrics.waiting.labels("bundle").set(self._parking.waiting_orders)
         self._timing.show(self._gate.queue_metrics.ready)
@@ -219,7 +212,7 @@ class Dispatcher:
     @property
     def uncommitted(self) -> int:
         """Orders whose slot is released and whose outcome is not durable yet."""
-        return self._storing
+        return self._slots.uncommitted
 
     @property
     def in_flight(self) -> int:
@@ -299,7 +292,7 @@ class Dispatcher:
             case Call() as call:
                 self._start(call)
             case AdmissionVerdict.PARK if not may_wait:
-                self._do_without_slot(_Job(request, may_call=False))
+                self._do_without_slot(request, expired=False)
             case AdmissionVerdict.WAIT:
                 request.enter(RequestState.WAITING)
                 self._dispatch()
@@ -388,7 +381,7 @@ class Dispatcher:
         self._begin_slotless()
         for call in self.admission.to_cut_short():
             metrics.cut_short.inc()
-            call.ticket.cancel_token.cancel()
+            call.ticket.attempt.token.cancel()
 
     def _takes_large(self, request: OrderRequest) -> bool:
         """Count a large request until it is over; False: there is no room for its bytes, so park it."""
@@ -467,18 +460,17 @@ class Dispatcher:
         """Commit the order as expired, without a slot."""
         if self._joins(request):  # a copy is in flight, and decides for both
             return
-        self._do_without_slot(_Job(request, expired=True))
+        self._do_without_slot(request, expired=True)
 
-    def _do_without_slot(self, job: _Job) -> None:
-        """Start it, which needs no slot, once a green thread for such requests is free, and CPU."""
-        request = job.request
+    def _do_without_slot(self, request: OrderRequest, *, expired: bool) -> None:
+        """Start a request that needs no slot, once a green thread for such requests is free, and CPU."""
         lacks_cpu = self.admission.cpu.wait_without_slot > 0
         if lacks_cpu and len(self._slotless) >= SLOTLESS_WAITING and request.merchant_id:
             self._park(request)
             return
-        if not job.expired or request.state is not RequestState.WAITING:
+        if not expired or request.state is not RequestState.WAITING:
             request.enter(RequestState.WAITING)
-        self._slotless.append(job)
+        self._slotless.append((request, expired))
         self._begin_slotless()
 
     def _begin_slotless(self) -> None:
@@ -489,105 +481,66 @@ class Dispatcher:
             and not self._closed
             and not self.admission.cpu.wait_without_slot
         ):
-            job = self._slotless.popleft()
-            if not self._joins(job.request):  # a copy has started meanwhile
-                job.request.cancel_token = CancelToken()
+            request, expired = self._slotless.popleft()
+            if not self._joins(request):  # a copy has started meanwhile
                 self._without_slot += 1
                 self.admission.cpu.started_without_slot()
-                self._begin(job)
+                self._begin(request, None, CancelToken(), expired=expired, may_call=expired)
 
     def _drop_waiting(self) -> list[OrderRequest]:
         """Remove and return all waiting requests."""
-        slotless = [job.request for job in self._slotless]
+        slotless = [request for request, _ in self._slotless]
         self._slotless.clear()
         return self.admission.drop_waiting() + self._retries.drop() + slotless
 
     def _start(self, call: Call[OrderRequest]) -> None:
-        request = call.ticket
-        request.call = call
-        request.cancel_token = CancelToken(call.time_limit_share, partial(self._call_began, call))
-        self._begin(_Job(request))
+        began = partial(self._call_began, call)
+        self._begin(call.ticket, call, CancelToken(call.time_limit_share, began))
 
     def _call_began(self, call: Call[OrderRequest]) -> None:
         self.admission.began(call, self._clock.now())
 
-    def _begin(self, job: _Job) -> None:
-        """Have a green thread attempt the request."""
-        request = job.request
-        assert job.may_call or not request.needs_pos  # noqa: S101  (it would need its POS again)
+    def _begin(
+        self,
+        request: OrderRequest,
+        call: Call[OrderRequest] | None,
+        token: CancelToken,
+        *,
+        expired: bool = False,
+        may_call: bool = True,
+    ) -> None:
+        """Have a green thread attempt the request: without a slot if expired, or not to call the POS."""
+        assert may_call or not request.needs_pos  # noqa: S101  (it would need its POS again)
+        request.attempt = Attempt(
+            request.take_order(),
+            request.raw,
+            request.action,
+            expired=expired,
+            may_call=may_call,
+            token=token,
+            received=request.received,
+        )
+        request.slot = AdmittedSlot(self._slots, request, call)
         if request.key is not None:
             self._in_flight[request.key] = request
         request.enter(RequestState.IN_FLIGHT)
-        if not job.expired:
-            self._timing.started(request)
-        self._crew.take(job)
+        if not expired:
+            self._timing.started(request, call)
+        self._crew.take(request)
 
-    def _deliver(self, job: _Job) -> None:
-        """Attempt one order, on its green thread, until its outcome is committed."""
-        request = job.request
-        decision = deliver(
-            self._gate,
-            request.raw,
-            request.action,
-            order=request.take_order(),
-            cancel_token=request.cancel_token,
-            expired=job.expired,
-            may_call=job.may_call,
-            received=request.received,
-        )
-        request.decide(decision)
-        try:
-            # At most ``slots`` outcomes may be uncommitted without a slot, so that an outage of
-            # database or broker stops the worker from starting more.
-            early = self._storing < self.admission.limits.slots
-            if early:
-                self._release(request, decision.outcome)
-            elif request.call is not None:
-                outcome = decision.outcome
-                self.admission.answered(
-                    request.call, self._clock.now(), outcome.contact, outcome.retry_after
-                )
-            # A stale delivery's message is redelivered and makes the retry. Publishing another one
-            # would double the messages with each lost connection.
-            is_kept = not self._closed and self._retries.takes(request, decision)
-        except BaseException:
-            self._gate.abandon(decision)  # no other worker takes over from a live one
-            raise
-        again = decision.again if is_kept or request.is_stale else None
-        self._storing += early
-        self._retries.coming += is_kept
-        try:
-            is_ours = self._gate.commit_outcome(decision.without_again() if again else decision)
-        finally:
-            self._retries.coming -= is_kept
-            self._storing -= early
-        if not is_ours:
-            return  # another worker has the order: requeue the message
-        if decision.needs_pos:
-            request.start_over()
-            return
-        self._timing.settled(request, decision)
-        if again is not None:
-            request.retry_here(again)
-            return
-        request.enter(RequestState.COMMITTED)
-        failpoints.reach("acknowledge.before")
-        request.acknowledge()
-        failpoints.reach("acknowledged")
-
-    def _finished(self, job: _Job) -> None:
+    def _finished(self, request: OrderRequest) -> None:
         """Its attempt has ended, however it did: see to its message, and to those that joined.
 
         It must not block: it may be on the hub.
         """
-        request = job.request
-        request.cancel_token.on_begin = None  # another one: it has the call, which has the request
-        if request.call is not None:
-            self._release(request, None)
-        if job.expired or not job.may_call:
+        request.slot.free()
+        if request.attempt.expired or not request.attempt.may_call:
             self._without_slot -= 1
             if self._slotless:
                 self._wake.set()
+        del request.attempt, request.slot  # both have the request
+        if request.decision is not None and request.is_committed:
+            self._timing.settled(request, request.decision)
         joined: list[OrderRequest] = []
         if request.key is not None:
             del self._in_flight[request.key]
@@ -660,24 +613,6 @@ class Dispatcher:
                 if request.state is RequestState.JOINED:
                     request.start_over()
                 self.offer(request)
-
-    def _release(self, request: OrderRequest, outcome: Outcome | None) -> None:
-        call, request.call = request.call, None
-        if call is None:
-            return
-        if outcome is None:
-            self.admission.release(call, self._clock.now(), CallResult.NONE)
-        else:
-            now, reason = self._clock.now(), outcome.reason
-            # An answer's code is the POS's own word.
-            if reason is not None and outcome.contact is not CallResult.ANSWERED:
-                if reason.code in MENDED_HERE:
-                    self.admission.note_unsent(call, reason.code, now)
-                elif outcome.contact is not CallResult.NONE:
-                    self.admission.note_error(call, readable_code(reason), now)
-            self.admission.release(call, now, outcome.contact, outcome.retry_after)
-        if self.admission.waiting:  # usually no order waits for the slot
-            self._wake.set()
 
     def _park_soon(self, request: OrderRequest) -> None:
         if self._joins(request):  # a copy is in flight: parking this one would only duplicate it
@@ -754,7 +689,7 @@ def _shares_outcome(joined: OrderRequest, request: OrderRequest) -> bool:
         return True
     # A terminal state that was only found, or committed before this one arrived, may be outdated:
     # an operator may have reopened the order.
-    is_written = any(claim.key.action is request.action for claim in decision.claims)
+    is_written = any(claim.key.action is request.action for claim, _ in decision.entries)
     return is_written and not joined.joined_late
 
 

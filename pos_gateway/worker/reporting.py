@@ -83,4 +83,4 @@ def _is_canary(app: Any) -> bool:
 
 
 def _counters(gate: Gateway, waits: Sequence[int]) -> Counters:
-    return counters(gate.ledger.new_orders, gate.outcomes, waits)
+    return counters(gate.ledger.new_orders, gate.commit.outcomes, waits)

@@ -6,14 +6,14 @@ from typing import Any
 import structlog
 from pydantic_core import from_json
 
-from pos_gateway.admission.lane import Call
+from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.spine import Slot
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.order import Order, timestamp
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.states import RESOLVE_FOR, Action
-from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.worker.request_state import RequestState, TrackedRequest
 
 log = structlog.get_logger(__name__)
@@ -49,8 +49,7 @@ class OrderRequest(TrackedRequest):
         "_consumer",
         "_reject",
         "acknowledged",
-        "call",
-        "cancel_token",
+        "attempt",
         "deliver_by",
         "eventer",
         "is_stale",
@@ -65,11 +64,13 @@ class OrderRequest(TrackedRequest):
         "received",
         "redeliveries",
         "size",
+        "slot",
         "task",
     )
 
-    #: The cancel token of its attempt, once that has started.
-    cancel_token: CancelToken
+    #: Its attempt, and the attempt's slot, while it is in flight.
+    attempt: Attempt[Any]
+    slot: Slot
 
     def __init__(
         self,
@@ -138,8 +139,6 @@ class OrderRequest(TrackedRequest):
         self.key: tuple[str, str, Action] | None = None
         if self.merchant_id and self.order_id:
             self.key = self.merchant_id, self.order_id, self.action
-        #: The call that holds its slot; None while it waits, and once the slot is released.
-        self.call: Call[OrderRequest] | None = None
 
     def take_order(self) -> Order | None:
         """The order, if it was read on its arrival; not a second time."""

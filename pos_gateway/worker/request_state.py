@@ -134,6 +134,10 @@ class TrackedRequest:
             raise IllegalTransition(f"a request came to its retry while {self.state}")
         self.again = again
 
+    def committed(self) -> None:
+        """Its outcome is committed, and all that follows from it."""
+        self.enter(RequestState.COMMITTED)
+
     def start_over(self) -> None:
         """Forget what was decided, but for ``needs_pos``: it is to be taken in again."""
         self.enter(RequestState.ARRIVED)

@@ -79,6 +79,10 @@ class Retries:
             due.append(request)
         return due
 
+    def close(self) -> None:
+        """Take no more orders: the worker stops."""
+        self._most = 0
+
     def drop(self) -> list[OrderRequest]:
         """Remove and return all orders unchanged, the next due first."""
         dropped = [request for _, _, request, _ in sorted(self._kept)]

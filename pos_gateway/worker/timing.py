@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from time import time
 
+from pos_gateway.admission.lane import Call
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.broker.topology import CANARY_KEY, ORDERS_KEY
 from pos_gateway.domain.outcome import Kind
@@ -39,12 +40,11 @@ class Timing:
             if self._latest.get(key, placed_at) < placed_at:
                 self._latest[key] = min(placed_at, time())
 
-    def started(self, request: OrderRequest) -> None:
-        """An order's attempt begins; not called for one that has expired."""
+    def started(self, request: OrderRequest, call: Call[OrderRequest] | None) -> None:
+        """An order's attempt begins, by this call; not called for one that has expired."""
         if request.placed_at is not None and not request.raw.tries:
             wait = max(0.0, time() - request.placed_at)
             metrics.queue_wait.observe(wait)
-            call = request.call
             if call is not None and call.light is not None and wait <= call.well_for:
                 self.healthy_waits[bisect_left(WAITS, wait)] += 1
 

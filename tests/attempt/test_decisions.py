@@ -39,8 +39,7 @@ from pos_gateway.ledger.states import (
     State,
 )
 from pos_gateway.settings import Settings
-from pos_gateway.worker.tasks import deliver
-from tests.gate import Gate
+from tests.gate import Gate, deliver
 from tests.orders import an_order, received
 
 
@@ -441,12 +440,12 @@ def test_an_orders_messages_and_events_have_its_trace() -> None:
     cancel.outcome = Outcome(Kind.CANCELLED)  # it came before the order
     [(_, ended), _] = on_cancellation(cancel, now).entries
     assert ended.event is not None and ended.event.trace == attempt
-    record = {"order_id": "o1", "merchant_id": "m"}
+    invalid = raw._replace(body=wire.body_of(b'{"order_id": "o1", "merchant_id": "m"}'))
     for action in Action:
-        content = read(record, None, action, raw)
+        content = read(invalid, action)
         assert isinstance(content, UnreadMessage)
         failed = Outcome(Kind.FAILED, content.reason)
-        decision = on_unread(Attempt(content, raw, span=attempt, outcome=failed), now)
+        decision = on_unread(Attempt(content, invalid, span=attempt, outcome=failed), now)
         assert [TraceContext.of(message.headers) for message in decision.messages] == [cause]
         event = decision.event_records[0].entry.event if decision.event_records else None
         assert event is None or event.trace == attempt

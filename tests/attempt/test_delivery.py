@@ -28,9 +28,8 @@ from pos_gateway.ledger.states import SUSPECT, Action, AttemptHistory, Claim, Ke
 from pos_gateway.transport.deadline import CancelToken
 from pos_gateway.transport.errors import Misconfigured, NotBegun, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Send
-from pos_gateway.worker.tasks import deliver
 from testkit.faults.adapters import BlindAdapter, QueryableAdapter
-from tests.gate import Gate
+from tests.gate import Gate, deliver
 from tests.orders import an_order, received
 
 MERCHANT = Merchant(id="m", base_url="https://pos.example.com", request_timeout=8)
@@ -126,11 +125,13 @@ def attempt(
     caller = Caller(transport=transport, default_concurrency=10, default_timeout=10, **parts)  # type: ignore[arg-type]
     adapters = {"rest": adapter or RestAdapter()}
     submit = Submit(adapters=adapters, caller=caller, **parts)
-    others: Any = dict.fromkeys(["cancel", "unreadable", "repeating"])
-    others["ledger"] = parts["ledger"]
+    others: Any = dict.fromkeys(["cancel", "unreadable", "repeating", "directory"])
+    others |= {"ledger": parts["ledger"], "commit": lambda *_, **__: True}
     spine = Spine(submit=submit, isolation=PoisonIsolation(), **others)
     order, token = Order.parse(an_order("o1", "m")), cancel_token or CancelToken()
-    return spine.decide(Attempt(order, RawMessage(b""), token=token)).outcome
+    decision = spine.attempt(Attempt(order, RawMessage(b""), token=token))
+    assert decision is not None
+    return decision.outcome
 
 
 def reply(status: int, body: bytes = b"", **headers: str) -> Reply:

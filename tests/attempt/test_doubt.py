@@ -20,6 +20,7 @@ from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.steps import steps_of
 from pos_gateway.attempt import submit
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.message import Message
@@ -33,7 +34,6 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import Settings
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
-from pos_gateway.worker import tasks
 from tests.adapters.vendors import SQUARE_PAID
 from tests.orders import an_order, received
 from tests.schema import make_tables
@@ -163,7 +163,7 @@ class Lab:
             pass
 
         gate.caller._exchange = exchange
-        gate.store = store  # type: ignore[assignment,method-assign]
+        gate.commit._store = store
         self.workers.append(gate)
         self.closing += [gate.database.dispose, gate.ledger._writer.close]
         return gate
@@ -191,8 +191,9 @@ class Lab:
         return self._do(gate, wish, Action.CANCEL)
 
     def _do(self, gate: Gateway, record: dict[str, Any], action: Action) -> Decision:
-        decision = tasks.deliver(gate, received(record), action)
-        assert gate.commit_outcome(decision, timeout=1)
+        attempt: Attempt[Any] = Attempt(None, received(record), action)
+        decision = gate.spine.attempt(attempt, timeout=1)
+        assert decision is not None
         return decision
 
     def events(self) -> list[str]:

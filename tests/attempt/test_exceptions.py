@@ -11,6 +11,8 @@ from celery.exceptions import Reject
 
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.attempt import decision
+from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.traced import traced
 from pos_gateway.broker import wire
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.payloads import Payloads
@@ -19,7 +21,6 @@ from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.telemetry.tracing import Span, of_this_program
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.worker import tasks
-from pos_gateway.worker.tasks import deliver
 from tests.gate import Gate
 from tests.orders import received
 
@@ -47,6 +48,12 @@ STEPS: dict[str, Callable[[Gate], tuple[Any, str]]] = {
 }
 
 
+def trace_attempts(gate: Gate) -> None:
+    """As a gateway with tracing does."""
+    spine = gate.spine
+    spine._decided = traced(spine._decide, of_this_program(), gate.directory)
+
+
 def planted(patch: pytest.MonkeyPatch, gate: Gate, step: str, error: Exception) -> None:
     """From now on this step raises."""
 
@@ -60,8 +67,8 @@ def planted(patch: pytest.MonkeyPatch, gate: Gate, step: str, error: Exception) 
 def attempted(gate: Gate, record: dict[str, Any], action: Action = Action.SUBMIT) -> bool:
     """Whether the message was acknowledged; if not it is redelivered."""
     try:
-        decided = deliver(gate, received(record), action)
-        return gate.commit_outcome(decided, timeout=1)
+        attempt: Attempt[Any] = Attempt(None, received(record), action)
+        return gate.spine.attempt(attempt, timeout=1) is not None
     except ZeroDivisionError:
         return False
 
@@ -74,7 +81,7 @@ def test_an_order_ends_after_an_exception_at_any_step(
 ) -> None:
     """And is never recorded as failed once the POS may have it."""
     gate = Gate(tmp_path, lambda _: reply)
-    gate.tracing = of_this_program()
+    trace_attempts(gate)
     order = gate.an_order()
     if is_known:
         gate.pos = lambda _: NO_REPLY
@@ -118,7 +125,7 @@ def test_an_invalid_message_leaves_no_order_claimed_after_an_exception_at_any_st
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     gate = Gate(tmp_path, lambda _: NO_REPLY)
-    gate.tracing = of_this_program()
+    trace_attempts(gate)
     order = gate.an_order()
     gate.take(order)
     with monkeypatch.context() as patch:
@@ -137,7 +144,7 @@ def test_a_cancel_request_leaves_no_row_claimed_after_an_exception_at_any_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, sent: bool
 ) -> None:
     gate = Gate(tmp_path, lambda _: ACCEPTED if sent else (503, {}))
-    gate.tracing = of_this_program()
+    trace_attempts(gate)
     gate.take(gate.an_order())
     assert gate.row_state() == ("accepted" if sent else "in_doubt")
     gate.pos = lambda _: (200, {"status": "cancelled", "id": "pos-1"})
@@ -223,7 +230,7 @@ def test_an_order_of_an_unreadable_merchant_ends(
     unreadable_catalog(gate)
     decided = gate.take(order)
     # The record may be readable in time.
-    assert (decided.outcome.kind, decided.claims) == ("retry", [])
+    assert (decided.outcome.kind, decided.entries) == ("retry", ())
     gate.wait(61)
     tries = 0
     while (again := gate.take(order, expired=expired, **{wire.ATTEMPTS: tries}).again) is not None:

@@ -188,20 +188,18 @@ def test_a_committed_outcome_is_counted_once_and_published_at_once(
     claim = gateway.ledger.claim(KEY, send=True)
     assert isinstance(claim, Claim)
     entry = an_entry(Kind.ACCEPTED, key=KEY)
-    assert gateway.commit_outcome(Decision(ACCEPTED, [(claim, entry)]))
+    assert gateway.commit(Decision(ACCEPTED, [(claim, entry)]))
     assert woken == ["wake"]
     late = Claim(KEY, claim.owner, claim.epoch + 1, claim.ticket, claim.history, sending=True)
-    assert not gateway.commit_outcome(
-        Decision(ACCEPTED, [(late, entry)])
-    )  # leased elsewhere by now
+    assert not gateway.commit(Decision(ACCEPTED, [(late, entry)]))  # leased elsewhere by now
     assert woken == ["wake"]
     other = Key("m", "none")
     record = EventRecord(other, an_entry(Kind.FAILED, key=other), b"{}")
-    assert gateway.commit_outcome(Decision(ACCEPTED, event_records=[record]))
+    assert gateway.commit(Decision(ACCEPTED, event_records=[record]))
     assert woken == ["wake", "wake"]
     assert (counted("accepted"), counted("failed")) == (before[0] + 1, before[1] + 1)
     # A synchronous worker's child has a gateway of its own, and reports none of its parent's.
-    assert (gateway.outcomes, make().outcomes) == ({"accepted": 1, "failed": 1}, {})
+    assert (gateway.commit.outcomes, make().commit.outcomes) == ({"accepted": 1, "failed": 1}, {})
 
 
 def test_outcomes_are_counted_by_the_merchants_provider(
@@ -210,11 +208,11 @@ def test_outcomes_are_counted_by_the_merchants_provider(
     gateway, before = make(), counted("accepted", "acme")
     merchant = {"id": "m", "provider": "acme", "base_url": "https://pos.example"}
     MerchantStore(gateway.database).put([Merchant.parse(merchant)])
-    assert gateway.provider_of("m") is None  # its record was not loaded yet
+    assert gateway.directory.provider_of("m") is None  # its record was not loaded yet
     gateway.directory.get("m")
     claim = gateway.ledger.claim(KEY, send=True)
     assert isinstance(claim, Claim)
-    assert gateway.commit_outcome(Decision(ACCEPTED, [(claim, an_entry(Kind.ACCEPTED, key=KEY))]))
+    assert gateway.commit(Decision(ACCEPTED, [(claim, an_entry(Kind.ACCEPTED, key=KEY))]))
     assert counted("accepted", "acme") == before + 1
 
 

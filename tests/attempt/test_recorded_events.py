@@ -13,8 +13,7 @@ from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import Action
 from pos_gateway.transport.errors import NotSent, NoValidReply
-from pos_gateway.worker.tasks import deliver
-from tests.gate import Gate
+from tests.gate import Gate, deliver
 from tests.orders import received
 
 ACCEPTED = (200, {"status": "accepted", "id": "pos-1"})
@@ -39,8 +38,7 @@ def test_an_order_that_is_too_large_twice_has_two_events(tmp_path: Path) -> None
     for body in (b"x" * 90_000, b"x" * 80_000, b"x" * 80_000, b"y" * 80_000):
         too_large = Reason.of("too_large", f"{len(body)} bytes")
         content = unparsed(Message("orders", "orders", body, "o1"), named, too_large)
-        decided = gate.spine.decide(Attempt(content, RawMessage(body)))
-        assert gate.commit_outcome(decided, timeout=1)
+        assert gate.spine.attempt(Attempt(content, RawMessage(body)), timeout=1)
     assert gate.recorded() == [("failed", "too_large")] * 3
 
 
@@ -81,10 +79,8 @@ def test_an_order_whose_event_was_in_doubt_has_no_pending_event(tmp_path: Path) 
     answers: list[Any] = [NoValidReply("timeout", "no reply"), (202, {"status": "pending"})]
     gate = Gate(tmp_path, lambda _: answers.pop(0))
     order = gate.an_order(seconds=1)
-    decided = deliver(gate, received(order, {"x-attempts": 20}))
-    assert gate.commit_outcome(
-        decided
-    )  # whatever the jitter, the next attempt would be too late: it ends in doubt
+    # Whatever the jitter, the next attempt would be too late: it ends in doubt.
+    gate.take(order, **{"x-attempts": 20})
     gate.take(order)  # its copy is delivered at once
     assert gate.recorded() == [("in_doubt", "timeout")]
     assert gate.row_state() == "in_doubt"

@@ -69,8 +69,8 @@ def too_large(gate: Gate, order: Any) -> Decision:
     message = wire.submit_message("o1", source, routing_key="orders")
     why = Reason.of("too_large", "the message has 1 byte too many")
     content = unparsed(message, wire.named_in(message.body), why)
-    decided = gate.spine.decide(Attempt(content, RawMessage(message.body)))
-    assert gate.commit_outcome(decided)
+    decided = gate.spine.attempt(Attempt(content, RawMessage(message.body)))
+    assert decided is not None
     return decided
 
 

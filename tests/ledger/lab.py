@@ -59,7 +59,7 @@ class Worker(Ledger):
 
     @contextmanager
     def using(self, claim: Claim) -> Iterator[None]:
-        """Abandon the claim if the block raises, as ``Gateway.commit_outcome`` does."""
+        """Abandon the claim if the block raises, as ``Spine.attempt`` does."""
         try:
             yield
         except BaseException:

@@ -1,14 +1,15 @@
 """A worker: the gateway's own parts on the simulated broker, database and POSes."""
 
 import json
-from collections import Counter
 from math import inf
 from typing import Any
 
 from greenlet import GreenletExit
 
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.call import Caller
 from pos_gateway.attempt.cancel import Cancel
+from pos_gateway.attempt.commit import Commit
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.doubt import CANCEL_IN_DOUBT
 from pos_gateway.attempt.gateway import Gateway
@@ -28,11 +29,9 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.vault import Vault
-from pos_gateway.transport.deadline import CancelToken
-from pos_gateway.worker.dispatcher import Dispatcher, _Job
 from pos_gateway.worker.request_state import RequestState, TrackedRequest
 from pos_gateway.worker.retries import Retries
-from pos_gateway.worker.timing import Timing
+from pos_gateway.worker.slots import AdmittedSlot, Slots
 from tests.simulation.adapters import ADAPTERS
 from tests.simulation.broker import Broker, Channel, Publisher, Stored
 from tests.simulation.clock import MachineClock
@@ -61,12 +60,26 @@ class Directory:
         edits = self._merchants.get(merchant_id, ())
         return next((each for at, each in reversed(edits) if at <= seen), None)
 
+    def provider_of(self, _merchant_id: str) -> None:
+        """No merchant has a provider here."""
+
 
 class Unpublished:
     """Events stay in the database: tests/events tests their publishing."""
 
     def wake(self) -> None:
         """There is a new event."""
+
+
+class SimulatedCommit(Commit):
+    """Notes the orders of which the POS has not said whether it cancelled them."""
+
+    unanswered: set[str]
+
+    def __call__(self, decision: Decision, *, timeout: float = inf) -> bool:
+        if decision.outcome.reason == CANCEL_IN_DOUBT:
+            self.unanswered |= {claim.key.order_id for claim, _ in decision.entries}
+        return super().__call__(decision, timeout=timeout)
 
 
 class SimulatedGateway(Gateway):
@@ -84,13 +97,10 @@ class SimulatedGateway(Gateway):
     ) -> None:
         self.clock = clock
         payloads = Payloads(Vault(secret_keys))
-        self.tracing = None
-        self.outcomes = Counter()
         self.publisher = publisher
         self.directory = directory
         self.adapters = ADAPTERS
         self.ledger = Ledger(database.engine, payloads, clock=clock)
-        self.events = Unpublished()
         hydration = Hydration(payloads)
         repeating = Repeating(database.engine, self.ledger, hydration)
         self.caller = Caller(
@@ -108,6 +118,13 @@ class SimulatedGateway(Gateway):
             "ledger": self.ledger,
             "clock": clock,
         }
+        commit = SimulatedCommit(
+            ledger=self.ledger,
+            events=Unpublished(),  # type: ignore[arg-type]
+            directory=directory,
+            store=self.store,
+        )
+        commit.unanswered = transport.unanswered
         self.spine = Spine(
             submit=Submit(**parts),
             cancel=Cancel(**parts),
@@ -115,19 +132,18 @@ class SimulatedGateway(Gateway):
                 caller=self.caller, ledger=self.ledger, repeating=repeating, clock=clock
             ),
             isolation=PoisonIsolation(),
+            commit=commit,
             ledger=self.ledger,
             repeating=repeating,
+            directory=directory,
         )
-        self._unanswered = transport.unanswered
-
-    def commit_outcome(self, decision: Decision, *, timeout: float = inf) -> bool:
-        if decision.outcome.reason == CANCEL_IN_DOUBT:
-            self._unanswered |= {claim.key.order_id for claim in decision.claims}
-        return super().commit_outcome(decision, timeout=timeout)
 
 
 class Request(TrackedRequest):
     """A message as the dispatcher has it."""
+
+    attempt: Attempt[Any]
+    slot: AdmittedSlot
 
     def __init__(self, channel: Channel, stored: Stored) -> None:
         super().__init__()
@@ -137,7 +153,6 @@ class Request(TrackedRequest):
         is_cancel = message.headers["task"] == wire.CANCEL_ORDER
         self.action = Action.CANCEL if is_cancel else Action.SUBMIT
         self.routing_key = message.routing_key
-        self.placed_at = self.received = None  # nothing is timed here
         self.kept = 0
         self._read(message)
 
@@ -148,12 +163,7 @@ class Request(TrackedRequest):
     def _read(self, message: Message) -> None:
         self.raw = RawMessage.of(message.body, message.headers, message.routing_key)
         self.record = json.loads(message.body)[0][0]
-        self.cancel_token = CancelToken()
         self.expired = False
-        self.call = None
-
-    def take_order(self) -> None:
-        """It is read again for each attempt."""
 
     @property
     def is_stale(self) -> bool:
@@ -171,6 +181,8 @@ class Request(TrackedRequest):
 
 
 class _NoAdmission:
+    """No attempt has a slot."""
+
     class limits:  # noqa: N801
         slots = 200
 
@@ -199,18 +211,17 @@ class Worker:
         )
         #: Green threads that process a message.
         self.delivering: list[Task] = []
-        # What the dispatcher's method for one message needs.
-        self._storing = 0
-        self._timing = Timing()
         self._retries = Retries(3)
-        self.admission = _NoAdmission
+        self._slots = Slots(
+            _NoAdmission,  # type: ignore[arg-type]
+            self._retries,
+            now=lambda: scheduler.time,
+            wake=lambda: None,
+        )
         self._channel: Channel | None = None
         self.ledger: Ledger | None = None
         self._is_stopping = False
         scheduler.spawn(self.process, "worker", self._run)
-
-    def _release(self, _request: Any, _outcome: Any) -> None:
-        """There is no slot to release."""
 
     def _run(self) -> None:
         self._gate = SimulatedGateway(*self._parts)
@@ -231,14 +242,11 @@ class Worker:
     def stop(self) -> None:
         """Consume nothing more, finish orders in flight, and end."""
         self._is_stopping = True
+        self._retries.close()
         if self._channel is not None:
             self._channel.drain()
         for request in self._retries.drop():
             request.reject()
-
-    @property
-    def _closed(self) -> bool:
-        return self._is_stopping
 
     def _consume(self, channel: Channel) -> None:
         while (stored := channel.take()) is not None:
@@ -257,12 +265,10 @@ class Worker:
         self.delivering.append(task)
         try:
             has_slot = request.action is Action.SUBMIT or self._scheduler.random.random() < 0.5
-            request.enter(RequestState.IN_FLIGHT)
-            Dispatcher._deliver(self, _Job(request, request.expired, has_slot))  # type: ignore[arg-type]
+            self._attempt(request, may_call=has_slot)
             if request.state is RequestState.ARRIVED:
                 self._scheduler.sleep(self._scheduler.random.uniform(0, 2))
-                request.enter(RequestState.IN_FLIGHT)
-                Dispatcher._deliver(self, _Job(request, request.expired))  # type: ignore[arg-type]
+                self._attempt(request, may_call=True)
         except GreenletExit:
             self._scheduler.say("KILLED green thread")
             # Also when it was settled: an unacknowledged message is redelivered some day.
@@ -282,6 +288,14 @@ class Worker:
         self._scheduler.sleep(again.delay)
         for due in self._retries.due(self._scheduler.time):
             self._offer(due, name)  # type: ignore[arg-type]
+
+    def _attempt(self, request: Request, *, may_call: bool) -> None:
+        request.attempt = Attempt(
+            None, request.raw, request.action, expired=request.expired, may_call=may_call
+        )
+        request.slot = AdmittedSlot(self._slots, request, None)  # type: ignore[arg-type]
+        request.enter(RequestState.IN_FLIGHT)
+        self._gate.spine.run(request)
 
 
 class _Beats:

@@ -21,6 +21,7 @@ import pytest
 from celery import Celery
 from structlog.testing import capture_logs
 
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import BYTES_ALLOWED, PARKED_ORDERS, Bundle, ParkedOrder
@@ -43,7 +44,7 @@ from pos_gateway.worker import strategy
 from pos_gateway.worker.request import OrderRequest
 from pos_gateway.worker.request_state import RequestState
 from pos_gateway.worker.retries import Retries
-from pos_gateway.worker.tasks import OrderTask, deliver
+from pos_gateway.worker.tasks import OrderTask
 from tests.adapters.vendors import VENDORS, guid, known_as
 from tests.events.test_hydration import a_row
 from tests.mutations import MUTATIONS, mutated
@@ -312,7 +313,7 @@ class Worker:
         gate.caller._exchange = loop.waits(
             lambda request, *, fence, **_: self._said(pos, request, fence)
         )
-        gate.store = loop.waits(lambda *_, **__: None)
+        gate.commit._store = loop.waits(lambda *_, **__: None)
         loop.turn()
         message = SimpleNamespace(
             body=body,
@@ -327,8 +328,8 @@ class Worker:
             wire.named_in(body)
             return
         request = self._offered.pop()
-        decided = deliver(gate, request.raw, action, order=request.take_order())
-        gate.commit_outcome(decided, timeout=1)
+        attempt: Attempt[Any] = Attempt(request.take_order(), request.raw, action)
+        gate.spine.attempt(attempt, timeout=1)
         loop.turn()
         if (source := wire.text_in(request.raw.body)) is not None:
             self._hydration.message(a_row(payload=source.decode()))

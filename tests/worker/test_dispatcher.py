@@ -23,8 +23,10 @@ from pos_gateway.adapters.protocol import Limits as PosLimits
 from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.limits import AdmissionLimits
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.doubt import leased_elsewhere
+from pos_gateway.attempt.spine import Spine
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
@@ -45,7 +47,8 @@ class Order(TrackedRequest):
     """What the dispatcher uses of a Celery request."""
 
     #: Unset until it is started, as with a request.
-    cancel_token: Any
+    attempt: Any
+    slot: Any
 
     def __init__(self, order_id: str, merchant_id: str = "m", seconds: float = 60.0) -> None:
         super().__init__()
@@ -55,7 +58,6 @@ class Order(TrackedRequest):
         self.key = merchant_id, order_id, self.action
         self.deliver_by, self.placed_at = time() + seconds, None
         self.routing_key = "orders"
-        self.call: Any = None
         self.received: float | None = None
         self.raw = RawMessage(f"{order_id} {seconds}".encode())
         self.is_stale = False
@@ -99,7 +101,6 @@ class Scene:
         clock: Clock = SYSTEM_CLOCK,
         **merchant: Any,
     ) -> None:
-        monkeypatch.setattr(subject, "deliver", self._deliver)
         terms = {
             "paused": False,
             "max_concurrency": 1,
@@ -132,7 +133,7 @@ class Scene:
             adapters=self.adapters,
             settings=SimpleNamespace(merchant_concurrency=default),
             clock=clock,
-            commit_outcome=lambda decision: self._store(decision.messages),
+            spine=self._spine(directory),
             store=self._store,
         )
         pool = TaskPool(SLOTS)
@@ -181,20 +182,20 @@ class Scene:
     def _reply(self, order: str) -> "AsyncResult[Outcome]":
         return self._replies.setdefault(order, AsyncResult())
 
-    def _deliver(
-        self,
-        _gate: Any,
-        _message: RawMessage,
-        action: Action,
-        *,
-        order: str,
-        expired: bool,
-        may_call: bool = True,
-        **_: Any,
-    ) -> Decision:
-        if not may_call and order in self.at_the_pos:
+    def _spine(self, directory: Any) -> Spine:
+        parts: Any = dict.fromkeys(["submit", "cancel", "unreadable", "isolation"])
+        parts |= {"ledger": None, "repeating": None, "directory": directory}
+        spine = Spine(commit=self._commit, **parts)  # type: ignore[arg-type]
+        spine._decided = self._decide
+        return spine
+
+    def _decide(self, attempt: Attempt[Any], _action: Any) -> Decision:
+        order, action = attempt.content, attempt.action
+        if not attempt.may_call and order in self.at_the_pos:
             return Decision(Outcome(Kind.RETRY), needs_pos=True)
-        outcome = Outcome(Kind.EXPIRED) if expired else self._reply(order).get(timeout=PATIENCE)
+        outcome = Outcome(Kind.EXPIRED)
+        if not attempt.expired:
+            outcome = self._reply(order).get(timeout=PATIENCE)
         self._replies.pop(order, None)
         delay = self.delay if outcome.kind is Kind.RETRY else 0
         headers = {"x-attempts": 1}
@@ -202,10 +203,13 @@ class Scene:
         entry: Any = SimpleNamespace(key=Key("m", order, action)), None
         return Decision(outcome, [] if self.only_found else [entry], messages=[message])
 
-    def _store(self, messages: Iterable[Message]) -> bool:
+    def _commit(self, decision: Decision, *, timeout: float) -> bool:
+        self._store(decision.messages)
+        return not self.taken_over
+
+    def _store(self, messages: Iterable[Message]) -> None:
         self.broker_answers.wait(PATIENCE)
         self.stored += [(each.exchange, each.message_id) for each in messages]
-        return not self.taken_over
 
 
 @pytest.fixture
@@ -362,7 +366,7 @@ def test_a_cancel_request_is_attempted_once(scene: Scene) -> None:
     cancel = a_cancel_of("o1")
     scene.offer(cancel)
     assert scene.is_sent("cancel of o1")
-    assert cancel.call is not None
+    assert cancel.slot.call is not None
     scene.reply("cancel of o1")
     assert cancel.said.wait(PATIENCE)
 
@@ -491,12 +495,12 @@ def test_no_merchant_is_blamed_for_a_wait_for_the_database(scene: Scene) -> None
     advance(scene, 0.1)
     standings = [scene.dispatcher.admission.merchant(each.merchant_id) for each in claiming]
     assert not any(each is None or each.silent for each in standings)
-    assert not any(each.cancel_token.is_cancelled for each in claiming)
+    assert not any(each.attempt.token.is_cancelled for each in claiming)
     for each in claiming:
-        each.cancel_token.exchange_begins()
+        each.attempt.token.exchange_begins()
     advance(scene, 3.2)
     advance(scene, 0.1)
-    assert [each.cancel_token.is_cancelled for each in claiming] == [True, False, False, False]
+    assert [each.attempt.token.is_cancelled for each in claiming] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("begins", [True, False])
@@ -509,7 +513,7 @@ def test_a_finished_order_is_freed_without_the_garbage_collector(
         order_lives = weakref.ref(order)
         scene.offer(order)
         if begins:
-            order.cancel_token.exchange_begins()
+            order.attempt.token.exchange_begins()
         scene.reply("o1")
         order.said.wait(PATIENCE)
         gevent.sleep(0.01)
@@ -961,7 +965,7 @@ def test_no_call_is_cut_short_at_a_pos_without_look_up_and_idempotency_key(
     scene.adapters["pos"] = SimpleNamespace(guarantee=guarantee, limits=PosLimits())
     order = Order("o1")
     scene.offer(order)
-    assert order.call.lane.may_be_cut_short is (guarantee is not Guarantee.BLIND)
+    assert order.slot.call.lane.may_be_cut_short is (guarantee is not Guarantee.BLIND)
 
 
 def test_a_worker_that_was_paused_starts_nothing_until_it_knows_its_permits(

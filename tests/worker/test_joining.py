@@ -41,7 +41,7 @@ class Line:
     def __init__(self, folder: Path) -> None:
         self.gate = Gate(folder, self._answer, clock=SYSTEM_CLOCK)  # type: ignore[arg-type]
         self.gate.directory.is_fresh = lambda _: True  # type: ignore[method-assign]
-        self.gate.store = self._store  # type: ignore[method-assign]
+        self.gate.store = self.gate.commit._store = self._store  # type: ignore[method-assign]
         self.reply: Any = ACCEPTED
         self.merchant_answers, self.asked = Event(), Event()
         self.broker_confirms, self.stores = Event(), Event()
@@ -230,7 +230,7 @@ def test_an_exception_after_the_decision_leaves_no_order_claimed(
     with monkeypatch.context() as patch:
         patch.setattr(line.dispatcher._retries, "takes", Mock(side_effect=ZeroDivisionError))
         assert line.offer(order).wait() == "requeued"
-    assert line.dispatcher._storing == 0
+    assert line.dispatcher.uncommitted == 0
     assert line.offer(order).wait() == "acknowledged"
     assert line.gate.recorded() == [("accepted", None)]
 

@@ -24,11 +24,9 @@ def now(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return now
 
 
-def a_request(
-    placed_at: float | None, key: str = "orders", tries: int = 0, call: Any = None
-) -> Any:
+def a_request(placed_at: float | None, key: str = "orders", tries: int = 0) -> Any:
     raw = RawMessage(b"", tries=tries)
-    return SimpleNamespace(placed_at=placed_at, routing_key=key, raw=raw, call=call)
+    return SimpleNamespace(placed_at=placed_at, routing_key=key, raw=raw)
 
 
 def a_decision(*kinds: Kind) -> Decision:
@@ -56,10 +54,10 @@ def age(timing: Timing, **ready: int) -> dict[str, float]:
 
 def test_the_queue_wait_ends_with_the_first_attempt(now: SimpleNamespace) -> None:
     timing, before = Timing(), timed("queue_wait")
-    timing.started(a_request(990.0))
-    timing.started(a_request(900.0, tries=1))  # a retry
-    timing.started(a_request(None))  # a cancel request
-    timing.started(a_request(1003.0))  # the backend's clock is ahead
+    timing.started(a_request(990.0), None)
+    timing.started(a_request(900.0, tries=1), None)  # a retry
+    timing.started(a_request(None), None)  # a cancel request
+    timing.started(a_request(1003.0), None)  # the backend's clock is ahead
     assert since(before, "queue_wait") == (2, 10.0)
 
 
@@ -69,12 +67,12 @@ def test_the_waits_of_healthy_merchants_orders_are_counted(now: SimpleNamespace)
     light = SimpleNamespace(light=3, well_for=inf)
     heavy = SimpleNamespace(light=None, well_for=inf)
     limited = SimpleNamespace(light=3, well_for=5.0)
-    timing.started(a_request(994.0, call=limited))
+    timing.started(a_request(994.0), limited)
     for placed_at in (1000.0, 999.98, 999.98, 900.0, 1001.0):
-        timing.started(a_request(placed_at, call=light))
-    timing.started(a_request(990.0, call=heavy))
-    timing.started(a_request(990.0))
-    timing.started(a_request(990.0, call=light, tries=1))
+        timing.started(a_request(placed_at), light)
+    timing.started(a_request(990.0), heavy)
+    timing.started(a_request(990.0), None)
+    timing.started(a_request(990.0, tries=1), light)
     assert timing.healthy_waits == [2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 1]
 
 

@@ -15,6 +15,7 @@ from loadtests.bench.micro.runner import Play, thread_cpu
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.attempt.decision import Decision
+from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.order import timestamp
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.events.event import dehydrated
@@ -58,10 +59,10 @@ class Counting:
         """Everything that the way of one order calls, in its order."""
         provider = f"provider-{number % PROVIDERS}"
         request: Any = SimpleNamespace(
-            placed_at=timestamp(PLACED_AT), routing_key="orders", attempts=0
+            placed_at=timestamp(PLACED_AT), routing_key="orders", raw=RawMessage(b"")
         )
         self._timing.taken(request)
-        self._timing.started(request)
+        self._timing.started(request, None)
         if number % SHARED == 0:
             for _ in range(2):
                 metrics.ledger_commit_seconds.observe(0.004)

@@ -36,7 +36,6 @@ from pos_gateway.settings import Settings
 from pos_gateway.transport.exchange import Reply, Request
 from pos_gateway.transport.traced import traced as traced_exchanges
 from pos_gateway.worker.gc_tuning import tune_gc
-from pos_gateway.worker.tasks import deliver
 
 RECORD: dict[str, Any] = {
     "order_id": "6f1d4e5a-0000-4000-8000-000000000000",
@@ -94,7 +93,11 @@ class Orders:
 
     def _event(self) -> Message:
         now = time.perf_counter()
-        decision = deliver(self._gate, RawMessage.of(BODY, self._headers, "orders"), received=now)
+        attempt: Attempt[Any] = Attempt(
+            None, RawMessage.of(BODY, self._headers, "orders"), received=now
+        )
+        spine = self._gate.spine
+        decision = spine._decided(attempt, spine._read(attempt))
         event = decision.entries[0][1].event
         assert event is not None
         trace = None if event.trace is None else str(event.trace)

@@ -1,0 +1,99 @@
+"""The slots of a worker's attempts: when each is freed, and which retry the worker makes by itself."""
+
+from collections.abc import Callable
+
+from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.lane import Call
+from pos_gateway.attempt.decision import Decision
+from pos_gateway.attempt.spine import Slot
+from pos_gateway.domain.outcome import MENDED_HERE, CallResult, Outcome
+from pos_gateway.ledger.payloads import readable_code
+from pos_gateway.worker.request import OrderRequest
+from pos_gateway.worker.retries import Retries
+
+
+class Slots:
+    """Frees slots. Safe for green threads: nothing here blocks.
+
+    Args:
+        admission: frees them.
+        retries: the orders that wait in this worker for their retries.
+        now: admission's clock.
+        wake: wakes the dispatcher.
+    """
+
+    def __init__(
+        self,
+        admission: Admission[OrderRequest],
+        retries: Retries,
+        *,
+        now: Callable[[], float],
+        wake: Callable[[], None],
+    ) -> None:
+        self.admission = admission
+        self.retries = retries
+        self.now = now
+        self.wake = wake
+        #: Orders whose slot is free and whose outcome is not durable yet.
+        self.uncommitted = 0
+
+
+class AdmittedSlot(Slot):
+    """The slot of one attempt; or its lack, where none is needed."""
+
+    __slots__ = ("_is_counted", "_is_kept", "_request", "_slots", "again", "call")
+
+    def __init__(
+        self, slots: Slots, request: OrderRequest, call: Call[OrderRequest] | None
+    ) -> None:
+        self._slots, self._request = slots, request
+        #: The call that holds the slot; None: without a slot, or free.
+        self.call = call
+        self.again = None
+        self._is_counted = self._is_kept = False
+
+    def answered(self, decision: Decision) -> None:
+        slots, request, outcome = self._slots, self._request, decision.outcome
+        request.decide(decision)
+        # At most ``slots`` outcomes may be uncommitted without a slot, so that an outage of
+        # database or broker stops the worker from starting more.
+        if slots.uncommitted < slots.admission.limits.slots:
+            self._is_counted = True
+            slots.uncommitted += 1
+            self._free(outcome)
+        elif self.call is not None:
+            slots.admission.answered(self.call, slots.now(), outcome.contact, outcome.retry_after)
+        if slots.retries.takes(request, decision):
+            self._is_kept = True
+            slots.retries.coming += 1
+        # A stale delivery's message is redelivered and makes the retry. Publishing another one
+        # would double the messages with each lost connection.
+        if self._is_kept or request.is_stale:
+            self.again = decision.again
+
+    def stored(self) -> None:
+        self._slots.uncommitted -= self._is_counted
+        self._slots.retries.coming -= self._is_kept
+        self._is_counted = self._is_kept = False
+
+    def free(self) -> None:
+        self._free(None)
+
+    def _free(self, outcome: Outcome | None) -> None:
+        call, self.call = self.call, None
+        if call is None:
+            return
+        admission, now = self._slots.admission, self._slots.now()
+        if outcome is None:
+            admission.release(call, now, CallResult.NONE)
+        else:
+            reason = outcome.reason
+            # An answer's code is the POS's own word.
+            if reason is not None and outcome.contact is not CallResult.ANSWERED:
+                if reason.code in MENDED_HERE:
+                    admission.note_unsent(call, reason.code, now)
+                elif outcome.contact is not CallResult.NONE:
+                    admission.note_error(call, readable_code(reason), now)
+            admission.release(call, now, outcome.contact, outcome.retry_after)
+        if admission.waiting:  # usually no order waits for the slot
+            self._slots.wake()
