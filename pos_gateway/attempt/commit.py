@@ -16,11 +16,7 @@ from pos_gateway.telemetry import metrics
 class Commit:
     """Commits decisions. Safe for any number of green threads at once.
 
-    Args:
-        ledger: commits entries and events.
-        events: is woken for each event.
-        directory: has the merchants' providers, for the metrics.
-        store: returns once the broker has stored the messages.
+    ``store`` publishes messages, and returns once the broker has stored all.
     """
 
     def __init__(

@@ -485,7 +485,7 @@ class Dispatcher:
             if not self._joins(request):  # a copy has started meanwhile
                 self._without_slot += 1
                 self.admission.cpu.started_without_slot()
-                self._begin(request, None, CancelToken(), expired=expired, may_call=expired)
+                self._begin(request, expired=expired)
 
     def _drop_waiting(self) -> list[OrderRequest]:
         """Remove and return all waiting requests."""
@@ -494,8 +494,7 @@ class Dispatcher:
         return self.admission.drop_waiting() + self._retries.drop() + slotless
 
     def _start(self, call: Call[OrderRequest]) -> None:
-        began = partial(self._call_began, call)
-        self._begin(call.ticket, call, CancelToken(call.time_limit_share, began))
+        self._begin(call.ticket, call)
 
     def _call_began(self, call: Call[OrderRequest]) -> None:
         self.admission.began(call, self._clock.now())
@@ -503,13 +502,14 @@ class Dispatcher:
     def _begin(
         self,
         request: OrderRequest,
-        call: Call[OrderRequest] | None,
-        token: CancelToken,
+        call: Call[OrderRequest] | None = None,
         *,
         expired: bool = False,
-        may_call: bool = True,
     ) -> None:
-        """Have a green thread attempt the request: without a slot if expired, or not to call the POS."""
+        """Have a green thread attempt the request. Without a call: if expired, or not to call the POS."""
+        may_call, token = call is not None or expired, CancelToken()
+        if call is not None:
+            token = CancelToken(call.time_limit_share, partial(self._call_began, call))
         assert may_call or not request.needs_pos  # noqa: S101  (it would need its POS again)
         request.attempt = Attempt(
             request.take_order(),

@@ -13,13 +13,9 @@ from pos_gateway.worker.retries import Retries
 
 
 class Slots:
-    """Frees slots. Safe for green threads: nothing here blocks.
+    """The parts of a worker that hear of slots. Safe for green threads: nothing here blocks.
 
-    Args:
-        admission: frees them.
-        retries: the orders that wait in this worker for their retries.
-        now: admission's clock.
-        wake: wakes the dispatcher.
+    ``now`` is admission's clock; ``wake`` wakes the dispatcher.
     """
 
     def __init__(
