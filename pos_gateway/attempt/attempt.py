@@ -1,20 +1,44 @@
 """The record of one attempt, from its message to its decision."""
 
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pos_gateway.adapters.steps import Step
 from pos_gateway.attempt.content import UnreadMessage
+from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.states import Action, CallRecord, Claim, Ended
-from pos_gateway.telemetry.stages import Stages
 from pos_gateway.transport.deadline import CancelToken
 
 Content = TypeVar("Content", Order, CancelRequest, UnreadMessage)
+
+
+class Slot:
+    """An attempt's place among the others of a worker. Alone in a process: none."""
+
+    __slots__ = ()
+
+    #: The retry that the worker makes by itself; None: its message is published.
+    again: Message | None = None
+
+    def began(self) -> None:
+        """The call begins: from here on the attempt waits for its merchant."""
+
+    def answered(self, decision: Any) -> None:
+        """The call is over, and the outcome of this ``Decision`` is to be committed: others may start."""
+
+    def stored(self) -> None:
+        """The outcome is durable, or the message is requeued."""
+
+    def free(self) -> None:
+        """The attempt has ended, however: free what is not free yet. Does not block."""
+
+
+_NO_SLOT = Slot()
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +60,7 @@ class Attempt(Generic[Content]):
     may_call: bool = True
     #: The attempt's part of the merchant's time limit; can end the attempt early.
     token: CancelToken = field(default_factory=CancelToken)
+    slot: Slot = _NO_SLOT
     #: The message's arrival (``perf_counter``), if known.
     received: float | None = None
 
@@ -62,7 +87,15 @@ class Attempt(Generic[Content]):
     #: Of all steps that are done.
     facts: dict[str, str | int] = field(default_factory=dict)
 
-    # From ``Caller``.
+    # From ``Caller``. Durations are in seconds.
+    #: From the attempt's beginning until the claim was durable; None: there was no call.
+    claim_seconds: float | None = None
+    #: The beginning of the call (``perf_counter``).
+    call_began: float = 0.0
+    #: Connecting in the call, TLS included.
+    connect_seconds: float = 0.0
+    #: From the beginning of the call until the last reply began; None: there was no reply.
+    first_byte_seconds: float | None = None
     #: A byte may have left.
     sent: bool = False
     #: There was a reply.
@@ -73,8 +106,15 @@ class Attempt(Generic[Content]):
     call: CallRecord | None = None
 
     # From ``Spine``.
+    #: The beginning of the attempt (``perf_counter``).
+    began: float = 0.0
     outcome: Outcome | None = None
     #: The trace context for the attempt's events.
     span: TraceContext | None = None
-    #: The durations of the attempt's parts.
-    stages: Stages | None = None
+    #: The attempt's trace; None: the attempt is not traced.
+    trace_id: str | None = None
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds from the message's arrival until the attempt's beginning."""
+        return None if self.received is None else self.began - self.received

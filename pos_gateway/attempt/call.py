@@ -1,9 +1,9 @@
 """One call on a merchant's POS: one deadline, one claim, and every failure is an Outcome."""
 
 import logging
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from math import inf
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -22,10 +22,9 @@ from pos_gateway.ledger.step_mark import StepMark
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.telemetry import metrics, stages
-from pos_gateway.telemetry.stages import Stages
+from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.trace import Trace
-from pos_gateway.transport.deadline import CancelToken
+from pos_gateway.transport.endpoint import Progress
 from pos_gateway.transport.errors import (
     Misconfigured,
     NotBegun,
@@ -44,7 +43,7 @@ log = structlog.get_logger(__name__)
 _LEVELS = {Kind.FAILED: logging.WARNING, Kind.IN_DOUBT: logging.WARNING}
 
 #: An adapter's part of a call: sends requests to the POS, and returns the outcome.
-Conversation = Callable[[Send], Outcome]
+Converse = Callable[[Send], Outcome]
 
 #: Seconds for its reply without which no request is sent, or half of the time limit if that is less.
 LEAST = 1.0
@@ -134,22 +133,16 @@ class Caller:
         return sending.sending
 
     def call(
-        self,
-        merchant: Merchant,
-        attempt: Attempt[Any],
-        converse: Conversation,
-        *,
-        cancel_token: CancelToken,
-        left: float = inf,
+        self, merchant: Merchant, attempt: Attempt[Any], converse: Converse, *, left: float = inf
     ) -> Outcome:
         """Call the merchant's POS within its time limit, or ``left`` seconds if they are fewer.
 
         Time that the ledger takes meanwhile is part of it.
         """
-        passed = stages.call()
+        attempt.call_began = perf_counter()
+        attempt.claim_seconds = attempt.call_began - attempt.began
         try:
-            send = partial(self._send, merchant, attempt, cancel_token, left)
-            outcome = self._heard(converse, send, attempt)
+            outcome = self._heard(merchant, attempt, converse, left)
         except Exception as error:  # noqa: BLE001  (a bug of ours, or of an adapter)
             trace = Trace.of(error, messages=False)
             log.error("delivery.crashed", order_id=attempt.claims[0].key.order_id, trace=trace)
@@ -158,18 +151,23 @@ class Caller:
         outcome = self.redacted(merchant, outcome)
         if outcome.merchant_gone:
             self._pause(merchant)
-        seconds = passed.total
         attempt.call = CallRecord(
-            passed.waited, passed.claim, passed.connect, passed.first_byte, seconds, attempt.came
+            attempt.waited,
+            attempt.claim_seconds,
+            attempt.connect_seconds,
+            attempt.first_byte_seconds,
+            perf_counter() - attempt.call_began,
+            attempt.came,
         )
-        metrics.attempted(outcome.kind, merchant.provider, seconds)
-        log_attempt(merchant, attempt.claims[0], outcome, passed, seconds)
+        metrics.attempted(outcome.kind, merchant.provider, attempt.call.seconds)
+        log_attempt(merchant, attempt, outcome)
         return outcome
 
-    @staticmethod
-    def _heard(converse: Conversation, send: Callable[[], Send], attempt: Attempt[Any]) -> Outcome:
+    def _heard(
+        self, merchant: Merchant, attempt: Attempt[Any], converse: Converse, left: float
+    ) -> Outcome:
         try:
-            outcome = converse(send())  # ``send`` fails without credentials
+            outcome = converse(_Conversation(self, merchant, attempt, left))
         except LedgerUnavailable as error:
             attempt.came = "database"
             return Outcome(Kind.RETRY, Reason.of("database", error))
@@ -182,54 +180,6 @@ class Caller:
         # The adapter has set no call result, but there was a reply.
         makes_no_sense = outcome.kind is Kind.IN_DOUBT
         return outcome.after(CallResult.FAILED if makes_no_sense else CallResult.ANSWERED)
-
-    def _send(
-        self,
-        merchant: Merchant,
-        attempt: Attempt[Any],
-        cancel_token: CancelToken,
-        left: float,
-    ) -> Send:
-        """One deadline over all that the adapter sends (it may look up first, then create)."""
-        auth = credentials_of(merchant)
-        limit = self.time_limit(merchant) * cancel_token.part
-        until, least = self._clock.monotonic() + min(limit, left), min(LEAST, limit / 2)
-
-        def left_of_it() -> float:
-            return max(0.0, until - self._clock.monotonic())
-
-        def fence() -> None:
-            failpoints.reach("byte.first")
-            if not self._ledger.holds(attempt.claims[0]):
-                raise NotSent("fenced", "this worker was held up; another one may have the order")
-            attempt.sent = True
-
-        def exchange(request: Request, credentials: Mapping[str, str]) -> Reply:
-            seconds = left_of_it()
-            if seconds < least:  # its reply would come too late, and leave the order in doubt
-                raise _NoTimeLeft("timeout", f"{seconds:.3g} s were left for the POS's reply")
-            reply = self._exchange(
-                request.adding(credentials),
-                key=f"{merchant.id} {merchant.auth.fingerprint}",
-                connections=merchant.max_concurrency or self._default_concurrency,
-                seconds=seconds,
-                cancel_token=cancel_token,
-                identity=merchant.auth.tls,
-                fence=fence,
-            )
-            attempt.answered, attempt.came = True, reply.status
-            return reply
-
-        def send(request: Request) -> Reply:
-            cancel_token.exchange_begins()  # what it writes and waits for first is not the POS's
-            credentials = self._authenticator.headers(auth, request, left_of_it())
-            reply = exchange(request, credentials)
-            if reply.status != 401:
-                return reply
-            others = self._authenticator.instead(auth, credentials, left_of_it())
-            return reply if others is None else exchange(request, others)
-
-        return Send(send)
 
     def _pause(self, merchant: Merchant) -> None:
         """Pause a merchant whose POS says it is gone, so that no order fails there meanwhile.
@@ -245,6 +195,75 @@ class Caller:
             log.error("merchant.gone", merchant_id=merchant.id, provider=merchant.provider)
         else:
             log.warning("merchant.was_gone", merchant_id=merchant.id, provider=merchant.provider)
+
+
+class _Conversation(Send):
+    """The requests of one call: with credentials, under the attempt's claim and one deadline.
+
+    An adapter may look the order up first, then create the order.
+
+    Raises:
+        NotSent: there are no credentials.
+    """
+
+    __slots__ = ("_attempt", "_auth", "_caller", "_has_begun", "_least", "_merchant", "_until")
+
+    def __init__(
+        self, caller: Caller, merchant: Merchant, attempt: Attempt[Any], left: float
+    ) -> None:
+        self._caller, self._merchant, self._attempt = caller, merchant, attempt
+        self._auth = credentials_of(merchant)
+        limit = caller.time_limit(merchant) * attempt.token.part
+        self._until, self._least = (
+            caller._clock.monotonic() + min(limit, left),
+            min(LEAST, limit / 2),
+        )
+        self._has_begun = False
+
+    def __call__(self, request: Request) -> Reply:
+        if not self._has_begun:  # what the adapter writes and waits for first is not the POS's
+            self._has_begun = True
+            self._attempt.slot.began()
+        authenticator = self._caller._authenticator
+        credentials = authenticator.headers(self._auth, request, self._left())
+        reply = self._exchanged(request.adding(credentials))
+        if reply.status != 401:
+            return reply
+        others = authenticator.instead(self._auth, credentials, self._left())
+        return reply if others is None else self._exchanged(request.adding(others))
+
+    def _exchanged(self, request: Request) -> Reply:
+        merchant, attempt, caller = self._merchant, self._attempt, self._caller
+        seconds, progress = self._left(), Progress()
+        if seconds < self._least:  # its reply would come too late, and leave the order in doubt
+            raise _NoTimeLeft("timeout", f"{seconds:.3g} s were left for the POS's reply")
+        try:
+            reply = caller._exchange(
+                request,
+                key=f"{merchant.id} {merchant.auth.fingerprint}",
+                connections=merchant.max_concurrency or caller._default_concurrency,
+                seconds=seconds,
+                cancel_token=attempt.token,
+                identity=merchant.auth.tls,
+                fence=self._fence,
+                progress=progress,
+            )
+        finally:
+            attempt.connect_seconds += progress.connect_seconds
+            if progress.replied is not None:
+                attempt.first_byte_seconds = progress.replied - attempt.call_began
+        attempt.answered, attempt.came = True, reply.status
+        return reply
+
+    def _fence(self) -> None:
+        failpoints.reach("byte.first")
+        if not self._caller._ledger.holds(self._attempt.claims[0]):
+            raise NotSent("fenced", "this worker was held up; another one may have the order")
+        self._attempt.sent = True
+
+    def _left(self) -> float:
+        """Seconds until the deadline."""
+        return max(0.0, self._until - self._caller._clock.monotonic())
 
 
 class _NoTimeLeft(NotSent):
@@ -266,11 +285,10 @@ def _failed(error: TransportError, attempt: Attempt[Any]) -> Outcome:
             return Outcome(Kind.IN_DOUBT, reason, contact=_contact(error))
 
 
-def log_attempt(
-    merchant: Merchant, claim: Claim, outcome: Outcome, passed: Stages, seconds: float
-) -> None:
+def log_attempt(merchant: Merchant, attempt: Attempt[Any], outcome: Outcome) -> None:
     """Log a call as one wide event."""
-    reason = outcome.reason
+    reason, call, claim = outcome.reason, attempt.call, attempt.claims[0]
+    assert call is not None  # noqa: S101  (the call is over)
     is_ours = (
         reason is not None and reason.code in MENDED_HERE and outcome.kind is not Kind.REJECTED
     )
@@ -288,12 +306,12 @@ def log_attempt(
         contact=str(outcome.contact),
         # A rejection quotes the POS, which may repeat personal data.
         reason=reason.code if reason and outcome.kind is not Kind.REJECTED else None,
-        waited_seconds=passed.waited,
-        claim_seconds=passed.claim,
-        connect_seconds=passed.connect,
-        first_byte_seconds=passed.first_byte,
-        seconds=seconds,
-        trace_id=passed.trace_id,
+        waited_seconds=call.waited,
+        claim_seconds=call.claim,
+        connect_seconds=call.connect,
+        first_byte_seconds=call.first_byte,
+        seconds=call.seconds,
+        trace_id=attempt.trace_id,
     )
 
 

@@ -5,7 +5,7 @@ that is CANCELLED. Afterwards the POS is asked to cancel the order, and the repl
 request that arrives while the order is in flight is retried until the attempt is over.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -55,23 +55,15 @@ from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.transport.exchange import Send
 
 
+@dataclass(kw_only=True, eq=False)
 class Cancel:
     """Cancels orders. Safe for any number of green threads at once."""
 
-    def __init__(
-        self,
-        *,
-        directory: Directory,
-        adapters: dict[str, Adapter],
-        caller: Caller,
-        ledger: Ledger,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._directory = directory
-        self._adapters = adapters
-        self._caller = caller
-        self._ledger = ledger
-        self._clock = clock
+    directory: Directory
+    adapters: dict[str, Adapter]
+    caller: Caller
+    ledger: Ledger
+    clock: Clock = SYSTEM_CLOCK
 
     def claim(self, attempt: Attempt[CancelRequest], turn: Turn) -> Outcome | None:
         """Claim the request, then its order; the outcome, if the POS is not to be called.
@@ -101,7 +93,7 @@ class Cancel:
         self, attempt: Attempt[CancelRequest], key: Key, unless_suspect: bool
     ) -> ClaimResult:
         until = attempt.content.deliver_by.timestamp() if key.action is Action.CANCEL else None
-        return self._caller.claim(
+        return self.caller.claim(
             attempt, key, send=False, deliver_by=until, unless_suspect=unless_suspect
         )
 
@@ -114,7 +106,7 @@ class Cancel:
                 return Outcome(Kind.CANCELLED)
         elif submission.state is State.CANCELLED:
             return Outcome(Kind.CANCELLED)
-        elif self._ledger.is_cancelled_by_pos(_order(attempt)):  # published; no event follows
+        elif self.ledger.is_cancelled_by_pos(_order(attempt)):  # published; no event follows
             attempt.ended = replace(submission, state=State.CANCELLED)
             return Outcome(Kind.CANCELLED)
         elif submission.state is not State.ACCEPTED:
@@ -150,12 +142,12 @@ class Cancel:
         if outcome.kind is not Kind.FAILED or attempt.claims[0].history.in_doubt:
             return outcome
         key = _order(attempt)
-        attempt.ended = next((end for known, end in self._ledger.ends(key) if known == key), None)
+        attempt.ended = next((end for known, end in self.ledger.ends(key) if known == key), None)
         return replace(outcome, for_operator=True)
 
     def decide(self, attempt: Attempt[CancelRequest]) -> Decision:
         """Decide about the outcome."""
-        return decision.on_cancellation(attempt, self._clock.now())
+        return decision.on_cancellation(attempt, self.clock.now())
 
     def repeats(self, attempt: Attempt[CancelRequest]) -> bool:
         """Whether the order has ended before, not accepted: the event is published again."""
@@ -163,20 +155,20 @@ class Cancel:
 
     def _newer(self, claim: Claim, request: CancelRequest) -> CancelRequest | None:
         """The request with a later deadline, if the ledger has an unexpired one."""
-        until, now = from_unix(claim.history.deliver_by or 0.0), self._clock.now()
+        until, now = from_unix(claim.history.deliver_by or 0.0), self.clock.now()
         if until.timestamp() <= max(request.deliver_by.timestamp(), now.timestamp()):
             return None
         return request.model_copy(update={"deliver_by": until})
 
     def _late_by(self, request: CancelRequest) -> float:
         """Seconds since ``deliver_by``."""
-        return self._clock.now().timestamp() - request.deliver_by.timestamp()
+        return self.clock.now().timestamp() - request.deliver_by.timestamp()
 
     def _expired(self, attempt: Attempt[CancelRequest]) -> Outcome | None:
         """The outcome of an expired request; None: the POS is asked about the cancellation first."""
         claim, late_by = attempt.claims[0], self._late_by(attempt.content)
         if not claim.history.in_doubt:
-            return _too_late(why_late(-late_by, self._ledger.last_reason(claim)))
+            return _too_late(why_late(-late_by, self.ledger.last_reason(claim)))
         if late_by >= RESOLVE_FOR:
             return _unknown()
         if attempt.expired:  # without the slot for a look-up
@@ -195,12 +187,12 @@ class Cancel:
             return subject
         try:
             known = submission.history
-            text = self._ledger.progress(_order(attempt), known)
+            text = self.ledger.progress(_order(attempt), known)
             attempt.facts = dict(StepProgress.parse(text, known.reopened).facts)
         except CannotOpen as error:  # a worker elsewhere may have the key
             return Outcome(Kind.RETRY, Reason.of("secret_key", f"the order is {error}"))
         converse = partial(self._converse, attempt, subject, submission)
-        outcome = self._caller.call(subject.merchant, attempt, converse, cancel_token=attempt.token)
+        outcome = self.caller.call(subject.merchant, attempt, converse)
         return self._read(outcome, attempt.claims[0], submission, subject)
 
     def _read(
@@ -220,10 +212,10 @@ class Cancel:
     def _subject(self, key: Key, submission: Claim | Ended) -> "_Subject | Outcome":
         """The order to cancel, with merchant and adapter; or the request's outcome if either is unknown."""
         try:
-            merchant = self._directory.get(key.merchant_id)
+            merchant = self.directory.get(key.merchant_id)
         except UnknownMerchant as error:
             return Outcome(Kind.FAILED, Reason.of("unknown_merchant", error))
-        adapter = self._adapters.get(merchant.adapter)
+        adapter = self.adapters.get(merchant.adapter)
         if adapter is None:
             return Outcome(Kind.FAILED, Reason.of("unknown_adapter", merchant.adapter))
         history, is_open = submission.history, isinstance(submission, Claim)
@@ -248,18 +240,18 @@ class Cancel:
         send: Send,
     ) -> Outcome:
         """Have the POS cancel the order; look the order up if a doubt is left."""
-        walk = Walk(attempt, *subject, self._caller, send)
+        walk = Walk(attempt, *subject, self.caller, send)
         return walk.cancel(submission, _too_late("the POS did not answer in time"))
 
     def _unsettled_for(self, history: AttemptHistory, subject: "_Subject") -> float:
         """Seconds for which an earlier request may still be at work."""
-        limit = self._caller.time_limit(subject.merchant)
+        limit = self.caller.time_limit(subject.merchant)
         return unsettled_for(history, limit, subject.adapter)
 
     def _kept(self, key: Key) -> Order | Outcome:
         """The stored order; or, without it, the request's outcome."""
         try:
-            order_json = self._ledger.order(key)
+            order_json = self.ledger.order(key)
             if order_json is not None:
                 return Order.parse_json(order_json)
         except CannotOpen as error:  # a worker elsewhere may have the key

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Any
 
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.content import UnreadMessage
@@ -18,19 +19,16 @@ from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.errors import InvalidFacts
-from pos_gateway.domain.facts import Facts
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.retry import Backoff
 from pos_gateway.domain.step_progress import StepProgress
-from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.event import dehydrated
 from pos_gateway.events.repeating import Repeats
 from pos_gateway.ledger.states import (
     RESOLVE_FOR,
     Action,
     AttemptHistory,
-    CallRecord,
     Claim,
     Ended,
     Entry,
@@ -125,7 +123,7 @@ def on_submission(attempt: Attempt[Order], now: datetime) -> Decision:
         message = message._replace(body=wire.body_of(order.source))
     left = (order.deliver_by - now).total_seconds()
     key = Key(order.merchant_id, order.order_id)
-    submission = _Submission(key, left, message, now, attempt.span, attempt.call, attempt.facts)
+    submission = _Submission(attempt, key, left, message, now)
     if attempt.newer is not None:
         return submission.renewed(outcome, attempt.claims[0])
     if attempt.ended is not None:
@@ -139,22 +137,10 @@ class _Submission:
     """The decisions about an order's submission."""
 
     def __init__(
-        self,
-        key: Key,
-        left: float,
-        message: RawMessage,
-        now: datetime,
-        span: TraceContext | None,
-        call: CallRecord | None = None,
-        facts: Facts | None = None,
+        self, attempt: Attempt[Any], key: Key, left: float, message: RawMessage, now: datetime
     ) -> None:
-        self._facts = facts
-        self._key = key
-        self._left = left
-        self._message = message
+        self._attempt, self._key, self._left, self._message = attempt, key, left, message
         self._at = now.timestamp()
-        self._span = span
-        self._call = call
 
     def over(self, ended: Ended) -> Decision:
         """It was terminal before, by a worker that may have died before dead-lettering it."""
@@ -230,9 +216,9 @@ class _Submission:
     ) -> Decision:
         history = AttemptHistory(attempts=attempts, reopened=claim.history.reopened)
         entry = self._entry(outcome, claim, history, outcome.kind)
-        if self._facts:
+        if self._attempt.facts:
             with suppress(InvalidFacts):  # an adapter's mistake undoes no end: the row's facts stay
-                progress = StepProgress(self._facts).to_json(history.reopened)
+                progress = StepProgress(self._attempt.facts).to_json(history.reopened)
                 entry = replace(entry, progress=progress)
         # What the gateway could not deliver is dead-lettered for an operator.
         messages = [self._dead_letter(outcome)] if dead_letter else []
@@ -244,7 +230,8 @@ class _Submission:
         state = _ENDS.get(event_kind) or open_state(after, event_kind)
         event = None
         if event_kind is not None:
-            event = dehydrated(self._key, event_kind, reopened=after.reopened, trace=self._span)
+            reopened, trace = after.reopened, self._attempt.span
+            event = dehydrated(self._key, event_kind, reopened=reopened, trace=trace)
         return Entry(
             state,
             self._at,
@@ -255,7 +242,7 @@ class _Submission:
             outcome.external_id,
             event,
             outcome=outcome.kind,
-            call=self._call,
+            call=self._attempt.call,
         )
 
     def _again(self, delay: float, *, resolve: bool, look_up: bool) -> Message:
@@ -528,7 +515,7 @@ def on_unread(attempt: Attempt[UnreadMessage], now: datetime) -> Decision:
     # Neither the message nor the ledger's order can be read: the order ends, or is left to an operator.
     [claim] = attempt.claims
     left = (claim.history.deliver_by or now.timestamp()) - now.timestamp()
-    submission = _Submission(claim.key, left, message, now, attempt.span)
+    submission = _Submission(attempt, claim.key, left, message, now)
     return replace(submission.done(outcome, claim, called=False), messages=dead)
 
 

@@ -13,7 +13,6 @@ from pos_gateway.adapters.registry import adapters
 from pos_gateway.attempt.call import Caller
 from pos_gateway.attempt.cancel import Cancel
 from pos_gateway.attempt.commit import Commit
-from pos_gateway.attempt.poison import PoisonIsolation
 from pos_gateway.attempt.shared_cache import SharedCache
 from pos_gateway.attempt.spine import Spine
 from pos_gateway.attempt.submit import Submit
@@ -134,7 +133,6 @@ class Gateway:
             unreadable=Unreadable(
                 caller=self.caller, ledger=self.ledger, repeating=self.repeating, clock=clock
             ),
-            isolation=PoisonIsolation(),  # shared, so that the next death has one culprit
             commit=self.commit,
             ledger=self.ledger,
             repeating=self.repeating,

@@ -19,25 +19,19 @@ POISONOUS = 3
 ISOLATED_FOR = 5.0
 
 
-class PoisonIsolation:
-    """Lets suspects start one at a time. Safe for green threads."""
-
-    def __init__(self, seconds: float = ISOLATED_FOR) -> None:
-        self._seconds = seconds
-        self._alone = threading.Lock()
-
-    def turn(self) -> "Turn":
-        """An attempt's turn; enter it for as long as the attempt runs."""
-        return Turn(self._alone, self._seconds)
-
-
 class Turn:
-    """An attempt, which runs alone of all suspects from the first suspect on that it claims."""
+    """An attempt, which runs alone of all suspects from the first suspect on that it claims.
 
-    __slots__ = ("_alone", "_end", "_seconds")
+    Enter the turn for as long as the attempt runs. Safe for green threads.
 
-    def __init__(self, alone: threading.Lock, seconds: float) -> None:
-        self._alone, self._seconds = alone, seconds
+    Args:
+        alone: the lock of all suspects.
+    """
+
+    __slots__ = ("_alone", "_end")
+
+    def __init__(self, alone: threading.Lock) -> None:
+        self._alone = alone
         #: Of its time alone.
         self._end: _End | None = None
 
@@ -60,7 +54,7 @@ class Turn:
             # Only now: one that has to wait would be left by the worker that the other kills, too.
             # The other's end is queued, and written with this claim at the latest.
             found = claim(False)
-            self._end.after(self._seconds)  # the claim may have taken as long
+            self._end.after(ISOLATED_FOR)  # the claim may have taken as long
         return found
 
 

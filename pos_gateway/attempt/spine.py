@@ -9,6 +9,8 @@ next attempt to know, whatever happens here.
 """
 
 from math import inf
+from threading import Lock
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pos_gateway.attempt.attempt import Attempt
@@ -16,7 +18,7 @@ from pos_gateway.attempt.cancel import Cancel
 from pos_gateway.attempt.commit import Commit
 from pos_gateway.attempt.content import UnreadMessage, read
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.attempt.poison import PoisonIsolation, Turn
+from pos_gateway.attempt.poison import Turn
 from pos_gateway.attempt.submit import Submit
 from pos_gateway.attempt.traced import traced
 from pos_gateway.attempt.unreadable import Unreadable
@@ -28,7 +30,6 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Key
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.runtime import failpoints
-from pos_gateway.telemetry import stages
 
 if TYPE_CHECKING:
     from pos_gateway.telemetry.tracing import Tracing
@@ -44,34 +45,11 @@ class _Action(Protocol):
     def repeats(self, attempt: Attempt[Any]) -> bool: ...
 
 
-class Slot:
-    """An attempt's place among the others of a worker. Alone in a process: none."""
-
-    __slots__ = ()
-
-    #: The retry that the worker makes by itself; None: its message is published.
-    again: Message | None = None
-
-    def answered(self, decision: Decision) -> None:
-        """The call is over, and the outcome is to be committed: others may start."""
-
-    def stored(self) -> None:
-        """The outcome is durable, or the message is requeued."""
-
-    def free(self) -> None:
-        """The attempt has ended, however: free what is not free yet. Does not block."""
-
-
-_NO_SLOT = Slot()
-
-
 class Delivery(Protocol):
     """A message in a worker, from its arrival to its acknowledgement."""
 
     @property
     def attempt(self) -> Attempt[Any]: ...
-    @property
-    def slot(self) -> Slot: ...
     def start_over(self) -> None: ...
     def retry_here(self, again: Message) -> None: ...
     def committed(self) -> None: ...
@@ -87,7 +65,6 @@ class Spine:
         submit: Submit,
         cancel: Cancel,
         unreadable: Unreadable,
-        isolation: PoisonIsolation,
         commit: Commit,
         ledger: Ledger,
         repeating: Repeating,
@@ -97,7 +74,8 @@ class Spine:
         self._submit = submit
         self._cancel = cancel
         self._unreadable = unreadable
-        self._isolation = isolation
+        #: One for all attempts, so that the next death has one culprit.
+        self._suspects = Lock()
         self._commit = commit
         self._ledger = ledger
         self._repeating = repeating
@@ -112,22 +90,20 @@ class Spine:
         Raises:
             Exception: as ``attempt``.
         """
-        decision, slot = self.attempt(delivery.attempt, delivery.slot), delivery.slot
+        decision, again = self.attempt(delivery.attempt), delivery.attempt.slot.again
         if decision is None:
             return
         if decision.needs_pos:
             delivery.start_over()
-        elif slot.again is not None:
-            delivery.retry_here(slot.again)  # unacknowledged until then
+        elif again is not None:
+            delivery.retry_here(again)  # unacknowledged until then
         else:
             delivery.committed()
             failpoints.reach("acknowledge.before")
             delivery.acknowledge()
             failpoints.reach("acknowledged")
 
-    def attempt(
-        self, attempt: Attempt[Any], slot: Slot = _NO_SLOT, *, timeout: float = inf
-    ) -> Decision | None:
+    def attempt(self, attempt: Attempt[Any], *, timeout: float = inf) -> Decision | None:
         """Attempt once to do as a message asks; return once all that follows is durable.
 
         None: another worker has the order. The message must be requeued: the other worker may have
@@ -140,7 +116,7 @@ class Spine:
             Exception: the attempt failed without a claim, and the database is unavailable, or the
                 order's state is not known; the message must be requeued.
         """
-        is_committed = False
+        slot, is_committed = attempt.slot, False
         try:
             action = self._read(attempt)
             decision = self._decided(attempt, action)
@@ -158,7 +134,7 @@ class Spine:
         if attempt.content is None:
             attempt.content = read(attempt.message, attempt.action)
         attempt.span = attempt.message.trace
-        attempt.stages = stages.begin(attempt.received)  # reading is no part of the claim's time
+        attempt.began = perf_counter()  # reading is no part of the claim's time
         if isinstance(attempt.content, UnreadMessage):
             return self._unreadable
         return self._cancel if isinstance(attempt.content, CancelRequest) else self._submit
@@ -167,7 +143,7 @@ class Spine:
         """Attempt once to do as the message asks, and decide; every failure is an outcome."""
         try:
             # Suspects of having killed workers run one at a time.
-            with self._isolation.turn() as turn:
+            with Turn(self._suspects) as turn:
                 without_call = action.claim(attempt, turn)
                 attempt.outcome = without_call or action.call(attempt)
             decision = action.decide(attempt)

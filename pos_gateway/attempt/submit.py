@@ -3,7 +3,7 @@
 The ledger records each request that changes something before the first byte, for the next attempt to know.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 
@@ -46,23 +46,15 @@ from pos_gateway.runtime.vault import CannotOpen
 from pos_gateway.transport.exchange import Send
 
 
+@dataclass(kw_only=True, eq=False)
 class Submit:
     """Submits orders to their merchants' POSes. Safe for any number of green threads at once."""
 
-    def __init__(
-        self,
-        *,
-        directory: Directory,
-        adapters: dict[str, Adapter],
-        caller: Caller,
-        ledger: Ledger,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._directory = directory
-        self._adapters = adapters
-        self._caller = caller
-        self._ledger = ledger
-        self._clock = clock
+    directory: Directory
+    adapters: dict[str, Adapter]
+    caller: Caller
+    ledger: Ledger
+    clock: Clock = SYSTEM_CLOCK
 
     def claim(self, attempt: Attempt[Order], turn: Turn) -> Outcome | None:
         """Claim the order; the outcome, if its POS is not to be called.
@@ -102,7 +94,7 @@ class Submit:
             return poisoned(history)
         if merchant is None or problem is not None:
             return Outcome(Kind.FAILED, problem)
-        adapter = self._adapters[merchant.adapter]
+        adapter = self.adapters[merchant.adapter]
         if history.may_be_there and has_moved(history, merchant, adapter):
             return Outcome(Kind.IN_DOUBT, MOVED, for_operator=True)
         return None
@@ -125,7 +117,7 @@ class Submit:
 
     def decide(self, attempt: Attempt[Order]) -> Decision:
         """Decide about the outcome."""
-        return decision.on_submission(attempt, self._clock.now())
+        return decision.on_submission(attempt, self.clock.now())
 
     def repeats(self, attempt: Attempt[Order]) -> bool:
         """Whether the event of an order that has ended before is published again."""
@@ -133,7 +125,7 @@ class Submit:
 
     def _claim(self, attempt: Attempt[Order], send: bool, unless_suspect: bool) -> ClaimResult:
         order, merchant = attempt.content, attempt.merchant
-        return self._caller.claim(
+        return self.caller.claim(
             attempt,
             Key(order.merchant_id, order.order_id),
             send=send,
@@ -147,7 +139,7 @@ class Submit:
         """Have the POS make a claimed order, or only look up a late one."""
         merchant = attempt.merchant
         assert merchant is not None  # noqa: S101  (``claim`` found the merchant)
-        now, deliver_by = self._clock.now(), attempt.content.deliver_by
+        now, deliver_by = self.clock.now(), attempt.content.deliver_by
         left = inf if attempt.late else deliver_by.timestamp() - now.timestamp()
         because = None
         if attempt.claims[0].history.facts is not None:
@@ -157,9 +149,7 @@ class Submit:
                 return Outcome(Kind.RETRY, Reason.of("secret_key", f"the order is {error}"))
         attempt.called = True
         converse = partial(self._take_steps, attempt, merchant, because)
-        outcome = self._caller.call(
-            merchant, attempt, converse, cancel_token=attempt.token, left=left
-        )
+        outcome = self.caller.call(merchant, attempt, converse, left=left)
         # An order in doubt within a step without a look-up is for an operator.
         is_blind = attempt.step is not None and attempt.step.look_up is None
         in_doubt = outcome.kind is Kind.IN_DOUBT
@@ -168,7 +158,7 @@ class Submit:
     def _progress(self, attempt: Attempt[Order]) -> Outcome | None:
         """Read the facts of the steps that are done; the order's outcome, if they are being undone."""
         key, history = attempt.claims[0].key, attempt.claims[0].history
-        progress = StepProgress.parse(self._ledger.progress(key, history), history.reopened)
+        progress = StepProgress.parse(self.ledger.progress(key, history), history.reopened)
         attempt.facts = dict(progress.facts)
         return progress.because
 
@@ -177,10 +167,10 @@ class Submit:
     ) -> Outcome:
         history = attempt.claims[0].history
         order = attempt.content.in_ledger(
-            history.known_since or self._clock.now().timestamp(), history.deliver_by
+            history.known_since or self.clock.now().timestamp(), history.deliver_by
         )
-        adapter = self._adapters[merchant.adapter]
-        walk = Walk(attempt, order, merchant, adapter, self._caller, send)
+        adapter = self.adapters[merchant.adapter]
+        walk = Walk(attempt, order, merchant, adapter, self.caller, send)
         return walk.forward(because, partial(self._expired, attempt))
 
     def _expired(self, attempt: Attempt[Order]) -> Outcome | None:
@@ -188,12 +178,12 @@ class Submit:
         left = self._left(attempt.content)
         if left > 0 and not attempt.late:
             return None
-        last = self._ledger.last_reason(attempt.claims[0])
+        last = self.ledger.last_reason(attempt.claims[0])
         return Outcome(Kind.EXPIRED, _why_late(left, last))
 
     def _too_late(self, claim: Claim, left: float) -> Outcome:
         """The outcome of an expired order: with the last attempt's reason, the cause of the wait."""
-        last, history = self._ledger.last_reason(claim), claim.history
+        last, history = self.ledger.last_reason(claim), claim.history
         if not history.may_be_there:
             return Outcome(Kind.EXPIRED, _why_late(left, last))
         if history.is_between_steps:
@@ -208,30 +198,30 @@ class Submit:
         """
         if claim.history.deliver_by is None:
             return None
-        until, now = from_unix(claim.history.deliver_by), self._clock.now()
+        until, now = from_unix(claim.history.deliver_by), self.clock.now()
         # As Unix times, as in the ledger: equal times may differ as datetimes.
         if until.timestamp() <= max(order.deliver_by.timestamp(), now.timestamp()):
             return None
         return order.until(until)
 
     def _endpoint(self, merchant: Merchant) -> str:
-        return endpoint(merchant, self._adapters.get(merchant.adapter))
+        return endpoint(merchant, self.adapters.get(merchant.adapter))
 
     def _left(self, order: Order) -> float:
         """Seconds until ``deliver_by``."""
-        return (order.deliver_by - self._clock.now()).total_seconds()
+        return (order.deliver_by - self.clock.now()).total_seconds()
 
     def _merchant(self, merchant_id: str, *, late: bool) -> tuple[Merchant | None, Reason | None]:
         """The merchant, and why the configuration prevents any delivery."""
         try:
-            merchant = self._directory.get(merchant_id)
+            merchant = self.directory.get(merchant_id)
         except UnknownMerchant as error:
             return None, Reason.of("unknown_merchant", error)
         except (SQLAlchemyError, NotLoaded) as error:
             if not late:
                 raise
             return None, Reason.of("database", error)
-        known = merchant.adapter in self._adapters
+        known = merchant.adapter in self.adapters
         return merchant, None if known else Reason.of("unknown_adapter", merchant.adapter)
 
 

@@ -19,9 +19,8 @@ def traced(decide: Decide, tracing: "Tracing", directory: Directory) -> Decide:
     """The same, within a span that says what the attempt's log line does, also without a call."""
 
     def decided(attempt: Attempt[Any], action: Any) -> Decision:
-        assert attempt.stages is not None  # noqa: S101  (the attempt has begun)
         with tracing.delivering(attempt.message.trace) as span:
-            attempt.stages.trace_id, attempt.span = span.trace_id, span.context
+            attempt.trace_id, attempt.span = span.trace_id, span.context
             decision = decide(attempt, action)
             _describe(span, attempt, decision, directory)
         return decision
@@ -32,8 +31,7 @@ def traced(decide: Decide, tracing: "Tracing", directory: Directory) -> Decide:
 def _describe(
     span: "Span", attempt: Attempt[Any], decision: Decision, directory: Directory
 ) -> None:
-    content, outcome, passed = attempt.content, decision.outcome, attempt.stages
-    assert passed is not None  # noqa: S101  (the attempt has begun)
+    content, outcome = attempt.content, decision.outcome
     claims = [claim for claim, _ in decision.entries if claim.key.action is attempt.action]
     reason = outcome.reason if outcome.kind is not Kind.REJECTED else None
     span.says(
@@ -45,8 +43,8 @@ def _describe(
         outcome=outcome.kind,
         contact=outcome.contact,
         reason=reason and reason.code,
-        waited_seconds=passed.waited,
-        claim_seconds=passed.claim,
+        waited_seconds=attempt.waited,
+        claim_seconds=attempt.claim_seconds,
     )
     if outcome.kind in (Kind.FAILED, Kind.IN_DOUBT):
         span.failed(outcome.kind)

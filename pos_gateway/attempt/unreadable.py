@@ -5,6 +5,7 @@ a readable one.
 """
 
 from contextlib import suppress
+from dataclasses import dataclass
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -29,21 +30,14 @@ from pos_gateway.runtime.vault import CannotOpen
 LONGEST_TIME = 64
 
 
+@dataclass(kw_only=True, eq=False)
 class Unreadable:
     """Decides about unreadable messages. Safe for any number of green threads at once."""
 
-    def __init__(
-        self,
-        *,
-        caller: Caller,
-        ledger: Ledger,
-        repeating: Repeating,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self._caller = caller
-        self._ledger = ledger
-        self._repeating = repeating
-        self._clock = clock
+    caller: Caller
+    ledger: Ledger
+    repeating: Repeating
+    clock: Clock = SYSTEM_CLOCK
 
     def claim(self, attempt: Attempt[UnreadMessage], turn: Turn) -> Outcome:
         """Claim the order, if the ledger knows one with the message's ids. No POS is called.
@@ -56,9 +50,9 @@ class Unreadable:
         if not (message.merchant_id and message.order_id):
             return failed
         key = Key(message.merchant_id, message.order_id)
-        if not self._ledger.knows(key):
+        if not self.ledger.knows(key):
             return failed
-        found = self._caller.claim(attempt, key, send=False)
+        found = self.caller.claim(attempt, key, send=False)
         if isinstance(found, Ended):
             return found.outcome
         return self._by_order(attempt, found) if isinstance(found, Claim) else unclaimed(found)
@@ -69,7 +63,7 @@ class Unreadable:
         try:
             order = self._order(claim.key)
         except CannotOpen as error:
-            if (claim.history.deliver_by or 0.0) > self._clock.now().timestamp():
+            if (claim.history.deliver_by or 0.0) > self.clock.now().timestamp():
                 # A worker elsewhere may have the key.
                 return Outcome(Kind.RETRY, Reason.of("secret_key", f"the order is {error}"))
             order = None
@@ -83,7 +77,7 @@ class Unreadable:
     def _order(self, key: Key) -> Order | None:
         """The ledger's order; None: not kept, or unreadable, too. Raises CannotOpen."""
         try:
-            text = self._ledger.order(key)
+            text = self.ledger.order(key)
             return None if text is None else Order.parse_json(text)
         except InvalidOrder:
             return None
@@ -105,11 +99,11 @@ class Unreadable:
 
     def decide(self, attempt: Attempt[UnreadMessage]) -> Decision:
         """Decide about the outcome; the event of a message that comes again is published again."""
-        decided = decision.on_unread(attempt, self._clock.now())
+        decided = decision.on_unread(attempt, self.clock.now())
         with suppress(SQLAlchemyError):  # a repeated event is not worth waiting for
             for each in decided.event_records:
                 if each.entry.event is not None:
-                    decided = decided.repeating(self._repeating.event(each.entry.event))
+                    decided = decided.repeating(self.repeating.event(each.entry.event))
         return decided
 
     def repeats(self, attempt: Attempt[UnreadMessage]) -> bool:

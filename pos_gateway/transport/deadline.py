@@ -29,14 +29,14 @@ class TimeIsUp(DeadlineExceeded):
 class CancelToken:
     """An attempt's time limit, and a way to cancel it. One for each attempt.
 
+    Enter the token for an exchange on a green thread: ``cancel`` then interrupts the green thread.
+
     Args:
         part: the part of its merchant's time limit that it has.
-        on_begin: called when its first exchange begins.
     """
 
-    def __init__(self, part: float = 1.0, on_begin: Callable[[], None] | None = None) -> None:
+    def __init__(self, part: float = 1.0) -> None:
         self.part = part
-        self.on_begin = on_begin
         self.is_cancelled = False
         self._thread: Any = None
 
@@ -57,20 +57,13 @@ class CancelToken:
 
         gevent.get_hub().loop.run_callback(throw)
 
-    def exchange_begins(self) -> None:
-        """Call ``on_begin``, the first time."""
-        if self.on_begin is not None:
-            self.on_begin()
-            self.on_begin = None
-
-    def begin(self) -> None:
-        """Let ``cancel`` interrupt this green thread. Raises DeadlineExceeded once it is cancelled."""
+    def __enter__(self) -> None:
+        """Raises DeadlineExceeded once the attempt is cancelled."""
         if self.is_cancelled:
             raise DeadlineExceeded
         self._thread = _get_current()()
 
-    def finish(self) -> None:
-        """The exchange has ended: ``cancel`` interrupts nothing."""
+    def __exit__(self, *_: object) -> None:
         self._thread = None
 
 
@@ -91,25 +84,10 @@ def deadline(seconds: float, cancel_token: CancelToken) -> AbstractContextManage
     has the interval timer.
     """
     if green():
-        return _Cancellable(cancel_token)
+        return cancel_token
     if threading.current_thread() is threading.main_thread():
         return _alarm(seconds)
     return nullcontext()
-
-
-class _Cancellable:
-    """A green thread's. Not a generator, which is slower: every order has one."""
-
-    __slots__ = ("_cancel_token",)
-
-    def __init__(self, cancel_token: CancelToken) -> None:
-        self._cancel_token = cancel_token
-
-    def __enter__(self) -> None:
-        self._cancel_token.begin()
-
-    def __exit__(self, *_: object) -> None:
-        self._cancel_token.finish()
 
 
 @contextmanager

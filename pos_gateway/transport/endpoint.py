@@ -2,19 +2,18 @@
 
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from pos_gateway import __version__
 from pos_gateway.runtime import failpoints
-from pos_gateway.telemetry import stages
 from pos_gateway.transport import dial
 from pos_gateway.transport.connection import Connection, TLSConnection
 from pos_gateway.transport.deadline import TimeIsUp
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.head import Head, host
 from pos_gateway.transport.parser import ParsedReply, read_reply
-from pos_gateway.transport.progress import Progress
 
 if TYPE_CHECKING:
     from pos_gateway.transport.exchange import Request
@@ -31,6 +30,31 @@ _FIELDS = {
     "Accept": "application/json",
     "Accept-Encoding": "identity",
 }
+
+
+class Progress:
+    """The progress of one exchange, for the caller to read, also after a failure.
+
+    Args:
+        fence: called before the first byte; raises to stop the request.
+        until: when the exchange ends (``time.monotonic``).
+    """
+
+    __slots__ = ("begun", "connect_seconds", "connecting", "fence", "replied", "sent", "until")
+
+    def __init__(self, fence: Callable[[], None] | None = None, until: float = inf) -> None:
+        self.fence = fence
+        self.until = until
+        #: The exchange has begun to connect, or to send.
+        self.begun = False
+        #: A byte of the request may have left this process.
+        self.sent = False
+        #: The exchange is connecting: DNS, TCP, TLS.
+        self.connecting = False
+        #: Seconds spent on connecting.
+        self.connect_seconds = 0.0
+        #: When the reply began (``time.perf_counter``).
+        self.replied: float | None = None
 
 
 class Endpoint:
@@ -111,7 +135,7 @@ class Endpoint:
             first = connection.receive()
             if not first:
                 raise NoValidReply("broken_off", "closed without a reply")
-            stages.replied()
+            progress.replied = time.perf_counter()
             received = read_reply(first, connection.receive, request.method, request.expects)
         except BaseException:  # also when a green thread is killed
             connection.close()  # unread bytes must reach no later exchange
@@ -186,7 +210,7 @@ class Endpoint:
             return self._secured(sock, self._context, progress)
         finally:
             progress.connecting = False
-            stages.connecting(time.perf_counter() - began)
+            progress.connect_seconds = time.perf_counter() - began
 
     def _secured(self, sock: Any, context: ssl.SSLContext, progress: Progress) -> TLSConnection:
         now = time.monotonic()

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from pos_gateway.runtime import tls
 from pos_gateway.transport import dial
 from pos_gateway.transport.deadline import CancelToken, DeadlineExceeded, deadline
-from pos_gateway.transport.endpoint import Endpoint
+from pos_gateway.transport.endpoint import Endpoint, Progress
 from pos_gateway.transport.errors import Misconfigured, TransportError
 from pos_gateway.transport.failures import by_progress, failure, without_tracebacks
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.parser import ACKNOWLEDGEMENT, BODY_LIMIT
-from pos_gateway.transport.progress import Progress
 from pos_gateway.transport.resolver import Resolver
 from pos_gateway.transport.url import host_and_port, located
 
@@ -165,6 +164,7 @@ class Transport:
         cancel_token: CancelToken | None = None,
         identity: ClientIdentity | None = None,
         fence: Callable[[], None] | None = None,
+        progress: Progress | None = None,
     ) -> Reply:
         """Exchange a request for a reply within ``seconds``, connecting included.
 
@@ -178,6 +178,7 @@ class Transport:
             cancel_token: cancels the exchange before its deadline.
             identity: our TLS identity for this peer and the authorities to trust; constant per key.
             fence: called before the first byte; raises NotSent to stop the request.
+            progress: for the caller to read afterwards, also after a failure.
 
         Raises:
             NotSent: provably not processed.
@@ -193,7 +194,8 @@ class Transport:
                 endpoint = self._replaced(endpoint, key, request.url, connections, identity)
         except ValueError as error:
             raise Misconfigured("url", error) from error
-        progress = Progress(fence, time.monotonic() + seconds)
+        progress = progress or Progress()
+        progress.fence, progress.until = fence, time.monotonic() + seconds
         do = partial(endpoint.exchange, request, target, progress)
         received = self._within(seconds, do, cancel_token or CancelToken(), progress)
         return Reply(received.status, received.headers, received.body)

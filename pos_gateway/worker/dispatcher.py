@@ -496,9 +496,6 @@ class Dispatcher:
     def _start(self, call: Call[OrderRequest]) -> None:
         self._begin(call.ticket, call)
 
-    def _call_began(self, call: Call[OrderRequest]) -> None:
-        self.admission.began(call, self._clock.now())
-
     def _begin(
         self,
         request: OrderRequest,
@@ -507,9 +504,7 @@ class Dispatcher:
         expired: bool = False,
     ) -> None:
         """Have a green thread attempt the request. Without a call: if expired, or not to call the POS."""
-        may_call, token = call is not None or expired, CancelToken()
-        if call is not None:
-            token = CancelToken(call.time_limit_share, partial(self._call_began, call))
+        may_call = call is not None or expired
         assert may_call or not request.needs_pos  # noqa: S101  (it would need its POS again)
         request.attempt = Attempt(
             request.take_order(),
@@ -517,10 +512,10 @@ class Dispatcher:
             request.action,
             expired=expired,
             may_call=may_call,
-            token=token,
+            token=CancelToken(1.0 if call is None else call.time_limit_share),
+            slot=AdmittedSlot(self._slots, request, call),
             received=request.received,
         )
-        request.slot = AdmittedSlot(self._slots, request, call)
         if request.key is not None:
             self._in_flight[request.key] = request
         request.enter(RequestState.IN_FLIGHT)
@@ -533,12 +528,12 @@ class Dispatcher:
 
         It must not block: it may be on the hub.
         """
-        request.slot.free()
+        request.attempt.slot.free()
         if request.attempt.expired or not request.attempt.may_call:
             self._without_slot -= 1
             if self._slotless:
                 self._wake.set()
-        del request.attempt, request.slot  # both have the request
+        del request.attempt  # its slot has the request
         if request.decision is not None and request.is_committed:
             self._timing.settled(request, request.decision)
         joined: list[OrderRequest] = []

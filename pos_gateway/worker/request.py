@@ -7,7 +7,6 @@ import structlog
 from pydantic_core import from_json
 
 from pos_gateway.attempt.attempt import Attempt
-from pos_gateway.attempt.spine import Slot
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
@@ -64,13 +63,11 @@ class OrderRequest(TrackedRequest):
         "received",
         "redeliveries",
         "size",
-        "slot",
         "task",
     )
 
-    #: Its attempt, and the attempt's slot, while it is in flight.
+    #: Its attempt, while it is in flight.
     attempt: Attempt[Any]
-    slot: Slot
 
     def __init__(
         self,

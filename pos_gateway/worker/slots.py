@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
+from pos_gateway.attempt.attempt import Slot
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.attempt.spine import Slot
 from pos_gateway.domain.outcome import MENDED_HERE, CallResult, Outcome
 from pos_gateway.ledger.payloads import readable_code
 from pos_gateway.worker.request import OrderRequest
@@ -47,6 +47,10 @@ class AdmittedSlot(Slot):
         self.call = call
         self.again = None
         self._is_counted = self._is_kept = False
+
+    def began(self) -> None:
+        if self.call is not None:
+            self._slots.admission.began(self.call, self._slots.now())
 
     def answered(self, decision: Decision) -> None:
         slots, request, outcome = self._slots, self._request, decision.outcome

@@ -329,7 +329,7 @@ def test_a_terminal_order_is_not_in_doubt() -> None:
 @pytest.mark.parametrize("attempts", ["7", -1, None, 2.5, []])
 def test_an_invalid_attempt_count_counts_as_none(attempts: object) -> None:
     gate = Gateway(Settings(database_url="sqlite://"))
-    gate.spine._submit._directory = Crashing(LedgerUnavailable("away"))  # type: ignore[assignment]
+    gate.spine._submit.directory = Crashing(LedgerUnavailable("away"))  # type: ignore[assignment]
     decision = deliver(gate, received(an_order("o1", "m"), {"x-attempts": attempts}))
     assert decision.messages[0].headers["x-attempts"] == 1
 
@@ -395,7 +395,7 @@ def test_an_order_that_was_not_attempted_is_retried_by_its_deadline(seconds: flo
 def test_an_internal_error_dead_letters_the_order_and_is_logged(tmp_path: Path) -> None:
     gate = Gate(tmp_path, lambda _: None)
     gate.directory = Crashing(ZeroDivisionError("oops"))  # type: ignore[assignment]
-    gate.spine._submit._directory = gate.directory
+    gate.spine._submit.directory = gate.directory
     with capture_logs() as logs:
         decision = deliver(gate, received(gate.an_order()))
     [dead] = decision.messages

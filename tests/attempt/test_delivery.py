@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -13,10 +14,9 @@ from structlog.testing import capture_logs
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rest import RestAdapter
-from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.attempt import Attempt, Slot
 from pos_gateway.attempt.call import Caller
 from pos_gateway.attempt.doubt import unsettled_for
-from pos_gateway.attempt.poison import PoisonIsolation
 from pos_gateway.attempt.spine import Spine
 from pos_gateway.attempt.submit import Submit
 from pos_gateway.broker.wire import RawMessage
@@ -26,6 +26,7 @@ from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.ledger.batch import Finishing
 from pos_gateway.ledger.states import SUSPECT, Action, AttemptHistory, Claim, Key, Suspected
 from pos_gateway.transport.deadline import CancelToken
+from pos_gateway.transport.endpoint import Progress
 from pos_gateway.transport.errors import Misconfigured, NotBegun, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Send
 from testkit.faults.adapters import BlindAdapter, QueryableAdapter
@@ -112,10 +113,10 @@ class Ledger:
 
 def attempt(
     transport: Transport,
-    cancel_token: CancelToken | None = None,
     directory: Directory | None = None,
     ledger: Ledger | None = None,
     adapter: Adapter | None = None,
+    **record: Any,
 ) -> Outcome:
     parts: Any = {
         "directory": directory or Directory(),
@@ -127,9 +128,9 @@ def attempt(
     submit = Submit(adapters=adapters, caller=caller, **parts)
     others: Any = dict.fromkeys(["cancel", "unreadable", "repeating", "directory"])
     others |= {"ledger": parts["ledger"], "commit": lambda *_, **__: True}
-    spine = Spine(submit=submit, isolation=PoisonIsolation(), **others)
-    order, token = Order.parse(an_order("o1", "m")), cancel_token or CancelToken()
-    decision = spine.attempt(Attempt(order, RawMessage(b""), token=token))
+    spine = Spine(submit=submit, **others)
+    order = Order.parse(an_order("o1", "m"))
+    decision = spine.attempt(Attempt(order, RawMessage(b""), **record))
     assert decision is not None
     return decision.outcome
 
@@ -174,9 +175,37 @@ def test_a_call_begins_once_with_its_first_exchange() -> None:
             super().submit(order, merchant, send)
             return super().submit(order, merchant, send)
 
-    token = CancelToken(on_begin=lambda: begun.append("begun"))
-    attempt(Transport(reply(429)), adapter=Twice(), cancel_token=token)
+    class Counted(Slot):
+        def began(self) -> None:
+            begun.append("begun")
+
+    attempt(Transport(reply(429)), adapter=Twice(), slot=Counted())
     assert begun == ["begun"]
+
+
+def test_an_attempts_log_line_has_its_durations() -> None:
+    class Timed(Transport):
+        def send(self, *arguments: Any, progress: Progress, **others: Any) -> Reply:
+            progress.connect_seconds, progress.replied = 0.25, perf_counter()
+            return super().send(*arguments, **others)
+
+    class Twice(RestAdapter):
+        def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+            super().submit(order, merchant, send)
+            return super().submit(order, merchant, send)
+
+    began = perf_counter()
+    with capture_logs() as logs:
+        attempt(Timed(reply(429)), adapter=Twice(), received=began - 5)
+        attempt(Transport(NotBegun("connect", "refused")))
+    ended = perf_counter() - began
+    first, failed = (each for each in logs if each["event"] == "delivery.attempted")
+    assert 5 <= first["waited_seconds"] <= 5 + ended
+    assert first["connect_seconds"] == 0.5
+    assert 0 < first["first_byte_seconds"] < first["seconds"] < ended
+    assert 0 < first["claim_seconds"] < ended
+    of_failed = ("waited_seconds", "connect_seconds", "first_byte_seconds")
+    assert [failed[name] for name in of_failed] == [None, 0.0, None]
 
 
 def test_an_adapters_exception_message_is_not_logged() -> None:
@@ -262,7 +291,7 @@ def test_an_order_in_doubt_is_looked_up_also_while_it_is_to_be_cancelled() -> No
 
 def test_a_probe_has_a_part_of_the_merchants_time_limit() -> None:
     transport = Transport(reply(500))
-    attempt(transport, CancelToken(0.5))
+    attempt(transport, token=CancelToken(0.5))
     assert transport.seconds == 4.0
     attempt(transport)
     assert transport.seconds == 8.0

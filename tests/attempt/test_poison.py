@@ -1,11 +1,12 @@
 """Turns of suspects: one at a time, and not for long."""
 
 from collections.abc import Callable
+from threading import Lock
 
 import pytest
 
 from pos_gateway.attempt import poison
-from pos_gateway.attempt.poison import ISOLATED_FOR, PoisonIsolation
+from pos_gateway.attempt.poison import ISOLATED_FOR, Turn
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.ledger.states import SUSPECT, ClaimResult, LeasedElsewhere, Suspected
 
@@ -33,28 +34,28 @@ may_start_threads = [True]
 
 
 @pytest.fixture
-def isolation(monkeypatch: pytest.MonkeyPatch) -> PoisonIsolation:
+def alone(monkeypatch: pytest.MonkeyPatch) -> Lock:
     timers.clear()
     may_start_threads[:] = [True]
     monkeypatch.setattr(poison.threading, "Timer", Timer)
-    return PoisonIsolation()
+    return Lock()
 
 
 def a_suspect(unless_suspect: bool) -> ClaimResult:
     return WAITS if unless_suspect else STARTS
 
 
-def test_a_suspect_waits_for_the_one_before(isolation: PoisonIsolation) -> None:
-    with isolation.turn() as second:
-        with isolation.turn() as first:
+def test_a_suspect_waits_for_the_one_before(alone: Lock) -> None:
+    with Turn(alone) as second:
+        with Turn(alone) as first:
             assert first.claim(a_suspect) is STARTS
             assert first.claim(a_suspect) is STARTS, "it is alone already"
             assert second.claim(a_suspect) is WAITS
         assert second.claim(a_suspect) is STARTS
 
 
-def test_a_slow_suspect_delays_the_others_for_a_while_only(isolation: PoisonIsolation) -> None:
-    with isolation.turn() as slow, isolation.turn() as second, isolation.turn() as third:
+def test_a_slow_suspect_delays_the_others_for_a_while_only(alone: Lock) -> None:
+    with Turn(alone) as slow, Turn(alone) as second, Turn(alone) as third:
         assert slow.claim(a_suspect) is STARTS
         timers.pop().fire()
         assert second.claim(a_suspect) is STARTS
@@ -62,7 +63,7 @@ def test_a_slow_suspect_delays_the_others_for_a_while_only(isolation: PoisonIsol
         assert third.claim(a_suspect) is WAITS, "the slow one's end is not the second one's"
 
 
-def test_its_time_begins_with_its_claim(isolation: PoisonIsolation) -> None:
+def test_its_time_begins_with_its_claim(alone: Lock) -> None:
     """The database may be away for longer than that."""
     begun: list[int] = []
 
@@ -70,33 +71,33 @@ def test_its_time_begins_with_its_claim(isolation: PoisonIsolation) -> None:
         begun.append(len(timers))
         return a_suspect(unless_suspect)
 
-    with isolation.turn() as turn:
+    with Turn(alone) as turn:
         turn.claim(claim)
         assert (begun, len(timers)) == ([0, 0], 1)
 
 
-def test_without_a_thread_for_its_time_it_is_alone_to_its_end(isolation: PoisonIsolation) -> None:
+def test_without_a_thread_for_its_time_it_is_alone_to_its_end(alone: Lock) -> None:
     may_start_threads.clear()
-    with isolation.turn() as second:
-        with isolation.turn() as first:
+    with Turn(alone) as second:
+        with Turn(alone) as first:
             assert first.claim(a_suspect) is STARTS
             assert second.claim(a_suspect) is WAITS
         assert second.claim(a_suspect) is STARTS
 
 
-def test_a_claim_that_fails_ends_the_turn(isolation: PoisonIsolation) -> None:
+def test_a_claim_that_fails_ends_the_turn(alone: Lock) -> None:
     def fails(unless_suspect: bool) -> ClaimResult:
         if unless_suspect:
             return WAITS
         raise LedgerUnavailable("away")
 
-    with pytest.raises(LedgerUnavailable), isolation.turn() as turn:
+    with pytest.raises(LedgerUnavailable), Turn(alone) as turn:
         turn.claim(fails)
-    with isolation.turn() as turn:
+    with Turn(alone) as turn:
         assert turn.claim(a_suspect) is STARTS
 
 
-def test_others_start_beside_a_suspect(isolation: PoisonIsolation) -> None:
-    with isolation.turn() as suspect, isolation.turn() as other:
+def test_others_start_beside_a_suspect(alone: Lock) -> None:
+    with Turn(alone) as suspect, Turn(alone) as other:
         assert suspect.claim(a_suspect) is STARTS
         assert other.claim(lambda _: STARTS) is STARTS

@@ -71,7 +71,7 @@ class Pos:
 
         claim = Claim(Key("m", "order-7"), "worker", 1, 1, AttemptHistory(), sending=True)
         attempt = Attempt[Any](None, RawMessage(b""), claims=[claim])
-        self.outcome = self.caller.call(merchant, attempt, converse, cancel_token=attempt.token)
+        self.outcome = self.caller.call(merchant, attempt, converse)
         return replies
 
 

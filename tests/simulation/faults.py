@@ -36,7 +36,7 @@ FAULTS = [
     Fault(
         "a worker that lost its lease sends nothing more",
         "attempt.call",
-        "if not self._ledger.holds(attempt.claims[0]):",
+        "if not self._caller._ledger.holds(self._attempt.claims[0]):",
         "if False:",
         seed=44,
     ),
@@ -290,15 +290,15 @@ FAULTS = [
     Fault(
         "a message is acknowledged after its follow-ups are stored",
         "attempt.spine",
-        "        decision, slot = self.attempt(",
-        "        delivery.tell_acknowledged()\n        decision, slot = self.attempt(",
+        "        decision, again = self.attempt(",
+        "        delivery.tell_acknowledged()\n        decision, again = self.attempt(",
         seed=2,
     ),
     Fault(
         "a waiting retry is not acknowledged",
         "attempt.spine",
-        "delivery.retry_here(slot.again)",
-        "delivery.retry_here(slot.again), delivery.tell_acknowledged()",
+        "delivery.retry_here(again)",
+        "delivery.retry_here(again), delivery.tell_acknowledged()",
         seed=3,
     ),
     Fault(

@@ -13,7 +13,6 @@ from pos_gateway.attempt.commit import Commit
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.doubt import CANCEL_IN_DOUBT
 from pos_gateway.attempt.gateway import Gateway
-from pos_gateway.attempt.poison import PoisonIsolation
 from pos_gateway.attempt.spine import Spine
 from pos_gateway.attempt.submit import Submit
 from pos_gateway.attempt.unreadable import Unreadable
@@ -131,7 +130,6 @@ class SimulatedGateway(Gateway):
             unreadable=Unreadable(
                 caller=self.caller, ledger=self.ledger, repeating=repeating, clock=clock
             ),
-            isolation=PoisonIsolation(),
             commit=commit,
             ledger=self.ledger,
             repeating=repeating,
@@ -143,7 +141,6 @@ class Request(TrackedRequest):
     """A message as the dispatcher has it."""
 
     attempt: Attempt[Any]
-    slot: AdmittedSlot
 
     def __init__(self, channel: Channel, stored: Stored) -> None:
         super().__init__()
@@ -291,9 +288,13 @@ class Worker:
 
     def _attempt(self, request: Request, *, may_call: bool) -> None:
         request.attempt = Attempt(
-            None, request.raw, request.action, expired=request.expired, may_call=may_call
+            None,
+            request.raw,
+            request.action,
+            expired=request.expired,
+            may_call=may_call,
+            slot=AdmittedSlot(self._slots, request, None),  # type: ignore[arg-type]
         )
-        request.slot = AdmittedSlot(self._slots, request, None)  # type: ignore[arg-type]
         request.enter(RequestState.IN_FLIGHT)
         self._gate.spine.run(request)
 

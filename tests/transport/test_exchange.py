@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from types import FrameType, SimpleNamespace
 
 import pytest
@@ -18,6 +20,7 @@ import trustme
 from pos_gateway.runtime import green
 from pos_gateway.transport import endpoint
 from pos_gateway.transport.connection import Connection
+from pos_gateway.transport.endpoint import Progress
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import (
     ACKNOWLEDGEMENT,
@@ -248,6 +251,28 @@ def test_the_fence_stops_a_request_on_a_new_and_on_a_reused_connection() -> None
         assert send(seen, lambda: asked.append(len(requests))).status == 200
     assert asked == [0, 1]  # once for each, before its first byte
     assert len(requests) == 2
+
+
+def test_an_exchange_is_timed_also_if_it_fails() -> None:
+    replies = [a_reply(), b""]
+    transport = Transport(guard=Guard(allow_all=True))
+
+    def script(connection: socket.socket) -> None:
+        while replies and read_request(connection):
+            connection.sendall(replies.pop(0))
+
+    def timed(seen: Peer) -> Progress:
+        request, progress = Request("POST", seen.url(), b"{}"), Progress()
+        with suppress(NoValidReply):
+            transport.send(request, key="m", connections=1, seconds=5, progress=progress)
+        return progress
+
+    with peer(script) as seen:
+        began = perf_counter()
+        first, silent = timed(seen), timed(seen)
+        assert first.replied is not None and began < first.replied < perf_counter()
+        assert 0.0 < first.connect_seconds < first.replied - began
+        assert (silent.replied, silent.connect_seconds) == (None, 0.0)
 
 
 def test_a_request_whose_time_is_up_when_it_could_leave_does_not_leave() -> None:

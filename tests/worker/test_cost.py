@@ -306,7 +306,7 @@ class Worker:
         """Take a message, start it, and write its outcome."""
         gate: Any = self._gate
         directory = SimpleNamespace(get=lambda name: MERCHANTS.get(name, MERCHANTS["rest"]))
-        gate.spine._submit._directory = gate.spine._cancel._directory = directory
+        gate.spine._submit.directory = gate.spine._cancel.directory = directory
         gate.ledger._commit = loop.waits(lambda asked, **_: self._granted(asked, **history))
         gate.ledger.order = loop.waits(lambda _: Order.parse(an_order("o1", "m")).source)
         gate.ledger.lease.holds = lambda _: True

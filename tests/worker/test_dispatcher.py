@@ -48,7 +48,6 @@ class Order(TrackedRequest):
 
     #: Unset until it is started, as with a request.
     attempt: Any
-    slot: Any
 
     def __init__(self, order_id: str, merchant_id: str = "m", seconds: float = 60.0) -> None:
         super().__init__()
@@ -183,7 +182,7 @@ class Scene:
         return self._replies.setdefault(order, AsyncResult())
 
     def _spine(self, directory: Any) -> Spine:
-        parts: Any = dict.fromkeys(["submit", "cancel", "unreadable", "isolation"])
+        parts: Any = dict.fromkeys(["submit", "cancel", "unreadable"])
         parts |= {"ledger": None, "repeating": None, "directory": directory}
         spine = Spine(commit=self._commit, **parts)  # type: ignore[arg-type]
         spine._decided = self._decide
@@ -366,7 +365,7 @@ def test_a_cancel_request_is_attempted_once(scene: Scene) -> None:
     cancel = a_cancel_of("o1")
     scene.offer(cancel)
     assert scene.is_sent("cancel of o1")
-    assert cancel.slot.call is not None
+    assert cancel.attempt.slot.call is not None
     scene.reply("cancel of o1")
     assert cancel.said.wait(PATIENCE)
 
@@ -497,7 +496,7 @@ def test_no_merchant_is_blamed_for_a_wait_for_the_database(scene: Scene) -> None
     assert not any(each is None or each.silent for each in standings)
     assert not any(each.attempt.token.is_cancelled for each in claiming)
     for each in claiming:
-        each.attempt.token.exchange_begins()
+        each.attempt.slot.began()
     advance(scene, 3.2)
     advance(scene, 0.1)
     assert [each.attempt.token.is_cancelled for each in claiming] == [True, False, False, False]
@@ -513,7 +512,7 @@ def test_a_finished_order_is_freed_without_the_garbage_collector(
         order_lives = weakref.ref(order)
         scene.offer(order)
         if begins:
-            order.attempt.token.exchange_begins()
+            order.attempt.slot.began()
         scene.reply("o1")
         order.said.wait(PATIENCE)
         gevent.sleep(0.01)
@@ -965,7 +964,7 @@ def test_no_call_is_cut_short_at_a_pos_without_look_up_and_idempotency_key(
     scene.adapters["pos"] = SimpleNamespace(guarantee=guarantee, limits=PosLimits())
     order = Order("o1")
     scene.offer(order)
-    assert order.slot.call.lane.may_be_cut_short is (guarantee is not Guarantee.BLIND)
+    assert order.attempt.slot.call.lane.may_be_cut_short is (guarantee is not Guarantee.BLIND)
 
 
 def test_a_worker_that_was_paused_starts_nothing_until_it_knows_its_permits(

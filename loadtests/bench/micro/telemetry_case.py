@@ -22,7 +22,7 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.states import AttemptHistory, Claim, Entry, Key, State
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.port import MetricsPort
-from pos_gateway.transport.progress import Progress
+from pos_gateway.transport.endpoint import Progress
 from pos_gateway.worker.standings import Standings
 from pos_gateway.worker.timing import Timing
 
