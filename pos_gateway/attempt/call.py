@@ -148,7 +148,7 @@ class Caller:
             log.error("delivery.crashed", order_id=attempt.claims[0].key.order_id, trace=trace)
             kind = Kind.IN_DOUBT if attempt.sent else Kind.FAILED
             outcome = Outcome(kind, Reason.of("internal_error", type(error).__name__))
-        outcome = self.redacted(merchant, outcome)
+        outcome = self._authenticator.redacted(merchant, outcome)
         if outcome.merchant_gone:
             self._pause(merchant)
         attempt.call = CallRecord(

@@ -73,7 +73,10 @@ class Decision:
     @property
     def again(self) -> Message | None:
         """The retry's message; None if there is no retry."""
-        return next((message for message in self.messages if message.delay), None)
+        for message in self.messages:
+            if message.delay:
+                return message
+        return None
 
     def repeating(self, repeats: Repeats) -> "Decision":
         """The same, with the terminal events to repeat."""

@@ -221,14 +221,16 @@ class RefreshAheadCache(Generic[Value]):
         entry = self._entries.get(key)
         return entry is not None and self._now() < entry.until
 
-    def want(self, key: str) -> None:
-        """Load or refresh it ahead of its use. Does not block."""
+    def want(self, key: str) -> bool:
+        """Load or refresh a value ahead of its use; whether ``is_fresh``. Does not block."""
         entry, now = self._entries.get(key), self._now()
         if entry is None or now >= entry.until:
             if now >= self._failed.get(key, _NEVER)[0]:
                 self._request_load(key, urgently=True)
-        elif now >= entry.due:
+            return False
+        if now >= entry.due:
             self._request_load(key)
+        return True
 
     def outdated(self, key: str, version: float) -> None:
         """It was edited: nothing older than this version is read any more. Does not block."""

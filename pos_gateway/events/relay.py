@@ -92,6 +92,8 @@ class EventRelay:
             publish=publish if tracing is None else traced(publish, tracing),
             clock=clock,
         )
+        #: Announces a new event. Safe from threads.
+        self.wake = self._pipeline.wake
         self._helping = Helping(
             self._outboxes[1], lambda: ledger.lease, seal=hydration.sealed, clock=clock
         )
@@ -125,10 +127,6 @@ class EventRelay:
     def yield_by(self, pause: Callable[[], float]) -> None:
         """Leave at least the seconds that ``pause`` returns between two pieces of hydration: orders lack CPU."""
         self._pipeline.pause = self._helping.pause = pause
-
-    def wake(self) -> None:
-        """Announce a new event. Safe from threads."""
-        self._pipeline.wake()
 
     @property
     def leads(self) -> bool:

@@ -148,7 +148,7 @@ class AttemptHistory:
     @property
     def may_be_there(self) -> bool:
         """Whether the POS has or may have the order, and its decision is unknown."""
-        return self.in_doubt or self.pending
+        return self.doubt_since is not None or self.pending
 
 
 def open_state(history: AttemptHistory, last_event: str | None = None) -> State:

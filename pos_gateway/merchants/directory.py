@@ -126,12 +126,12 @@ class Directory:
         catalog = self._catalogs.get(merchant_id)
         return merchant.with_catalog(catalog) if catalog else merchant
 
-    def want(self, merchant_id: str) -> None:
-        """Load or refresh the merchant's record ahead of its use.
+    def want(self, merchant_id: str) -> bool:
+        """Load or refresh the merchant's record ahead of its use; whether ``is_fresh``.
 
         Does not block: the one green thread that consumes orders calls it.
         """
-        self._cache.want(merchant_id)
+        return self._cache.want(merchant_id)
 
     def is_fresh(self, merchant_id: str) -> bool:
         """Whether the merchant's record, or its absence, is in memory and valid."""

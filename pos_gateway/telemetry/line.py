@@ -40,7 +40,10 @@ class Line(NamedTuple):
         }
         for name, value in self.fields.items():
             if name not in said:
-                said[name] = _shown(value) if name in FIELDS else HIDDEN
+                said[name] = value if name in FIELDS else HIDDEN
+        for name, value in said.items():
+            if type(value) is float:  # JSON has no infinity
+                said[name] = round(value, 4) if isfinite(value) else str(value)
         if isinstance(error := said.get("error"), str):
             said["error"] = first_line(error)
         if self.trace is not None:
@@ -72,10 +75,3 @@ def _plain(value: Any) -> Scalar:
     if isinstance(value, float):
         return float(value)
     return f"[{type(value).__name__}]"
-
-
-def _shown(value: Scalar) -> Scalar:
-    """The value for JSON: floats to 4 decimals, infinities as text."""
-    if type(value) is float:
-        return round(value, 4) if isfinite(value) else str(value)
-    return value

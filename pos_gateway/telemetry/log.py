@@ -108,7 +108,9 @@ class _Logger:
 
 
 def _say(severity: int, /, exc_info: Any = None, trace: Trace | None = None, **fields: Any) -> None:
-    _writer.put(Line(time(), severity, kept(fields), trace or _trace(exc_info)))
+    if exc_info is not None:
+        trace = trace or _trace(exc_info)
+    _writer.put(Line(time(), severity, kept(fields), trace))
 
 
 def _trace(exc_info: Any) -> Trace | None:

@@ -23,10 +23,9 @@ class Taken(NamedTuple, Generic[Item]):
 class Ring(Generic[Item]):
     """Keeps the newest and the most severe. Any thread may call anything, at any time.
 
-    When it is full, the oldest of the least severe is dropped: an error only among errors. The lock
-    is held for a few steps in memory only. It is re-entrant, since a signal or a garbage collection
-    during a call may make another; the inner call leaves its item to the outer one, which may be at
-    any step.
+    Of a full ring the oldest of the least severe is dropped: an error only among errors. The lock
+    is held for a few steps in memory only. The lock is re-entrant, since a signal or a garbage collection
+    during a call may make a second call; the inner call leaves the item to the outer call, at whatever step.
 
     Args:
         capacity: maximum items.

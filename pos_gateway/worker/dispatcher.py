@@ -120,7 +120,7 @@ class Dispatcher:
             gate.before_stop(self._fleet.stop)
         self._parking = Parking(gate, self.admission, quarantine, self._clock.now)
         self._retries = Retries(limits.max_blocked // KEPT)
-        self._slots = Slots(self.admission, self._retries, now=self.now, wake=self._wake_up)
+        self._slots = Slots(self.admission, self._retries, now=self._clock.now, wake=self._wake_up)
         self._timing = Timing()
         #: Requests that need no slot and wait for a green thread, each with whether it has expired;
         #: and how many have one.
@@ -274,10 +274,9 @@ class Dispatcher:
         if self._joins(request):
             return
         self._timing.taken(request)
-        if request.merchant_id != NO_MERCHANT:
-            self._gate.directory.want(request.merchant_id)
-            if not self._gate.directory.is_fresh(request.merchant_id):
-                self.admission.forget_terms(request.merchant_id)
+        named = request.merchant_id != NO_MERCHANT
+        if named and not self._gate.directory.want(request.merchant_id):
+            self.admission.forget_terms(request.merchant_id)
         now, left = self._clock.now(), self._seconds_left(request)
         # A cancel request waits for no merchant before it is known that its order may be there.
         may_wait = request.action is Action.SUBMIT or request.needs_pos
@@ -290,7 +289,7 @@ class Dispatcher:
             is_look_up=request.raw.look_up,
         ):
             case Call() as call:
-                self._start(call)
+                self._begin(request, call)
             case AdmissionVerdict.PARK if not may_wait:
                 self._do_without_slot(request, expired=False)
             case AdmissionVerdict.WAIT:
@@ -375,7 +374,7 @@ class Dispatcher:
             if self._joins(call.ticket):  # a duplicate, and both waited
                 self.admission.release(call, self._clock.now(), CallResult.NONE)
             else:
-                self._start(call)
+                self._begin(call.ticket, call)
         for request in self.admission.expired():
             self._expire(request)
         self._begin_slotless()
@@ -492,9 +491,6 @@ class Dispatcher:
         slotless = [request for request, _ in self._slotless]
         self._slotless.clear()
         return self.admission.drop_waiting() + self._retries.drop() + slotless
-
-    def _start(self, call: Call[OrderRequest]) -> None:
-        self._begin(call.ticket, call)
 
     def _begin(
         self,

@@ -48,6 +48,7 @@ class OrderRequest(TrackedRequest):
         "_consumer",
         "_reject",
         "acknowledged",
+        "action",
         "attempt",
         "deliver_by",
         "eventer",
@@ -62,6 +63,7 @@ class OrderRequest(TrackedRequest):
         "raw",
         "received",
         "redeliveries",
+        "routing_key",
         "size",
         "task",
     )
@@ -82,7 +84,8 @@ class OrderRequest(TrackedRequest):
     ) -> None:
         super().__init__()
         self.message = message
-        self.task = task
+        self.task, self.action = task, task.action
+        self.routing_key: str = message.delivery_info["routing_key"]
         self._ack, self._reject, self._consumer = ack, reject, consumer
         self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
         self.acknowledged = False
@@ -93,9 +96,8 @@ class OrderRequest(TrackedRequest):
         self.kept = 0
         #: A stale delivery: its connection is gone, and the broker redelivers the message.
         self.is_stale = False
-        self._begin(
-            RawMessage.of(body_of(message), message.headers, self.routing_key), payload, received
-        )
+        raw = RawMessage.of(body_of(message), message.headers, self.routing_key)
+        self._begin(raw, payload, received)
 
     def become(self, again: Message, received: float) -> None:
         """Become the retry, as if its message had been published and delivered at that moment.
@@ -145,18 +147,6 @@ class OrderRequest(TrackedRequest):
     def drop_body(self) -> None:
         """Keep nothing of the message but its place: the broker has it."""
         self.message.body, self.raw = b"", self.raw._replace(body=b"")
-
-    @property
-    def routing_key(self) -> str:
-        """The message's routing key."""
-        key: str = self.message.delivery_info["routing_key"]
-        return key
-
-    @property
-    def action(self) -> Action:
-        """The requested action."""
-        action: Action = self.task.action
-        return action
 
     def is_copy_of(self, other: "OrderRequest") -> bool:
         """Whether it is the same message as ``other``, or one of an earlier attempt.

@@ -60,7 +60,7 @@ class AdmittedSlot(Slot):
         if slots.uncommitted < slots.admission.limits.slots:
             self._is_counted = True
             slots.uncommitted += 1
-            self._free(outcome)
+            self.free(outcome)
         elif self.call is not None:
             slots.admission.answered(self.call, slots.now(), outcome.contact, outcome.retry_after)
         if slots.retries.takes(request, decision):
@@ -76,10 +76,7 @@ class AdmittedSlot(Slot):
         self._slots.retries.coming -= self._is_kept
         self._is_counted = self._is_kept = False
 
-    def free(self) -> None:
-        self._free(None)
-
-    def _free(self, outcome: Outcome | None) -> None:
+    def free(self, outcome: Outcome | None = None) -> None:
         call, self.call = self.call, None
         if call is None:
             return

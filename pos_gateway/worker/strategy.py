@@ -96,7 +96,7 @@ def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
     it in memory) and fail on some of them.
     """
     known = {
-        name: _short(value)
+        name: _short(value) if isinstance(value, str) and len(value) > HEADER_LIMIT // 4 else value
         for name, value in headers.items()
         if name in KNOWN_HEADERS and is_plain(value)
         # The gateway's own are numbers and flags.
@@ -107,9 +107,7 @@ def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
     return known
 
 
-def _short(value: Any) -> Any:
-    if not isinstance(value, str) or len(value) <= HEADER_LIMIT // 4:
-        return value
+def _short(value: str) -> str:
     return value.encode()[:HEADER_LIMIT].decode(errors="ignore")
 
 

@@ -15,6 +15,8 @@ from pos_gateway.broker.queue_metrics import QueueMetrics
 from pos_gateway.database.engine import open_database
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.events.pipeline import Pipeline
+from pos_gateway.events.relay import EventRelay
 from pos_gateway.ledger.states import Claim, Key
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import new_key
@@ -60,10 +62,8 @@ def test_workers_share_only_encrypted_records_through_redis(
 def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How often the event publisher was woken."""
     said: list[str] = []
-    for name in ("start", "wake"):
-        monkeypatch.setattr(
-            f"pos_gateway.events.relay.EventRelay.{name}", lambda _, n=name: said.append(n)
-        )
+    for owner, name in ((EventRelay, "start"), (Pipeline, "wake")):
+        monkeypatch.setattr(owner, name, lambda _, n=name: said.append(n))
     return said
 
 

@@ -122,7 +122,7 @@ class Scene:
         self._replies: dict[str, AsyncResult[Outcome]] = {}
         directory = SimpleNamespace(
             listen=lambda _: None,
-            want=lambda _: None,
+            want=lambda _: True,
             is_fresh=lambda _: True,
             peek=lambda _: SimpleNamespace(**terms),
         )
@@ -149,6 +149,7 @@ class Scene:
         self.dispatcher._clock = SimpleNamespace(  # type: ignore[assignment]
             now=lambda: self.now, rest=self.rested.append
         )
+        self.dispatcher._slots.now = lambda: self.now
         self.dispatcher.start()
         gevent.sleep(0)
 

@@ -40,7 +40,7 @@ class Line:
 
     def __init__(self, folder: Path) -> None:
         self.gate = Gate(folder, self._answer, clock=SYSTEM_CLOCK)  # type: ignore[arg-type]
-        self.gate.directory.is_fresh = lambda _: True  # type: ignore[method-assign]
+        self.gate.directory.want = self.gate.directory.is_fresh = lambda _: True  # type: ignore[method-assign]
         self.gate.store = self.gate.commit._store = self._store  # type: ignore[method-assign]
         self.reply: Any = ACCEPTED
         self.merchant_answers, self.asked = Event(), Event()
