@@ -28,8 +28,7 @@ from pos_gateway.admission.lane import Call, Demand, Lane, Ticket
 from pos_gateway.admission.lanes import LANES, Lanes
 from pos_gateway.admission.latency import SECONDS
 from pos_gateway.admission.limits import AdmissionLimits, Terms
-from pos_gateway.admission.parked_count import ParkedCount
-from pos_gateway.admission.parking import ParkingQueue, look_again
+from pos_gateway.admission.parking import ParkedCount, ParkingQueue, look_again
 from pos_gateway.admission.room import WaitBudget
 from pos_gateway.admission.scheduler import Scheduler
 from pos_gateway.admission.symptoms import MerchantStatus, Symptoms

@@ -7,11 +7,10 @@ from typing import Generic
 
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.breaker import LONGEST_OPEN, BreakerState
-from pos_gateway.admission.lane import Call, Lane, Ticket
+from pos_gateway.admission.lane import Call, Lane, Provider, Ticket
 from pos_gateway.admission.latency import PART, SECONDS
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.outliers import Outliers
-from pos_gateway.admission.provider import Provider
 from pos_gateway.domain.outcome import CallResult
 
 #: Why a breaker changed, when another worker changed it.

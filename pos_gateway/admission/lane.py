@@ -1,27 +1,24 @@
-"""One merchant's lane: its bulkhead, breaker, latency estimate, usage, and waiting orders."""
+"""One merchant's lane: its bulkhead, breaker, latency estimate, usage, and waiting orders; and queues of lanes."""
 
 import heapq
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pos_gateway.admission import pacing
 from pos_gateway.admission.breaker import Breaker, BreakerState
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.evidence import Evidence
+from pos_gateway.admission.latency import MerchantLatency
 from pos_gateway.admission.limits import Terms
-from pos_gateway.admission.look_ups import LookUps
-from pos_gateway.admission.merchant_latency import MerchantLatency
 from pos_gateway.admission.parking import ParkingQueue
-from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.rate import Rate
 from pos_gateway.admission.symptoms import MerchantStatus, Symptoms
 from pos_gateway.admission.usage import WINDOW, Usage
 from pos_gateway.domain.outcome import CallResult
-
-if TYPE_CHECKING:
-    from pos_gateway.admission.merchant_queue import MerchantQueue
 
 Ticket = TypeVar("Ticket")
 
@@ -33,6 +30,31 @@ UNSENT = 120.0
 BEHIND_FOR, SEVERAL = 5.0, 3
 #: Seconds that a call is assumed to take before the first answer.
 UNKNOWN_DURATION = 1.0
+#: Entries of a queue beyond twice the live ones before the void ones are purged.
+STALE = 64
+
+
+@dataclass(slots=True, eq=False)
+class Provider:
+    """The state that the merchants of one POS vendor share: they fall silent together.
+
+    A vendor is silent while a call to one of its merchants is an outlier, and none of them has
+    answered since that began."""
+
+    silent: bool = False
+    _silent_since: float = 0.0
+    _answered_at: float = -inf
+
+    def answered(self, now: float) -> float | None:
+        """One of its merchants has answered; returns for how long the vendor was silent, if it was."""
+        was_silent, self.silent = self.silent, False
+        self._answered_at = now
+        return now - self._silent_since if was_silent else None
+
+    def is_unusual(self, started: float, now: float) -> None:
+        """A call that started then is an outlier."""
+        if not self.silent and self._answered_at < started:
+            self.silent, self._silent_since = True, now
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +69,36 @@ class Waiting(Generic[Ticket]):
     done: bool = False
     #: The POS may have it.
     is_look_up: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class LookUps(Generic[Ticket]):
+    """One merchant's orders in doubt, first in, first out, and their half of its concurrency limit.
+
+    New orders arrive for ever at an overloaded merchant, each with a deadline. Beside them, an order in
+    doubt would never be looked up; before them, a flood of look-ups would start no new order. Each kind
+    has half of the merchant's slot-time, and all of it while no order of the other kind waits.
+
+    No deadline and no clock orders look-ups: an order that was parked comes back among look-ups alone.
+    """
+
+    usage: Usage = field(default_factory=Usage)
+    parking: ParkingQueue = field(default_factory=ParkingQueue)
+    #: Those that wait; done entries of the queue are skipped.
+    waiting: int = 0
+    queue: deque[Waiting[Ticket]] = field(default_factory=deque)
+
+    def first(self) -> Waiting[Ticket] | None:
+        """The look-up whose turn is next."""
+        while self.queue and self.queue[0].done:
+            self.queue.popleft()
+        return self.queue[0] if self.queue else None
+
+    def go_first(self, all_calls: Usage, now: float) -> bool:
+        """Whether the next start is a look-up's, of all calls' slot-time with these among them."""
+        own, everything = self.usage, all_calls
+        held = own.average(now) + own.held
+        return 2 * held <= everything.average(now) + everything.held
 
 
 class Demand(NamedTuple):
@@ -391,3 +443,43 @@ class Call(Generic[Ticket]):
     @property
     def is_outlier(self) -> bool:
         return self.outlier_since < inf
+
+
+class MerchantQueue(Generic[Ticket]):
+    """Merchants that lack only a slot: a heap of lanes, the least key first, and of equal ones the first to come.
+
+    A lane is in one queue at most, and leaves it in constant time: its entry is skipped later.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[float, int, Lane[Ticket]]] = []
+        self._count = count(1)
+        #: The lanes in the queue.
+        self.size = 0
+
+    def __iter__(self) -> Iterator[Lane[Ticket]]:
+        return (entry[2] for entry in self._entries if self._is_valid(entry))
+
+    def add(self, lane: Lane[Ticket], key: float) -> None:
+        """Add a lane that is in no queue."""
+        lane.queue, lane.place = self, next(self._count)
+        self.size += 1
+        if len(self._entries) > 2 * self.size + STALE:
+            self._entries = [entry for entry in self._entries if self._is_valid(entry)]
+            heapq.heapify(self._entries)
+        heapq.heappush(self._entries, (key, lane.place, lane))
+
+    def remove(self, lane: Lane[Ticket]) -> None:
+        """Remove a lane that is in this queue."""
+        lane.queue = None
+        self.size -= 1
+
+    def head(self) -> tuple[float, int, Lane[Ticket]] | None:
+        """The next lane as (key, place, lane), not removed."""
+        while self._entries and not self._is_valid(self._entries[0]):
+            heapq.heappop(self._entries)
+        return self._entries[0] if self._entries else None
+
+    def _is_valid(self, entry: tuple[float, int, Lane[Ticket]]) -> bool:
+        _, place, lane = entry
+        return lane.queue is self and lane.place == place

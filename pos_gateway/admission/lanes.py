@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import Generic
 
 from pos_gateway.admission.bulkhead import UNASKED
-from pos_gateway.admission.lane import Lane, Ticket
-from pos_gateway.admission.provider import Provider
+from pos_gateway.admission.lane import Lane, Provider, Ticket
 
 #: Merchants that have a lane before the idle ones are dropped: twice the ten thousand that a pod is
 #: expected to know.

@@ -1,12 +1,21 @@
-"""Latency estimates (EWMA), and when a call exceeds them."""
+"""Latency estimates (EWMA), when a call exceeds them, and whether a merchant is silent."""
 
 from dataclasses import dataclass
+from math import inf
+
+from pos_gateway.domain.outcome import CallResult
 
 #: A call is an outlier when it exceeds the mean by DEVIATIONS, as TCP decides when to retransmit
 #: (RFC 6298), and by at least PART of the mean, and SECONDS.
 DEVIATIONS, PART, SECONDS = 4, 0.25, 0.05
 #: The deviation that is assumed after one answer, as a part of it.
 FIRST_DEVIATION = 0.125
+#: EWMA weight of the newest answer.
+NEWEST = 0.2
+#: A merchant is silent when a call takes UNUSUAL times its mean answer time, and LEAST seconds.
+UNUSUAL, LEAST = 5.0, 0.5
+#: A call is late, which counts against its merchant, after this multiple of the mean.
+LATE = 3.0
 
 
 @dataclass(slots=True, eq=False)
@@ -39,3 +48,31 @@ class LatencyEstimate:
         if self.mean is None:
             return longest
         return self.mean + max(DEVIATIONS * self.deviation, PART * self.mean, SECONDS)
+
+
+@dataclass(slots=True, eq=False)
+class MerchantLatency(LatencyEstimate):
+    """One merchant's latency estimate. Times are seconds."""
+
+    #: A call took too long, and none has been answered since.
+    silent: bool = False
+
+    def silent_after(self, unknown: float) -> float:
+        """Seconds after which a call makes it silent; ``unknown`` before its first answer."""
+        return unknown if self.mean is None else max(LEAST, UNUSUAL * self.mean)
+
+    def late_after(self, longest: float) -> float:
+        """Seconds after which a call is late: long by any measure, and unusual for the merchant.
+
+        A merchant that is always slow is not late.
+        """
+        return inf if self.mean is None else max(longest, LATE * self.mean)
+
+    def came_back(self, seconds: float, contact: CallResult, *, late: bool) -> None:
+        """A call has finished after ``seconds``."""
+        if contact in (CallResult.ANSWERED, CallResult.OVERLOADED):
+            self.silent = False
+        elif contact is CallResult.TIMED_OUT:
+            self.silent = True
+        if contact is CallResult.ANSWERED and not late:
+            self.learn(seconds, NEWEST)

@@ -17,8 +17,7 @@ from pos_gateway.admission.bulkhead import UNASKED
 from pos_gateway.admission.cpu import Cpu
 from pos_gateway.admission.lane import Lane, Ticket
 from pos_gateway.admission.limits import AdmissionLimits
-from pos_gateway.admission.parked_count import ParkedCount
-from pos_gateway.admission.parking import AHEAD, ParkingState
+from pos_gateway.admission.parking import AHEAD, ParkedCount, ParkingState
 from pos_gateway.admission.usage import WINDOW
 
 #: Lower bounds of a reply's seconds, also before the first answer, and as a part of the mean: a

@@ -15,12 +15,10 @@ from math import expm1, inf, log, sqrt
 from typing import Any, Generic
 
 from pos_gateway.admission.cpu import TURN, Cpu
-from pos_gateway.admission.lane import Call, Lane, Ticket
+from pos_gateway.admission.lane import Call, Lane, MerchantQueue, Provider, Ticket
 from pos_gateway.admission.limits import AdmissionLimits
-from pos_gateway.admission.merchant_queue import MerchantQueue
 from pos_gateway.admission.pacing import Pacing
-from pos_gateway.admission.parked_count import ParkedCount
-from pos_gateway.admission.provider import Provider
+from pos_gateway.admission.parking import ParkedCount
 from pos_gateway.admission.usage import WINDOW, Usage
 
 #: Standard deviations of the light calls' number, beyond its mean, that heavy ones leave free:
@@ -89,12 +87,12 @@ class Scheduler(Generic[Ticket]):
     @property
     def light_in_line(self) -> int:
         """Light merchants that lack only a slot."""
-        return len(self._light)
+        return self._light.size
 
     @property
     def strangers_in_line(self) -> int:
         """Strangers that lack only a slot."""
-        return len(self._strangers)
+        return self._strangers.size
 
     def judge(self, lane: Lane[Ticket], now: float) -> float:
         """Judge whether the merchant is light; returns projected usage by threshold."""
@@ -139,15 +137,15 @@ class Scheduler(Generic[Ticket]):
         if not self.has_slot(lane, now):
             return False
         if not lane.is_light or lane.yields:
-            return not any(self._queues)
-        return not (self._light and self._cpu.is_scarce)
+            return not any(queue.size for queue in self._queues)
+        return not (self._light.size and self._cpu.is_scarce)
 
     def next(self, now: float) -> Lane[Ticket] | None:
         """The merchant that starts its next order now; None if no slot is free for any."""
         if self.in_flight >= self._slots:
             return None
         for queue in self._queues:
-            if queue:
+            if queue.size:
                 self._put_right(queue, now)
         light, strangers = ([head] if (head := each.head()) else [] for each in self._queues[:2])
         others = [head for queue in self._queues[2:] if (head := queue.head())]
@@ -160,15 +158,17 @@ class Scheduler(Generic[Ticket]):
 
     def next_at(self, now: float) -> float:
         """When pacing or CPU lets a queued merchant start; inf if none waits for that."""
-        if self._light and self._cpu.is_turn_over:
+        if self._light.size and self._cpu.is_turn_over:
             return now + TURN
-        if self._cpu.wait and any(self._queues[1:]):
+        if self._cpu.wait and any(queue.size for queue in self._queues[1:]):
             return now + self._cpu.wait
-        return self._pacing.next_at if self._paced and not self._pacing.lets_start(now) else inf
+        return (
+            self._pacing.next_at if self._paced.size and not self._pacing.lets_start(now) else inf
+        )
 
     def silence_is_costly(self, now: float) -> bool:
         """Whether heavy merchants lack slots, and silent ones hold more than a quarter of all."""
-        lack_slots = bool(self._heavy) or (bool(self._paced) and self._pacing.lets_start(now))
+        lack_slots = self._heavy.size > 0 or (self._paced.size > 0 and self._pacing.lets_start(now))
         return lack_slots and not self._cpu.wait and self.silent > self._slots // COSTLY
 
     def started(self, call: Call[Ticket], now: float) -> None:
@@ -253,12 +253,12 @@ class Scheduler(Generic[Ticket]):
 
     def _keeps_up(self, lane: Lane[Ticket]) -> bool:
         """Whether the merchant has no backlog, and no stranger queues, which would wait for it."""
-        return lane.waiting <= 1 and not self._strangers
+        return lane.waiting <= 1 and not self._strangers.size
 
     def _need(self, now: float) -> float:
         """Slots that heavy merchants leave free for light ones, with a margin for chance."""
         light = self.light
-        mean = max(light.average(now), light.held + len(self._light))
+        mean = max(light.average(now), light.held + self._light.size)
         return self._reserve + mean + DEVIATIONS * sqrt(mean)
 
     def _has_heavy_slot(self, free: int, more: int, now: float) -> bool:

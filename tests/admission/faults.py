@@ -127,7 +127,7 @@ FAULTS = [
     ),
     _fault(
         "look-ups and new orders have half of the merchant's slot-time each",
-        "look_ups",
+        "lane",
         "return 2 * held <= everything.average(now) + everything.held",
         "return True",
     ),
@@ -301,13 +301,13 @@ FAULTS = [
     ),
     _fault(
         "a merchant that times out is silent",
-        "merchant_latency",
+        "latency",
         "self.silent = True\n        if",
         "pass\n        if",
     ),
     _fault(
         "a merchant that answers is not silent",
-        "merchant_latency",
+        "latency",
         "self.silent = False\n        elif",
         "pass\n        elif",
     ),
@@ -354,8 +354,8 @@ FAULTS = [
     _fault(
         "the reserve is sized by the average",
         "scheduler",
-        "mean = max(light.average(now), light.held + len(self._light))",
-        "mean = light.held + len(self._light)",
+        "mean = max(light.average(now), light.held + self._light.size)",
+        "mean = light.held + self._light.size",
         "scheduler",
     ),
     _fault("the reserve allows for chance", "scheduler", "DEVIATIONS * sqrt(mean)", "0"),
@@ -431,8 +431,8 @@ FAULTS = [
     _fault(
         "none is cut short for one that waits for its latency",
         "scheduler",
-        "(bool(self._paced) and self._pacing.lets_start(now))",
-        "bool(self._paced)",
+        "self._paced.size > 0 and self._pacing.lets_start(now)",
+        "self._paced.size > 0",
         "scheduler",
     ),
     _fault(
@@ -485,7 +485,7 @@ FAULTS = [
     _fault(
         "a new order overtakes no waiting one",
         "scheduler",
-        "return not any(self._queues)",
+        "return not any(queue.size for queue in self._queues)",
         "return True",
         "admission",
     ),
@@ -498,14 +498,14 @@ FAULTS = [
     ),
     _fault(
         "a provider that answers is not silent",
-        "provider",
+        "lane",
         "was_silent, self.silent = self.silent, False",
         "was_silent = self.silent",
         "scheduler",
     ),
     _fault(
         "a provider is silent only if none of its merchants has answered since the call began",
-        "provider",
+        "lane",
         "not self.silent and self._answered_at < started",
         "not self.silent",
         "scheduler",
@@ -554,7 +554,7 @@ FAULTS = [
     ),
     _fault(
         "it is silent from its first outlier on",
-        "provider",
+        "lane",
         "if not self.silent and self._answered_at < started:",
         "if self._answered_at < started:",
         "scheduler",
@@ -865,7 +865,7 @@ FAULTS = [
     ),
     _fault(
         "a merchant that says that it is overloaded is not silent",
-        "merchant_latency",
+        "latency",
         "contact in (CallResult.ANSWERED, CallResult.OVERLOADED)",
         "contact is CallResult.ANSWERED",
         "admission::answers_that_it_is_overloaded",
@@ -943,14 +943,14 @@ FAULTS = [
     _fault(
         "a merchant that keeps up waits for the next turn alone",
         "scheduler",
-        "if self._light and self._cpu.is_turn_over:",
+        "if self._light.size and self._cpu.is_turn_over:",
         "if False:",
         "cpu::next_turn_is_for",
     ),
     _fault(
         "a newcomer that keeps up waits behind those that wait for the turn",
         "scheduler",
-        "return not (self._light and self._cpu.is_scarce)",
+        "return not (self._light.size and self._cpu.is_scarce)",
         "return True",
         "cpu::next_turn_is_for",
     ),

@@ -7,8 +7,8 @@ from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.breaker import MINIMUM, BreakerState
 from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call
+from pos_gateway.admission.latency import LEAST
 from pos_gateway.admission.limits import AdmissionLimits, Terms
-from pos_gateway.admission.merchant_latency import LEAST
 from pos_gateway.admission.symptoms import MerchantStatus
 from pos_gateway.domain.outcome import CallResult
 

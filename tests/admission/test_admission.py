@@ -15,10 +15,9 @@ from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.lane import Call, Lane
 from pos_gateway.admission.lanes import Lanes
-from pos_gateway.admission.latency import FIRST_DEVIATION
+from pos_gateway.admission.latency import FIRST_DEVIATION, LEAST
 from pos_gateway.admission.limit_trial import WINDOW, LimitTrial
 from pos_gateway.admission.limits import AdmissionLimits, Terms
-from pos_gateway.admission.merchant_latency import LEAST
 from pos_gateway.admission.parking import AHEAD
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage

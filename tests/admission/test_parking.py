@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.admission.parked_count import TICKS, ParkedCount
 from pos_gateway.admission.parking import (
     AHEAD,
     LATEST_LOOK,
@@ -14,6 +13,8 @@ from pos_gateway.admission.parking import (
     ON_ITS_WAY,
     PROBE_EVERY,
     SOONEST_LOOK,
+    TICKS,
+    ParkedCount,
     ParkingQueue,
     ParkingState,
     look_again,

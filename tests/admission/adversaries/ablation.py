@@ -12,12 +12,10 @@ from pos_gateway.admission import scheduler
 from pos_gateway.admission.breaker import Breaker
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.health import Health
-from pos_gateway.admission.lane import Lane
+from pos_gateway.admission.lane import Lane, LookUps, Provider
 from pos_gateway.admission.limit_trial import LimitTrial
 from pos_gateway.admission.limits import AdmissionLimits
-from pos_gateway.admission.look_ups import LookUps
 from pos_gateway.admission.pacing import Pacing
-from pos_gateway.admission.provider import Provider
 from pos_gateway.admission.scheduler import Scheduler
 from pos_gateway.admission.usage import Usage
 from tests.admission.adversaries.table import ADVERSARIES
