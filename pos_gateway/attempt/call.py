@@ -214,10 +214,8 @@ class _Conversation(Send):
         self._caller, self._merchant, self._attempt = caller, merchant, attempt
         self._auth = credentials_of(merchant)
         limit = caller.time_limit(merchant) * attempt.token.part
-        self._until, self._least = (
-            caller._clock.monotonic() + min(limit, left),
-            min(LEAST, limit / 2),
-        )
+        self._until = caller._clock.monotonic() + min(limit, left)
+        self._least = min(LEAST, limit / 2)
         self._has_begun = False
 
     def __call__(self, request: Request) -> Reply:

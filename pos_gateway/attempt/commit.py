@@ -51,7 +51,8 @@ class Commit:
             self._ledger.record_event(record.key, record.entry, record.body, timeout=timeout)
             self._event_recorded(record.key, record.entry)
         failpoints.reach("publish.before")
-        self._store(decision.messages, timeout=timeout)
+        if decision.messages:
+            self._store(decision.messages, timeout=timeout)
         failpoints.reach("publish.confirmed")
         return True
 

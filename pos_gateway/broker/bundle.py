@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.wire import LOOK_UP, NO_EMBED, is_look_up
+from pos_gateway.broker.wire import LOOK_UP, NO_EMBED, is_look_up, is_plain
 from pos_gateway.domain.errors import InvalidBundle
 from pos_gateway.domain.record import identifier
 
@@ -206,13 +206,6 @@ def joined(bundles: Iterable[Bundle]) -> Bundle:
 
 def _size(pieces: Sequence[bytes | memoryview]) -> int:
     return sum(map(len, pieces)) + len(_NEXT) * (len(pieces) - 1)
-
-
-def is_plain(value: object) -> bool:
-    """Whether a header's value fits both JSON and AMQP."""
-    if isinstance(value, str):
-        return value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
-    return isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)
 
 
 def _is_sendable(number: str, headers: Mapping[str, Any]) -> bool:

@@ -254,3 +254,10 @@ def home_key(routing_key: str | None) -> str:
     """The key of the queue that an order belongs to, canary or not, from its routing key."""
     key = undelayed(routing_key or "")
     return key if key == topology.CANARY_KEY else topology.ORDERS_KEY
+
+
+def is_plain(value: object) -> bool:
+    """Whether a header's value fits both JSON and AMQP."""
+    if isinstance(value, str):
+        return value.isascii() or not any("\ud800" <= each <= "\udfff" for each in value)
+    return isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63)

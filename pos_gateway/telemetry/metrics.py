@@ -1,7 +1,7 @@
 """Every Prometheus metric. ``docs/metrics.md`` is generated from this file.
 
 Labels never carry an order's id, and a merchant's only for those in most trouble; providers and
-reasons are named up to a limit (``labels.py``). A scrape of a worker that knows ten thousand
+reasons are named up to a limit (``Names``). A scrape of a worker that knows ten thousand
 merchants stays under three thousand series.
 
 Counting per order costs a dictionary look-up. Figures to be had on demand are set at a scrape (``scrape.py``).
@@ -16,7 +16,6 @@ from prometheus_client import REGISTRY, Gauge
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from pos_gateway.telemetry.labels import Names
 from pos_gateway.telemetry.prometheus_internals import Counter, Histogram
 
 Metric = TypeVar("Metric", bound=Counter | Gauge | Histogram)
@@ -31,13 +30,41 @@ _REPLY = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
 #: The same, and longer waits for a merchant to recover.
 _WAIT = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
+#: The label of an empty value, and of values beyond the limit.
+NONE, OTHER = "none", "other"
+
+
+class Names:
+    """The first ``most`` values are labels; any later value is ``other``: each is a series, which costs Prometheus memory.
+
+    Never forgets: a value that is a label stays one. Safe from threads.
+
+    Args:
+        most: the limit.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._named: set[str] = set()
+
+    def __call__(self, value: str | None) -> str:
+        if value in self._named:
+            return value
+        if not value:
+            return NONE
+        if len(self._named) >= self._most:
+            return OTHER
+        self._named.add(value)
+        return value
+
+
 provider_name, reason_name = Names(PROVIDERS), Names(REASONS)
 
 
 class Kept(Generic[Metric]):
     """A metric's children, each created once: ``labels`` costs as much as the rest of counting.
 
-    Label values are bounded (``labels.py``).
+    Label values are bounded (``Names``).
     """
 
     def __init__(self, metric: Metric) -> None:

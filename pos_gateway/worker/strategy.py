@@ -12,7 +12,6 @@ from typing import Any
 from kombu.exceptions import ContentDisallowed
 
 from pos_gateway.broker import wire
-from pos_gateway.broker.bundle import is_plain
 from pos_gateway.broker.wire import Malformed
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
@@ -98,7 +97,7 @@ def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
     known = {
         name: _short(value) if isinstance(value, str) and len(value) > HEADER_LIMIT // 4 else value
         for name, value in headers.items()
-        if name in KNOWN_HEADERS and is_plain(value)
+        if name in KNOWN_HEADERS and wire.is_plain(value)
         # The gateway's own are numbers and flags.
         if name not in wire.HISTORY or not isinstance(value, str)
     }

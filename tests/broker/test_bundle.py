@@ -13,10 +13,10 @@ from pos_gateway.broker.bundle import (
     PARKED_ORDERS,
     Bundle,
     ParkedOrder,
-    is_plain,
     joined,
 )
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.wire import is_plain
 from pos_gateway.domain.errors import InvalidBundle
 
 BODY = '[[{"order_id":"o1","notes":"Grüße, \\n\\u0000 {}],{","total":1.10}],{},{}]'.encode()

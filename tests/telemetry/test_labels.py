@@ -1,6 +1,6 @@
 """Label values that merchants choose."""
 
-from pos_gateway.telemetry.labels import NONE, OTHER, Names
+from pos_gateway.telemetry.metrics import NONE, OTHER, Names
 
 
 def test_the_first_values_keep_their_names_and_the_others_share_one() -> None:

@@ -9,7 +9,7 @@ from prometheus_client import Gauge
 
 from pos_gateway.cli.schema import metrics_page
 from pos_gateway.telemetry import metrics
-from pos_gateway.telemetry.labels import OTHER
+from pos_gateway.telemetry.metrics import OTHER
 from pos_gateway.telemetry.prometheus_internals import Counter, Histogram
 from testkit.patience import PATIENCE
 from tests.telemetry.lab import Samples
