@@ -5,6 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from pos_gateway.adapters.steps import Step
 from pos_gateway.attempt.content import UnreadMessage
+from pos_gateway.attempt.poison import Alone
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.merchant import Merchant
@@ -88,6 +89,8 @@ class Attempt(Generic[Content]):
     facts: dict[str, str | int] = field(default_factory=dict)
 
     # From ``Caller``. Durations are in seconds.
+    #: The attempt has claimed a suspect, and runs alone of all suspects until then; None: it has not.
+    alone: Alone | None = None
     #: From the attempt's beginning until the claim was durable; None: there was no call.
     claim_seconds: float | None = None
     #: The beginning of the call (``perf_counter``).
@@ -106,15 +109,11 @@ class Attempt(Generic[Content]):
     call: CallRecord | None = None
 
     # From ``Spine``.
-    #: The beginning of the attempt (``perf_counter``).
+    #: The beginning of the attempt (``perf_counter``), and seconds from the message's arrival until then.
     began: float = 0.0
+    waited: float | None = None
     outcome: Outcome | None = None
     #: The trace context for the attempt's events.
     span: TraceContext | None = None
     #: The attempt's trace; None: the attempt is not traced.
     trace_id: str | None = None
-
-    @property
-    def waited(self) -> float | None:
-        """Seconds from the message's arrival until the attempt's beginning."""
-        return None if self.received is None else self.began - self.received

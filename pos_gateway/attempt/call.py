@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from math import inf
+from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.poison import Alone
 from pos_gateway.auth.authenticator import Authenticator, credentials_of
 from pos_gateway.auth.tokens import PosToken
 from pos_gateway.cache.refresh_ahead import Shared
@@ -17,7 +19,7 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import MENDED_HERE, CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import CallRecord, Claim, ClaimResult, Ended, Key
+from pos_gateway.ledger.states import CallRecord, Claim, ClaimResult, Ended, Key, Suspected
 from pos_gateway.ledger.step_mark import StepMark
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.runtime import failpoints
@@ -72,6 +74,8 @@ class Caller:
         self._default_concurrency = default_concurrency
         self._default_timeout = default_timeout
         self._clock = clock
+        #: Held by the attempt that runs alone of all suspects, so that the next death has one culprit.
+        self._suspects = Lock()
 
     def time_limit(self, merchant: Merchant) -> float:
         """Seconds for one call on this merchant."""
@@ -101,11 +105,30 @@ class Caller:
         """
         self._transport.reach(merchant.base_url, identity=merchant.auth.tls)
 
-    def claim(self, attempt: Attempt[Any], key: Key, **options: Any) -> ClaimResult:
-        """Claim a row for the attempt, as ``Ledger.claim`` does, and keep the answer at once.
+    def claim(
+        self, attempt: Attempt[Any], key: Key, *, unless_suspect: bool = False, **options: Any
+    ) -> ClaimResult:
+        """Claim a row for the attempt, as ``Ledger.claim`` does.
 
-        Without a record, the claim of a killed green thread is lost until the lease ends.
+        Args:
+            attempt: gets the claim.
+            key: the row's.
+            unless_suspect: return Suspected for a suspect while another suspect runs alone, whose end is not awaited.
+                From the first suspect on that it claims, the attempt runs alone of all suspects.
+            options: those of ``Ledger.claim``.
         """
+        waits = unless_suspect and attempt.alone is None
+        found = self._claimed(attempt, key, unless_suspect=waits, **options)
+        if isinstance(found, Suspected) and self._suspects.acquire(blocking=False):
+            attempt.alone = Alone(self._suspects)
+            # Only now: one that has to wait would be left by the worker that the other kills, too.
+            # The other's end is queued, and written with this claim at the latest.
+            found = self._claimed(attempt, key, **options)
+            attempt.alone.end_soon()  # the claim may have taken as long
+        return found
+
+    def _claimed(self, attempt: Attempt[Any], key: Key, **options: Any) -> ClaimResult:
+        """Keep the answer at once: else the claim of a killed green thread is lost until the lease ends."""
         found: ClaimResult = self._ledger.claim(key, **options)
         if isinstance(found, Claim):
             attempt.claims.append(found)

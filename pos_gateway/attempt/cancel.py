@@ -29,7 +29,7 @@ from pos_gateway.attempt.doubt import (
     unsettled_for,
     why_late,
 )
-from pos_gateway.attempt.poison import POISONOUS, Turn
+from pos_gateway.attempt.poison import POISONOUS
 from pos_gateway.attempt.steps import Walk, never_there, place_of
 from pos_gateway.domain.errors import InvalidOrder, UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
@@ -65,14 +65,14 @@ class Cancel:
     ledger: Ledger
     clock: Clock = SYSTEM_CLOCK
 
-    def claim(self, attempt: Attempt[CancelRequest], turn: Turn) -> Outcome | None:
+    def claim(self, attempt: Attempt[CancelRequest]) -> Outcome | None:
         """Claim the request, then its order; the outcome, if the POS is not to be called.
 
         Raises:
             SQLAlchemyError, LedgerUnavailable: the database is unavailable.
         """
         request, order = attempt.content, _order(attempt)
-        found = turn.claim(partial(self._claim, attempt, replace(order, action=Action.CANCEL)))
+        found = self._claim(attempt, replace(order, action=Action.CANCEL))
         if isinstance(found, Ended):
             return found.outcome
         if not isinstance(found, Claim):
@@ -81,7 +81,7 @@ class Cancel:
         attempt.newer = self._newer(found, request) if late else None
         if attempt.newer is not None:
             return leased_elsewhere()
-        found = turn.claim(partial(self._claim, attempt, order))
+        found = self._claim(attempt, order)
         if isinstance(found, LeasedElsewhere | Suspected):
             # Even if expired: the leasing worker may be dead, and this message the last.
             attempt.waits = True
@@ -89,13 +89,9 @@ class Cancel:
         attempt.late = late or self._late_by(request) >= 0  # a claim may take seconds
         return self._uncalled(attempt, found)
 
-    def _claim(
-        self, attempt: Attempt[CancelRequest], key: Key, unless_suspect: bool
-    ) -> ClaimResult:
+    def _claim(self, attempt: Attempt[CancelRequest], key: Key) -> ClaimResult:
         until = attempt.content.deliver_by.timestamp() if key.action is Action.CANCEL else None
-        return self.caller.claim(
-            attempt, key, send=False, deliver_by=until, unless_suspect=unless_suspect
-        )
+        return self.caller.claim(attempt, key, send=False, deliver_by=until, unless_suspect=True)
 
     def _uncalled(
         self, attempt: Attempt[CancelRequest], submission: Claim | Ended

@@ -9,7 +9,6 @@ next attempt to know, whatever happens here.
 """
 
 from math import inf
-from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +17,6 @@ from pos_gateway.attempt.cancel import Cancel
 from pos_gateway.attempt.commit import Commit
 from pos_gateway.attempt.content import UnreadMessage, read
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.attempt.poison import Turn
 from pos_gateway.attempt.submit import Submit
 from pos_gateway.attempt.traced import traced
 from pos_gateway.attempt.unreadable import Unreadable
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 class _Action(Protocol):
     """The work that a message asks for."""
 
-    def claim(self, attempt: Attempt[Any], turn: Turn) -> Outcome | None: ...
+    def claim(self, attempt: Attempt[Any]) -> Outcome | None: ...
     def call(self, attempt: Attempt[Any]) -> Outcome: ...
     def decide(self, attempt: Attempt[Any]) -> Decision: ...
     def crashed(self, attempt: Attempt[Any], error: Exception) -> Outcome: ...
@@ -74,8 +72,6 @@ class Spine:
         self._submit = submit
         self._cancel = cancel
         self._unreadable = unreadable
-        #: One for all attempts, so that the next death has one culprit.
-        self._suspects = Lock()
         self._commit = commit
         self._ledger = ledger
         self._repeating = repeating
@@ -135,6 +131,8 @@ class Spine:
             attempt.content = read(attempt.message, attempt.action)
         attempt.span = attempt.message.trace
         attempt.began = perf_counter()  # reading is no part of the claim's time
+        if attempt.received is not None:
+            attempt.waited = attempt.began - attempt.received
         if isinstance(attempt.content, UnreadMessage):
             return self._unreadable
         return self._cancel if isinstance(attempt.content, CancelRequest) else self._submit
@@ -142,10 +140,7 @@ class Spine:
     def _decide(self, attempt: Attempt[Any], action: _Action) -> Decision:
         """Attempt once to do as the message asks, and decide; every failure is an outcome."""
         try:
-            # Suspects of having killed workers run one at a time.
-            with Turn(self._suspects) as turn:
-                without_call = action.claim(attempt, turn)
-                attempt.outcome = without_call or action.call(attempt)
+            attempt.outcome = self._outcome(attempt, action)
             decision = action.decide(attempt)
             if attempt.ended is None or not action.repeats(attempt):
                 return decision
@@ -154,6 +149,14 @@ class Spine:
         except Exception as error:  # noqa: BLE001  (ours: the order is neither lost nor left claimed)
             attempt.outcome = action.crashed(attempt, error)
         return action.decide(attempt)
+
+    @staticmethod
+    def _outcome(attempt: Attempt[Any], action: _Action) -> Outcome:
+        try:
+            return action.claim(attempt) or action.call(attempt)
+        finally:
+            if attempt.alone is not None:  # from here on the next suspect may run
+                attempt.alone.end()
 
     def _abandon(self, attempt: Attempt[Any]) -> None:
         for number, claim in enumerate(attempt.claims):

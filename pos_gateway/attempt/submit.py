@@ -24,7 +24,7 @@ from pos_gateway.attempt.doubt import (
     unclaimed,
     why_late,
 )
-from pos_gateway.attempt.poison import POISONOUS, Turn
+from pos_gateway.attempt.poison import POISONOUS
 from pos_gateway.attempt.steps import Walk
 from pos_gateway.domain.errors import NotLoaded, UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
@@ -56,7 +56,7 @@ class Submit:
     ledger: Ledger
     clock: Clock = SYSTEM_CLOCK
 
-    def claim(self, attempt: Attempt[Order], turn: Turn) -> Outcome | None:
+    def claim(self, attempt: Attempt[Order]) -> Outcome | None:
         """Claim the order; the outcome, if its POS is not to be called.
 
         Raises:
@@ -71,7 +71,7 @@ class Submit:
         merchant = attempt.merchant
         if merchant is not None and merchant.paused and not late:
             return Outcome(Kind.RETRY, Reason.of("paused", "the merchant is paused"))
-        found = turn.claim(partial(self._claim, attempt, not late and problem is None))
+        found = self._claim(attempt, send=not late and problem is None)
         if not isinstance(found, Claim):
             return _without_claim(found)
         return self._unsent(attempt, late, problem)
@@ -123,7 +123,9 @@ class Submit:
         """Whether the event of an order that has ended before is published again."""
         return attempt.ended is not None
 
-    def _claim(self, attempt: Attempt[Order], send: bool, unless_suspect: bool) -> ClaimResult:
+    def _claim(
+        self, attempt: Attempt[Order], *, send: bool, unless_suspect: bool = True
+    ) -> ClaimResult:
         order, merchant = attempt.content, attempt.merchant
         return self.caller.claim(
             attempt,

@@ -15,7 +15,6 @@ from pos_gateway.attempt.call import Caller
 from pos_gateway.attempt.content import UnreadMessage
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.doubt import crashed, unclaimed
-from pos_gateway.attempt.poison import Turn
 from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.json_text import members
 from pos_gateway.domain.order import Order
@@ -39,7 +38,7 @@ class Unreadable:
     repeating: Repeating
     clock: Clock = SYSTEM_CLOCK
 
-    def claim(self, attempt: Attempt[UnreadMessage], turn: Turn) -> Outcome:
+    def claim(self, attempt: Attempt[UnreadMessage]) -> Outcome:
         """Claim the order, if the ledger knows one with the message's ids. No POS is called.
 
         Raises:

@@ -9,7 +9,6 @@ from sqlalchemy.exc import OperationalError
 
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.attempt.decision import LAST_ATTEMPT
-from pos_gateway.attempt.poison import Turn
 from pos_gateway.broker import wire
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
@@ -20,9 +19,7 @@ from pos_gateway.ledger.states import (
     RESOLVE_FOR,
     Action,
     Key,
-    LeasedElsewhere,
     State,
-    Suspected,
 )
 from pos_gateway.merchants.directory import LOOK
 from pos_gateway.merchants.store import MerchantStore
@@ -570,8 +567,7 @@ def test_a_request_that_waits_for_its_turn_has_made_no_attempt(tmp_path: Path) -
     died_with(gate, 2, "submit")
     query = "select attempts, attempt_history from orders where action = 'cancel'"
     before = gate.rows(query)
-    with Turn(gate.spine._suspects) as turn:
-        turn.claim(lambda unless: Suspected(2) if unless else LeasedElsewhere(""))
+    with gate.caller._suspects:
         decided = gate.take_cancel(seconds=600)
     assert decided.outcome.reason is not None
     assert decided.outcome.reason.code == "suspect"
@@ -592,8 +588,7 @@ def test_what_waits_for_its_turn_to_be_looked_up_is_still_to_be_looked_up(
     gate.wait(61)
     with gate.database.begin() as connection:
         connection.exec_driver_sql("update orders set deaths = 2")
-    with Turn(gate.spine._suspects) as turn:
-        turn.claim(lambda unless: Suspected(2) if unless else LeasedElsewhere(""))
+    with gate.caller._suspects:
         record = order if action is Action.SUBMIT else gate.a_request(seconds=-1)
         decided = gate.take(record, action, **{wire.RESOLVE: resolve, wire.ATTEMPTS: 1})
         first = gate.take(record, action, **{wire.RESOLVE: resolve})

@@ -16,7 +16,6 @@ import pytest
 from pos_gateway.administration.replay import Replay
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.gateway import Gateway
-from pos_gateway.attempt.poison import Turn
 from pos_gateway.attempt.submit import Submit
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import Bundle, ParkedOrder, joined
@@ -125,10 +124,10 @@ class Away(Submit):
         )
         self._error = error
 
-    def claim(self, attempt: Attempt[Order], turn: Turn) -> Outcome | None:
+    def claim(self, attempt: Attempt[Order]) -> Outcome | None:
         raise self._error
 
-    def _claim(self, attempt: Attempt[Order], send: bool, unless_suspect: bool) -> ClaimResult:
+    def _claim(self, attempt: Attempt[Order], **_: Any) -> ClaimResult:  # type: ignore[override]
         self.kept = attempt.content.source
         claim = Claim(Key("m", "o1"), "worker", 1, 1, AttemptHistory(), sending=False)
         attempt.claims.append(claim)

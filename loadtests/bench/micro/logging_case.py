@@ -71,9 +71,8 @@ def log_like(configure: Callable[[], None]) -> None:
 
 def attempt(_number: int = 0) -> None:
     """What an attempt has to do with logs: its stages, and its line."""
-    now = time.perf_counter()
-    done: Attempt[Any] = Attempt(None, RawMessage(b""), received=now, began=now, claims=[CLAIM])
-    done.call = CallRecord(done.waited, time.perf_counter() - now, 0.001, 0.001, 0.002, 201)
+    done: Attempt[Any] = Attempt(None, RawMessage(b""), claims=[CLAIM])
+    done.call = CallRecord(0.001, 0.001, 0.0, 0.001, 0.002, 201)
     call.log_attempt(MERCHANT, done, ACCEPTED)
 
 

@@ -15,7 +15,6 @@ from loadtests.bench.micro.runner import Play, thread_cpu
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.order import timestamp
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.events.event import dehydrated
@@ -59,7 +58,7 @@ class Counting:
         """Everything that the way of one order calls, in its order."""
         provider = f"provider-{number % PROVIDERS}"
         request: Any = SimpleNamespace(
-            placed_at=timestamp(PLACED_AT), routing_key="orders", raw=RawMessage(b"")
+            placed_at=timestamp(PLACED_AT), routing_key="orders", raw=SimpleNamespace(tries=0)
         )
         self._timing.taken(request)
         self._timing.started(request, None)

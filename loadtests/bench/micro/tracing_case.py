@@ -76,7 +76,7 @@ class Orders:
             self._send = traced_exchanges(_answer, self._gate.tracing)
             self._publish = traced_events(_store, self._gate.tracing)
 
-    def _claimed(self, attempt: Attempt[Order], turn: object) -> Outcome | None:
+    def _claimed(self, attempt: Attempt[Order]) -> Outcome | None:
         """In place of the delivery: one request, and it is accepted."""
         attempt.claims, attempt.called = [CLAIM], True
         self._send(REQUEST)
@@ -93,10 +93,8 @@ class Orders:
 
     def _event(self) -> Message:
         now = time.perf_counter()
-        attempt: Attempt[Any] = Attempt(
-            None, RawMessage.of(BODY, self._headers, "orders"), received=now
-        )
-        spine = self._gate.spine
+        raw, spine = RawMessage.of(BODY, self._headers, "orders"), self._gate.spine
+        attempt: Attempt[Any] = Attempt(None, raw, received=now)
         decision = spine._decided(attempt, spine._read(attempt))
         event = decision.entries[0][1].event
         assert event is not None
