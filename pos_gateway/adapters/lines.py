@@ -1,16 +1,18 @@
 """An order's items for a POS: money that is exact or refused, text as one printable line.
 
 A modifier applies to each unit of its item: 2 burgers with 1 extra cheese have 2 extra cheeses.
-``total`` is the sum of the items. The tip is not part of it.
+``total`` is the sum of the items, and of what an adapter reads beside them (``further_fields.py``): plus
+fees and additive taxes, minus discounts. The tip is not part of it.
 """
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 
+from pos_gateway.adapters.further_fields import NOTHING, DeepModifier, Reads, further_fields
 from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Refused, Rejection, rejected
 from pos_gateway.adapters.unsupported import unsupported
-from pos_gateway.domain.order import Item, Order
+from pos_gateway.domain.order import Item, Modifier, Order
 from pos_gateway.domain.outcome import Outcome, Reason, one_line
 from pos_gateway.runtime import green
 
@@ -66,35 +68,52 @@ def notes(order: Order, item: Item, limit: int, path: str) -> str:
 
 def unit_price(item: Item) -> int:
     """The price of one unit with all its modifiers, in minor units."""
-    return item.unit_price + sum(each.quantity * each.unit_price for each in item.modifiers)
+    return item.unit_price + sum(each.quantity * _price(each) for each in item.modifiers)
 
 
-def refusal(order: Order) -> Outcome | None:
-    """Our own rejection of an order that a POS would price differently, or get without a part."""
-    if (refused := unsupported(order)) is not None:
+def _price(modifier: Modifier) -> int:
+    return modifier.price if isinstance(modifier, DeepModifier) else modifier.unit_price
+
+
+def refusal(order: Order, reads: Reads = NOTHING) -> Outcome | None:
+    """Our own rejection of an order that a POS would price differently, or get without a part.
+
+    Args:
+        order: the order; ``deepened`` if the adapter reads fields of modifiers.
+        reads: what the adapter reads beside the schema's fields.
+
+    Raises:
+        Refused: a field that the adapter reads has another form.
+    """
+    if (refused := unsupported(order, reads)) is not None:
         return refused
     for item in order.items:
         if unit_price(item) < 0:
             problem = f"{shortened(item.name, 100)!r} costs less than nothing with its modifiers"
             return rejected(Rejection.PRICE_MISMATCH, problem)
-    total = sum(item.quantity * unit_price(item) for item in order.items)
+    items = sum(item.quantity * unit_price(item) for item in order.items)
+    total = items + further_fields(order, reads).besides
     if total != order.total:
-        problem = f"the items come to {total}, the total is {order.total}"
+        besides = "" if total == items else f", with fees, taxes and discounts to {total}"
+        problem = f"the items come to {items}{besides}, the total is {order.total}"
         return rejected(Rejection.PRICE_MISMATCH, problem)
     return None
 
 
-def request(order: Order, limits: Limits, write: Callable[[], bytes]) -> bytes | Outcome:
+def request(
+    order: Order, limits: Limits, write: Callable[[], bytes], reads: Reads = NOTHING
+) -> bytes | Outcome:
     """The body of the request that creates the order, or our own rejection: nothing is sent.
 
     Args:
-        order: the order to write.
+        order: the order to write; ``deepened`` if the adapter reads fields of modifiers.
         limits: the vendor's.
         write: writes the body; may raise Refused.
+        reads: what the adapter reads beside the schema's fields.
     """
-    if (refused := refusal(order)) is not None:
-        return refused
     try:
+        if (refused := refusal(order, reads)) is not None:
+            return refused
         content = write()
     except Refused as error:
         return error.outcome

@@ -1,14 +1,16 @@
 """Refuses by name the fields of an order that a vendor's API has no place for.
 
 An order may have fields that the schema does not name. A POS of the kind ``rest`` gets them all. A
-vendor's request has none of them, and a kitchen that never reads "no ice" makes another order.
+vendor's request has those alone that its adapter reads (``further_fields.py``), and a kitchen that never
+reads "no ice" makes another order.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import islice
 from typing import Any
 
+from pos_gateway.adapters.further_fields import NOTHING, Reads, is_empty
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Outcome, one_line
@@ -45,9 +47,10 @@ _LETTERS = re.compile("[^a-z0-9]")
 _NAMED, _NAME = 5, 60
 
 
-def unsupported(order: Order) -> Outcome | None:
+def unsupported(order: Order, reads: Reads = NOTHING) -> Outcome | None:
     """Our own rejection of an order with fields that would be dropped; names and kinds of five."""
-    found = [f"{path} ({_kind(value)})" for path, value in islice(_dropped(order), _NAMED + 1)]
+    dropped = islice(_dropped(order, reads), _NAMED + 1)
+    found = [f"{path} ({_kind(value)})" for path, value in dropped]
     if not found:
         return None
     if len(found) > _NAMED:
@@ -56,15 +59,16 @@ def unsupported(order: Order) -> Outcome | None:
     return rejected(Rejection.UNSUPPORTED_FIELD, problem)
 
 
-def _dropped(order: Order) -> Iterator[tuple[str, Any]]:
+def _dropped(order: Order, reads: Reads) -> Iterator[tuple[str, Any]]:
     """Path and value of each field that an adapter does not read, and a kitchen or courier acts on."""
+    own = OWN | reads.modifier
     for number, item in enumerate(order.items):
         if item.model_extra:
-            yield from _unknown(item, f"items[{number}]")
+            yield from _unknown(item, f"items[{number}]", OWN)
         for each, modifier in enumerate(item.modifiers):
             if modifier.model_extra:
-                yield from _unknown(modifier, f"items[{number}].modifiers[{each}]")
-    yield from _meaningful(order, "")
+                yield from _unknown(modifier, f"items[{number}].modifiers[{each}]", own)
+    yield from _meaningful(order, "", reads.order)
     if order.customer is not None:
         yield from _meaningful(order.customer, "customer.")
     if isinstance(order.fulfillment, dict) and order.fulfillment:
@@ -76,21 +80,18 @@ def _fields(part: Record) -> Iterator[tuple[str, Any]]:
     return green.cooperatively((part.model_extra or {}).items(), YIELD_EVERY)
 
 
-def _unknown(part: Record, path: str) -> Iterator[tuple[str, Any]]:
+def _unknown(part: Record, path: str, known: Set[str]) -> Iterator[tuple[str, Any]]:
     for name, value in _fields(part):
-        if name not in OWN and not _is_empty(value):
+        if name not in known and not is_empty(value):
             yield f"{path}.{_shown(name)}", value
 
 
-def _meaningful(part: Record, path: str) -> Iterator[tuple[str, Any]]:
+def _meaningful(
+    part: Record, path: str, known: Set[str] = frozenset()
+) -> Iterator[tuple[str, Any]]:
     for name, value in _fields(part):
-        if value and _LETTERS.sub("", name[:_NAME].lower()) in MEANINGFUL:
+        if value and name not in known and _LETTERS.sub("", name[:_NAME].lower()) in MEANINGFUL:
             yield f"{path}{_shown(name)}", value
-
-
-def _is_empty(value: Any) -> bool:
-    """Whether nothing is lost with the value. 0 and false are words in an item: "ice: 0"."""
-    return value is None or value in ("", [], {})
 
 
 def _shown(name: str) -> str:
