@@ -34,6 +34,7 @@ from testkit.vendors.webhooks import Webhooks
 
 #: The request, and what its path names.
 _Handler = Callable[..., object]
+_UNKNOWN = "The specified order was not found"
 _LOGIN = "/authentication/v1/authentication/login"
 _ORDER = "/orders/v2/orders"
 _PAYMENTS = f"{_ORDER}/({GUID})/checks/({GUID})/payments"
@@ -116,6 +117,8 @@ class Toast:
             is_allowed, limits = self._rates.count(request.path.rpartition("/")[2])
             headers.update(limits)
             if not is_allowed:
+                if not self.knobs.says_when:
+                    del headers["Retry-After"]
                 raise Refused("too many requests", 429)
             if restaurant.lower() != self.knobs.guid:
                 raise Refused("InvalidRestaurant: the client has no access to it", 403)
@@ -141,8 +144,12 @@ class Toast:
 
         return act
 
+    def priced(self, order: Body) -> Body:
+        """The order with the amounts that it has at the moment. Raises Refused."""
+        return self._priced(order)[0]
+
     def _prices(self, request: VendorRequest) -> Body:
-        return self._priced(_json(request))[0]
+        return self.priced(_json(request))
 
     def _create(self, request: VendorRequest) -> Body:
         asked = _json(request)
@@ -169,7 +176,10 @@ class Toast:
     def _order(self, _: VendorRequest, name: str) -> Body:
         if ":" not in name and not re.fullmatch(GUID, name):
             raise Refused("The GUID was malformed")
-        return self._readable(self._find(name))
+        found = self._find(name)
+        if ":" in name and not found.is_there(self._clock(), self.knobs):
+            raise Refused(_UNKNOWN, 404)
+        return self._readable(found)
 
     def _bulk(self, request: VendorRequest) -> list[Body]:
         asked = {name: values[-1] for name, values in request.query.items()}
@@ -191,6 +201,8 @@ class Toast:
         if not all((asked.get(each) or {}).get("voidAll") for each in ("selections", "payments")):
             raise Refused("selections.voidAll and payments.voidAll are required")
         order = self._find(name)
+        if order.printed and not self.knobs.voids_begun:
+            raise Refused("the kitchen has begun with the order")
         order.void(self._clock())
         return self._updated(order)
 
@@ -224,7 +236,7 @@ class Toast:
     def _find(self, name: str) -> PlacedOrder:
         found = self._named.get(name) or self._named.get(name.lower())
         if found is None:
-            raise Refused("The specified order was not found", 404)
+            raise Refused(_UNKNOWN, 404)
         return found
 
     def _readable(self, order: PlacedOrder) -> Body:

@@ -5,7 +5,8 @@ by itself, one for later when its preparation begins; without, or while the devi
 approves it; a voided order prints another ticket, and stays to be read; a check is CLOSED if
 nothing of it is due. Judgement: an overpaid check is OPEN, as in the definition's own example, and so is
 one of nothing without a payment; a new order is answered as RECEIVED, and fired afterwards, which puts
-it IN_PREPARATION; a void leaves the amounts; a business day is UTC's.
+it IN_PREPARATION; a void leaves the amounts; a business day is UTC's; when an order is found by its
+external identifier, and whether a fired one may be voided, is the restaurant's setting.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -101,6 +102,11 @@ class PlacedOrder:
         self.printed.append("VOIDED")
         self._be("VOIDED", now)
 
+    def is_there(self, now: datetime, place: Restaurant) -> bool:
+        """Whether the order is found by its external identifier."""
+        since = now - time_of(self.content["createdDate"])
+        return since >= timedelta(seconds=place.found_after)
+
     def payment(self, check: str, payment: str) -> Body | None:
         """One payment of a check; None: there is none with these GUIDs."""
         for each in self.content["checks"]:
@@ -165,7 +171,8 @@ def placed(
         check.update(guid=guid(), voided=False)
         for each in check["selections"]:
             each["guid"] = guid()
-        check["payments"] = [_payment(each, guid(), now) for each in check.get("payments") or ()]
+        posted = check.get("payments") or () if place.takes_payments else ()
+        check["payments"] = [_payment(each, guid(), now) for each in posted]
         paid = sum(_cents(each["amount"]) for each in check["payments"])
         is_closed = check["payments"] and paid == _cents(check["totalAmount"])
         check["paymentStatus"] = "CLOSED" if is_closed else "OPEN"

@@ -53,6 +53,10 @@ class Restaurant:
         stock: number left by GUID of an item that is sold out (0), or soon will be.
         scopes: of our client's token, blank-separated.
         duplicate_status: of the refusal of a second order with an external identifier.
+        found_after: seconds until a new order is found by its external identifier.
+        takes_payments: payments are applied to their checks; else nothing is paid.
+        voids_begun: an order that was fired may be voided by the API.
+        says_when: a request too many is answered with ``Retry-After``.
     """
 
     guid: str
@@ -76,6 +80,10 @@ class Restaurant:
     stock: dict[str, int] = field(default_factory=dict)
     scopes: str = SCOPES
     duplicate_status: int = 400
+    found_after: float = 0
+    takes_payments: bool = True
+    voids_begun: bool = True
+    says_when: bool = True
 
     @property
     def is_approving(self) -> bool:
