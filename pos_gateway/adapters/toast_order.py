@@ -1,24 +1,67 @@
 """What Toast is sent of an order: the body of a request for its prices, and of its create.
 
-``toast.py`` has the sources.
+Sources, on doc.toasttab.com: "Creating orders", "Specifying modifiers and instructions for menu item
+selections", "External identifiers", "Discounting orders", "Regional expansion"; the orders API's definition
+(Order, Check, Selection, Payment, AppliedServiceCharge, AppliedDiscount). An item without a sku of Toast's,
+a tip without a payment, a fee or a discount that the restaurant has not configured are refused by name.
+Taxes are not sent: Toast computes them, and its total with them must be the order's.
 """
 
 import json
 import re
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters.further_fields import (
+    EVERYTHING,
+    DeepModifier,
+    FurtherFields,
+    deepened,
+    further_fields,
+)
 from pos_gateway.adapters.marks import merchant_digest
-from pos_gateway.adapters.pos_fields import GUID
-from pos_gateway.adapters.protocol import Limits
-from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.adapters.pos_fields import GUID, PosField
+from pos_gateway.adapters.rejection import Refused, Rejection, rejected
+from pos_gateway.adapters.toast_api import LIMITS
+from pos_gateway.adapters.toast_dining import dining, stamp
+from pos_gateway.adapters.toast_guest import guest
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Customer, Item, Modifier, Order
+from pos_gateway.domain.order import Item, Modifier, Order
 from pos_gateway.domain.outcome import Outcome
 
+#: The fields beside the schema's that have a place at Toast.
+READS = EVERYTHING
 #: An item's id in a catalog, or a sku.
-ITEM = re.compile(f"(?P<group>{GUID})/(?P<item>{GUID})")
+_ITEM = re.compile(f"(?P<group>{GUID})/(?P<item>{GUID})")
+ITEM = PosField(
+    "the GUIDs of the item's menu group (a modifier's: its option group) and its own: group/item",
+    _ITEM.pattern,
+)
+FIELDS = {
+    "naming_authority": PosField(
+        "the naming authority that Toast assigned, at most 16 characters", r"[A-Za-z0-9_-]{1,16}"
+    ),
+    "payment": PosField(
+        "the GUID of the alternative payment type for orders paid elsewhere",
+        GUID,
+        required=False,
+        names_pos=False,
+    ),
+    "service_charge": PosField(
+        "the GUID of a service charge of an open amount, for an order's fees",
+        GUID,
+        required=False,
+        names_pos=False,
+    ),
+    "discount": PosField(
+        "the GUID of a discount of an open amount, for an order's discount",
+        GUID,
+        required=False,
+        names_pos=False,
+    ),
+}
 #: Maximum minor units that a JSON number of dollars holds exact to the cent.
 _LARGEST = 10**15
 #: Currencies whose minor unit is no hundredth (ISO 4217): Toast's amounts have two decimals.
@@ -26,113 +69,115 @@ _NOT_HUNDREDTHS = re.compile(
     "BIF|CLP|DJF|GNF|ISK|JPY|KMF|KRW|PYG|RWF|UGX|UYI|VND|VUV|XAF|XOF|XPF"
     "|BHD|IQD|JOD|KWD|LYD|OMR|TND|CLF|UYW"
 )
-#: Maximum characters of a special request; of a tab's name, which the kitchen display shows.
-_REQUEST, _TAB = 1000, 255
+#: Maximum characters of a special request.
+_REQUEST = 1000
 #: Bytes of the shortest modifier in a request, without its comma.
 _MODIFIER = 150
-#: A customer's e-mail address as Toast takes it.
-EMAIL = re.compile(r"(?=.{3,53}\Z)[!-?A-~]+@[!-?A-~]+")
-#: A phone number without its punctuation: of ten digits, or with another country's code (ITU E.164).
-_PHONE_MARKS = re.compile(r"[\s().-]")
-_PHONE = re.compile(r"(?:\+?1)?([0-9]{10})")
-_FOREIGN_PHONE = re.compile(
-    r"\+(7|2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58]|[2-9][0-9]{2})([0-9]{4,12})"
-)
-#: The last name of a customer who has one name.
-_NO_NAME = "."
 _GUIDS = "two GUIDs of Toast's, nor such itself"
 
 
-def unsendable(order: Order, merchant: Merchant, limits: Limits) -> Outcome | None:
+def content(order: Order, merchant: Merchant) -> bytes | Outcome:
+    """The body of both requests, or our own rejection: nothing is sent."""
+    try:
+        whole = deepened(order, READS)
+    except Refused as error:
+        return error.outcome
+    if (refused := _unsendable(whole, merchant)) is not None:
+        return refused
+    return lines.request(whole, LIMITS, lambda: _creation(whole, merchant), READS)
+
+
+def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:
     """Our own rejection of an order that Toast's API cannot express."""
     is_odd = _NOT_HUNDREDTHS.fullmatch(order.currency) is not None
     if is_odd or max(order.total, order.tip or 0) > _LARGEST:
         problem = f"{order.total} {order.currency} cannot be written with two decimals"
         return rejected(Rejection.INVALID_ORDER, problem)
-    if isinstance(order.fulfillment, str) and order.fulfillment.strip().lower() == "delivery":
-        problem = "fulfillment is delivery: this adapter sends no address, and Toast requires it"
-        return rejected(Rejection.UNSUPPORTED_FIELD, problem)
-    modifiers = 0
+    size = 0
     for item in order.items:
-        if not ITEM.fullmatch(known_as(item, merchant)):
+        if not _ITEM.fullmatch(known_as(item, merchant)):
             problem = f"the sku {lines.shortened(item.sku, 100)!r} is not in the merchant's catalog"
             return rejected(Rejection.INVALID_ORDER, f"{problem} as group/item, {_GUIDS}")
-        for modifier in item.modifiers:
-            is_request = modifier.sku is None and modifier.unit_price == 0
-            if not is_request and not ITEM.fullmatch(known_as(modifier, merchant)):
-                problem = f"the modifier {lines.shortened(modifier.name, 100)!r}"
+        for each in _below(item):
+            if not _is_request(each) and not _ITEM.fullmatch(known_as(each, merchant)):
+                problem = f"the modifier {lines.shortened(each.name, 100)!r}"
                 return rejected(
                     Rejection.INVALID_ORDER,
                     f"{problem} is not in the merchant's catalog as option group/item, {_GUIDS}",
                 )
-            modifiers += 0 if is_request else modifier.quantity
-    return lines.oversize(modifiers * _MODIFIER, limits)
+        size += sum(map(_size, item.modifiers))
+    return lines.oversize(size, LIMITS)
 
 
-def creation(order: Order, merchant: Merchant) -> bytes:
-    """The order as Toast's, in JSON. Raises Refused: a text is too long."""
+def _creation(order: Order, merchant: Merchant) -> bytes:
+    """The order as Toast's, in JSON. Raises Refused: a text is too long, a setting is missing."""
+    further = further_fields(order, READS)
     check: dict[str, Any] = {
         "entityType": "Check",
         "selections": [
             _selection(order, item, merchant, f"items[{number}]")
             for number, item in enumerate(lines.cooperatively(order))
         ],
+        **guest(order, further, merchant),
+        **_charges(further, merchant),
+        **_payment(order, merchant),
     }
-    if order.customer is not None:
-        check |= _guest(order.customer, merchant)
-    if "payment" in merchant.pos:
-        check["payments"] = [
-            {
-                "type": "OTHER",
-                "otherPayment": {"guid": merchant.pos["payment"]},
-                "paidDate": order.placed_at.strftime("%Y-%m-%dT%H:%M:%S.000%z"),
-                "amount": _dollars(order.total),
-                "tipAmount": _dollars(order.tip or 0),
-            }
-        ]
-    content = {
+    created = {
         "entityType": "Order",
         "externalId": external_id(order, merchant),
-        "diningOption": {"guid": merchant.pos["dining_option"], "entityType": "DiningOption"},
+        **dining(order, further, merchant),
         "checks": [check],
     }
-    return json.dumps(content, separators=(",", ":")).encode()
+    return json.dumps(created, separators=(",", ":")).encode()
 
 
-def _guest(who: Customer, merchant: Merchant) -> dict[str, Any]:
-    """The tab's name, and the customer if all that Toast requires of one is known.
-
-    The tab has the phone number of a customer who is not sent.
-    """
-    name = lines.text(who.name, _TAB, "customer.name")
-    phone = lines.text(who.phone, _TAB, "customer.phone")
-    given = (who.model_extra or {}).get("email")
-    is_email = isinstance(given, str) and EMAIL.fullmatch(given) is not None
-    email = given if is_email else merchant.pos.get("customer_email")
-    number = _phone(phone)
-    if name and number and email:
-        first, _, last = name.rpartition(" ")
-        names = {"firstName": first or last, "lastName": last if first else _NO_NAME}
-        return {"tabName": name, "customer": {**names, **number, "email": email}}
-    tab = lines.text(f"{name} {phone}", _TAB, "customer.name with customer.phone")
-    return {"tabName": tab} if tab else {}
+def _payment(order: Order, merchant: Merchant) -> dict[str, Any]:
+    """The payment of the total, which Toast's prices must come to."""
+    if "payment" not in merchant.pos:
+        if order.tip:
+            problem = "tip: Toast records a tip with a payment; give the merchant pos.payment"
+            raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
+        return {}
+    payment = {
+        "type": "OTHER",
+        "otherPayment": {"guid": merchant.pos["payment"]},
+        "paidDate": stamp(order.placed_at),
+        "amount": _dollars(order.total),
+        "tipAmount": _dollars(order.tip or 0),
+    }
+    return {"payments": [payment]}
 
 
-def _phone(given: str) -> dict[str, str]:
-    """A phone number as Toast takes it; empty: the text is none."""
-    number = _PHONE_MARKS.sub("", given)
-    if found := _PHONE.fullmatch(number):
-        return {"phone": found[1]}
-    if found := _FOREIGN_PHONE.fullmatch(number):
-        return {"phone": found[2], "phoneCountryCode": found[1]}
-    return {}
+def _charges(further: FurtherFields, merchant: Merchant) -> dict[str, Any]:
+    """The fees and the discount, as the restaurant's configured ones of an open amount."""
+    charges: dict[str, Any] = {}
+    if fees := [each.amount for each in further.fees if each.amount]:
+        known = {"guid": _configured("fees", "service_charge", merchant)}
+        charges["appliedServiceCharges"] = [
+            {"serviceCharge": known, "chargeAmount": _dollars(fee)} for fee in fees
+        ]
+    if len(further.discounts) > 1:
+        problem = f"discounts has {len(further.discounts)}; Toast takes one for an order"
+        raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
+    for each in further.discounts:
+        known = {"guid": _configured("discounts", "discount", merchant)}
+        discount = {"discount": known, "discountAmount": _dollars(each.amount)}
+        charges["appliedDiscounts"] = [discount]
+    return charges
+
+
+def _configured(field: str, setting: str, merchant: Merchant) -> str:
+    if setting not in merchant.pos:
+        problem = f"{field}: Toast takes those alone that the restaurant has: give the merchant pos.{setting}"
+        raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
+    return merchant.pos[setting]
 
 
 def _selection(order: Order, item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
     modifiers = [
         each
         for number, modifier in enumerate(item.modifiers)
-        for each in _modifiers(modifier, item, merchant, f"{path}.modifiers[{number}].name")
+        for each in _modifiers(modifier, item.quantity, merchant, f"{path}.modifiers[{number}]")
     ]
     note = lines.notes(order, item, _REQUEST, path)
     return {
@@ -144,18 +189,49 @@ def _selection(order: Order, item: Item, merchant: Merchant, path: str) -> dict[
 
 
 def _modifiers(
-    modifier: Modifier, item: Item, merchant: Merchant, path: str
+    modifier: Modifier, quantity: int, merchant: Merchant, path: str
 ) -> list[dict[str, Any]]:
-    """The modifier, once for each time that each of the items has it.
+    """The modifier, once for each time that each of ``quantity`` items has it.
 
     Toast rejects a modifier of another quantity than its item's.
     """
-    if modifier.sku is None:
+    below: list[dict[str, Any]] = []
+    note = ""
+    if isinstance(modifier, DeepModifier):
+        for number, each in enumerate(modifier.modifiers):
+            below += _modifiers(each, quantity, merchant, f"{path}.modifiers[{number}]")
+        note = lines.text(modifier.notes, _REQUEST, f"{path}.notes")
+    if _is_request(modifier):
         times = f"{modifier.quantity} x " if modifier.quantity > 1 else ""
-        text = lines.text(times + modifier.name, _REQUEST, path)
+        name = lines.text(times + modifier.name, _REQUEST, f"{path}.name")
+        text = lines.text(" / ".join(filter(None, (name, note))), _REQUEST, f"{path}.notes")
         return [_request(text)] if text else []
-    reference = _reference(known_as(modifier, merchant), "optionGroup")
-    return [{**reference, "quantity": item.quantity}] * modifier.quantity
+    if note:
+        below.append(_request(note))
+    selection = {**_reference(known_as(modifier, merchant), "optionGroup"), "quantity": quantity}
+    return [{**selection, "modifiers": below} if below else selection] * modifier.quantity
+
+
+def _is_request(modifier: Modifier) -> bool:
+    """Whether a modifier is words alone."""
+    is_alone = not isinstance(modifier, DeepModifier) or not modifier.modifiers
+    return modifier.sku is None and modifier.unit_price == 0 and is_alone
+
+
+def _size(modifier: Modifier) -> int:
+    """Bytes that a modifier takes in the request, at least."""
+    below = modifier.modifiers if isinstance(modifier, DeepModifier) else ()
+    words = len(modifier.notes or "") if isinstance(modifier, DeepModifier) else 0
+    if _is_request(modifier):
+        return len(modifier.name) + words
+    return modifier.quantity * (_MODIFIER + words + sum(map(_size, below)))
+
+
+def _below(part: Item | DeepModifier) -> Iterator[Modifier]:
+    for modifier in part.modifiers:
+        yield modifier
+        if isinstance(modifier, DeepModifier):
+            yield from _below(modifier)
 
 
 def _request(text: str) -> dict[str, Any]:
@@ -167,8 +243,20 @@ def known_as(what: Item | Modifier, merchant: Merchant) -> str:
     return merchant.pos_id(what.sku) or what.sku or ""
 
 
+def named_in(words: str, order: Order, merchant: Merchant) -> Item | Modifier | None:
+    """The item or modifier whose GUID, or whose group's, is in Toast's words."""
+    said = words.lower()
+    for item in order.items:
+        parts: tuple[Item | Modifier, ...] = (item, *_below(item))
+        for each in parts:
+            found = _ITEM.fullmatch(known_as(each, merchant))
+            if found and any(guid.lower() in said for guid in found.group("group", "item")):
+                return each
+    return None
+
+
 def _reference(pos_id: str, group: str) -> dict[str, Any]:
-    found = ITEM.fullmatch(pos_id)
+    found = _ITEM.fullmatch(pos_id)
     assert found is not None  # noqa: S101  (unsendable has checked it)
     item = {"guid": found["item"], "entityType": "MenuItem"}
     return {group: {"guid": found["group"]}, "item": item}

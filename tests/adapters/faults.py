@@ -5,7 +5,7 @@
 
 from tests.planting import Fault, try_all
 
-SIGNATURES, TOAST = "adapters/signatures", "adapters/toast"
+SIGNATURES, TOAST, CREATE = "adapters/signatures", "adapters/toast", "adapters/toast_create"
 
 FAULTS = [
     Fault(
@@ -73,21 +73,56 @@ FAULTS = [
     ),
     Fault(
         "a total without tax is not Toast's",
-        TOAST,
-        "lines.mispriced(order, amounts[1])",
-        "lines.mispriced(order, amounts[0])",
+        "adapters/toast_state",
+        "lines.mispriced(order, total)",
+        "lines.mispriced(order, net)",
         "toast::only_before_tax",
     ),
     Fault(
         "an order that turned out otherwise at Toast is not accepted",
-        TOAST,
-        "        if reason is None:\n            return known",
-        "        if True:\n            return known",
-        "toast::turns_out_otherwise or toast::never_accepted",
+        CREATE,
+        "    if reason is None:\n        return known",
+        "    if True:\n        return known",
+        "toast::turns_out_otherwise",
+    ),
+    Fault(
+        "an order that Toast shows unpaid is not accepted",
+        "adapters/toast_state",
+        'return False if said <= {*_PAID, "OPEN"} else None',
+        "return True",
+        "toast::turns_out_otherwise or toast::nothing_known",
+    ),
+    Fault(
+        "an order without its total at Toast is not accepted",
+        CREATE,
+        "if total is None or is_settled is None:",
+        "if is_settled is None:",
+        "conformance::each_state",
+    ),
+    Fault(
+        "an order whose double Toast refuses is not refused",
+        CREATE,
+        "if refusal.status == 409 or _DOUBLE.search(words):",
+        "if refusal.status == 409:",
+        "toast::refused_order_is_looked_up",
+    ),
+    Fault(
+        "a delivery is made at an address alone",
+        "adapters/toast_dining",
+        '    elif type_ == "delivery":',
+        "    elif False:",
+        "toast::delivery_is_refused or further_fields::delivery",
+    ),
+    Fault(
+        "a modifier's modifiers are in the order's price",
+        "adapters/lines",
+        "return modifier.price if isinstance(modifier, DeepModifier) else modifier.unit_price",
+        "return modifier.unit_price",
+        "toast_truth::cooked_as_it_was_ordered",
     ),
     Fault(
         "a voiding that was not sent is no order that was not sent",
-        TOAST,
+        CREATE,
         "after_refusal(lambda: _voided(known, order, merchant, send))",
         "_voided(known, order, merchant, send)",
         "toast::voiding_that_is_not_sent",
@@ -95,13 +130,13 @@ FAULTS = [
     Fault(
         "a modifier has its item's quantity at Toast",
         "adapters/toast_order",
-        '[{**reference, "quantity": item.quantity}] * modifier.quantity',
-        '[{**reference, "quantity": modifier.quantity}]',
+        '"optionGroup"), "quantity": quantity}',
+        '"optionGroup"), "quantity": modifier.quantity}',
         "toast::has_its_items_quantity",
     ),
     Fault(
         "a paid order is not completed by that",
-        TOAST,
+        "adapters/toast_state",
         "    by_order = _STAGES.get(status)",
         '    by_order = Lifecycle.COMPLETED if found.get("closedDate") else _STAGES.get(status)',
         "callbacks::not_completed_by_that",
@@ -178,9 +213,9 @@ FAULTS = [
     ),
     Fault(
         "an order in preparation is not voided at Toast for its price",
-        TOAST,
-        "if not is_new and _stage(found) is not None:",
-        "if not is_new and _stage(found) not in (None, Lifecycle.PREPARING):",
+        CREATE,
+        "if not is_new and stage(found) is not None:",
+        'if not is_new and stage(found) not in (None, "preparing"):',
         "toast::begun_with",
     ),
     Fault(

@@ -13,27 +13,16 @@ from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Request
 from tests.adapters.clover_pos import CloverPos
 from tests.adapters.toast_pos import ToastPos
-from tests.adapters.vendors import CLOVER, TOAST, Vendor, order_of, sku_of, toast_menu
+from tests.adapters.vendors import CLOVER, TOAST, Vendor, order_of, sku_of, toast_pos
 from tests.gate import Gate
 
 ITEMS = [{"sku": sku_of("burger"), "name": "Burger", "quantity": 2, "unit_price": 850}]
 LOST = NoValidReply("timeout", "no reply in time")
 
 
-class Dearer(ToastPos):
-    """A restaurant whose prices rise between the request for them and the create."""
-
-    def __init__(self) -> None:
-        super().__init__(toast_menu(order_of()))
-
-    def priced(self, order: dict[str, Any]) -> dict[str, Any]:
-        self.tax, self.is_included = 9, self.requests[-1].url.endswith("/prices")
-        return super().priced(order)
-
-    @property
-    def standing(self) -> list[dict[str, Any]]:
-        """Orders that are not voided."""
-        return [each for each in self.orders if not each["voided"]]
+def dearer() -> ToastPos:
+    """A restaurant whose prices rise between the request for them and the create; staff fires orders."""
+    return toast_pos(order_of(), turns={"tax": 9}, auto_fires=False)
 
 
 def is_create(request: Request) -> bool:
@@ -47,7 +36,7 @@ def is_undoing(request: Request) -> bool:
 class Till:
     """A POS, with one trouble."""
 
-    def __init__(self, pos: CloverPos | Dearer) -> None:
+    def __init__(self, pos: CloverPos | ToastPos) -> None:
         self.pos = pos
         self.loses: Callable[[Request], bool] | None = None
         self.refuses: Any = None
@@ -63,9 +52,9 @@ class Till:
         return answer.status, json.loads(answer.body or b"{}")
 
 
-MADE: list[tuple[Vendor, Callable[[], CloverPos | Dearer]]] = [
+MADE: list[tuple[Vendor, Callable[[], CloverPos | ToastPos]]] = [
     (CLOVER, lambda: CloverPos(tax=9)),
-    (TOAST, Dearer),
+    (TOAST, dearer),
 ]
 
 

@@ -116,7 +116,7 @@ class Toast(Kitchen):
         path = urlsplit(request.url).path
         for check in said.get("checks", []):
             amount = 8.5 * check["selections"][0]["quantity"]
-            check.update(amount=amount - 1, totalAmount=amount)
+            check.update(amount=amount - 1, totalAmount=amount, paymentStatus="CLOSED")
         if path.endswith("/prices"):
             return reply(200, said)
         if request.method == "GET" or path.endswith("/void"):

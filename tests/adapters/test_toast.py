@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.adapters import toast, toast_order
+from pos_gateway.adapters import toast_api, toast_create, toast_order, toast_search
 from pos_gateway.adapters.replies import json_object
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
@@ -14,6 +14,7 @@ from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
+from testkit.vendors.way import Trouble
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.toast_pos import ToastPos
 from tests.adapters.vendors import (
@@ -24,7 +25,6 @@ from tests.adapters.vendors import (
     known_as,
     order_of,
     sku_of,
-    toast_menu,
     toast_pos,
 )
 from tests.gate import Gate
@@ -77,6 +77,14 @@ def test_every_request_names_the_restaurant() -> None:
     assert [request.method for request in send.requests] == ["GET", "POST"]
     for request in send.requests:
         assert request.headers["Toast-Restaurant-External-ID"] == guid("restaurant")
+
+
+def with_pos(**settings: str) -> Merchant:
+    """The merchant with further settings in ``pos``."""
+    merchant = TOAST.merchant
+    merchant = merchant.model_copy(update={"pos": {**merchant.pos, **settings}})
+    assert TOAST.adapter.check(merchant) == []
+    return merchant
 
 
 def test_the_groups_guid_precedes_the_items() -> None:
@@ -242,7 +250,6 @@ def test_a_phone_number_has_ten_digits_or_a_country(phone: str, number: dict[str
     [
         ({"phone": None}, "Ada Lovelace"),
         ({"phone": "555"}, "Ada Lovelace 555"),
-        ({"name": None}, "+1 (555) 010-0199"),
         ({"email": None}, "Ada Lovelace +1 (555) 010-0199"),
         ({"email": "ada@" + "x" * 50}, "Ada Lovelace +1 (555) 010-0199"),
         ({"email": "ädä@example.com"}, "Ada Lovelace +1 (555) 010-0199"),
@@ -259,15 +266,33 @@ def test_what_is_known_of_an_incomplete_customer_is_on_the_tab(
     [check] = pos.orders[0]["checks"]
     assert check["tabName"] == tab
     assert "customer" not in check
-    merchant = TOAST.merchant
-    merchant = merchant.model_copy(
-        update={"pos": {**merchant.pos, "customer_email": "a@b.example"}}
-    )
-    assert TOAST.adapter.check(merchant) == []
     completed = toast_pos(order)
+    merchant = with_pos(customer_email="a@b.example", customer_phone="5550100100")
     TOAST.adapter.submit(order, merchant, completed)
-    sent = completed.orders[0]["checks"][0].get("customer", {})
-    assert sent.get("email") == (None if "email" not in missing else "a@b.example")
+    [check] = completed.orders[0]["checks"]
+    sent = check["customer"]
+    assert sent["email"] == ("a@b.example" if "email" in missing else ADA["email"])
+    assert sent["phone"] == ("5550100100" if "phone" in missing else "5550100199")
+    assert check["tabName"] == (tab if "phone" in missing else "Ada Lovelace")
+
+
+def test_a_guest_without_a_name_goes_by_the_orders() -> None:
+    for fields, name in (({}, "order/1"), ({"display_id": "A-17"}, "A-17")):
+        order = order_of(customer={**ADA, "name": None}, **fields)
+        pos = toast_pos(order)
+        assert TOAST.adapter.submit(order, TOAST.merchant, pos).kind is Kind.ACCEPTED
+        [check] = pos.orders[0]["checks"]
+        assert (check["customer"]["firstName"], check["customer"]["lastName"]) == (name, ".")
+        assert ADA["phone"] in check["tabName"]
+
+
+def test_a_refusal_for_want_of_a_customer_says_what_to_give() -> None:
+    order = order_of()
+    takeout = toast_pos(order, dining_options={guid("dining option"): "TAKE_OUT"})
+    outcome = TOAST.adapter.submit(order, TOAST.merchant, takeout)
+    assert code_of(outcome) == "invalid_order"
+    assert outcome.reason is not None
+    assert "pos.customer_phone" in outcome.reason.message
 
 
 @pytest.mark.parametrize("email", ["a", "a@b@c", "a b@c", "ä@b.example", "a@" + "x" * 52])
@@ -292,7 +317,7 @@ def test_another_price_at_toast_is_a_rejection_without_a_create() -> None:
 
 def test_a_total_that_agrees_only_before_tax_is_rejected_with_both_numbers() -> None:
     """Paid as it is, the check would stay open for the tax."""
-    pos = toast_pos(ORDER, tax=8, is_included=False)
+    pos = toast_pos(ORDER, tax=8)
     outcome = TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
     assert code_of(outcome) == "price_mismatch"
     assert outcome.reason is not None
@@ -302,7 +327,7 @@ def test_a_total_that_agrees_only_before_tax_is_rejected_with_both_numbers() -> 
 
 
 def test_a_total_with_tax_is_accepted_and_paid() -> None:
-    pos = toast_pos(ORDER, tax=8)
+    pos = toast_pos(ORDER, tax=8, has_tax=True)
     assert TOAST.adapter.submit(ORDER, TOAST.merchant, pos).kind is Kind.ACCEPTED
     [check] = pos.orders[0]["checks"]
     assert (check["amount"], check["totalAmount"], check["paymentStatus"]) == (
@@ -312,73 +337,63 @@ def test_a_total_with_tax_is_accepted_and_paid() -> None:
     )
 
 
-class Turning(ToastPos):
-    """Raises its prices, or takes no payments, once it was asked for the prices.
+DEARER, UNPAID = {"tax": 9}, {"takes_payments": False}
 
-    Replies of the silent paths are lost, and so is the voiding itself if ``keeps``.
-    """
 
-    def __init__(self, *, silent: str = "", refuses: bool = False, raises: bool = True) -> None:
-        super().__init__(toast_menu(ORDER))
-        self.silent, self.refuses, self.raises = silent, refuses, raises
-
-    def __call__(self, request: Request) -> Reply:
-        if request.url.endswith("/orders"):
-            self.takes_payments = self.raises
-            if self.raises:
-                self.menu = {
-                    each: listed._replace(price=listed.price + 50)
-                    for each, listed in self.menu.items()
-                }
-        if request.url.endswith("/void") and self.refuses:
-            return reply(400, {"message": "it is not yours", "code": 1})
-        answer = super().__call__(request)
-        if self.silent and request.url.endswith(self.silent):
-            raise NoValidReply("timeout", "no reply in time")
-        return answer
+def turning(*troubles: Trouble, **restaurant: Any) -> ToastPos:
+    """A restaurant that is dearer once it was asked for the prices, and whose staff fires orders."""
+    pos = toast_pos(ORDER, **{"turns": DEARER, "auto_fires": False, **restaurant})
+    pos.way.troubles += troubles
+    return pos
 
 
 @pytest.mark.parametrize(
-    ("raises", "code"), [(True, "price_mismatch"), (False, "payment_required")]
+    ("turns", "code"), [(DEARER, "price_mismatch"), (UNPAID, "payment_required")]
 )
-def test_an_order_that_turns_out_otherwise_is_voided_and_rejected(raises: bool, code: str) -> None:
-    pos = Turning(raises=raises)
-    assert code_of(TOAST.adapter.submit(ORDER, TOAST.merchant, pos)) == code
-    assert [each["voided"] for each in pos.orders] == [True]
-
-
-@pytest.mark.parametrize("lost", ["/orders", "/void"])
-def test_an_order_with_another_total_is_never_accepted_whatever_reply_is_lost(lost: str) -> None:
-    pos = Turning(silent=lost)
+@pytest.mark.parametrize("what", [None, "orders", "void"])
+def test_an_order_that_turns_out_otherwise_is_voided_and_rejected(
+    turns: Any, code: str, what: str | None
+) -> None:
+    """Whatever reply is lost. A device has fired the order: it is in preparation at once."""
+    pos = toast_pos(ORDER, turns=turns)
+    if what is None:
+        assert code_of(TOAST.adapter.submit(ORDER, TOAST.merchant, pos)) == code
+        assert (len(pos.orders), pos.standing) == (1, [])
+        return
+    pos = turning(Trouble("after", "POST", f".*/{what}"), turns=DEARER)
     with pytest.raises(NoValidReply):
         TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
-    pos.silent = ""
     known = TOAST.adapter.look_up(ORDER, TOAST.merchant, pos)
     assert known is not None
     assert code_of(known) == "price_mismatch"
-    assert [each["voided"] for each in pos.orders] == [True]
+    assert (len(pos.orders), pos.standing) == (1, [])
 
 
 def test_an_order_with_another_total_that_is_not_voided_is_in_doubt() -> None:
-    pos = Turning(refuses=True)
+    """Toast refuses to void what the kitchen has begun with; an operator has to look."""
+    pos = toast_pos(ORDER, turns=DEARER, voids_begun=False)
     outcome = TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
     again = TOAST.adapter.look_up(ORDER, TOAST.merchant, pos)
-    for each in (outcome, again):
+    for each, said in ((outcome, "the kitchen has begun"), (again, "the shop has begun")):
         assert each is not None
         assert each.reason is not None
         assert (each.kind, each.reason.code) == (Kind.IN_DOUBT, "price_mismatch")
-        assert "it is not yours" in each.reason.message
+        assert said in each.reason.message
+        assert each.external_id is None
+    assert again is not None
+    assert again.for_operator
+    assert len(pos.standing) == 1
 
 
-@pytest.mark.parametrize("status", ["IN_PREPARATION", "READY_FOR_PICKUP"])
-def test_an_order_with_another_total_that_was_begun_with_is_left_to_an_operator(
-    status: str,
-) -> None:
-    pos = Turning(silent="/orders")
+@pytest.mark.parametrize("act", ["fire", "ready"])
+def test_an_order_with_another_total_that_was_begun_with_is_left_to_an_operator(act: str) -> None:
+    pos = turning(Trouble("after", "POST", ".*/orders"))
     with pytest.raises(NoValidReply):
         TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
     [made] = pos.orders
-    made["guestOrderStatus"] = status
+    pos.toast.acts["fire"](order=made["guid"])
+    if act == "ready":
+        pos.toast.acts["ready"](order=made["guid"])
     known = TOAST.adapter.look_up(ORDER, TOAST.merchant, pos)
     assert known is not None
     assert (known.kind, known.for_operator, known.external_id) == (Kind.IN_DOUBT, True, None)
@@ -387,16 +402,9 @@ def test_an_order_with_another_total_that_was_begun_with_is_left_to_an_operator(
     assert not made["voided"]
 
 
-def test_a_new_order_with_another_total_is_voided_although_it_was_fired_by_itself() -> None:
-    made = {**TOAST.accepted(ORDER.order_id), "guestOrderStatus": "IN_PREPARATION"}
-    made["checks"] = [{"amount": 17.0, "totalAmount": 18.5, "paymentStatus": "OPEN"}]
-    send = Scripted(PRICES, reply(200, made), reply(200, {**made, "voided": True}))
-    assert code_of(TOAST.adapter.submit(ORDER, TOAST.merchant, send)) == "price_mismatch"
-
-
 def test_a_voiding_that_is_not_sent_leaves_the_order_in_doubt() -> None:
     """As not sent, the order would be made a second time."""
-    pos = Turning()
+    pos = turning()
 
     def send(request: Request) -> Reply:
         if request.url.endswith("/void"):
@@ -410,25 +418,38 @@ def test_a_voiding_that_is_not_sent_leaves_the_order_in_doubt() -> None:
 def test_an_accepted_order_whose_total_the_shop_has_changed_stays_accepted() -> None:
     pos = toast_pos(ORDER)
     accepted = TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
-    pos.orders[0]["checks"][0].update(totalAmount=22.0, paymentStatus="OPEN")  # a dessert
+    pos.toast.orders[0].content["checks"][0].update(
+        totalAmount=22.0, paymentStatus="OPEN"
+    )  # a dessert
     order = ORDER.in_ledger(None, None, accepted.external_id)
     assert TOAST.adapter.look_up(order, TOAST.merchant, pos) == accepted
     assert TOAST.adapter.cancel(order, TOAST.merchant, pos).kind is Kind.CANCELLED
 
 
 def test_an_order_that_staff_collects_for_may_be_open() -> None:
-    merchant = TOAST.merchant
+    merchant, order = TOAST.merchant, order_of()
     paid_there = {name: value for name, value in merchant.pos.items() if name != "payment"}
-    pos = toast_pos(ORDER)
     merchant = merchant.model_copy(update={"pos": paid_there})
-    assert TOAST.adapter.submit(ORDER, merchant, pos).kind is Kind.ACCEPTED
+    pos = toast_pos(order)
+    assert TOAST.adapter.submit(order, merchant, pos).kind is Kind.ACCEPTED
     assert pos.orders[0]["checks"][0]["paymentStatus"] == "OPEN"
+    tipped = TOAST.adapter.submit(ORDER, merchant, pos)
+    assert code_of(tipped) == "unsupported_field"
+    assert tipped.reason is not None
+    assert tipped.reason.message.startswith("tip: ")
 
 
 def test_a_pending_order_may_be_open() -> None:
     found = {**TOAST.accepted(ORDER.order_id), "approvalStatus": "NEEDS_APPROVAL"}
     check = {"amount": 17.0, "totalAmount": 17.0, "paymentStatus": "OPEN"}
     assert submitted(PRICES, reply(200, {**found, "checks": [check]})).kind is Kind.PENDING
+
+
+@pytest.mark.parametrize("status", [None, "SETTLED", ["CLOSED"]])
+def test_a_payment_of_which_toast_says_nothing_known_is_in_doubt(status: object) -> None:
+    check = {"amount": 17.0, "totalAmount": 17.0, "paymentStatus": status}
+    found = {**TOAST.accepted(ORDER.order_id), "checks": [check]}
+    assert submitted(PRICES, reply(200, found)).kind is Kind.IN_DOUBT
 
 
 def test_an_order_for_nothing_owes_nothing() -> None:
@@ -441,7 +462,7 @@ def test_an_order_for_nothing_owes_nothing() -> None:
 
 def test_an_item_that_toast_does_not_know_is_named_in_its_words() -> None:
     """Toast's 404 is about an entity that the order refers to."""
-    pos = ToastPos({})
+    pos = toast_pos(ORDER, menu=[])
     outcome = TOAST.adapter.submit(ORDER, TOAST.merchant, pos)
     assert code_of(outcome) == "item_unavailable"
     assert outcome.reason is not None
@@ -556,7 +577,8 @@ def test_a_refusal_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(answer.status)
         return json_object(answer)
 
-    monkeypatch.setattr(toast, "json_object", reading)
+    for module in (toast_api, toast_create, toast_search):
+        monkeypatch.setattr(module, "json_object", reading)
     assert code_of(submitted(PRICES, REFUSED, *TOAST.unknown)) == "payment_required"
     assert read == [200, 400]
 

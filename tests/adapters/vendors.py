@@ -3,7 +3,7 @@
 import hashlib
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from importlib.util import module_from_spec, spec_from_file_location
@@ -22,7 +22,7 @@ from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.transport.exchange import Reply, Request, Send
 from tests.adapters.clover_pos import CloverPos
 from tests.adapters.scripted import reply
-from tests.adapters.toast_pos import Listed, ToastPos
+from tests.adapters.toast_pos import ToastPos
 from tests.orders import an_order
 from tests.planting import ROOT
 
@@ -304,29 +304,41 @@ _TOAST = {
 
 
 def _toast_accepted(order_id: str) -> Body:
+    check = {"amount": 17.0, "totalAmount": 17.0, "paymentStatus": "CLOSED"}  # of ``order_of``
     return {
         "guid": guid("order"),
         "entityType": "Order",
         "externalId": f"GATEWAY:{order_id}-{DIGEST}",
         "approvalStatus": "APPROVED",
+        "checks": [check],
     }
 
 
-def toast_menu(order: Order) -> dict[str, Listed]:
+def toast_menu(order: Order) -> list[Body]:
     """A menu with the order's prices, by its skus and by the catalog's ids."""
-    found: dict[str, Listed] = {}
-    for item in order.items:
-        parts: tuple[Item | Modifier, ...] = (item, *item.modifiers)
-        for each in parts:
-            for name in (each.sku, known_as(each.sku)) if each.sku else ():
-                group, _, known = name.partition("/")
-                found[known] = Listed(group, each.unit_price)
-    return found
+    return [
+        {**each, "options": [*_listed(item.modifiers)]}
+        for item in order.items
+        for each in _listed([item])
+    ]
+
+
+def _listed(parts: Iterable[Item | Modifier]) -> Iterator[Body]:
+    for each in parts:
+        for name in (each.sku, known_as(each.sku)) if each.sku else ():
+            group, _, own = name.partition("/")
+            yield {"group": group, "guid": own, "name": each.name, "price": each.unit_price}
 
 
 def toast_pos(order: Order, **restaurant: Any) -> ToastPos:
-    """The restaurant whose prices the order has."""
-    return ToastPos(toast_menu(order), **restaurant)
+    """The restaurant whose prices the order has; guests eat in, so that none has to have a name."""
+    facts = {
+        "guid": _TOAST["restaurant"],
+        "menu": toast_menu(order),
+        "dining_options": {_TOAST["dining_option"]: "DINE_IN"},
+        "payment_types": {_TOAST["payment"]: "Paid elsewhere"},
+    }
+    return ToastPos(**{**facts, **restaurant})
 
 
 def _toast_total(order: Order, sent: Body) -> int:
@@ -335,7 +347,7 @@ def _toast_total(order: Order, sent: Body) -> int:
     [payment] = check["payments"]
     assert Decimal(str(payment["amount"])) * 100 == order.total
     assert Decimal(str(payment["tipAmount"])) * 100 == (order.tip or 0)
-    [priced] = toast_pos(order).priced(sent)["checks"]
+    [priced] = toast_pos(order).toast.priced(sent)["checks"]
     return int(Decimal(str(priced["totalAmount"])) * 100)
 
 
@@ -365,13 +377,16 @@ TOAST = Vendor(
     ],
     before=lambda order: [toast_pos(order)],
     pos=toast_pos,
-    dearer=lambda order: toast_pos(order, tax=9, is_included=False),
+    dearer=lambda order: toast_pos(order, tax=9),
     states=[
         ({"approvalStatus": "FUTURE"}, Kind.ACCEPTED),
         ({"approvalStatus": "NEEDS_APPROVAL"}, Kind.PENDING),
         ({"approvalStatus": "NOT_APPROVED"}, Kind.REJECTED),
         ({"approvalStatus": None}, Kind.IN_DOUBT),
         ({"voided": True}, Kind.CANCELLED),
+        ({"checks": []}, Kind.IN_DOUBT),
+        ({"checks": [{"amount": 17, "paymentStatus": "CLOSED"}]}, Kind.IN_DOUBT),
+        ({"checks": [{"amount": 17, "totalAmount": 17}]}, Kind.IN_DOUBT),
         ({"voided": True, "checks": [{"amount": 0, "totalAmount": 0}]}, Kind.CANCELLED),
         ({"voided": True, "checks": [{"amount": 17, "totalAmount": 17}]}, Kind.CANCELLED),
         ({"voided": True, "checks": [{"amount": 17, "totalAmount": 18.5}]}, Kind.REJECTED),

@@ -1,0 +1,69 @@
+"""Requests to Toast's orders API, and the words of a refusal.
+
+Sources, on doc.toasttab.com: "Handling request timeouts for the orders API", "Rate limiting", "API
+responses and errors", and the orders API reference (ErrorMessage).
+"""
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from pos_gateway.adapters.protocol import Limits
+from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.adapters.replies import json_object, with_the_order
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Outcome
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request
+
+#: "Handling request timeouts for the orders API". "Rate limiting": 20 a second, and 10,000 in 15
+#: minutes, which is less, evenly spread.
+LIMITS = Limits(
+    longest_reply=30.0,
+    per_second=10_000 / (15 * 60),
+    requests=2,
+    request_bytes=2**20,
+    callback_bytes=2**20,  # "Orders webhook": over 600 kB
+)
+#: ErrorMessage.code. Toast publishes no list; this one is in "API responses and errors".
+REJECTIONS: Mapping[str, Rejection] = {"10025": Rejection.PAYMENT_REQUIRED}
+#: Statuses of a refused order.
+REFUSALS = (400, 422)
+_VOID = b'{"selections":{"voidAll":true},"payments":{"voidAll":true}}'
+
+
+def posting(path: str, content: bytes, order: Order, merchant: Merchant) -> Request:
+    """A POST of the order to ``/prices``, or to ``/orders``, which makes the order."""
+    headers = {**_headers(merchant), "Content-Type": "application/json"}
+    return Request("POST", _orders(merchant) + path, content, headers, with_the_order(order))
+
+
+def voiding(guid: str | None, order: Order, merchant: Merchant) -> Request:
+    """A void of the order with Toast's id ``guid``, and of the order's payments."""
+    return posting(f"/orders/{quote(guid or '', safe='')}/void", _VOID, order, merchant)
+
+
+def asking(external_id: str, merchant: Merchant) -> Request:
+    """A look-up of the order with this external identifier."""
+    url = f"{_orders(merchant)}/orders/{quote(external_id, safe='')}"
+    return Request("GET", url, headers=_headers(merchant), expects=BODY_LIMIT)
+
+
+def error(reply: Reply) -> tuple[str, str]:
+    """Code and words of an ErrorMessage; the words are empty without one."""
+    found = json_object(reply) or {}
+    words = filter(None, (found.get("message"), found.get("developerMessage")))
+    return str(found.get("code")), " / ".join(map(str, words))[:1000]
+
+
+def refused(code: str, words: str, status: int) -> Outcome:
+    """The rejection for an ErrorMessage of a reply with this status."""
+    said = f"{code} {words or f'HTTP {status}'}"
+    return rejected(REJECTIONS.get(code, Rejection.INVALID_ORDER), said)
+
+
+def _orders(merchant: Merchant) -> str:
+    return f"{merchant.base_url}/orders/v2"
+
+
+def _headers(merchant: Merchant) -> dict[str, str]:
+    return {"Toast-Restaurant-External-ID": merchant.pos["restaurant"]}

@@ -1,0 +1,102 @@
+"""The guest of an order at Toast: a complete Customer, and the name of the check's tab.
+
+Sources: the orders API's definition (Customer, Check), "Order details based on the order dining option"
+on doc.toasttab.com. A customer has two names, a phone number and an e-mail address, and Toast takes no
+take-out order or delivery without one. ``customer_phone`` and ``customer_email`` in the merchant's
+``pos`` stand in for those that are missing, or that Toast does not take; what is known is on the tab
+then, which the kitchen display shows. Without both an incomplete customer is on the tab alone.
+"""
+
+import re
+from typing import Any
+
+from pos_gateway.adapters import lines
+from pos_gateway.adapters.further_fields import FurtherFields
+from pos_gateway.adapters.pos_fields import GUID, PosField
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Customer, Order
+
+#: An e-mail address: one that Toast may take, and the characters that its definition names.
+_EMAIL = re.compile(r"(?=.{3,53}\Z)[!-?A-~]+@[!-?A-~]+")
+_SURE_EMAIL = re.compile(r"(?=.{3,53}\Z)[A-Za-z0-9_.-]+@[A-Za-z0-9_.-]+")
+#: A phone number without its punctuation: of ten digits, or with another country's code (ITU E.164).
+_PHONE_MARKS = re.compile(r"[\s().-]")
+_PHONE = re.compile(r"(?:\+?1)?([0-9]{10})")
+_FOREIGN_PHONE = re.compile(
+    r"\+(7|2[07]|3[0-469]|4[013-9]|5[1-8]|6[0-6]|8[1246]|9[0-58]|[2-9][0-9]{2})([0-9]{4,12})"
+)
+FIELDS = {
+    "customer_email": PosField(
+        "the e-mail address of customers who give none, ASCII, at most 53 characters",
+        _EMAIL.pattern,
+        required=False,
+        names_pos=False,
+    ),
+    "customer_phone": PosField(
+        "the phone number, of ten digits, of customers who give none that Toast takes",
+        r"[0-9]{10}",
+        required=False,
+        names_pos=False,
+    ),
+}
+#: Maximum characters of a tab's name, and of each part.
+_TAB = 255
+#: The last name of a customer who has one name.
+_NO_NAME = "."
+REMEDY = (
+    "give customer.name, customer.phone and customer.email, or the merchant pos.customer_phone and"
+    " pos.customer_email"
+)
+
+
+def guest(order: Order, further: FurtherFields, merchant: Merchant) -> dict[str, Any]:
+    """Fields of the order's check: ``tabName``, ``customer``. Raises Refused."""
+    who = order.customer or Customer()
+    name = lines.text(who.name, _TAB, "customer.name")
+    phone = lines.text(who.phone, _TAB, "customer.phone")
+    handle = lines.text(further.display_id, _TAB, "display_id")
+    number = _phone(phone)
+    customer = _customer(name or handle or order.order_id, number, _email(who, merchant), merchant)
+    is_whole = bool(customer and name and number)
+    known = name if is_whole else f"{name} {phone}".strip()
+    parts = [_table(further), handle, known]
+    tab = lines.text(" / ".join(filter(None, parts)), _TAB, "customer.name with customer.phone")
+    return {**({"tabName": tab} if tab else {}), **({"customer": customer} if customer else {})}
+
+
+def _customer(
+    name: str, number: dict[str, str], email: str | None, merchant: Merchant
+) -> dict[str, str] | None:
+    """All that Toast requires of a customer; None: a part is unknown."""
+    number = number or _phone(merchant.pos.get("customer_phone", ""))
+    if not number or not email:
+        return None
+    first, _, last = name.rpartition(" ")
+    names = {"firstName": first or last, "lastName": last if first else _NO_NAME}
+    return {**names, **number, "email": email}
+
+
+def _email(who: Customer, merchant: Merchant) -> str | None:
+    """The guest's own address, unless Toast may refuse it and the merchant has another."""
+    given, other = (who.model_extra or {}).get("email"), merchant.pos.get("customer_email")
+    if not isinstance(given, str) or not _EMAIL.fullmatch(given):
+        return other
+    return given if other is None or _SURE_EMAIL.fullmatch(given) else other
+
+
+def _phone(given: str) -> dict[str, str]:
+    """A phone number as Toast takes it; empty: the text is none."""
+    number = _PHONE_MARKS.sub("", given)
+    if found := _PHONE.fullmatch(number):
+        return {"phone": found[1]}
+    if found := _FOREIGN_PHONE.fullmatch(number):
+        return {"phone": found[2], "phoneCountryCode": found[1]}
+    return {}
+
+
+def _table(further: FurtherFields) -> str:
+    """The words of a table that is none of Toast's GUIDs."""
+    table = further.dine_in.table if further.dine_in else None
+    if not table or re.fullmatch(GUID, table):
+        return ""
+    return f"Table {lines.text(table, _TAB, 'dine_in.table')}"

@@ -1,0 +1,119 @@
+"""What an order at Toast is: its standing, how far the kitchen is, what it comes to, whether it is paid.
+
+Sources, on doc.toasttab.com: the orders API reference (Order, Check, Selection), "Orders webhook", "Guest
+order fulfillment status webhook".
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from pos_gateway.adapters import lines
+from pos_gateway.adapters.rejection import Rejection
+from pos_gateway.adapters.replies import decision
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome, Reason
+
+Amount = Decimal | int | None
+#: Order.approvalStatus.
+STATES: Mapping[str, Kind] = {
+    "APPROVED": Kind.ACCEPTED,
+    "FUTURE": Kind.ACCEPTED,
+    "NEEDS_APPROVAL": Kind.PENDING,
+    "NOT_APPROVED": Kind.REJECTED,
+}
+#: Order.guestOrderStatus, beside RECEIVED and VOIDED.
+_STAGES = {
+    "IN_PREPARATION": Lifecycle.PREPARING,
+    "READY_FOR_PICKUP": Lifecycle.READY,
+    "CLOSED": Lifecycle.COMPLETED,
+}
+#: Check.paymentStatus of a check of which nothing is due. Another payment than a card's makes it CLOSED.
+_PAID = frozenset({"PAID", "CLOSED"})
+NOT_APPROVED = Reason(Rejection.OTHER, "the restaurant did not approve the order")
+
+
+def standing(found: dict[str, Any]) -> Outcome:
+    """The outcome by the order's states alone, whatever the order comes to."""
+    known = decision(STATES, found.get("approvalStatus"), found.get("guid"))
+    if known.kind is Kind.IN_DOUBT:
+        return known
+    if is_voided(found):
+        return replace(known, kind=Kind.CANCELLED)
+    return replace(known, reason=NOT_APPROVED) if known.kind is Kind.REJECTED else known
+
+
+def is_voided(found: dict[str, Any]) -> bool:
+    is_gone = found.get("voided") is True or found.get("deleted") is True
+    return is_gone or found.get("guestOrderStatus") == "VOIDED"
+
+
+def stage(found: dict[str, Any]) -> Lifecycle | None:
+    """How far the kitchen is: by the order's own status, or by those of its items.
+
+    An order's and a check's ``closedDate`` say when they were paid.
+    """
+    status = str(found.get("guestOrderStatus"))
+    items = set(_fulfillments(found))
+    by_items = None
+    if items and items <= {"READY"}:
+        by_items = Lifecycle.READY
+    elif items & {"SENT", "READY"}:
+        by_items = Lifecycle.PREPARING
+    by_order = _STAGES.get(status)
+    if by_order is None or by_items is None:
+        return by_order or by_items
+    return by_items if by_items.is_after(by_order) else by_order
+
+
+def _fulfillments(found: dict[str, Any]) -> Iterator[str]:
+    """The ``fulfillmentStatus`` of each item that is not voided."""
+    for check in _objects(found.get("checks")):
+        for item in _objects(check.get("selections")):
+            if item.get("voided") is not True and check.get("voided") is not True:
+                yield str(item.get("fulfillmentStatus"))
+
+
+def amounts(found: dict[str, Any]) -> tuple[Amount, Amount]:
+    """What the order's checks come to in minor units, before tax and with tax; None: unknown."""
+    checks = found.get("checks")
+    if not checks or not isinstance(checks, list) or len(checks) > len(_objects(checks)):
+        return None, None
+    net, total = (_sum(each.get(name) for each in checks) for name in ("amount", "totalAmount"))
+    return net, total
+
+
+def _sum(dollars: Iterable[object]) -> Amount:
+    total = Decimal(0)
+    for each in dollars:
+        if isinstance(each, bool) or not isinstance(each, int | float):
+            return None
+        total += Decimal(str(each)) * 100
+    return int(total) if total == total.to_integral_value() else total
+
+
+def mispriced(net: Amount, total: Amount, order: Order) -> Reason | None:
+    """Why amounts, before tax and with tax, are not the order's total; None: they are."""
+    reason = lines.mispriced(order, total)
+    if reason is None or net == total:
+        return reason
+    return Reason.of(reason.code, f"{reason.message}; before tax the POS's is {net}")
+
+
+def is_paid(found: dict[str, Any], order: Order, merchant: Merchant) -> bool | None:
+    """Whether nothing is due; None: the order does not say.
+
+    Of a merchant without ``payment`` in ``pos`` staff collects what is due.
+    """
+    if "payment" not in merchant.pos or not (order.total or order.tip):
+        return True
+    said = {str(each.get("paymentStatus")) for each in _objects(found.get("checks"))}
+    if said <= _PAID:
+        return bool(said) or None
+    return False if said <= {*_PAID, "OPEN"} else None
+
+
+def _objects(found: Any) -> list[dict[str, Any]]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
