@@ -16,6 +16,7 @@ import pytest
 from pos_gateway.adapters.steps import steps_of
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome
+from testkit.vendors.facts import OrderFacts
 from testkit.vendors.http import VendorReply, VendorRequest
 from testkit.vendors.square import simulator
 from testkit.vendors.way import Trouble, VendorSend, Way
@@ -34,12 +35,13 @@ FREE: Json = {"items": [{**BURGER, "unit_price": 0}], "total": 0}
 EMAIL = "6: the e-mail is dropped without a word, though a recipient has one at Square"
 
 
-class Shop:
+class Shop(OrderFacts):
     """A seller at Square, whose orders come from the adapter."""
 
     def __init__(self) -> None:
         self.now = datetime.now(UTC)
         self.square = simulator(lambda: self.now, currency="EUR")
+        super().__init__(self.square)
         self.way = Way(self.square)
         token = self.square.access.grant()["access_token"]
         self.send = VendorSend(self.way, {"Authorization": f"Bearer {token}"})
@@ -52,15 +54,6 @@ class Shop:
 
     def submit(self, order: Order) -> Outcome:
         return self.walker(order).forward()
-
-    @property
-    def facts(self) -> list[Json]:
-        return list(self.square.facts()["orders"].values())
-
-    @property
-    def fact(self) -> Json:
-        [fact] = self.facts
-        return fact
 
 
 @pytest.fixture
