@@ -47,6 +47,8 @@ class Case:
     has: tuple[str, ...] = ()
     #: The vendor's settings for the seller.
     knobs: Json = field(default_factory=dict)
+    #: Those that change when the order is made.
+    turns: Json = field(default_factory=dict)
     #: Troubles on the way, or, of an order cancelled after its acceptance, of the cancellation.
     troubles: tuple[Trouble, ...] = ()
     #: The backend cancels once the order is made, or once the order is accepted.
@@ -78,6 +80,11 @@ class Seller(OrderFacts, ABC):
     adapter: ClassVar[str]
     #: A regular expression for the paths of payments.
     payments: ClassVar[str]
+    #: Where a worker is killed, and after how many of these places the order is not paid.
+    failpoint: ClassVar[str] = "step.done"
+    unpaid: ClassVar[int] = 1
+    #: The gateway's, once it serves.
+    server: Server
 
     def __init__(self, case: Case, number: int) -> None:
         self.case, self.id = case, f"m{number}"
@@ -137,14 +144,14 @@ class Seller(OrderFacts, ABC):
         own = {"id": self.id, "base_url": base_url, "auth": auth, "request_timeout": 5}
         return Merchant.parse({"adapter": self.adapter, "pos": dict(self.pos), **own})
 
-    def call_back(self, server: Server) -> None:
+    def call_back(self) -> None:
         """Do the shop's act, and deliver what the vendor says of the act."""
         webhooks = self.vendor.webhooks
         path = f"/v1/callbacks/{self.adapter}/{self.id}"
-        webhooks.key, webhooks.url = KEY, f"https{server.url.removeprefix('http')}{path}"
+        webhooks.key, webhooks.url = KEY, f"https{self.server.url.removeprefix('http')}{path}"
         self.act()
         for each in webhooks.take():
-            reply = server.post(path, data=each.body, headers=dict(each.headers))
+            reply = self.server.post(path, data=each.body, headers=dict(each.headers))
             assert reply.ok, reply.text
 
 
@@ -195,11 +202,14 @@ def delivered(
         for each in sellers:
             for known in each.case.catalog:
                 lab.import_catalog(each.id, burger=known)
+        for each in every:
+            each.server = server
         for number, each in enumerate(killed, 1):
-            lab.place(each.id, each.id, customer=ADA)
-            with lab.worker(failpoints=f"step.done=kill:{number}", secret_key=SECRET) as worker:
+            lab.place(each.id, each.id, **{"customer": ADA, **each.case.order})
+            point = f"{each.failpoint}=kill:{number}"
+            with lab.worker(failpoints=point, secret_key=SECRET) as worker:
                 assert worker.wait() == -signal.SIGKILL, worker.log[-2000:]
-            assert each.is_paid(each.fact) is (number > 1)
+            assert each.is_paid(each.fact) is (number > each.unpaid)
         with lab.worker(secret_key=SECRET):
             lab.wait_for_worker()
             for each in sellers:
@@ -215,7 +225,7 @@ def delivered(
                         each.meet_troubles()
                         lab.backend.cancel(each.id, each.id)
                     elif each.case.shop and each.case.shop[0] == "accepted":
-                        each.call_back(server)
+                        each.call_back()
             wait(lambda case: len(case.events))
     found = {each.case.name: wrong(each, lab.backend.events(each.id)) for each in every}
     return {name: said for name, said in found.items() if said}

@@ -42,7 +42,7 @@ class Tokens:
         if (asked["clientId"], asked["clientSecret"]) != self._client:
             raise Refused("the credentials in your request are not valid", 401)
         token = self._guid()
-        self._until[token] = self._clock() + self._lifetime
+        self.give(token)
         given: Body = {
             "tokenType": "Bearer",
             "accessToken": token,
@@ -51,6 +51,10 @@ class Tokens:
         }
         given |= {"expiresIn": int(self._lifetime.total_seconds())}
         return {"@class": ".SuccessfulResponse", "token": given, "status": "SUCCESS"}
+
+    def give(self, token: str) -> None:
+        """Have this token for its lifetime, as a login has another."""
+        self._until[token] = self._clock() + self._lifetime
 
     def end(self) -> None:
         """End each token that there is."""
