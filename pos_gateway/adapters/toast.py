@@ -19,7 +19,7 @@ from pos_gateway.adapters.pos_fields import GUID, PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
 from pos_gateway.adapters.toast_api import LIMITS
-from pos_gateway.adapters.toast_state import NOT_APPROVED, STATES, is_voided, stage
+from pos_gateway.adapters.toast_state import NOT_APPROVED, STATES, is_voided, owes, stage
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
@@ -66,11 +66,14 @@ class ToastAdapter:
         given = request.headers.get("toast-signature", "")
         times = [each[1] for each in islice(_TIMESTAMP.finditer(request.body), _TIMES)] or [b""]
         is_its = is_signed(given, merchant, request.body, ends=times)
-        return _callbacks(said(request.body)) if is_its else None
+        return _callbacks(said(request.body), merchant) if is_its else None
 
 
-def _callbacks(message: dict[str, Any]) -> list[Callback]:
-    """What an order_updated says of the order, which has no ``externalId`` in it."""
+def _callbacks(message: dict[str, Any], merchant: Merchant) -> list[Callback]:
+    """What an order_updated says of the order, which has no ``externalId`` in it.
+
+    An order that is approved, and not paid, is left to a look-up.
+    """
     if message.get("eventType") not in ("order_updated", "channel_order_updated"):
         return []
     found = inside(message, "details", "order")
@@ -80,6 +83,8 @@ def _callbacks(message: dict[str, Any]) -> list[Callback]:
         meaning = stage(found) or meaning
     if is_voided(found):
         meaning = Kind.CANCELLED
+    if meaning in (Kind.ACCEPTED, Lifecycle.PREPARING) and owes(found, merchant):
+        return []
     restaurant = identifier(inside(message, "details").get("restaurantGuid"))
     if known_as is None or restaurant is None or meaning in (None, Kind.PENDING):
         return []

@@ -37,6 +37,7 @@ _HINTS = {
     "curbside": "curbside",
     "curbsidepickup": "curbside",
 }
+_PICKUP = frozenset({"pickup", "takeout", "takeaway", "collection"})
 #: Maximum characters of a text of an address: not documented.
 _TEXT, _NOTES = 255, 1000
 
@@ -70,15 +71,31 @@ def dining(order: Order, further: FurtherFields, merchant: Merchant) -> dict[str
     return fields
 
 
+def unsaid(order: Order, further: FurtherFields, merchant: Merchant) -> str:
+    """The text of ``fulfillment`` where no other field says the same, else empty."""
+    text = order.fulfillment.strip() if isinstance(order.fulfillment, str) else ""
+    type_, word = _type(order, further)[0], _word(order)
+    if word in _PICKUP:
+        return "" if type_ in (None, "pickup") else text
+    is_sent = type_ != "dine_in" or "dine_in_dining_option" in merchant.pos
+    return "" if type_ is not None and _HINTS.get(word) == type_ and is_sent else text
+
+
 def _type(order: Order, further: FurtherFields) -> tuple[str | None, str]:
     """The order's type, and the field that says it; None: a type of the backend's own, or none."""
     if further.order_type:
         return further.order_type, "order_type"
-    text = order.fulfillment if isinstance(order.fulfillment, str) else ""
-    if not text.strip():
+    word = _word(order)
+    if not word:
         implied = (("delivery", further.delivery), ("dine_in", further.dine_in))
         return next((name for name, is_given in implied if is_given), None), "fulfillment"
-    return _HINTS.get(re.sub("[^a-z]", "", text.lower())), "fulfillment"
+    return _HINTS.get(word), "fulfillment"
+
+
+def _word(order: Order) -> str:
+    """The small letters of ``fulfillment``."""
+    text = order.fulfillment if isinstance(order.fulfillment, str) else ""
+    return re.sub("[^a-z]", "", text.lower())
 
 
 def _option(type_: str | None, further: FurtherFields, merchant: Merchant, named: str) -> str:

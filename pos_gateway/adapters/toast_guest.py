@@ -13,6 +13,7 @@ from typing import Any
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.further_fields import FurtherFields
 from pos_gateway.adapters.pos_fields import GUID, PosField
+from pos_gateway.adapters.toast_dining import unsaid
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Customer, Order
 
@@ -59,8 +60,9 @@ def guest(order: Order, further: FurtherFields, merchant: Merchant) -> dict[str,
     customer = _customer(name or handle or order.order_id, number, _email(who, merchant), merchant)
     is_whole = bool(customer and name and number)
     known = name if is_whole else f"{name} {phone}".strip()
-    parts = [_table(further), handle, known]
-    tab = lines.text(" / ".join(filter(None, parts)), _TAB, "customer.name with customer.phone")
+    parts = [_table(further), handle, known, unsaid(order, further, merchant)]
+    named = "display_id, customer and fulfillment"
+    tab = lines.text(" / ".join(filter(None, parts)), _TAB, named)
     return {**({"tabName": tab} if tab else {}), **({"customer": customer} if customer else {})}
 
 

@@ -1,7 +1,8 @@
-"""Finds an order at Toast by its external identifier ("External identifiers" on doc.toasttab.com).
+"""Finds an order at Toast, by Toast's id if known, else by the external identifier.
 
-Toast refuses a second order with the same one, whatever became of the first. When a new order is found
-by it is not documented: a look-up is believed once the longest reply has passed.
+Source: "External identifiers" on doc.toasttab.com. Toast refuses a second order with the same external
+identifier. How soon a new order is found by the identifier is not documented: a look-up is believed once
+the longest reply has passed.
 """
 
 from datetime import datetime, timedelta
@@ -27,9 +28,10 @@ def find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outco
 
     The release before has sent it with a mark that names no merchant.
     """
-    reply = send(asking(external_id(order, merchant), merchant))
-    if not is_absent(reply):
-        return no_answer(reply) if reply.status != 200 else answered(reply, order, merchant)
+    for name in filter(None, (order.external_id, external_id(order, merchant))):
+        reply = send(asking(name, merchant))
+        if not is_absent(reply):
+            return no_answer(reply) if reply.status != 200 else answered(reply, order, merchant)
     reply = send(asking(unmarked(order, merchant), merchant))
     if reply.status != 200:
         return None if is_absent(reply) else no_answer(reply)

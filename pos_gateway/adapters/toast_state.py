@@ -115,5 +115,12 @@ def is_paid(found: dict[str, Any], order: Order, merchant: Merchant) -> bool | N
     return False if said <= {*_PAID, "OPEN"} else None
 
 
+def owes(found: dict[str, Any], merchant: Merchant) -> bool:
+    """Whether the order says that a payment which was sent is missing."""
+    checks = _objects(found.get("checks"))
+    is_open = any(each.get("paymentStatus") == "OPEN" for each in checks)
+    return "payment" in merchant.pos and is_open and bool(amounts(found)[1])
+
+
 def _objects(found: Any) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

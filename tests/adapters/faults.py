@@ -107,11 +107,25 @@ FAULTS = [
         "toast::refused_order_is_looked_up",
     ),
     Fault(
+        "a call that an unpaid order is approved does not accept the order",
+        TOAST,
+        "and owes(found, merchant):",
+        "and False:",
+        "toast_truth::approved_and_not_paid",
+    ),
+    Fault(
+        "an accepted order is asked for by Toast's id",
+        "adapters/toast_search",
+        "(order.external_id, external_id(order, merchant))",
+        "(external_id(order, merchant),)",
+        "toast_truth::by_toasts_id",
+    ),
+    Fault(
         "a delivery is made at an address alone",
         "adapters/toast_dining",
         '    elif type_ == "delivery":',
         "    elif False:",
-        "toast::delivery_is_refused or further_fields::delivery",
+        "further_fields::needs_its_address",
     ),
     Fault(
         "a modifier's modifiers are in the order's price",

@@ -260,6 +260,48 @@ def test_an_order_that_needs_approval_is_pending_until_it_is_decided(
     assert found.kind is (Kind.ACCEPTED if act == "fire" else Kind.REJECTED)
 
 
+def test_an_order_that_is_approved_and_not_paid_is_left_to_an_operator() -> None:
+    place = Place(auto_fires=False, takes_payments=False)
+    place.toast.webhooks.url, place.toast.webhooks.key = "https://gateway.example.com", KEY
+    at = At(place)
+    assert at.submit(ordered()).kind is Kind.PENDING
+    place.toast.acts["fire"](order=place.fact["guid"])
+    assert heard(place) == []
+    found = TOAST.look_up(ordered(), MERCHANT, at.send)
+    assert found is not None
+    assert (found.kind, found.for_operator) == (Kind.IN_DOUBT, True)
+    assert words_of(found).startswith("payment_required")
+
+
+def test_an_order_whose_double_is_refused_is_not_rejected_though_it_is_not_found() -> None:
+    place = Place(found_after=60)
+    at = At(place)
+    accepted = at.submit(ordered())
+    assert at.submit(ordered()).kind is Kind.IN_DOUBT
+    place.clock.pass_(seconds=60)
+    assert at.submit(ordered()) == accepted
+    assert is_cooked(place)
+
+
+def test_an_order_is_cancelled_by_toasts_id_before_it_is_found_by_ours() -> None:
+    place = Place(found_after=60)
+    at = At(place)
+    known_as = at.submit(ordered()).external_id
+    assert at.cancel(ordered().in_ledger(None, None, known_as)).kind is Kind.CANCELLED
+    assert place.fact["voided"]
+
+
+@pytest.mark.parametrize("path", ["prices", "orders"])
+@pytest.mark.parametrize("says_when", [True, False])
+def test_a_request_too_many_makes_no_order(path: str, says_when: bool) -> None:
+    place = Place(says_when=says_when)
+    for _ in range(20 if path == "prices" else 19):
+        place.ask("GET", "/config/v2/tables")
+    outcome = TOAST.submit(ordered(), MERCHANT, At(place).send)
+    assert (outcome.kind, outcome.retry_after) == (Kind.RETRY, 1 if says_when else None)
+    assert place.toast.facts()["orders"] == []
+
+
 def test_the_adapters_rate_is_within_toasts() -> None:
     """Row 16: 20 a second, and 10,000 in fifteen minutes."""
     clock = Clock()
@@ -314,6 +356,9 @@ TAKEN: list[tuple[str, Body, str, list[str]]] = [
         "DINE_IN",
         ["Table 7"],
     ),
+    ("a way of the backend's own", {"fulfillment": "at gate 3"}, "TAKE_OUT", ["at gate 3"]),
+    ("curbside", {"fulfillment": "curbside"}, "TAKE_OUT", ["Curbside pickup"]),
+    ("dine-in by a hint", {"fulfillment": "Dine-in"}, "DINE_IN", []),
     ("no guest (row 9)", {"customer": None}, "TAKE_OUT", ["order/1"]),
     ("no phone number (row 9)", {"customer": {"name": "Ada"}}, "TAKE_OUT", ["Ada"]),
     ("no name (row 9)", {"customer": {"phone": "5550100199"}}, "TAKE_OUT", ["5550100199"]),
@@ -375,6 +420,20 @@ TAKEN: list[tuple[str, Body, str, list[str]]] = [
 ]
 
 
+def test_the_backends_word_is_on_the_tab_unless_another_field_says_the_same() -> None:
+    for fields, merchant, tab in (
+        ({"fulfillment": "dine-in"}, MERCHANT, "Ada Lovelace / dine-in"),
+        ({"fulfillment": "dine-in"}, WHOLE, "Ada Lovelace"),
+        ({"fulfillment": "Pick-up"}, MERCHANT, "Ada Lovelace"),
+        ({"fulfillment": " "}, MERCHANT, "Ada Lovelace"),
+        ({"fulfillment": "お持ち帰り"}, MERCHANT, "Ada Lovelace / お持ち帰り"),
+        ({"fulfillment": "delivery", "order_type": "pickup"}, MERCHANT, "Ada Lovelace / delivery"),
+    ):
+        place = Place()
+        assert At(place, merchant=merchant).submit(ordered(**fields)).kind is Kind.ACCEPTED
+        assert place.toast.orders[0].content["checks"][0]["tabName"] == tab
+
+
 @pytest.mark.parametrize(
     ("fields", "behavior", "words"),
     [pytest.param(*rest, id=name) for name, *rest in TAKEN],
@@ -422,14 +481,16 @@ def test_a_fee_and_a_tax_are_paid_as_agreed() -> None:
         pytest.param(
             {"hours": {}},
             marks=pytest.mark.xfail(
-                strict=True, reason="hours are not asked: Toast takes the order"
+                strict=True,
+                reason="hours are not asked: Toast takes the order, and hours are a merchant's state",
             ),
             id="closed",
         ),
         pytest.param(
             {"stock": {BURGER: 0}},
             marks=pytest.mark.xfail(
-                strict=True, reason="stock is not asked: Toast takes the order"
+                strict=True,
+                reason="stock is not asked: Toast takes the order, and stock is a merchant's state",
             ),
             id="sold out",
         ),

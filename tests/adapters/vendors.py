@@ -9,8 +9,9 @@ from decimal import Decimal
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from pos_gateway.adapters import clover, square_api
+from pos_gateway.adapters import clover, square_api, toast_order
 from pos_gateway.adapters.clover import CloverAdapter
+from pos_gateway.adapters.further_fields import NOTHING, Reads
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
@@ -57,6 +58,8 @@ class Vendor:
     dearer: Callable[[Order], Callable[[Request], Reply]] | None = None
     #: Whether an order's mark at the POS names its merchant: several merchants may be at one POS.
     marks_merchants: bool = True
+    #: Fields beside the schema's that have a place at the POS.
+    reads: Reads = NOTHING
     #: Changes to the acceptance, and their outcomes.
     states: list[tuple[Body, Kind]] = field(default_factory=list)
     has_202: bool = False
@@ -376,6 +379,7 @@ TOAST = Vendor(
         reply(200, {**accepted, "voided": True}),
     ],
     before=lambda order: [toast_pos(order)],
+    reads=toast_order.READS,
     pos=toast_pos,
     dearer=lambda order: toast_pos(order, tax=9),
     states=[
