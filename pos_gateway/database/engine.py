@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -32,11 +33,10 @@ if TYPE_CHECKING:
 
 #: Seconds that SQLite waits for another process's write before it gives up.
 _SQLITE_BUSY = 5.0
-#: Text is sent as UTF-8, whatever the database's encoding. Connecting may take 5 s; the kernel
-#: finds a peer that vanished silently (a failover) after 15 s instead of its two hours.
+#: Text is sent as UTF-8, whatever the database's encoding. The kernel finds a peer that vanished silently
+#: (a failover) after 15 s instead of its two hours.
 _POSTGRESQL = {
     "client_encoding": "utf8",
-    "connect_timeout": 5,
     "keepalives_idle": 5,
     "keepalives_interval": 5,
     "keepalives_count": 2,
@@ -48,8 +48,9 @@ _POSTGRESQL = {
 #: is in between (a pooler, a load balancer) may acknowledge for a server that is gone. The same for
 #: commands, whose statements may read whole tables; and for migrations.
 ANSWER, COMMAND_ANSWER, _MIGRATION_ANSWER = 15.0, 600.0, 3600.0
-#: The same while a connection is made, or looked at before it is used again.
-_PING_ANSWER = 5.0
+#: The same while a connection is made, or looked at before it is used again. A worker goes to the next host; a
+#: command has a person waiting, who would have to give it again.
+_PING_ANSWER, _COMMAND_PING_ANSWER = 5.0, 15.0
 #: How much earlier the server ends a statement: it can say so, and nothing goes on without a client.
 _EARLIER = 5.0
 #: How a session writes and reads values, whatever its role or database has by default: as drivers and our own
@@ -92,7 +93,9 @@ def open_database(url: str, *, answer: float = ANSWER) -> Engine:
         url = scheme + separator + rest
     try:
         said = make_url(url).query
-        connect: dict[str, Any] = {k: v for k, v in _POSTGRESQL.items() if k not in said}
+        ping = _PING_ANSWER if answer <= ANSWER else _COMMAND_PING_ANSWER
+        values = {**_POSTGRESQL, "connect_timeout": ceil(ping)}
+        connect: dict[str, Any] = {k: v for k, v in values.items() if k not in said}
         connect = connect if scheme == "postgresql+psycopg" else {}
         engine = create_engine(url, pool_pre_ping=True, connect_args=connect, hide_parameters=True)
         if "@" in (engine.url.host or ""):  # the rest of an unencoded password
@@ -114,7 +117,7 @@ def open_database(url: str, *, answer: float = ANSWER) -> Engine:
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _prepare_sqlite)
     elif scheme == "postgresql+psycopg":
-        _bound_answers(engine, answer)
+        _bound_answers(engine, answer, ping)
     return engine
 
 
@@ -251,7 +254,7 @@ def _alembic(connection: Connection | None = None) -> "Config":
     return config
 
 
-def _bound_answers(engine: Engine, answer: float) -> None:
+def _bound_answers(engine: Engine, answer: float, ping: float) -> None:
     """Have no statement of the engine's connections to PostgreSQL wait for ever."""
     from pos_gateway.database.confirmed import ConfirmedConnection  # noqa: PLC0415  (needs psycopg)
     from pos_gateway.database.psycopg_internals import wait_at_most  # noqa: PLC0415  (likewise)
@@ -261,7 +264,7 @@ def _bound_answers(engine: Engine, answer: float) -> None:
 
     def connect(_dialect: object, _record: object, arguments: Any, named: Any) -> Any:
         connection = ConfirmedConnection.connect(*arguments, **named)
-        wait_at_most(connection, _PING_ANSWER)
+        wait_at_most(connection, ping)
         connection.autocommit = True
         connection.execute(settings)
         connection.autocommit = False
@@ -272,7 +275,7 @@ def _bound_answers(engine: Engine, answer: float) -> None:
 
     def check_in(connection: Any, _record: object) -> None:
         if connection is not None:  # else it was lost
-            wait_at_most(connection, _PING_ANSWER)
+            wait_at_most(connection, ping)
 
     event.listen(engine, "do_connect", connect)
     event.listen(engine, "checkout", check_out)

@@ -548,7 +548,7 @@ def test_what_is_long_over_is_removed_and_nothing_else(program: Program, any_boo
     # A cancel request's attempts are content, too.
     assert dry.stdout.startswith("3 orders would be emptied, 2 rows and 2 events would be removed")
     done = program.invoke("orders", "prune", "--older-than", "30d")
-    assert done.stdout.startswith("3 orders emptied, 2 rows and 2 events removed")
+    assert done.stdout.startswith("3 orders emptied, 2 rows and 2 events removed"), done.stderr
     for gone in (Key("m-1", "gone"), Key("m-1", "gone", Action.CANCEL)):
         assert any_books.order_admin.one(gone) is None
     assert any_books.now(over).state is State.ACCEPTED  # and that is all

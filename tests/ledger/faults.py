@@ -1212,7 +1212,7 @@ FAULTS = [
     Fault(
         "a connection that went silent is found before it is used",
         "database/engine",
-        "        if connection is not None:  # else it was lost\n            wait_at_most(connection, _PING_ANSWER)",
+        "        if connection is not None:  # else it was lost\n            wait_at_most(connection, ping)",
         "        if connection is not None:\n            wait_at_most(connection, 60)",
         "silence::idle_connections_that_went_silent",
     ),

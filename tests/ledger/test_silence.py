@@ -57,6 +57,19 @@ def test_idle_connections_that_went_silent_are_all_replaced_at_the_first_use(
         assert not before & pids(engine, 3)
 
 
+def test_a_command_waits_longer_for_a_connection_than_a_worker(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "_PING_ANSWER", 3600.0)  # longer than this test may take
+    monkeypatch.setattr(database, "_COMMAND_PING_ANSWER", 2 * ANSWER)
+    with Proxy(postgres_url) as proxy:
+        engine = open_database(proxy.url, answer=COMMAND_ANSWER)
+        before = pids(engine, 2)
+        proxy.half_open()
+        assert not before & pids(engine, 2)
+        engine.dispose()
+
+
 def test_a_statement_without_an_answer_fails_and_its_connection_is_replaced(
     postgres_url: str, opened: Opened
 ) -> None:
