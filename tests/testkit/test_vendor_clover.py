@@ -401,6 +401,16 @@ def test_orders_are_found_by_filters_and_pages() -> None:
     assert found("modifiedTime>=0") == [first, second, third]
 
 
+def test_lists_have_an_order_late_by_a_knob() -> None:
+    merchant = Merchant()
+    merchant.clover.knobs.lists_after = 5
+    order = merchant.order()
+    assert ids(merchant.call("GET", "/orders")) == []
+    assert read(merchant.call("GET", f"/orders/{order['id']}"))["id"] == order["id"]
+    merchant.passes(5)
+    assert ids(merchant.call("GET", "/orders")) == [order["id"]]
+
+
 def test_lists_within_an_order_end_after_a_hundred_and_its_lines_have_pages() -> None:
     merchant = Merchant()
     order = merchant.order(*[{**BURGER, "modifications": [{"id": "CHEESE"}]}] * 150)

@@ -138,8 +138,10 @@ class Clover:
         return cart, totals(cart.lines, cart.discounts, charge, **how)
 
     def _list(self, request: VendorRequest) -> VendorReply:
-        expand, every = lists.expansions(request, _EXPANDABLE), self.restaurant.orders.values()
-        found = lists.found(every, request, self.knobs.ignored_filters, self.restaurant.now)
+        expand, now = lists.expansions(request, _EXPANDABLE), self.restaurant.now
+        until, every = now - 1000 * self.knobs.lists_after, self.restaurant.orders.values()
+        listed = [each for each in every if each["createdTime"] <= until]
+        found = lists.found(listed, request, self.knobs.ignored_filters, now)
         if not self.knobs.oldest_first:
             found.reverse()
         allowed = {"X-Clover-Allowed-Filter-Fields": ",".join(lists.FIELDS)}

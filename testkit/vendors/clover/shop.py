@@ -102,6 +102,7 @@ class Knobs:
         refuses_hidden: refuse order types that are hidden.
         loses_note: orders are made without their notes.
         oldest_first: lists begin with the oldest order.
+        lists_after: seconds until lists have a new order, which is found by its id at once.
         spelling: of states and currencies in replies, as ``{"open": "OPEN"}``.
         is_online: whether the device that prints is.
         prints_after: seconds from a request to print until the ticket is out.
@@ -119,6 +120,7 @@ class Knobs:
     refuses_hidden: bool = False
     loses_note: bool = False
     oldest_first: bool = False
+    lists_after: float = 0
     spelling: Mapping[str, str] = field(default_factory=dict)
     is_online: bool = True
     prints_after: float = 0
