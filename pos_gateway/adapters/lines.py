@@ -54,6 +54,12 @@ def name(item: Item, limit: int, path: str) -> str:
     return named or "item"
 
 
+def display_id(order: Order, limit: int) -> str:
+    """What guest and counter call the order; empty without. Raises Refused."""
+    said = getattr(order, "display_id", None)  # a field that the schema does not name yet
+    return text(said, limit, "display_id") if isinstance(said, str) else ""
+
+
 def notes(order: Order, item: Item, limit: int, path: str) -> str:
     """The notes of the item at ``path``. Raises Refused.
 

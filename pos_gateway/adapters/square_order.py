@@ -24,7 +24,7 @@ def creation(order: Order, merchant: Merchant) -> bytes:
     if order.tip and not order.total:
         problem = "tip: Square records a tip with a payment, and an order of 0 has no payment"
         raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
-    handle = _display_id(order)
+    handle = lines.display_id(order, _TICKET)
     content: dict[str, Any] = {
         "location_id": merchant.pos["location_id"],
         # Private to the application that wrote it, up to 255 characters: look-ups use it.
@@ -42,12 +42,6 @@ def creation(order: Order, merchant: Merchant) -> bytes:
     elif order.customer and order.customer.name:
         content["ticket_name"] = lines.shortened(order.customer.name, _TICKET)
     return encoded({"idempotency_key": key(order), "order": content})
-
-
-def _display_id(order: Order) -> str:
-    """What guest and counter call the order; empty without. Raises Refused."""
-    said = getattr(order, "display_id", None)  # a field that the schema does not name yet
-    return lines.text(said, _TICKET, "display_id") if isinstance(said, str) else ""
 
 
 def _line(order: Order, item: Item, merchant: Merchant, path: str) -> dict[str, Any]:

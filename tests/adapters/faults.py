@@ -6,6 +6,7 @@
 from tests.planting import Fault, try_all
 
 SIGNATURES, TOAST, CREATE = "adapters/signatures", "adapters/toast", "adapters/toast_create"
+STEPS, UNDO = "adapters/clover_steps", "adapters/clover_undo"
 
 FAULTS = [
     Fault(
@@ -51,25 +52,123 @@ FAULTS = [
         "callbacks::calls_time_is_found",
     ),
     Fault(
-        "an order with another total at Clover is not accepted",
-        "adapters/clover",
-        "        if reason is None:\n            return known",
-        "        if True:\n            return known",
-        "clover::taxes_is_deleted or clover::never_accepted",
+        "an order at another total than Clover's preview is not made",
+        STEPS,
+        "    return None if reason is None else Outcome(Kind.REJECTED, reason)",
+        "    return None",
+        "clover_truth::never_made",
     ),
     Fault(
-        "a deletion that was not sent is no order that was not sent",
+        "an order at another total than Clover's is not accepted",
+        STEPS,
+        "    if reason is None:\n        return replace(known, facts=facts)\n    return replace(known, kind",
+        "    if True:\n        return replace(known, facts=facts)\n    return replace(known, kind",
+        "clover_truth::since_the_preview",
+    ),
+    Fault(
+        "nothing is in doubt without a reply to a preview",
+        STEPS,
+        "harmless(send)(preview)",
+        "send(preview)",
+        "clover::without_a_reply",
+    ),
+    Fault(
+        "an order is paid at Clover",
+        STEPS,
+        "    if settled is not None or not total:",
+        "    if True:",
+        "clover_truth::paid_and_on_paper_once",
+    ),
+    Fault(
+        "a payment in doubt is looked up before it is repeated",
+        STEPS,
+        "    if not every:\n",
+        "    if True:\n",
+        "clover_truth::whatever_reply or clover_truth::took_money",
+    ),
+    Fault(
+        "a double of an order is deleted before the payment",
+        UNDO,
+        "        outcome = deleted(double, merchant, send)",
+        "        outcome = Outcome(Kind.CANCELLED)",
+        "clover_truth::arrives_twice",
+    ),
+    Fault(
+        "a double of an order is deleted with the order",
+        UNDO,
+        "    left = delete_doubles(every, known.external_id, merchant, send)",
+        "    left = None",
+        "clover_truth::is_undone_twice",
+    ),
+    Fault(
+        "a double that the shop has begun with is not deleted",
+        UNDO,
+        "        if has_begun(each):",
+        "        if False:",
+        "clover_truth::double_that_the_shop",
+    ),
+    Fault(
+        "an order that may have been printed is never printed again",
         "adapters/clover",
-        "after_refusal(lambda: _deleted(known, merchant, send))",
-        "_deleted(known, merchant, send)",
-        "clover::deletion_that_is_not_sent",
+        "Guarantee.QUERYABLE, ask_to_print, printed,",
+        "Guarantee.QUERYABLE, ask_to_print, lambda *_: None,",
+        "clover_truth::never_printed_twice or clover_gate::printed_once",
+    ),
+    Fault(
+        "an order is accepted at Clover once it is on paper",
+        STEPS,
+        " or is_printed(found):",
+        " or True:",
+        "clover_truth::ticket_is_out",
+    ),
+    Fault(
+        "an order whose printer has failed is not pending for ever",
+        STEPS,
+        'str(state).upper() == "FAILED"',
+        "False",
+        "clover_truth::not_printed_is_deleted",
+    ),
+    Fault(
+        "a paid order is not deleted at Clover",
+        UNDO,
+        "    if payments(found):",
+        "    if False:",
+        "clover_truth::not_printed_is_deleted",
+    ),
+    Fault(
+        "an order that is on paper is not deleted at Clover",
+        UNDO,
+        "    if is_on_paper(found):",
+        "    if False:",
+        "clover_truth::not_cancelled_and_stays",
+    ),
+    Fault(
+        "an order that the shop has changed is not deleted at Clover for its price",
+        UNDO,
+        " or not has_begun(found) else _BEGUN",
+        " or True else _BEGUN",
+        "clover_truth::has_begun_with_stays",
+    ),
+    Fault(
+        "an order that Clover's lists do not show by its reference is looked for by its note",
+        "adapters/clover_search",
+        "    if reply.status == 400:",
+        "    if False:",
+        "clover::no_such_filter",
+    ),
+    Fault(
+        "an order that staff have deleted is not made again",
+        "adapters/clover_search",
+        "    for filters in ((), (_DELETED,)):",
+        "    for filters in ((),):",
+        "clover_truth::staff_have_deleted",
     ),
     Fault(
         "a note that was lost at Clover is not an order that was",
-        "adapters/clover",
+        "adapters/clover_search",
         "total <= order.total * _MOST_TAX",
         "total <= order.total",
-        "clover::note_was_lost",
+        "clover_truth::note_was_lost",
     ),
     Fault(
         "a total without tax is not Toast's",
@@ -231,13 +330,6 @@ FAULTS = [
         "if not is_new and stage(found) is not None:",
         'if not is_new and stage(found) not in (None, "preparing"):',
         "toast::begun_with",
-    ),
-    Fault(
-        "an order that the shop has changed is not deleted at Clover for its price",
-        "adapters/clover",
-        " or _is_edited(found)",
-        "",
-        "clover::shop_has_changed",
     ),
 ]
 

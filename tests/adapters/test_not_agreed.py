@@ -1,4 +1,4 @@
-"""Toast and Clover, through the gateway: an order at another price is never accepted, nor left there."""
+"""Toast, through the gateway: an order at another price is never accepted, nor left there."""
 
 import json
 from collections.abc import Callable
@@ -11,9 +11,8 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Request
-from tests.adapters.clover_pos import CloverPos
 from tests.adapters.toast_pos import ToastPos
-from tests.adapters.vendors import CLOVER, TOAST, Vendor, order_of, sku_of, toast_pos
+from tests.adapters.vendors import TOAST, order_of, sku_of, toast_pos
 from tests.gate import Gate
 
 ITEMS = [{"sku": sku_of("burger"), "name": "Burger", "quantity": 2, "unit_price": 850}]
@@ -30,13 +29,13 @@ def is_create(request: Request) -> bool:
 
 
 def is_undoing(request: Request) -> bool:
-    return request.method == "DELETE" or request.url.endswith("/void")
+    return request.url.endswith("/void")
 
 
 class Till:
     """A POS, with one trouble."""
 
-    def __init__(self, pos: CloverPos | ToastPos) -> None:
+    def __init__(self, pos: ToastPos) -> None:
         self.pos = pos
         self.loses: Callable[[Request], bool] | None = None
         self.refuses: Any = None
@@ -52,19 +51,12 @@ class Till:
         return answer.status, json.loads(answer.body or b"{}")
 
 
-MADE: list[tuple[Vendor, Callable[[], CloverPos | ToastPos]]] = [
-    (CLOVER, lambda: CloverPos(tax=9)),
-    (TOAST, dearer),
-]
-
-
-@pytest.fixture(params=MADE, ids=["clover", "toast"])
-def till(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Till, Gate]:
-    vendor, made = request.param
-    till = Till(made())
+@pytest.fixture
+def till(tmp_path: Path) -> tuple[Till, Gate]:
+    till = Till(dearer())
     gate = Gate(tmp_path, till)
-    record = {"id": "m", "base_url": "https://pos.example.com", "adapter": vendor.adapter.name}
-    MerchantStore(gate.database).put([Merchant.parse({**record, **vendor.record})])
+    record = {"id": "m", "base_url": "https://pos.example.com", "adapter": "toast"}
+    MerchantStore(gate.database).put([Merchant.parse({**record, **TOAST.record})])
     return till, gate
 
 

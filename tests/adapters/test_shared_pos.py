@@ -145,27 +145,39 @@ class Clover(Kitchen):
     vendor = CLOVER
 
     def handle(self, request: Request, said: Body) -> Reply:
+        path = urlsplit(request.url).path
+        known_as = path.rpartition("/orders/")[2] if "/orders/" in path else ""
+        [made] = [each for each in self.orders if each["id"] == known_as.partition("/")[0]] or [{}]
+        if path.endswith("/checkouts"):
+            return reply(200, {"total": _clover_total(said)})
         if request.method == "GET":
-            return reply(200, {"elements": self.orders})
+            return reply(200, made or {"elements": self.orders})
         if request.method == "DELETE":
-            [made] = [each for each in self.orders if request.url.endswith(f"/{each['id']}")]
             made["deletedTime"] = 1
             return reply(200)
+        if path.endswith("/payments"):
+            return reply(200, {**said, "id": "P"})
+        if path.endswith("/print_event"):
+            self.orders[-1]["lineItems"] = {"elements": [{"printed": True}]}
+            return reply(200, {"id": "E"})
         if self.refuses:
             return reply(409)
-        cart = said["orderCart"]
-        total = sum(line["price"] for line in cart["lineItems"])
-        known = {"id": f"C{len(self.orders)}", "state": "open", "total": total}
-        made = {"note": cart["note"], **known}
-        self.orders.append(made)
-        return reply(200, made)
+        known = {"id": f"C{len(self.orders)}", "state": "open", "total": _clover_total(said)}
+        names = ("note", "externalReferenceId")
+        self.orders.append({**{name: said["orderCart"][name] for name in names}, **known})
+        return reply(200, self.orders[-1])
 
     def unmark(self, made: Body) -> None:
         first, _, *rest = made["note"].split(" ")
         made["note"] = " ".join([first, *rest])
+        del made["externalReferenceId"]
 
     def is_cancelled(self, made: Body) -> bool:
         return "deletedTime" in made
+
+
+def _clover_total(said: Body) -> int:
+    return sum(line["price"] for line in said["orderCart"]["lineItems"])
 
 
 def _said(moment: datetime) -> str:
@@ -304,7 +316,8 @@ def test_the_longest_ids_fit_into_a_mark_unchanged() -> None:
 
             def send(request: Request) -> Reply:
                 sent.append(request)  # noqa: B023
-                return reply(200, {"checks": [{"amount": 8, "totalAmount": 8.5}]})
+                prices = {"checks": [{"amount": 8, "totalAmount": 8.5}], "total": 850}
+                return reply(200, prices)
 
             vendor.create(order, Send(send))
             found = mark(body(sent[-1]))

@@ -9,7 +9,7 @@ from decimal import Decimal
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from pos_gateway.adapters import clover, square_api, toast_order
+from pos_gateway.adapters import clover_api, square_api, toast_order
 from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.further_fields import NOTHING, Reads
 from pos_gateway.adapters.protocol import Adapter
@@ -21,7 +21,6 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Modifier, Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.transport.exchange import Reply, Request, Send
-from tests.adapters.clover_pos import CloverPos
 from tests.adapters.scripted import reply
 from tests.adapters.toast_pos import ToastPos
 from tests.orders import an_order
@@ -413,6 +412,30 @@ def _clover_accepted(order_id: str) -> Body:
     }
 
 
+def _clover_pos(order: Order) -> Callable[[Request], Reply]:
+    def handle(request: Request) -> Reply:
+        sent = body(request)
+        made = {"note": sent["orderCart"]["note"], "total": _clover_total(order, sent)}
+        return reply(200, {"id": "8WAD6KV8D90KR", "state": "open", **made})
+
+    return handle
+
+
+def _clover_dearer(order: Order) -> Callable[[Request], Reply]:
+    """Its previews have our total."""
+    made: list[Body] = []
+
+    def handle(request: Request) -> Reply:
+        if request.url.endswith("/checkouts"):
+            return reply(200, {"total": order.total})
+        if request.method == "POST":
+            made.append(json.loads(_clover_pos(order)(request).body))
+            made[0]["total"] += 153
+        return reply(200, {**made[0], "elements": made})
+
+    return handle
+
+
 def _clover_total(_: Order, sent: Body) -> int:
     total = 0
     for line in sent["orderCart"]["lineItems"]:
@@ -434,23 +457,29 @@ def _clover_items(sent: Body) -> list[str | None]:
 
 CLOVER = Vendor(
     adapter=CloverAdapter(),
-    record={"pos": {"merchant_id": "M1"}},
+    record={"pos": {"merchant_id": "M1", "tender": "EXTERNAL"}},
     accepted=_clover_accepted,
     found=lambda accepted: reply(200, {"elements": [{"id": "other", "note": None}, accepted]}),
-    unknown=[reply(200, {"elements": []})],
+    unknown=[reply(200, {"elements": []})] * 3,
     refusals=[
         (reply(400, {"message": said, "details": "8NR0\x00"}), reason)
-        for said, reason in clover.REJECTIONS.items()
+        for said, reason in clover_api.REJECTIONS.items()
     ]
     + [
         (reply(400, {"message": "no\x00way"}), "invalid_order"),
         (reply(400, b"<html>"), "invalid_order"),
     ],
     comes_to=_clover_total,
-    pos=lambda order: CloverPos(currency=order.currency),
-    dearer=lambda order: CloverPos(tax=9, currency=order.currency),
+    before=lambda order: [reply(200, {"total": order.total})],
+    pos=_clover_pos,
+    dearer=_clover_dearer,
     key=lambda request: body(request)["orderCart"]["note"],
-    cancelled=lambda accepted: [reply(200, {"elements": [accepted]}), reply(200, b"")],
+    cancelled=lambda accepted: [
+        reply(200, {"elements": [accepted]}),
+        reply(200, accepted),
+        reply(200, {"elements": [accepted]}),
+        reply(200, b""),
+    ],
     states=[
         ({"state": "locked"}, Kind.ACCEPTED),
         ({"state": "Open"}, Kind.ACCEPTED),
@@ -458,8 +487,8 @@ CLOVER = Vendor(
         ({"currency": "eur"}, Kind.ACCEPTED),
         ({"total": None}, Kind.IN_DOUBT),
         ({"total": "1700"}, Kind.IN_DOUBT),
-        ({"total": 1819, "state": "locked"}, Kind.IN_DOUBT),
-        ({"total": 1819, "deletedTime": 1}, Kind.REJECTED),
+        ({"total": 1819}, Kind.REJECTED),
+        ({"total": 1819, "deletedTime": 1}, Kind.CANCELLED),
         ({"total": None, "deletedTime": 1}, Kind.CANCELLED),
         ({"state": None}, Kind.IN_DOUBT),
         ({"deletedTime": 1}, Kind.CANCELLED),

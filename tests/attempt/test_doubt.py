@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -34,6 +33,7 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.settings import Settings
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
+from tests.adapters.clover_shop import Shop
 from tests.adapters.vendors import SQUARE_PAID
 from tests.orders import an_order, received
 from tests.schema import make_tables
@@ -105,25 +105,6 @@ class Refusing(Pos):
             found = [{"id": "1", **SQUARE_ORDER, **SQUARE_PAID}] * self.made
             return _reply(200, {"orders": found})
         return self._refusal if self.creates and request.body else super().handle(request)
-
-
-class Clover:
-    """Finds an order by the time at which it was created."""
-
-    def __init__(self, truth: Truth) -> None:
-        self._truth, self.made = truth, list[dict[str, Any]]()
-
-    def handle(self, request: Request) -> Reply:
-        if request.method == "POST":
-            note = json.loads(request.body or b"")["orderCart"]["note"]
-            made_at = int(self._truth.now().timestamp() * 1000)
-            known = {"id": "K", "state": "open", "total": 1700}
-            self.made.append({**known, "note": note, "createdTime": made_at})
-            raise NoValidReply("timeout", "no reply in time")
-        window = [v for k, v in parse_qsl(urlsplit(request.url).query) if k == "filter"]
-        since, until = (int(each.partition("=")[2]) for each in window)
-        found = [each for each in self.made if since <= each["createdTime"] <= until]
-        return _reply(200, {"elements": found})
 
 
 def _reply(status: int, body: dict[str, Any]) -> Reply:
@@ -501,16 +482,20 @@ class Vendors:
         self._paid: list[Reply] = []
 
     def handle(self, request: Request) -> Reply:
-        if request.method == "GET" and not urlsplit(request.url).query:
+        if request.method == "GET" and "filter=" not in request.url:
             # By its id: afterwards only its lists are of interest here.
             return self._paid.pop() if self._paid else _reply(404, {})
+        if not self.found and not request.changes:  # a preview, and lists that know no reference
+            return _reply(200, {"total": 1700, "elements": []})
         self.asked.append(request.method)
         if request.changes and request.method == "POST":
             accepted = {"id": "K", "state": "open", "note": "[o1]", "total": 1700}
             made = {"id": "K", **SQUARE_ORDER}
             if request.url.endswith("/payments"):
-                self._paid.append(_reply(200, {"order": {**made, **SQUARE_PAID}}))
-            return _reply(200, {**accepted, "order": made})
+                printed = {"lineItems": {"elements": [{"printed": True}]}}
+                paid = {**made, **SQUARE_PAID}
+                self._paid.append(_reply(200, {**accepted, **printed, "order": paid}))
+            return _reply(200, {**accepted, **json.loads(request.body or b""), "order": made})
         answer = self.found.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -521,7 +506,7 @@ class Vendors:
 @pytest.mark.parametrize(
     ("adapter", "ids", "nothing"),
     [
-        ("clover", {"merchant_id": "M1"}, {"elements": []}),
+        ("clover", {"merchant_id": "M1", "tender": "T"}, {"elements": []}),
         ("square", {"location_id": "L1"}, {"orders": []}),
     ],
 )
@@ -541,21 +526,20 @@ def test_an_order_without_a_cancel_call_is_not_recorded_as_cancelled(
     assert (lab.events(), pos.found) == (["accepted", "accepted"], [])
 
 
-@pytest.mark.parametrize("has_deleted", [False, True])
-def test_an_order_with_a_cancel_call_may_be_recorded_as_cancelled(
-    lab: Lab, has_deleted: bool
-) -> None:
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_an_order_with_a_cancel_call_may_be_recorded_as_cancelled(lab: Lab, lost: str) -> None:
     lab.merchant("clover", pos={"merchant_id": "M1"})
-    pos = Vendors()
-    gate = lab.worker(pos)
+    shop = Shop(lab.truth.now)
+    gate = lab.worker(SimpleNamespace(handle=shop.send))
+    shop.refuses["payments"] = 429
     lab.deliver(gate, lab.order())
-    known = _reply(200, {"elements": [{"id": "K", "state": "open", "note": "[o1]"}]})
-    pos.found = [known, NoValidReply("timeout", "no reply")]
+    shop.meet(lost, "DELETE")
     assert lab.cancel(gate).outcome.kind is Kind.IN_DOUBT
     lab.pass_time(11)  # until then the first one may be at work
-    pos.found = [_reply(200, {"elements": []})] if has_deleted else [known, _reply(200, {})]
     assert lab.cancel(gate).outcome.kind is Kind.CANCELLED
-    assert pos.asked.count("DELETE") == 2 - has_deleted
+    assert shop.fact["is_deleted"]
+    deletions = [each for each in shop.send.requests if each.method == "DELETE"]
+    assert len(deletions) == 1 + (lost == "before")
 
 
 @pytest.mark.parametrize("placed", [-120, 0, 6, 100])
@@ -564,8 +548,10 @@ def test_an_order_is_found_however_fast_the_backends_clock_is(
     lab: Lab, placed: float, skew: float
 ) -> None:
     lab.merchant("clover", pos={"merchant_id": "M1"})
-    pos = Clover(lab.truth)
-    gate = lab.worker(pos, skew=skew)
+    shop = Shop(lab.truth.now)
+    shop.knobs.takes_reference = False  # it is found by the time at which it was created
+    shop.meet("after", "POST", "atomic_order/orders")
+    gate = lab.worker(SimpleNamespace(handle=shop.send), skew=skew)
     order = lab.order(minutes=120, placed=placed)
     lab.deliver(gate, order)
     for _ in range(4):
@@ -574,7 +560,7 @@ def test_an_order_is_found_however_fast_the_backends_clock_is(
         if decision.outcome.kind is Kind.ACCEPTED:
             break
     assert decision.outcome.kind is Kind.ACCEPTED
-    assert len(pos.made) == 1
+    assert len(shop.facts) == 1
 
 
 MOVES: list[dict[str, Any]] = [
@@ -619,7 +605,7 @@ def test_an_order_in_doubt_is_looked_up_after_edits_that_keep_the_endpoint(lab: 
 
 
 RESTAURANT, DINE_IN, TAKE_OUT = (f"{n}0000000-0000-4000-8000-000000000000" for n in range(3))
-CLOVER: dict[str, str] = {"merchant_id": "M1", "order_type": "OT1"}
+CLOVER: dict[str, str] = {"merchant_id": "M1", "order_type": "OT1", "tender": "T1"}
 TOAST = {"restaurant": RESTAURANT, "dining_option": DINE_IN, "naming_authority": "N"}
 NOT_FOUND = {"clover": (200, {"elements": []}), "toast": (404, {})}
 
@@ -629,6 +615,7 @@ NOT_FOUND = {"clover": (200, {"elements": []}), "toast": (404, {})}
     ("adapter", "pos", "edit", "has_moved"),
     [
         ("clover", CLOVER, {"order_type": "OT2"}, False),
+        ("clover", CLOVER, {"tender": "T2"}, False),
         ("clover", CLOVER, {"merchant_id": "M2"}, True),
         ("toast", TOAST, {"dining_option": TAKE_OUT}, False),
         ("toast", TOAST, {"payment": TAKE_OUT}, False),
@@ -639,8 +626,13 @@ NOT_FOUND = {"clover": (200, {"elements": []}), "toast": (404, {})}
 def test_only_the_endpoint_and_account_move_a_merchant(
     lab: Lab, adapter: str, pos: dict[str, str], edit: dict[str, str], has_moved: bool, before: bool
 ) -> None:
+    def handle(request: Request) -> Reply:
+        if request.changes:
+            raise NoValidReply("timeout", "no reply in time")
+        return _reply(200, {"total": 1700}) if request.is_search else _reply(*NOT_FOUND[adapter])
+
     lab.merchant(adapter, pos=pos, request_timeout=30)
-    gate = lab.worker(SimpleNamespace(handle=lambda request: _reply(*NOT_FOUND[adapter])))
+    gate = lab.worker(SimpleNamespace(handle=handle))
     order = lab.order()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate.adapters[adapter], "submit", lambda *_: Outcome(Kind.IN_DOUBT))

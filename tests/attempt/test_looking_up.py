@@ -30,8 +30,10 @@ class Vendor:
     """A POS with a list of orders; its replies to creates are lost."""
 
     record: ClassVar[dict[str, Any]]
-    #: The end of an order that is found after its deadline.
-    end: ClassVar[str] = "accepted"
+    #: The end of an order that is found after its deadline: made, and not paid yet, it is undone.
+    end: ClassVar[str] = "expired"
+    #: The event of a cancel request for an accepted order.
+    cancelled: ClassVar[tuple[str, str | None]] = ("cancelled", None)
 
     def __init__(self) -> None:
         self.gate: Gate
@@ -66,30 +68,43 @@ class Vendor:
 
 
 class Clover(Vendor):
-    record: ClassVar = {"adapter": "clover", "pos": {"merchant_id": "M1"}}
+    """Keeps no reference of ours, and prints at once."""
+
+    record: ClassVar = {"adapter": "clover", "pos": {"merchant_id": "M1", "tender": "T"}}
+    cancelled: ClassVar = ("accepted", "not_cancelled")
 
     def _named(self, order_id: str) -> dict[str, Any]:
         return {"state": "open", "note": f"[{order_id}] #{DIGEST} Ada", "total": 1700}
 
+    def __call__(self, request: Request) -> Any:
+        url = urlsplit(request.url)
+        if url.path.endswith("/checkouts"):
+            return 200, {"total": 1700}
+        known = [each for each in self.made if url.path.endswith(f"/orders/{each['id']}")]
+        if known and request.method == "GET" and not self.is_silent:
+            return 200, known[0]
+        return super().__call__(request)
+
     def _answer(self, request: Request) -> Any:
-        if request.method == "POST":
-            note = json.loads(request.body or b"")["orderCart"]["note"]
-            self.make("", note=note)
+        if request.url.endswith("/atomic_order/orders"):
+            self.make("", note=json.loads(request.body or b"")["orderCart"]["note"])
             return NO_REPLY
-        if request.method == "DELETE":
-            return 200, {}
+        if request.url.endswith("/print_event"):
+            self.made[-1]["lineItems"] = {"elements": [{"printed": True}]}
+        if request.method != "GET":
+            return 200, {"id": "P", **json.loads(request.body or b"{}")}
         query = parse_qsl(urlsplit(request.url).query)
+        said = dict(query)
+        if "offset" not in said:
+            return 200, {"elements": []}
         since, until = (
             int(value.partition("=")[2]) / 1000 for name, value in query if name == "filter"
         )
-        said = dict(query)
         return 200, {"elements": self.page(since, until, int(said["offset"]), int(said["limit"]))}
 
 
 class Square(Vendor):
     record: ClassVar = {"adapter": "square", "pos": {"location_id": "L1"}}
-    #: Made, and not paid yet, the order is undone.
-    end: ClassVar = "expired"
 
     def _named(self, order_id: str) -> dict[str, Any]:
         total = {"amount": 1700, "currency": "EUR"}
@@ -219,7 +234,7 @@ def test_an_order_that_was_placed_a_week_before_is_found_on_the_first_pages(pos:
     assert gate.recorded() == [("accepted", None)]
     assert pos.pages <= 2
     gate.take_cancel(seconds=600)
-    assert gate.recorded()[-1] == ("cancelled", None)
+    assert gate.recorded()[-1] == pos.cancelled
     assert pos.pages <= 4
 
 

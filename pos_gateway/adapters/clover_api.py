@@ -1,0 +1,94 @@
+"""Requests to Clover's REST API v3, and the words of a refusal.
+
+Sources, on docs.clover.com: "API usage and rate limits", "Manage orders data", "Expand fields", "401
+Unauthorized", "Status codes and errors reference".
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from pos_gateway.adapters.protocol import Limits
+from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.adapters.replies import by_status, json_object, with_the_order
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Outcome
+from pos_gateway.transport.errors import NotSent, NoValidReply
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
+
+#: "API usage and rate limits": per token. Per app: 10 at once and 50 a second. An order takes a preview, a
+#: creation, a search for doubles, a payment, a print event, two looks at the order's lines and one at the
+#: event; without ``pos.tender`` two looks at the tenders, too.
+LIMITS = Limits(concurrency=5, per_second=16.0, requests=8, request_bytes=2**20)
+_JSON = {"Content-Type": "application/json"}
+
+#: Messages of a 400 ("Manage orders data"). A message not listed is INVALID_ORDER.
+REJECTIONS: Mapping[str, Rejection] = {
+    "item_does_not_exist": Rejection.ITEM_UNAVAILABLE,
+    "invalid_modifier": Rejection.ITEM_UNAVAILABLE,
+}
+
+
+def url(merchant: Merchant, path: str) -> str:
+    """The URL of a path below the merchant."""
+    return f"{merchant.base_url}/v3/merchants/{merchant.pos['merchant_id']}/{path}"
+
+
+def order_url(known_as: object, merchant: Merchant, *expand: str) -> str:
+    """The URL of the order with Clover's id ``known_as``; ``expand``: lists within the order."""
+    query = f"?expand={','.join(expand)}" if expand else ""
+    return url(merchant, f"orders/{quote(str(known_as or ''), safe='')}{query}")
+
+
+def asking(url: str) -> Request:
+    """A request that changes nothing."""
+    return Request("GET", url, expects=BODY_LIMIT)
+
+
+def posting(url: str, content: bytes, order: Order, *, is_search: bool = False) -> Request:
+    """A POST; the reply may repeat the order. A search changes nothing."""
+    return Request("POST", url, content, _JSON, with_the_order(order), is_search)
+
+
+def harmless(send: Send) -> Send:
+    """``send`` for reading: without a reply nothing is in doubt.
+
+    Raises NotSent in place of NoValidReply.
+    """
+
+    def ask(request: Request) -> Reply:
+        try:
+            return send(request)
+        except NoValidReply as error:
+            raise NotSent(error.code, error) from error
+
+    return Send(ask)
+
+
+def encoded(value: dict[str, Any]) -> bytes:
+    """JSON without blanks."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def listed(found: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The elements of a list within a record."""
+    value = found.get(name)
+    elements = value.get("elements") if isinstance(value, dict) else None
+    return [each for each in elements or () if isinstance(each, dict)]
+
+
+def words(reply: Reply) -> str:
+    """Clover's words of a refusal."""
+    found = json_object(reply) or {}
+    said = str(found.get("message") or f"HTTP {reply.status}")
+    return f"{said} {found['details']}" if "details" in found else said
+
+
+def refused(reply: Reply) -> Outcome:
+    """The outcome of any status but 200."""
+    if reply.status != 400:
+        return by_status(reply, LIMITS.unprocessed)
+    said = str((json_object(reply) or {}).get("message"))
+    return rejected(REJECTIONS.get(said, Rejection.INVALID_ORDER), words(reply))

@@ -1,0 +1,235 @@
+"""Clover behind a whole gateway: an order is made, paid and printed once, or undone, or left to an operator."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pos_gateway.domain.outcome import CallResult, Kind
+from tests.adapters.clover_shop import Shop
+from tests.gate import Gate
+
+CREATION, PAYMENT, PRINTING = "atomic_order/orders", "orders/[^/]+/payments", "print_event"
+FREE: dict[str, Any] = {
+    "items": [{"sku": "water", "name": "Water", "quantity": 1, "unit_price": 0}],
+    "total": 0,
+}
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+@pytest.fixture
+def gate(tmp_path: Path, shop: Shop) -> Gate:
+    return shop.a_gate(tmp_path)
+
+
+def taken(gate: Gate, order: dict[str, Any]) -> list[tuple[str, str | None]]:
+    """The events once the order is out of doubt, or an operator has it."""
+    for _ in range(6):
+        decision = gate.take(order)
+        if not decision.messages:
+            break
+        gate.wait(30)
+        gate.ledger.catch_up()
+    return gate.recorded()
+
+
+def test_an_order_is_previewed_made_paid_printed_and_accepted(gate: Gate, shop: Shop) -> None:
+    assert taken(gate, gate.an_order()) == [("accepted", None)]
+    known_as = shop.fact["id"]
+    said = [f"{method} {path.partition('?')[0][17:]}" for method, path in gate.said]
+    assert said == [
+        "POST atomic_order/checkouts",
+        "POST atomic_order/orders",
+        "GET orders",
+        f"POST orders/{known_as}/payments",
+        "POST print_event",
+        f"GET orders/{known_as}",
+    ]
+    assert (shop.fact["payments"], len(shop.fact["tickets"])) == ([1700], 1)
+
+
+@pytest.mark.parametrize("what", ["before", "after"])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", CREATION), ("GET", "orders"), ("POST", PAYMENT), ("GET", "orders/[^/]+")],
+)
+@pytest.mark.parametrize("fields", [{}, FREE], ids=["total", "total 0"])
+def test_whatever_reply_is_lost_an_order_is_made_paid_and_printed_once(
+    gate: Gate, shop: Shop, fields: dict[str, Any], method: str, path: str, what: str
+) -> None:
+    shop.meet(what, method, path)
+    assert taken(gate, gate.an_order(seconds=3600, **fields)) == [("accepted", None)]
+    [fact] = shop.standing
+    assert fact["payments"] == ([] if fields else [1700])
+    assert len(fact["tickets"]) == 1
+
+
+@pytest.mark.parametrize("what", ["before", "after"])
+def test_an_order_is_printed_once_or_left_to_an_operator_where_that_is_not_known(
+    gate: Gate, shop: Shop, what: str
+) -> None:
+    """Whether the event is there cannot be asked: a second one would print the order twice."""
+    shop.knobs.prints_after = 40
+    shop.meet(what, "POST", PRINTING)
+    order = gate.an_order(seconds=3600)
+    gate.take(order)
+    for _ in range(6):
+        gate.wait(20)
+        decision = gate.take(order)
+    if what == "after":
+        assert gate.recorded() == [("pending", "not_printed"), ("accepted", None)]
+        assert len(shop.fact["tickets"]) == 1
+        return
+    assert decision.outcome.contact is CallResult.ANSWERED
+    assert gate.recorded() == [("pending", "not_printed")]
+    gate.wait(3600 + 3590)
+    gate.take(order)
+    assert gate.recorded()[-1] == ("in_doubt", "not_printed")
+    assert (shop.fact["payments"], shop.fact["tickets"]) == ([1700], [])
+
+
+def test_an_order_whose_device_is_offline_is_pending_until_the_ticket_is_out(
+    gate: Gate, shop: Shop
+) -> None:
+    shop.knobs.is_online = False
+    order = gate.an_order(seconds=3600)
+    assert gate.take(order).outcome.kind is Kind.PENDING
+    gate.wait(60)
+    gate.take(order)
+    assert gate.recorded() == [("pending", "not_printed")]
+    shop.knobs.is_online = True
+    gate.wait(60)
+    gate.take(order)
+    assert gate.recorded() == [("pending", "not_printed"), ("accepted", None)]
+    assert (shop.fact["payments"], len(shop.fact["tickets"])) == ([1700], 1)
+
+
+@pytest.mark.parametrize("how", ["refused", "failed"])
+def test_a_paid_order_that_is_not_printed_is_left_to_an_operator(
+    gate: Gate, shop: Shop, how: str
+) -> None:
+    shop.knobs.printer_fails = how == "failed"
+    if how == "refused":
+        shop.refuses[PRINTING] = 400
+    decision = gate.take(gate.an_order(seconds=3600))
+    assert decision.outcome.for_operator
+    assert gate.recorded() == [("in_doubt", "not_undone")]
+    assert decision.outcome.reason is not None
+    assert f"the POS has {shop.fact['id']}" in decision.outcome.reason.message
+    assert "refund and delete it at Clover" in decision.outcome.reason.message
+    assert (shop.fact["payments"], shop.fact["is_deleted"]) == ([1700], False)
+
+
+@pytest.mark.parametrize("what", ["before", "after"])
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "orders/[^/]+"), ("GET", "orders"), ("DELETE", ".*")]
+)
+@pytest.mark.parametrize("why", ["total", "payment", "expired", "cancelled"])
+def test_an_unpaid_order_is_undone_whatever_reply_is_lost(
+    gate: Gate, shop: Shop, why: str, method: str, path: str, what: str
+) -> None:
+    order = gate.an_order(seconds=600)
+    expected = ("rejected", "price_mismatch")
+    if why == "total":
+        shop.before["POST", CREATION] = lambda: shop.clover.shop.add_tax(9)
+    else:
+        shop.refuses["payments"] = 400 if why == "payment" else 429
+        expected = ("rejected", "payment_required")
+    if why in ("expired", "cancelled"):
+        gate.take(order)
+        expected = ("expired", "http_429") if why == "expired" else ("cancelled", None)
+    shop.meet(what, method, path)
+    if why == "cancelled":
+        for _ in range(3):
+            gate.take_cancel(seconds=600)
+            gate.wait(30)
+    elif why == "expired":
+        gate.wait(601)
+    events = gate.recorded() if why == "cancelled" else taken(gate, order)
+    assert events[-1] == expected
+    assert len(events) == 1 or events[:-1] == [("in_doubt", "reset")]  # past its deadline
+    [fact] = shop.facts
+    assert (fact["is_deleted"], fact["payments"], fact["tickets"]) == (True, [], [])
+
+
+@pytest.mark.parametrize("fields", [{}, FREE], ids=["total", "total 0"])
+def test_an_order_that_the_kitchen_has_is_not_cancelled(
+    gate: Gate, shop: Shop, fields: dict[str, Any]
+) -> None:
+    gate.take(gate.an_order(**fields))
+    decision = gate.take_cancel()
+    assert gate.recorded() == [("accepted", None), ("accepted", "not_cancelled")]
+    assert decision.outcome.reason is not None
+    assert "delete it at Clover" in decision.outcome.reason.message
+    assert len(shop.standing) == 1
+
+
+@pytest.mark.parametrize("is_asked_for", [False, True])
+def test_a_cancel_request_for_a_paid_order_that_is_not_printed_yet_leaves_the_order(
+    gate: Gate, shop: Shop, is_asked_for: bool
+) -> None:
+    """It is refused until its deadline, and the order goes on."""
+    if is_asked_for:
+        shop.knobs.is_online = False
+    else:
+        shop.refuses[PRINTING] = 429
+    order = gate.an_order(seconds=3600)
+    gate.take(order)
+    assert gate.take_cancel(seconds=60).outcome.kind is not Kind.CANCELLED
+    gate.wait(61)
+    gate.take_cancel(seconds=-1)
+    shop.refuses.clear()
+    shop.knobs.is_online = True
+    assert taken(gate, order)[-1][0] == "accepted"
+    assert (shop.fact["payments"], len(shop.fact["tickets"])) == ([1700], 1)
+
+
+def test_a_paid_order_that_expires_before_its_ticket_is_asked_for_is_left_to_an_operator(
+    gate: Gate, shop: Shop
+) -> None:
+    shop.refuses[PRINTING] = 429
+    order = gate.an_order(seconds=600)
+    gate.take(order)
+    gate.wait(601)
+    decision = gate.take(order)
+    assert decision.outcome.for_operator
+    assert gate.recorded() == [("in_doubt", "not_undone")]
+    assert decision.outcome.reason is not None
+    assert decision.outcome.reason.message.startswith("http_429: ")
+    assert (shop.fact["payments"], shop.fact["tickets"]) == ([1700], [])
+
+
+@pytest.mark.parametrize("is_paid", [False, True])
+def test_an_order_that_the_release_before_had_accepted_is_cancelled_until_it_is_paid(
+    gate: Gate, shop: Shop, is_paid: bool
+) -> None:
+    """It was made in one call: there are no facts, no payment and no ticket."""
+    gate.take(gate.an_order())
+    with gate.database.begin() as connection:
+        connection.exec_driver_sql("update orders set facts = null")
+    [made] = shop.staff.orders.values()
+    made.update(payments=[], state="open", paymentState="OPEN")
+    made["lineItems"] = [{**each, "printed": False} for each in made["lineItems"]]
+    del made["externalReferenceId"]
+    if is_paid:
+        shop.staff.pay(made, {"id": "P", "amount": 1700})
+    gate.take_cancel()
+    end = ("accepted", "not_cancelled") if is_paid else ("cancelled", None)
+    assert gate.recorded() == [("accepted", None), end]
+    assert shop.fact["is_deleted"] is not is_paid
+
+
+def test_an_order_in_doubt_that_the_release_before_made_is_paid_and_printed(
+    gate: Gate, shop: Shop
+) -> None:
+    shop.meet("after", "POST", CREATION)
+    order = gate.an_order(seconds=3600)
+    gate.take(order)
+    [made] = shop.staff.orders.values()
+    del made["externalReferenceId"]
+    assert taken(gate, order) == [("accepted", None)]
+    assert (shop.fact["payments"], len(shop.fact["tickets"])) == ([1700], 1)
