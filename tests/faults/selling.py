@@ -78,7 +78,7 @@ class Seller(OrderFacts, ABC):
     """
 
     adapter: ClassVar[str]
-    #: A regular expression for the paths of payments.
+    #: The end of a payment's path.
     payments: ClassVar[str]
     #: Where a worker is killed, and after how many of these places the order is not paid.
     failpoint: ClassVar[str] = "step.done"
