@@ -213,6 +213,8 @@ class Walk:
         place = standing if request.step is None else place_of(request.step, self._steps)
         if place is None:
             return unknown_step(request)
+        if place > standing:  # the POS has nothing of that step any more, and no facts of it
+            place, request = standing, _UNTRIED
         last = standing
         if isinstance(submission, Claim) and submission.history.in_doubt and request.in_doubt:
             # A look-up of the step in doubt cannot tell "never taken" from "undone by this request".

@@ -90,7 +90,7 @@ def fleet(tmp_path: Path, adapter: str, monkeypatch: pytest.MonkeyPatch) -> Flee
 
 
 def headers_of(decision: Any) -> dict[str, Any]:
-    return dict(decision.again.headers if decision.again else {})
+    return dict(decision.again.headers if decision and decision.again else {})
 
 
 @pytest.mark.parametrize("adapter", ["keyed_pay"])
@@ -283,6 +283,38 @@ def test_a_request_knows_the_facts_of_the_step_that_it_undoes(
     fleet.cancelled()
     fleet.over(**dict(decision.again.headers if decision.again else {}))
     fleet.must_be("cancelled")
+
+
+class ForgettingAdapter(PaidAdapter):
+    """A POS that does not know a cancelled order any more."""
+
+    name = "paid"
+
+    @staticmethod
+    def _find(*of: Any) -> Outcome | None:
+        found = find(*of)
+        return None if found is not None and found.kind is Kind.CANCELLED else found
+
+    steps = (replace(PaidAdapter.steps[0], look_up=_find), PaidAdapter.steps[1])
+
+
+@pytest.mark.parametrize("adapter", ["paid"])
+def test_a_request_needs_no_facts_of_a_step_that_the_pos_has_forgotten(
+    fleet: Fleet, adapter: str
+) -> None:
+    """Its undo was carried out, and the reply lost: nothing is left to be undone."""
+    fleet.two.adapters["paid"] = ForgettingAdapter()
+    fleet.treat(Act.CREATE, loses=Loses.REPLY, times=1)
+    decision = fleet.one.take(fleet.order)
+    fleet.treat(Act.CANCEL, loses=Loses.REPLY, times=1)
+    request, asked = fleet.one.a_request(seconds=test_steps.LATE), None
+    for _ in range(3):  # found and undone; forgotten, but not long enough; nothing is left
+        asked = fleet.two.take(request, Action.CANCEL, **headers_of(asked))
+        fleet.wait(60)
+    assert asked is not None and asked.again is None
+    fleet.over(**headers_of(decision))
+    fleet.must_be("cancelled")
+    assert fleet.truth.requests[Act.CANCEL] == 1
 
 
 class PaidByPaymentAdapter(PaidAdapter):
