@@ -153,6 +153,9 @@ class Walk:
             # An earlier attempt may have taken the step: a POS may refuse before checking the key.
             known = after_refusal(partial(self._look_up, step))
             outcome = known or replace(outcome, not_found=True)
+        if outcome.kind is Kind.PENDING and history.in_doubt and not (is_first or was_asked):
+            # A key's first reply may be repeated, whatever the POS has decided since.
+            outcome = after_refusal(partial(self._look_up, step)) or outcome
         if outcome.not_found and self._unsettled_for(history) > 0:
             # The POS may still do as an earlier attempt has asked.
             why = "the POS refuses it, does not know it, and may be about to make it"

@@ -50,6 +50,19 @@ class KeyedPayAdapter(PrintedAdapter):
     )
 
 
+class RepeatingAdapter(KeyedPayAdapter):
+    """A POS that repeats a key's first reply, 202, whatever it has decided since."""
+
+    name = "keyed_pay"
+
+    @staticmethod
+    def _pay(*of: Any) -> Outcome:
+        known = paid(*of)
+        return pay(*of) if known is None else Outcome(Kind.PENDING, facts=known.facts)
+
+    steps = (KeyedPayAdapter.steps[0], replace(KeyedPayAdapter.steps[1], run=_pay))
+
+
 class ForgetfulAdapter(PrintedAdapter):
     """Create, print blind; no step brings facts: our id is the POS's."""
 
@@ -101,6 +114,18 @@ def test_failed_at_a_keyed_step_that_was_in_doubt(fleet: Fleet, adapter: str) ->
     fleet.refuse(Act.PAY, 403)
     fleet.over(**headers_of(decision))
     assert fleet.truth.requests.get("cancel", 0) == 0, fleet.truth
+    fleet.must_be("accepted")
+
+
+@pytest.mark.parametrize("adapter", ["keyed_pay"])
+def test_a_keyed_step_that_is_pending_is_looked_up(fleet: Fleet, adapter: str) -> None:
+    """Not only once its key may be forgotten: the order would have expired."""
+    fleet.one.adapters["keyed_pay"] = fleet.two.adapters["keyed_pay"] = RepeatingAdapter()
+    fleet.pos.undecided = frozenset({Act.PAY})
+    decision = fleet.one.take(fleet.order)
+    assert decision.outcome.kind is Kind.PENDING
+    fleet.pos.undecided = frozenset()
+    fleet.two.take(fleet.order, **headers_of(decision))
     fleet.must_be("accepted")
 
 
