@@ -124,15 +124,21 @@ class Resolution:
         return Order.parse_json(order_json).until(until)
 
     def _cancelled(self, order: OrderStanding) -> str:
-        """If sent again, the order would reach the POS before its cancel request is retried."""
+        """If sent again, the order would reach the POS before its cancel request is retried.
+
+        After steps at its POS, it would take the steps a second time, or find the ones that were undone.
+        """
+        is_asked = order.cancellation is not None
+        why = "as a cancel request asks" if is_asked else "since its POS keeps its id"
         if order.state is not State.CANCELLED:
             _require_final_doubt(order)
             self._require_as_seen(order)
             entry = _entry(order, State.CANCELLED, self._now, _NOT_THERE)
-            self._write(order, entry, "not_sent", details="a cancel request is open")
+            details = "a cancel request is open" if is_asked else "it was made at its POS"
+            self._write(order, entry, "not_sent", details=details)
         else:
             self._note_again(order, "not_sent")
-        return "was not sent, and is cancelled, as a cancel request asks; the event is recorded"
+        return f"is not sent again, and is cancelled, {why}; the event is recorded"
 
     def _end_late(self, order: OrderStanding, expired: Order) -> str:
         message = wire.submit_message(order.order_id, expired.source, routing_key="")
@@ -215,9 +221,9 @@ def _require_final_doubt(order: OrderStanding) -> None:
 
 
 def _is_unwanted(order: OrderStanding) -> bool:
-    """Whether it has a cancel request, open or ended, or was cancelled for one here."""
+    """Whether the order is not sent again: it has a cancel request, open or ended, or was made at its POS."""
     is_asked = order.cancellation is not None and not _is_resolved(order, State.NEW)
-    return _is_resolved(order, State.CANCELLED) or is_asked
+    return _is_resolved(order, State.CANCELLED) or is_asked or order.was_made
 
 
 def is_resolved(order: OrderStanding) -> bool:

@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from kombu import Connection
+from sqlalchemy import update
 
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.database.engine import open_database
+from pos_gateway.database.schema import orders
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.events.event import dehydrated
@@ -20,6 +23,7 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, AttemptHistory, Claim, Entry, Key, State
+from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
 from testkit.patience import PATIENCE
 from tests.schema import make_tables
@@ -86,6 +90,15 @@ class Books:
         return self.order(
             order_id, State.IN_DOUBT, history=AttemptHistory(doubt_since=now), at=now, **fields
         )
+
+    def in_step(self, key: Key, step: str, **columns: Any) -> None:
+        """The order is at a Square shop, in this step, as a worker writes that."""
+        shop = {"id": key.merchant_id, "adapter": "square", "base_url": "https://pos.example.com"}
+        MerchantStore(self.engine, vault=self.vault).put([Merchant.parse(shop)])
+        is_it = orders.c.order_id == key.order_id
+        with self.engine.begin() as connection:
+            values = {"step": step, "facts": "sealed", **columns}
+            connection.execute(update(orders).where(is_it).values(values))
 
     def cancellation(
         self, key: Key, state: State, *, at: float | None = None, deliver_by: float | None = None

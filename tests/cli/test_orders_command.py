@@ -401,6 +401,19 @@ def test_an_order_with_a_cancel_request_is_not_sent(
     assert letters.numbers("orders") == []
 
 
+def test_an_order_that_was_made_at_its_pos_in_part_is_not_sent_again(
+    connected: Program, books: Books, letters: Letters
+) -> None:
+    """Its payment would be a second one, or its key find the order that was undone."""
+    key = books.in_doubt("o-1")
+    books.in_step(key, "0 pay")
+    for _ in range(2):
+        done = connected.invoke("orders", "resolve", "o-1", "--not-sent", "--for", "30m")
+        assert "is not sent again, and is cancelled, since its POS keeps its id" in done.stdout
+    assert books.told(key) == ["in_doubt", "cancelled"]
+    assert (letters.numbers("orders"), letters.numbers()) == ([], [])
+
+
 def test_an_order_that_is_sent_after_a_decision_is_told_in_doubt_anew(
     connected: Program, books: Books, letters: Letters
 ) -> None:
