@@ -179,9 +179,13 @@ class StepPos:
         except Refusal as refusal:
             return refusal.status, {"error": {"code": refusal.code, "message": str(refusal)}}
 
+    def made(self, reference: str) -> list[PosOrder]:
+        """The POS's orders with our id, first to last."""
+        return [each for each in self._orders.values() if each.reference == reference]
+
     def truth(self, reference: str) -> Truth:
         """The facts of our order with this id."""
-        made = [each for each in self._orders.values() if each.reference == reference]
+        made = self.made(reference)
         payments = [payment for each in made for payment in each.payments]
         return Truth(
             created=len(made),
@@ -211,8 +215,7 @@ class StepPos:
 
     def _find(self, reference: str) -> tuple[int, Body]:
         """All orders with our id, first to last, also if cancelled."""
-        found = [each for each in self._orders.values() if each.reference == reference]
-        return 200, {"orders": [self._shown(each) for each in found]}
+        return 200, {"orders": [self._shown(each) for each in self.made(reference)]}
 
     def _show(self, order_id: str) -> tuple[int, Body]:
         """An order and its payments."""

@@ -1,4 +1,4 @@
-"""Ledger, broker, POSes and workers that crash, in virtual time; a seed replays a run.
+"""Ledger, broker, POSes of one step or more, and workers that crash, in virtual time; a seed replays a run.
 
 The gateway's own code (``Spine.run`` and all below it, the ledger with its
 group commit and leases) runs in green threads. A scheduler switches between them at every

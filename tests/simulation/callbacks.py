@@ -3,12 +3,14 @@
 Their chance is their own, so that the other runs stay as they are.
 """
 
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.adapters.pos_fields import endpoint
+from pos_gateway.adapters.steps import steps_of
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind, Lifecycle
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
     from tests.simulation.pos import Pos, Record
     from tests.simulation.world import World
 
-#: The part of all runs in which POSes call.
-PART = 0.3
+#: The part of all runs in which POSes call; and of orders with steps in these that the shop ends by itself.
+PART, ENDS = 0.3, 0.2
+#: What a POS says of an order that it has accepted.
+STAGES = (Lifecycle.PREPARING, Lifecycle.READY, Lifecycle.COMPLETED)
 
 
 class Callbacks:
@@ -42,12 +46,25 @@ class Callbacks:
 
     def happened(self, order_id: str, status: str) -> None:
         """Its POS has decided so about an order."""
-        if not self._is_on:
-            return
-        self._say(order_id, Kind(status))
-        if status == "accepted":
-            for stage in (Lifecycle.PREPARING, Lifecycle.READY, Lifecycle.COMPLETED):
-                self._say(order_id, stage)
+        self.says(order_id, Kind(status), *(STAGES if status == "accepted" else ()))
+
+    def says(self, order_id: str, *meanings: Kind | Lifecycle) -> None:
+        """Its POS says so."""
+        for meaning in meanings if self._is_on else ():
+            self._say(order_id, meaning)
+
+    def may_end(self, order_id: str, end: Callable[[], None]) -> None:
+        """The shop may end an order by itself at any time from now on."""
+
+        def run() -> None:
+            self._scheduler.sleep(self._random.choice((1, 10, 300)) * self._random.random())
+            end()
+            self.open -= 1
+            self._say(order_id, self._random.choice((Kind.CANCELLED, Kind.REJECTED)))
+
+        if self._is_on and self._random.random() < ENDS:
+            self.open += 1
+            self._scheduler.spawn(self._server, "end", run)
 
     def will_decide(self, pos: "Pos", record: "Record") -> None:
         """Its POS decides about an order at that time, unless it was cancelled before."""
@@ -85,9 +102,9 @@ class Callbacks:
         merchant_id = self._world.submitted[order_id].merchant_id
         adapter = self._world.merchants[merchant_id][-1][1].adapter
         # Of an order that it refuses at once it makes no record.
-        known_as = f"at-{order_id}" if self._world.records(order_id) else None
-        said = Callback(event_id, meaning, order_id, known_as)
-        if self._applied(Received(adapter, merchant_id, said, self._owners(merchant_id))):
+        records = self._world.records(order_id)
+        said = Callback(event_id, meaning, order_id, records[0].known_as if records else None)
+        if self._applied(self._received(adapter, merchant_id, said)):
             while self._is_waiting(event_id):  # for the id of a reopened order
                 self._scheduler.sleep(self._random.uniform(1, 10))
                 self._try_again()
@@ -121,16 +138,16 @@ class Callbacks:
         if due:
             self._applied(
                 *(
-                    Received(
-                        each.adapter,
-                        each.merchant_id,
-                        each.callback,
-                        self._owners(each.merchant_id),
-                        each.since,
-                    )
+                    self._received(each.adapter, each.merchant_id, each.callback, each.since)
                     for each in due
                 )
             )
+
+    def _received(
+        self, adapter: str, merchant_id: str, said: Callback, since: float | None = None
+    ) -> Received:
+        accepts = len(steps_of(ADAPTERS[adapter])) == 1
+        return Received(adapter, merchant_id, said, self._owners(merchant_id), since, accepts)
 
     def _is_waiting(self, event_id: str) -> bool:
         query = "select 1 from callbacks where again_at is not null and event_id = ?"

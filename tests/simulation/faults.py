@@ -206,6 +206,43 @@ FAULTS = [
         "if False:",
     ),
     Fault(
+        "a step that is done is not taken again",
+        "attempt.steps",
+        "for number in range(place, len(self._steps)):",
+        "for number in range(len(self._steps)):",
+    ),
+    Fault(
+        "a step that is refused and stands is undone, too",
+        "attempt.steps",
+        "standing = number if stands else number - 1",
+        "standing = number - 1",
+        seed=12,
+    ),
+    Fault(
+        "an order that is being undone goes on with that",
+        "attempt.steps",
+        "if history.step.is_undo:\n                return self._back",
+        "if False:\n                return self._back",
+    ),
+    Fault(
+        "every step of an order that has ended is undone",
+        "attempt.steps",
+        "        for number in range(place, -1, -1):\n"
+        "            if self._steps[number].undo is COVERED:\n"
+        "                continue\n"
+        "            if history",
+        "        for number in range(place, max(place - 1, -1), -1):\n"
+        "            if self._steps[number].undo is COVERED:\n"
+        "                continue\n"
+        "            if history",
+    ),
+    Fault(
+        "an order that is not undone has not ended",
+        "attempt.steps",
+        "return self._not_undone(number, outcome, because)",
+        "return because",
+    ),
+    Fault(
         "an expired order that its POS may have is in doubt",
         "attempt.submit",
         "if not history.may_be_there:\n            return Outcome(Kind.EXPIRED",
@@ -390,6 +427,20 @@ FAULTS = [
         'return Outcome(Kind.RETRY, Reason.of("secret_key"',
         'return Outcome(Kind.FAILED, Reason.of("secret_key"',
         seed=133,
+    ),
+    Fault(
+        "an order that was undone is not replayed",
+        "administration.replay",
+        "if row.was_undone:",
+        "if False:",
+        seed=1,
+    ),
+    Fault(
+        "a callback accepts no order before its last step",
+        "ledger.callback_rules",
+        "elif not received.accepts and",
+        "elif False and",
+        seed=1,
     ),
     Fault(
         "a callback ends no order that has ended",

@@ -55,8 +55,13 @@ _OPEN = (State.IN_DOUBT, State.PENDING)
 def _of_order(world: "World", order_id: str, rows: Any) -> Iterator[str]:
     at_pos = world.records(order_id)
     alive = [record for record in at_pos if record.is_alive]
-    if len(at_pos) > 1:
+    is_known = not world.operators.has_pruned  # else it was undone, and is replayed
+    if len(at_pos if is_known else alive) > 1:
         yield f"the POS made it {len(at_pos)} times"
+    for record in at_pos:
+        yield from record.wrongs
+        if record.too_late and is_known:
+            yield f"after an undo it was asked for {record.too_late}"
     if (order_id, "submit") not in rows:
         yield "it has no row"
         return
@@ -64,9 +69,11 @@ def _of_order(world: "World", order_id: str, rows: Any) -> Iterator[str]:
     cancel = rows.get((order_id, "cancel"))
     match state:
         case State.ACCEPTED:
-            is_told = order_id in world.transport.unanswered
-            let_go = is_told or (cancel is not None and cancel.state is State.CANCELLED)
-            if not at_pos or not (alive or let_go):
+            is_whole = any(record.status == "accepted" for record in at_pos)
+            let_go = order_id in world.transport.unanswered or any(e.by_hand for e in at_pos)
+            if cancel is not None:  # the last says that the POS has a part of it
+                let_go |= cancel.state is State.CANCELLED or "not_undone" in cancel.reason
+            if not at_pos or not (is_whole or let_go):
                 yield f"accepted, but the POS has {at_pos}"
         case State.REJECTED | State.CANCELLED | State.EXPIRED | State.FAILED:
             if alive:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from pos_gateway.administration.discard import Discard
+from pos_gateway.administration.extend import Extension
 from pos_gateway.administration.replay import Replay
 from pos_gateway.administration.resolve import Resolution
 from pos_gateway.broker import wire
@@ -34,6 +36,7 @@ from tests.simulation.broker import Publisher
 from tests.simulation.clock import SKEW, MachineClock
 from tests.simulation.pos import LONGEST
 from tests.simulation.scheduler import Process
+from tests.simulation.stepped_pos import SteppedPos
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 COMMANDS = {
     "replay": 10,
     "resolve": 8,
+    "extend": 3,
+    "discard": 2,
     "cancel": 3,
     "submit": 2,
     "prune": 2,
@@ -203,10 +208,13 @@ class Operators:
             return
         seen = random.choice(sorted(found, key=lambda each: each.order_id))
         self._scheduler.sleep(LONGEST + random.choice((0, random.uniform(0, 60))))
+        self._mend(seen.key)
         records = self._world.records(seen.order_id)
         has_it = any(record.status == "accepted" for record in records)
         if not has_it and any(record.status != "cancelled" for record in records):
             return  # undecided, or turned down: the merchant will report it
+        if any(record.by_hand for record in records) and not seen.was_made:
+            return  # the POS had it, and the shop will report that
         until = None
         if not has_it and random.random() < 0.5:
             until = clock.now() + timedelta(seconds=random.choice((20, 120, 600)))
@@ -218,6 +226,19 @@ class Operators:
             command.again = decide
         for _ in range(random.choice((1, 1, 2))):
             decide(command, clock)
+
+    def _mend(self, key: Key) -> None:
+        """Have the merchant's people complete, or end, an order that is left to them in part."""
+        world = self._world
+        query = (
+            "select step, told, reason_code from orders where order_id = ? and state = 'in_doubt'"
+        )
+        for step, told, code in world.database.rows(query, key.order_id):
+            is_printing = str(step).endswith(" print") and told == "in_doubt"
+            is_made = is_printing and self._scheduler.random.random() < 0.5
+            for pos in world.poses.values():
+                if isinstance(pos, SteppedPos) and (is_printing or code == "not_undone"):
+                    (pos.complete if is_made else pos.end)(key.order_id)
 
     def _decide(
         self,
@@ -243,6 +264,26 @@ class Operators:
         )
         self._scheduler.say(f"{order.order_id} {done}")
         self._world.reopened[order.order_id] = self._scheduler.time
+
+    def _extend(self, command: Command, clock: MachineClock) -> None:
+        order_admin = self._admin(clock)
+        orders = order_admin.orders(states=(State.NEW, State.PENDING))
+        if orders:
+            order = self._scheduler.random.choice(sorted(orders, key=lambda each: each.order_id))
+            until = clock.now() + timedelta(seconds=self._scheduler.random.choice((20, 120, 600)))
+            done = Extension(order_admin, command.process.name, clock).extend(order, until)
+            self._scheduler.say(f"{order.order_id} {done}")
+
+    def _discard(self, command: Command, clock: MachineClock) -> None:
+        self._wait_for(lambda: bool(self._world.broker.dead))
+        letters = Letters(self._world)
+        command.close = letters.close
+        discarding = Discard(
+            self._admin(clock), letters.acknowledge, command.process.name, False, clock=clock
+        )
+        for letter in letters:
+            why_not = discarding.discard(letter)
+            self._scheduler.say(f"{letter.id}: {why_not or 'discarded'}")
 
     def _not_sent_again(self, key: Key, clock: MachineClock) -> None:
         """The same command again, for an order that was resolved before."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.adapters.protocol import Adapter, Guarantee
+from pos_gateway.ledger.step_mark import StepMark
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.simulation.database import Database
@@ -37,10 +38,24 @@ class Record:
     decides_as: str = ""
     #: The reply to its create, which is repeated for its key.
     first: tuple[int, dict[str, str]] = (0, {})
+    #: People have ended, or completed, the order at the POS.
+    by_hand: bool = False
+    #: Steps that the gateway asked for after it had undone one.
+    too_late: list[str] = field(default_factory=list)
 
     @property
     def is_alive(self) -> bool:
         return self.status in ("accepted", "pending")
+
+    @property
+    def known_as(self) -> str:
+        """The POS's id."""
+        return f"at-{self.order_id}"
+
+    @property
+    def wrongs(self) -> list[str]:
+        """A sentence for each fact that must not be."""
+        return []
 
 
 @dataclass
@@ -48,7 +63,7 @@ class Pos:
     """One merchant's POS. Its behaviour follows from the seed and the order alone."""
 
     scheduler: Scheduler
-    guarantee: Guarantee
+    adapter: Adapter
     #: The share of requests that fail while there is trouble.
     trouble: float
     #: It creates orders with a delay.
@@ -68,7 +83,7 @@ class Pos:
 
     def longest(self) -> float:
         """Seconds from a request's first byte until it has had its effect, if ever."""
-        return LONGEST if self.guarantee is Guarantee.QUERYABLE else TIME_LIMIT
+        return self.adapter.limits.longest_reply or TIME_LIMIT
 
     def handle(self, request: Request) -> Reply:
         """Handle a request at this moment."""
@@ -84,13 +99,22 @@ class Pos:
 
     def is_mute(self, request: Request) -> bool:
         """Whether all replies about its order are lost, as long as there is trouble."""
-        if request.body is not None:
-            order_id = json.loads(request.body)["order_id"]
-        else:
-            order_id = urlsplit(request.url).path.split("/")[3]
+        order_id = self.order_of(request)
         if order_id not in self._mute:
             self._mute[order_id] = self.scheduler.random.random() < 0.1
         return self.has_trouble and self._mute[order_id]
+
+    def order_of(self, request: Request) -> str:
+        """The id of the order that a request is about."""
+        if request.body is not None:
+            return str(json.loads(request.body)["order_id"])
+        return urlsplit(request.url).path.split("/")[3]
+
+    def step_of(self, request: Request) -> str | None:
+        """The step that must be durable before a request's first byte, with a - the step's undo; empty: the
+        first one. None: any state will do.
+        """
+        return "" if request.method == "POST" and request.body is not None else None
 
     def _is_known(self, request: Request) -> bool:
         """Whether this is a create of an order that it has."""
@@ -101,7 +125,7 @@ class Pos:
         if order_id not in self._characters:
             draw = self.scheduler.random.random
             kinds = ["accepted"] * 6 + ["rejected", "pending", "pending"]
-            if self.guarantee is Guarantee.BLIND:
+            if self.adapter.guarantee is Guarantee.BLIND:
                 kinds = ["accepted"] * 6 + ["rejected"]
             kind = self.scheduler.random.choice(kinds)
             self._characters[order_id] = kind, draw() < 0.7, draw() < 0.5, draw() < 0.4
@@ -113,15 +137,15 @@ class Pos:
             return self._create(json.loads(request.body or b"")["order_id"], request)
         record = next(iter(self.of(rest[1])), None)
         if record is None or (record.status == "cancelled" and self.character(rest[1])[3]):
-            return _reply(404, {})
+            return as_reply(404, {})
         self.decide(record)
         if request.method == "GET":
             return self._show(200, record)
         if record.status == "cancelled" and not self.character(record.order_id)[2]:
-            return _reply(409, {"error": {"code": "cancelled_before", "message": ""}})
+            return as_reply(409, {"error": {"code": "cancelled_before", "message": ""}})
         if record.status != "cancelled":
             if record.status == "rejected" or not self.character(record.order_id)[1]:
-                return _reply(409, {"error": {"code": "too_late", "message": ""}})
+                return as_reply(409, {"error": {"code": "too_late", "message": ""}})
             record.status = "cancelled"
             self.callbacks.happened(record.order_id, "cancelled")
             self.scheduler.say(f"POS cancels {record.order_id}")
@@ -132,10 +156,10 @@ class Pos:
         known = self.of(order_id)
         if known and request.headers.get("Idempotency-Key") == order_id:
             # As most POSes do, it repeats a key's first reply, whatever the order's state.
-            return _reply(*known[0].first)
+            return as_reply(*known[0].first)
         if kind == "rejected":
             self.callbacks.happened(order_id, kind)
-            return _reply(422, {"error": {"code": "sold_out", "message": ""}})
+            return as_reply(422, {"error": {"code": "sold_out", "message": ""}})
         record = Record(order_id, kind)
         if kind == "pending":
             random = self.scheduler.random
@@ -147,7 +171,7 @@ class Pos:
         self.records.append(record)
         self.scheduler.say(f"POS makes {order_id} {kind}")
         record.first = 202 if kind == "pending" else 201, self._shown(record)
-        return _reply(*record.first)
+        return as_reply(*record.first)
 
     def decide(self, record: Record) -> None:
         """Decide about it, if it is time."""
@@ -155,11 +179,11 @@ class Pos:
             record.status = record.decides_as
 
     def _show(self, status: int, record: Record) -> Reply:
-        return _reply(status, self._shown(record))
+        return as_reply(status, self._shown(record))
 
     @staticmethod
     def _shown(record: Record) -> dict[str, str]:
-        return {"id": f"at-{record.order_id}", "status": record.status}
+        return {"id": record.known_as, "status": record.status}
 
 
 class Transport:
@@ -194,7 +218,7 @@ class Transport:
             raise NotSent("refused", "the POS does not listen")
         fence()
         # Until the first byte no other green thread runs.
-        self._must_be_sending(request)
+        self._must_be_sending(pos, request)
         scheduler.say(f"sends {request.method} {path}")
         exchange = _Exchange(scheduler, scheduler.current)
         trouble = pos.goes_wrong()
@@ -220,8 +244,8 @@ class Transport:
         scheduler, random = self._scheduler, self._scheduler.random
         if trouble and random.random() < 0.3:
             return  # it never arrives
-        is_create = request.body is not None
-        late = (trouble and random.random() < 0.5) or (is_create and pos.is_slow)
+        is_slow = pos.is_slow and request.body is not None
+        late = (trouble and random.random() < 0.5) or is_slow
         longest = pos.longest()
         scheduler.sleep(random.uniform(0, longest if late else 0.3))
         reply = pos.handle(request)
@@ -231,21 +255,27 @@ class Transport:
         scheduler.sleep(random.uniform(0, 0.1))
         exchange.arrive(reply)
 
-    def _must_be_sending(self, request: Request) -> None:
-        """The ledger must have SENDING durable before the first byte of a create."""
-        if request.method != "POST" or request.body is None:
+    def _must_be_sending(self, pos: Pos, request: Request) -> None:
+        """The ledger must have SENDING and the step durable before the first byte."""
+        step = pos.step_of(request)
+        if step is None:
             return
-        order_id = json.loads(request.body)["order_id"]
+        order_id = pos.order_of(request)
         found = self._database.rows(
-            "select state, owner from orders where order_id = ? and action = 'submit'", order_id
+            "select action, state, owner, step, reopened from orders where order_id = ?", order_id
         )
-        match found:
-            case [("sending", owner)]:
-                if self._is_over(owner):
-                    self._violated(f"{order_id} is sent while others may take it over")
-            case _:
-                self._violated(f"{order_id} is sent while its row says {found}")
-        if self._database.rows(_UNWANTED, order_id):
+        owners = [
+            owner
+            for action, state, owner, text, reopened in found
+            if state == "sending"
+            and (action == "submit" or step.startswith("-"))
+            and str(StepMark.parse(text, reopened) or "").removeprefix(f"{reopened} ") == step
+        ]
+        if not owners:
+            self._violated(f"{step or 'create'} of {order_id} is sent while its rows say {found}")
+        elif self._is_over(owners[0]):
+            self._violated(f"{order_id} is sent while others may take it over")
+        if not step.startswith("-") and self._database.rows(_UNWANTED, order_id):
             self._violated(f"{order_id} is sent, and was to be cancelled")
 
 
@@ -262,5 +292,5 @@ class _Exchange:
             self.scheduler.wake(self.task)
 
 
-def _reply(status: int, record: dict[str, Any]) -> Reply:
+def as_reply(status: int, record: dict[str, Any]) -> Reply:
     return Reply(status, {}, json.dumps(record).encode())

@@ -15,6 +15,7 @@ import structlog
 from celery.worker.state import reset_state
 from greenlet import GreenletExit
 
+from pos_gateway.adapters.steps import steps_of
 from pos_gateway.attempt import poison
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
@@ -32,6 +33,7 @@ from tests.simulation.database import Database
 from tests.simulation.operators import Operators
 from tests.simulation.pos import Pos, Record, Transport
 from tests.simulation.scheduler import Process, Scheduler
+from tests.simulation.stepped_pos import SteppedPos
 from tests.simulation.threads import Threading, Time
 from tests.simulation.worker import Directory, Worker
 
@@ -89,9 +91,8 @@ class World:
         for name, adapter in ADAPTERS.items():
             for host in (name, f"{name}-2"):
                 is_slow = random.random() < 0.3
-                self.poses[host] = Pos(
-                    scheduler, adapter.guarantee, trouble, is_slow, self.callbacks
-                )
+                kind = Pos if len(steps_of(adapter)) == 1 else SteppedPos
+                self.poses[host] = kind(scheduler, adapter, trouble, is_slow, self.callbacks)
             merchant = Merchant(id=name, adapter=name, base_url=f"https://{name}/pos")
             self.merchants[name] = [(-inf, merchant)]
         self.workers: list[Worker] = []
