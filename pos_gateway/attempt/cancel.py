@@ -100,6 +100,8 @@ class Cancel:
         if isinstance(submission, Claim):
             if not submission.history.may_be_there:
                 return Outcome(Kind.CANCELLED)
+            if _is_left_undone(submission.history) and not attempt.claims[0].history.in_doubt:
+                return Outcome(Kind.FAILED, _NOT_UNDONE)
         elif submission.state is State.CANCELLED:
             return Outcome(Kind.CANCELLED)
         elif self.ledger.is_cancelled_by_pos(_order(attempt)):  # published; no event follows
@@ -257,6 +259,19 @@ class Cancel:
             return Outcome(Kind.FAILED, Reason.of("invalid_order", why))
         why = "the order is not kept here any more"
         return Outcome(Kind.FAILED, Reason.of("unknown_order", why))
+
+
+#: Why an order is not cancelled that is left to an operator while it was being undone.
+_NOT_UNDONE = Reason(
+    "not_undone", "its POS did not undo the order, and an operator was asked to decide"
+)
+
+
+def _is_left_undone(history: AttemptHistory) -> bool:
+    """Whether the POS has refused to undo the order, and no worker tries again."""
+    is_undo = history.step is not None and history.step.is_undo
+    is_refused = history.reason is not None and history.reason.code == _NOT_UNDONE.code
+    return is_undo and is_refused and history.last_event == Kind.IN_DOUBT
 
 
 def _order(attempt: Attempt[CancelRequest]) -> Key:

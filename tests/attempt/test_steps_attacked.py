@@ -377,6 +377,24 @@ def test_a_cancel_request_waits_for_an_order_that_is_being_undone(
 
 
 @pytest.mark.parametrize("adapter", ["paid", "printed"])
+def test_a_cancel_request_for_an_order_that_is_not_undone_is_answered_at_once(
+    fleet: Fleet, adapter: str
+) -> None:
+    """A person decides: until the request's deadline nothing would change."""
+    fleet.refuse(fleet.steps[-1])
+    fleet.refuse(test_steps.UNDO[adapter][0], 409)
+    fleet.over()
+    before = fleet.truth.requests
+    request = fleet.one.a_request(seconds=3600)
+    assert fleet.two.take(request, Action.CANCEL).again is None
+    rows = "select state, reason_code from orders where action = 'cancel'"
+    assert fleet.one.rows(rows) == [("failed", "not_undone")]
+    assert fleet.truth.requests == before
+    fleet.must_be("in_doubt", standing=True)
+    assert fleet.told == ("in_doubt", "not_undone")
+
+
+@pytest.mark.parametrize("adapter", ["paid", "printed"])
 def test_an_order_that_a_failover_loses_within_a_step_is_in_doubt_when_it_is_restored(
     fleet: Fleet, adapter: str
 ) -> None:
