@@ -24,15 +24,28 @@ from sqlalchemy import (
 from pos_gateway.administration.bulk.filter import BulkFilter
 from pos_gateway.administration.bulk.groups import LetterGroup
 from pos_gateway.database.schema import merchants, orders, workers
+from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.order_search import Place, behind, within_time
 from pos_gateway.ledger.states import RESOLVE_FOR, Action, State
 
 #: Orders that are counted and grouped at most: those that changed longest ago.
 MAX_COUNTED = 10_000
 #: Reasons for which the gateway does not ask the POS.
-ONLY_A_PERSON = ("blind", "moved", "not_undone")
+ONLY_A_PERSON = ("blind", "moved", "not_undone", "facts", "poison")
+#: Reasons for which the gateway may ask or not: with order.in_doubt long before ``deliver_by``, it does not.
+MAY_BE_ASKED = ("price_mismatch", "invalid_reply")
+#: Seconds before ``deliver_by`` from which on order.in_doubt says that the time is over.
+LAST_SECONDS = 60.0
 _ROW = orders.c
 _since = func.coalesce(_ROW.in_doubt_since, _ROW.doubt_since, _ROW.updated_at)
+
+
+def is_left_to_a_person(order: OrderStanding) -> bool:
+    """Whether the gateway asks the POS no more for an order in doubt, by the order's reason."""
+    if order.reason_code in MAY_BE_ASKED and order.deliver_by is not None:
+        is_recorded = order.last_event == State.IN_DOUBT
+        return is_recorded and order.updated_at < order.deliver_by - LAST_SECONDS
+    return order.reason_code in ONLY_A_PERSON
 
 
 class DoubtfulOrder(NamedTuple):
@@ -133,7 +146,7 @@ class Doubts:
             conditions += behind(after, newest_first=False)
         columns = (
             *(_ROW.merchant_id, _ROW.order_id, _ROW.reason_code, _since.label("since")),
-            *(_ROW.deliver_by, _ROW.updated_at),
+            *(_ROW.deliver_by, _ROW.updated_at, _ROW.last_event),
         )
         parts = []
         for state in (State.IN_DOUBT, State.CLAIMED, State.SENDING):
@@ -143,6 +156,11 @@ class Doubts:
         row = union_all(*parts).subquery().c
         for_person = or_(
             row.reason_code.in_(ONLY_A_PERSON),
+            and_(  # as ``is_left_to_a_person``
+                row.reason_code.in_(MAY_BE_ASKED),
+                row.last_event == State.IN_DOUBT,
+                row.updated_at < row.deliver_by - LAST_SECONDS,
+            ),
             merchants.c.adapter.in_(self._blind),
             row.deliver_by < now - RESOLVE_FOR,
         )

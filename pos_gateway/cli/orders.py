@@ -120,8 +120,8 @@ def show(
     operator: str | None,
     as_json: bool,
 ) -> None:
-    """Show all that the ledger has of an order: its state and its cancellation's, the last attempts,
-    the events, what operators did, and the order itself.
+    """Show all that the ledger has of an order: its state and its cancellation's, the steps at its POS,
+    the last attempts, the events, what operators did, and the order itself.
 
     Personal data is masked. --reveal shows it, once the audit has a line of that: where the database
     is read-only, nothing is revealed.
@@ -145,6 +145,11 @@ def show(
     for part in ("order", "cancellation"):
         if record[part] is not None:
             output.table((part.upper(), "VALUE"), record[part].items())
+    if record["steps"]:
+        rows = [list(each.values()) for each in record["steps"]]
+        output.table(("STEP", "STATE", "SINCE"), rows)
+    for sentence in filter(None, (record["at_pos"], record["advice"])):
+        output.line((sentence, ""))
     if record["attempt_history"]:
         rows = [[each[name] for name in _OF_ATTEMPT] for each in record["attempt_history"]]
         output.table([name.upper() for name in _OF_ATTEMPT], rows)
@@ -418,6 +423,7 @@ def _record(ledger: "OrderAdmin", order: "OrderStanding", *, reveal: bool) -> di
     return {
         "order": _standing(order, reveal=reveal),
         "cancellation": cancellation and _standing(cancellation, reveal=reveal),
+        **_steps(ledger, order),
         "attempt_history": [
             _attempt(each, key.action, reveal=reveal)
             for key in (order.key, cancel_request)
@@ -433,6 +439,25 @@ def _record(ledger: "OrderAdmin", order: "OrderStanding", *, reveal: bool) -> di
         ],
         "content": content,
         "no_content": why_not,
+    }
+
+
+def _steps(ledger: "OrderAdmin", order: "OrderStanding") -> dict[str, Any]:
+    """The order's steps at its POS, and what they mean for an operator."""
+    from pos_gateway.adapters.registry import adapters
+    from pos_gateway.adapters.steps import steps_of
+    from pos_gateway.administration.order_steps import step_words, steps_at_pos
+
+    adapter = adapters().get(ledger.adapter_of(order.merchant_id) or "")
+    steps = steps_at_pos(order, steps_of(adapter) if adapter else ())
+    said = step_words(order, steps)
+    return {
+        "steps": [
+            {"name": each.name, "state": each.state.value, "since": shown(each.since)}
+            for each in steps
+        ],
+        "at_pos": said and said.known,
+        "advice": said and (said.following or None),
     }
 
 

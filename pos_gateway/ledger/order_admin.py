@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from pos_gateway.audit.note import By, Note, write
 from pos_gateway.database.engine import changing
-from pos_gateway.database.schema import audit, events, orders, workers
+from pos_gateway.database.schema import audit, events, merchants, orders, workers
 from pos_gateway.domain.errors import AdminError, OrderChanged
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger import attempts
@@ -33,6 +33,7 @@ from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.order_search import Place, behind
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
+from pos_gateway.ledger.step_mark import StepMark
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 #: What orders are listed by.
@@ -69,6 +70,8 @@ class OrderStanding:
     cancellation: State | None
     #: As the row has it; see ``first_doubt``.
     in_doubt_since: float | None = None
+    #: The row's text; see ``step_mark``.
+    step: str | None = None
     #: Whether a step of it was taken at the POS.
     was_made: bool = False
 
@@ -76,6 +79,16 @@ class OrderStanding:
     def was_undone(self) -> bool:
         """Whether an undelivered order's steps were undone at the POS."""
         return self.was_made and self.state in {State.FAILED, State.EXPIRED}
+
+    @property
+    def step_mark(self) -> StepMark | None:
+        """An open order's present step at the POS; None: the first."""
+        return StepMark.parse(self.step, self.reopened)
+
+    @property
+    def is_being_undone(self) -> bool:
+        """Whether an order's steps are being undone at the POS, or were not."""
+        return self.step_mark is not None and self.step_mark.is_undo
 
     @property
     def key(self) -> Key:
@@ -235,6 +248,12 @@ class OrderAdmin:
     def opened(self, key: Key, payload: str | None) -> bytes | None:
         """The JSON of what is kept of an order. Raises CannotOpen."""
         return self._payloads.open(key, payload) if payload else None
+
+    def adapter_of(self, merchant_id: str) -> str | None:
+        """The adapter in the merchant's record; None: an unknown merchant."""
+        query = select(merchants.c.adapter).where(merchants.c.id == merchant_id)
+        with self._engine.connect() as connection:
+            return connection.scalar(query)
 
     def attempts(self, key: Key) -> list[RecordedAttempt]:
         """The last attempts of this row's action, oldest first; none before a release that keeps

@@ -90,6 +90,27 @@ def test_all_that_is_known_of_an_order_is_shown(program: Program, any_books: Boo
     assert "looked\tat it" in text
 
 
+def test_the_steps_at_the_pos_are_shown(program: Program, books: Books) -> None:
+    key = books.in_doubt("o-1")
+    record = json.loads(program.invoke("orders", "show", "o-1", "--json").stdout)
+    assert (record["steps"], record["at_pos"], record["advice"]) == ([], None, None)
+    books.in_step(key, "0 pay", external_id="K-77")
+    record = json.loads(program.invoke("orders", "show", "o-1", "--json").stdout)
+    since = record["order"]["in_doubt_since"]
+    assert record["steps"] == [
+        {"name": "create", "state": "taken", "since": None},
+        {"name": "pay", "state": "in_doubt", "since": since},
+    ]
+    assert record["at_pos"].startswith("At the POS as K-77: create. Whether pay is there")
+    text = program.invoke("orders", "show", "o-1").stdout
+    assert "create\ttaken\t" in text
+    assert f"pay\tin_doubt\t{since}" in text
+    assert "the POS is asked for pay alone" in text
+    books.in_step(key, "0 -create", reason_code="not_undone")
+    text = program.invoke("orders", "show", "o-1").stdout
+    assert "The POS has not undone create.\nTo end it, have the merchant cancel it there" in text
+
+
 def test_nothing_is_revealed_without_a_line_in_the_audit(program: Program, books: Books) -> None:
     books.in_doubt("o-1", customer={"name": "Quackenbush"})
     reveal = ("orders", "show", "o-1", "--reveal")

@@ -199,6 +199,48 @@ def test_a_doubt_for_a_person_says_that_only_the_merchant_can_be_asked(
         assert says in shown(page.operator(name=reason), key)
 
 
+def test_a_doubt_of_which_the_pos_is_asked_no_more_is_not_looked_up_by_itself(
+    page: Desk, books: Books
+) -> None:
+    for number, reason in enumerate(("price_mismatch", "invalid_reply", "facts", "poison")):
+        key = books.in_doubt(f"o-{number}", reason=Reason(reason, "why"))
+        text = shown(page.operator(name=reason), key)
+        assert "by itself" not in text
+        assert "Ask the merchant, then resolve it." in text
+    late = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
+    key = books.in_doubt("o-9", reason=Reason("invalid_reply", "why"), deliver_by=late)
+    assert "looked up again by itself" in shown(page.operator(), key)
+
+
+def test_the_steps_at_the_pos_are_in_words(page: Desk, books: Books) -> None:
+    browser = page.operator()
+    key = books.in_doubt("o-1")
+    books.in_step(key, "0 pay", external_id="K-77")
+    text = shown(browser, key)
+    assert "Steps at the POS create taken pay in doubt, since" in text
+    assert "At the POS as K-77: create. Whether pay is there, too, is not known" in text
+    books.in_step(key, "0 -create", reason_code="not_undone")
+    page.site._page_live._last.clear()
+    text = shown(browser, key)
+    assert "Steps at the POS create not undone, since" in text
+    assert "The POS has not undone create." in text
+    assert "it is not sent again, and ends as cancelled" in text
+    form = words(browser.get(path_of(key, "/resolve")))
+    assert "Its POS has had it: it is not sent again." in form
+    assert "It ends as cancelled, since its POS keeps its id." in form
+    pending = books.order("o-2", State.PENDING, history=AttemptHistory(pending=True))
+    books.in_step(pending, "0 -create")
+    text = shown(browser, pending)
+    assert "The step create is being undone." in text
+    assert "Cancel it" not in text
+    assert "Give it more time" not in text
+    expired = books.order("o-3", State.EXPIRED)
+    books.in_step(expired, "")
+    text = shown(browser, expired)
+    assert "It was made at its POS and undone there" in text
+    assert "Replay it" not in text
+
+
 def test_the_life_has_attempts_with_stages_events_with_positions_and_what_operators_did(
     page: Desk, books: Books
 ) -> None:

@@ -90,6 +90,7 @@ class OrderPage(View):
             "now": facts.now,
             "facts": facts,
             "standing": standing(facts),
+            "steps": facts.steps,
             "reason": _reason(order, viewer),
             "cancellation": request and cancellation(request, facts.now),
             "cancel_reason": _reason(request, viewer, of_cancel=True),
@@ -142,12 +143,14 @@ def _acts(facts: Facts) -> list[tuple[str, str, bool]]:
     acts = []
     if order is not None and order.is_in_doubt:
         acts.append(("resolve", "Resolve it …", order.last_event == Kind.IN_DOUBT))
-    if order is not None and order.state in (State.FAILED, State.EXPIRED):
+    if order is not None and order.state in (State.FAILED, State.EXPIRED) and not order.was_undone:
         acts.append(("replay", "Replay it …", True))
-    if order is not None and order.state in (State.NEW, State.PENDING):
+    is_open = order is not None and order.state in (State.NEW, State.PENDING)
+    if order is not None and is_open and not order.is_being_undone:
         acts.append(("extend", "Give it more time …", False))
     if order is not None and order.state is State.NEW and (order.deliver_by or 0) < facts.now:
         acts.append(("replay", "Replay it …", True))
-    if order is None or not order.state.is_final or order.state is State.ACCEPTED:
+    may_go_on = order is None or not (order.state.is_final or order.is_being_undone)
+    if may_go_on or (order is not None and order.state is State.ACCEPTED):
         acts.append(("cancel", "Cancel it …", False))
     return [*acts, ("reveal", "Reveal personal data …", False)]

@@ -275,8 +275,10 @@ def _refusal(name: str, order: OrderStanding | None) -> str | None:
 
 
 def _no_cancel(order: OrderStanding | None) -> str | None:
-    if order is None or not order.state.is_final:
+    if order is None:
         return None
+    if not order.state.is_final:
+        return "it is being undone at its POS already" if order.is_being_undone else None
     if order.cancellation is State.CANCELLED or order.state is State.CANCELLED:
         return "it is cancelled already"
     if order.state is not State.ACCEPTED:

@@ -11,6 +11,7 @@ from sqlalchemy import Engine, select
 
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.registry import adapters
+from pos_gateway.adapters.steps import steps_of
 from pos_gateway.broker.message import Message
 from pos_gateway.database.schema import merchants
 from pos_gateway.domain.errors import AdminError
@@ -128,8 +129,10 @@ class OrderReading:
         if row is None:
             return None
         adapter = _adapters().get(row.adapter)
+        if adapter is None:
+            return MerchantFacts(row.adapter, row.provider, row.paused, None)
         return MerchantFacts(
-            row.adapter, row.provider, row.paused, None if adapter is None else adapter.guarantee
+            row.adapter, row.provider, row.paused, adapter.guarantee, steps_of(adapter)
         )
 
     def _trouble(self, merchant_id: str) -> FleetTrouble | None:

@@ -6,6 +6,14 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.adapters.steps import Step
+from pos_gateway.administration.doubts import is_left_to_a_person
+from pos_gateway.administration.order_steps import (
+    StepStanding,
+    StepWords,
+    step_words,
+    steps_at_pos,
+)
 from pos_gateway.attempt.doubt import KEY_KEPT_FOR
 from pos_gateway.domain.outcome import RESOLVED, Kind
 from pos_gateway.domain.retry import Backoff
@@ -36,6 +44,12 @@ _ONLY_ASKED = {
     "which the gateway asks no more. Ask about the POS that the merchant had before.",
     "not_undone": "The order should not be there, and the POS did not undo it: the reason says why, and has "
     "the POS's id of it.",
+    "poison": "Workers died while they had it: it is neither sent nor looked up again.",
+    "facts": "What the POS said of it cannot be kept, so that its next step cannot be taken: its adapter is "
+    "to be mended.",
+    "price_mismatch": "The POS has it, and not at the agreed price; the shop has begun with it. The reason has "
+    "both numbers and the POS's id.",
+    "invalid_reply": "The POS has it, and not as it was sent: the reason says how. It is looked up no more.",
 }
 _RETRY_WITHIN = Backoff().longest
 
@@ -48,6 +62,8 @@ class MerchantFacts(NamedTuple):
     paused: bool
     #: None: no adapter has that name here.
     guarantee: Guarantee | None
+    #: Its adapter's steps at the POS.
+    steps: Sequence[Step] = ()
 
 
 class StateWords(NamedTuple):
@@ -71,22 +87,38 @@ class Facts(NamedTuple):
     trouble: FleetTrouble | None
     now: float
 
+    @property
+    def steps(self) -> list[StepStanding]:
+        """The order's steps at its POS."""
+        if self.order is None or self.merchant is None:
+            return []
+        return steps_at_pos(self.order, self.merchant.steps)
+
+    @property
+    def guarantee(self) -> Guarantee | None:
+        """The protection of the step that the order is in; None: no adapter is known."""
+        if self.merchant is None:
+            return None
+        present = next((each.name for each in self.steps if each.since is not None), None)
+        of_it = (each.guarantee for each in self.merchant.steps if each.name == present)
+        return next(of_it, self.merchant.guarantee)
+
 
 def standing(facts: Facts) -> StateWords:
     """The order's state in words."""
     order = facts.order
     if order is None:
         return _unseen(facts)
+    said = step_words(order, facts.steps)
+    if said is not None and not order.is_leased:
+        return _in_steps(order, said, facts)
     if order.is_in_doubt:
         return StateWords("in doubt", "warn", *_in_doubt(order, facts))
-    if order.state.is_leased:
-        return StateWords(STATES[order.state], "", *_leased(order, facts))
-    if order.state is State.NEW:
-        return StateWords(STATES[order.state], "", *_waits(order, facts))
-    if order.state is State.PENDING:
-        return StateWords(STATES[order.state], "", *_pending(order, facts))
-    known, following = _ended(order)
-    return StateWords(STATES[order.state], _TONES.get(order.state, ""), known, following)
+    if order.state.is_final:
+        return StateWords(STATES[order.state], _TONES.get(order.state, ""), *_ended(order))
+    words = _leased if order.state.is_leased else _waits if order.state is State.NEW else _pending
+    known, following = words(order, facts)
+    return StateWords(STATES[order.state], "", [*_plain(said and said.known), *known], following)
 
 
 def _unseen(facts: Facts) -> StateWords:
@@ -97,6 +129,25 @@ def _unseen(facts: Facts) -> StateWords:
     known = _say("Came over HTTP {}; no worker has had it in its hands yet.", facts, "submitted_at")
     following = _say("It waits in the broker or in a worker, or is parked.") + _why_it_waits(facts)
     return StateWords("submitted", "", known, following)
+
+
+def _in_steps(order: OrderStanding, said: StepWords, facts: Facts) -> StateWords:
+    """The words of an order that its POS has in part."""
+    known, following = _plain(said.known), _plain(said.following)
+    if not order.is_in_doubt:
+        title = "is being undone" if order.is_being_undone else STATES[order.state]
+        return StateWords(title, "warn" if order.is_being_undone else "", known, following)
+    since = moment(order.first_doubt or order.updated_at, facts.now)
+    return StateWords(
+        "in doubt",
+        "warn",
+        [*_say("In doubt since {}.", since), *known],
+        following or _in_doubt(order, facts)[1],
+    )
+
+
+def _plain(text: str | None) -> list[Markup]:
+    return _say("{}", text) if text else []
 
 
 def _waits(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequence[Markup]]:
@@ -178,11 +229,10 @@ def _in_doubt(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Seq
     known = _say("In doubt since {}: {}", moment(since, facts.now), why)
     if order.state.is_leased:
         known += _say("The worker that had it is gone.")
-    guarantee = facts.merchant.guarantee if facts.merchant is not None else None
-    only_asked = _ONLY_ASKED.get(order.reason_code or "")
+    guarantee = facts.guarantee
     is_blind = guarantee is Guarantee.BLIND
-    if only_asked is not None or is_blind:
-        following = _say(only_asked or _ONLY_ASKED["blind"])
+    if is_left_to_a_person(order) or is_blind:
+        following = _say(_ONLY_ASKED.get(order.reason_code or "", _ONLY_ASKED["blind"]))
         return known, following + _say("Ask the merchant, then resolve it.")
     end = None if order.deliver_by is None else order.deliver_by + RESOLVE_FOR
     if end is not None and end < facts.now:
@@ -226,6 +276,13 @@ def _ended(order: OrderStanding) -> tuple[Sequence[Markup], Sequence[Markup]]:
             known = _say("Its deliver_by passed before the POS had it.") + by_operator
         case _:
             known = _say("It cannot succeed as things are.")
+    if order.was_undone:
+        undone = (
+            "It was made at its POS and undone there, and is not replayed: its POS keeps its id."
+        )
+        return _say(undone), _say(
+            "To have it made, have the backend submit it with another order_id."
+        )
     following = _say(
         "Its message is in the dead letters, unless it was replayed or discarded: remove the cause, and "
         "replay it with new time."
