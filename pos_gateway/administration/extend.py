@@ -91,6 +91,11 @@ def require_extendable(order: OrderStanding) -> None:
         raise AdminError(
             f"a worker ({order.owner}) has it at this moment, so it cannot be given new time; try again"
         )
+    if order.is_being_undone:
+        raise AdminError(
+            "it is being undone at its POS, and cannot be given new time: it ends once nothing of it is left "
+            "there. Have the backend submit it again, with another order_id"
+        )
     if order.is_in_doubt:
         raise AdminError(
             "it is in doubt, and cannot be given new time: the POS may have it. Ask the merchant, and "

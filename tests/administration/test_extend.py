@@ -27,6 +27,7 @@ OPEN: dict[str, Any] = {
         ({"state": State.SENDING, "owner": "w-1", "lease": "w-1"}, "try again"),
         ({"state": State.IN_DOUBT, "doubt_since": 1.0}, "in doubt"),
         ({"state": State.SENDING, "owner": "w-1"}, "in doubt"),
+        ({"state": State.PENDING, "reopened": 0, "step": "0 -pay"}, "is being undone"),
         ({"cancellation": State.NEW}, "cancel request"),
     ],
 )
