@@ -66,7 +66,7 @@ class Address(_Object):
     country: str | None = None
 
 
-class Delivery(_Object):
+class DeliveryInfo(_Object):
     """How a delivery reaches the guest."""
 
     address: Address
@@ -122,7 +122,7 @@ class FurtherFields(_Object):
     ] = None
     order_type: Literal["pickup", "delivery", "dine_in", "curbside"] | None = None
     scheduled_for: Time | None = None
-    delivery: Delivery | None = None
+    delivery: DeliveryInfo | None = None
     dine_in: DineIn | None = None
     taxes: Annotated[tuple[Tax, ...], _FEW, FailFast()] = ()
     fees: Annotated[tuple[Fee, ...], _FEW, FailFast()] = ()
