@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict, FailFast, Field, ValidationError, model_validator
+from pydantic import ConfigDict, FailFast, Field, ValidationError, model_validator
 
 from pos_gateway.adapters.rejection import Refused, Rejection
 from pos_gateway.domain.errors import FieldError
@@ -116,10 +116,6 @@ _FEW = Field(max_length=10)
 class FurtherFields(_Object):
     """An order's fields beside the schema's."""
 
-    #: What guest and counter call the order; any value but a text is the backend's own.
-    display_id: Annotated[
-        str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)
-    ] = None
     order_type: Literal["pickup", "delivery", "dine_in", "curbside"] | None = None
     scheduled_for: Time | None = None
     delivery: DeliveryInfo | None = None

@@ -55,7 +55,7 @@ def guest(order: Order, further: FurtherFields, merchant: Merchant) -> dict[str,
     who = order.customer or Customer()
     name = lines.text(who.name, _TAB, "customer.name")
     phone = lines.text(who.phone, _TAB, "customer.phone")
-    handle = lines.text(further.display_id, _TAB, "display_id")
+    handle = lines.display_id(order, _TAB)
     number = _phone(phone)
     customer = _customer(name or handle or order.order_id, number, _email(who, merchant), merchant)
     is_whole = bool(customer and name and number)

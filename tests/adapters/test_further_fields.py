@@ -153,8 +153,7 @@ def test_what_is_empty_is_absent_and_an_adapter_reads_what_it_says() -> None:
     assert further_fields(order_of(**empty), EVERYTHING) == further_fields(order_of(), EVERYTHING)
     own = {"table": "7", "guests": None}
     assert further_fields(order_of(dine_in=own), EVERYTHING).dine_in is not None
-    order = order_of(display_id=7, order_type="drone", taxes=[{"amount": 1}])
-    assert further_fields(order, Reads(frozenset({"display_id"}))).display_id is None
+    order = order_of(order_type="drone", taxes=[{"amount": 1}])
     assert further_fields(order, Reads(frozenset({"taxes"}))).besides == 1
     with pytest.raises(Refused):
         further_fields(order, EVERYTHING)
