@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from pos_gateway.adapters.steps import Step
+from pos_gateway.administration.doubts import is_left_to_a_person
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.states import State
@@ -62,10 +63,8 @@ def steps_at_pos(order: OrderStanding, steps: Sequence[Step]) -> list[StepStandi
         return [StepStanding(name, over) for name in names]
     place = 0 if mark is None else names.index(mark.name)
     above = StepState.GONE if order.is_being_undone else StepState.LATER
-    since = order.first_doubt if order.is_in_doubt else None
-    present = StepStanding(
-        names[place], _present(order, place), since or order.updated_at, look_ups[names[place]]
-    )
+    since = order.first_doubt or order.updated_at
+    present = StepStanding(names[place], _present(order, place), since, look_ups[names[place]])
     return [
         *(StepStanding(name, StepState.TAKEN) for name in names[:place]),
         present,
@@ -78,10 +77,10 @@ def _present(order: OrderStanding, place: int) -> StepState:
     if order.is_being_undone:
         is_left = order.reason_code == "not_undone" and order.last_event == Kind.IN_DOUBT
         return StepState.NOT_UNDONE if is_left and order.is_in_doubt else StepState.UNDOING
-    if order.is_in_doubt:
-        return StepState.IN_DOUBT
-    if order.state is State.SENDING:
+    if order.state is State.SENDING and order.is_leased:
         return StepState.SENDING
+    if order.is_in_doubt or order.doubt_since is not None:
+        return StepState.IN_DOUBT
     return StepState.PENDING if order.pending and not place else StepState.NEXT
 
 
@@ -90,6 +89,8 @@ class StepWords(NamedTuple):
 
     known: str
     following: str
+    #: The gateway asks the POS for the present step.
+    is_asked: bool = False
 
 
 def step_words(order: OrderStanding, steps: Sequence[StepStanding]) -> StepWords | None:
@@ -109,13 +110,12 @@ def step_words(order: OrderStanding, steps: Sequence[StepStanding]) -> StepWords
         case StepState.UNDOING:
             known += f" The step {name} is being undone."
             following = "The order ends once nothing of it is left there. If the POS refuses, it is left to you."
-        case StepState.IN_DOUBT if present.has_look_up:
-            known += (
-                f" Whether {name} is there, too, is not known: the POS is asked for {name} alone."
-            )
         case StepState.IN_DOUBT:
-            known += f" Whether {name} is there, too, is not known, and the POS cannot be asked."
+            known += f" Whether {name} is there, too, is not known."
             following = f"Ask the merchant. {_MADE_THERE} {_END_THERE}"
+            if present.has_look_up and not is_left_to_a_person(order):
+                until = "The POS is asked for it until an hour after deliver_by; after that it is left to you."
+                return StepWords(known, f"{until} {following}", is_asked=True)
         case StepState.SENDING:
             known += f" The step {name} may be sent at this moment."
         case _:

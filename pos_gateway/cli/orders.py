@@ -235,7 +235,8 @@ def resolve(
 
     --accepted ends it, and publishes order.accepted. --not-sent has it sent again; if its
     deliver_by has passed it ends as order.expired, unless it is given a new one; if it has a cancel
-    request, as order.cancelled. If the command is interrupted, run it again.
+    request, or was made at a POS that takes several steps, as order.cancelled. If the command is
+    interrupted, run it again.
 
     Without an ORDER_ID it is a run: previewed, confirmed, at --rate orders a second; an order to
     which something happens after the preview is refused. Stopped or killed, it is resumed.

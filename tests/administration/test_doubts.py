@@ -9,16 +9,19 @@ from sqlalchemy import Engine, event, insert
 
 from pos_gateway.administration import doubts
 from pos_gateway.administration.bulk.filter import BulkFilter
-from pos_gateway.administration.doubts import DoubtPage, Doubts
+from pos_gateway.administration.doubts import DoubtPage, Doubts, is_left_to_a_person
 from pos_gateway.administration.merchant_view import MerchantViews
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import orders, workers
 from pos_gateway.domain.errors import AdminError
 from pos_gateway.ledger import order_search
+from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
 from pos_gateway.ledger.order_search import OrderSearch, Place, Wanted, within_time
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import State
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.vault import Vault
 from tests.administration.conftest import KIM, a_merchant
 
 NOW = time.time()
@@ -96,6 +99,28 @@ def test_those_that_wait_for_a_person_are_told_from_those_that_are_looked_up(
     ):
         found = page_of(engine, filter_)
         assert (ids(found), found.count) == (expected, len(expected)), filter_
+
+
+@pytest.mark.parametrize("reason", doubts.MAY_BE_ASKED)
+def test_a_doubt_that_was_left_to_a_person_before_its_time_was_over_waits_for_one(
+    engine: Engine, reason: str
+) -> None:
+    left = {"reason_code": reason, "last_event": "in_doubt", "updated_at": NOW - 100}
+    rows = [
+        an_order(1, **left, deliver_by=NOW + 600),
+        an_order(2, **left, deliver_by=NOW - 90),
+        an_order(3, **{**left, "last_event": None}, deliver_by=NOW + 600),
+        an_order(4, **{**left, "reason_code": "timeout"}, deliver_by=NOW + 600),
+    ]
+    put(engine, rows)
+    waits = [each.waits_for_person for each in page_of(engine).orders]
+    assert waits == [True, False, False, False]
+    standing = OrderAdmin(engine, Payloads(Vault())).orders()
+    assert [is_left_to_a_person(each) for each in sorted(standing, key=_by_id)] == waits
+
+
+def _by_id(order: OrderStanding) -> str:
+    return order.order_id
 
 
 def test_pages_go_on_and_counts_end(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ ORDER: dict[str, Any] = {
 }
 DOUBT = {"state": State.IN_DOUBT, "doubt_since": 100.0}
 LEFT = {**DOUBT, "reason_code": "not_undone", "last_event": "in_doubt"}
+CLAIMED = {"state": State.CLAIMED, "doubt_since": 100.0}
 SENDING = {"state": State.SENDING, "owner": "w", "lease": "w"}
 
 
@@ -32,6 +33,8 @@ SENDING = {"state": State.SENDING, "owner": "w", "lease": "w"}
         (DOUBT, "in_doubt later later", 100),
         (SENDING, "sending later later", 200),
         ({**SENDING, "step": "0 pay"}, "taken sending later", 200),
+        ({**SENDING, "lease": None, "step": "0 pay"}, "taken in_doubt later", 200),
+        ({**SENDING, **CLAIMED, "step": "0 pay"}, "taken in_doubt later", 100),
         ({"state": State.PENDING, "pending": True, "step": "0 pay"}, "taken next later", 200),
         ({**DOUBT, "step": "0 print"}, "taken taken in_doubt", 100),
         ({"state": State.PENDING, "step": "0 -pay"}, "taken being_undone not_there", 200),
@@ -66,8 +69,9 @@ def test_a_step_of_an_adapter_that_is_not_known_here_is_named() -> None:
 @pytest.mark.parametrize(
     ("fields", "known", "following"),
     [
-        ({**DOUBT, "step": "0 pay"}, "K-77: create. Whether pay is there", ""),
-        ({**DOUBT, "step": "0 print"}, "the POS cannot be asked.", "Ask the merchant. If the"),
+        ({**DOUBT, "step": "0 pay"}, "K-77: create. Whether pay is there", "The POS is asked for it"),
+        ({**DOUBT, "step": "0 print"}, "pay. Whether print is there", "Ask the merchant. If the"),
+        ({**DOUBT, "step": "0 pay", "reason_code": "blind"}, "pay is there", "Ask the merchant."),
         ({"state": State.PENDING, "step": "0 pay"}, "create. The step pay is next.", "it is undone."),
         ({**SENDING, "step": "0 pay"}, "The step pay may be sent at this moment.", ""),
         ({"state": State.PENDING, "step": "0 -pay"}, "create and pay. The step pay is being", "nothing of it"),
@@ -82,6 +86,7 @@ def test_an_order_that_is_at_the_pos_in_part_is_in_words(
     assert said is not None
     assert known in said.known
     assert following in said.following
+    assert said.is_asked == ("is asked" in following)
     assert bool(said.following) == bool(following)
 
 

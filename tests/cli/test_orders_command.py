@@ -105,7 +105,7 @@ def test_the_steps_at_the_pos_are_shown(program: Program, books: Books) -> None:
     text = program.invoke("orders", "show", "o-1").stdout
     assert "create\ttaken\t" in text
     assert f"pay\tin_doubt\t{since}" in text
-    assert "the POS is asked for pay alone" in text
+    assert "The POS is asked for it until an hour after deliver_by" in text
     books.in_step(key, "0 -create", reason_code="not_undone")
     text = program.invoke("orders", "show", "o-1").stdout
     assert "The POS has not undone create.\nTo end it, have the merchant cancel it there" in text

@@ -219,6 +219,12 @@ def test_the_steps_at_the_pos_are_in_words(page: Desk, books: Books) -> None:
     text = shown(browser, key)
     assert "Steps at the POS create taken pay in doubt, since" in text
     assert "At the POS as K-77: create. Whether pay is there, too, is not known" in text
+    assert "is looked up again by itself" in text
+    books.in_step(key, "0 pay", reason_code="moved")
+    page.site._page_live._last.clear()
+    text = shown(browser, key)
+    assert "names another POS than the one that may have it" in text
+    assert "Ask the merchant. If the merchant makes it all the same" in text
     books.in_step(key, "0 -create", reason_code="not_undone")
     page.site._page_live._last.clear()
     text = shown(browser, key)

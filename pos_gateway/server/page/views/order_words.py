@@ -138,12 +138,11 @@ def _in_steps(order: OrderStanding, said: StepWords, facts: Facts) -> StateWords
         title = "is being undone" if order.is_being_undone else STATES[order.state]
         return StateWords(title, "warn" if order.is_being_undone else "", known, following)
     since = moment(order.first_doubt or order.updated_at, facts.now)
-    return StateWords(
-        "in doubt",
-        "warn",
-        [*_say("In doubt since {}.", since), *known],
-        following or _in_doubt(order, facts)[1],
-    )
+    known = [*_say("In doubt since {}.", since), *known]
+    if said.is_asked:
+        return StateWords("in doubt", "warn", known, _in_doubt(order, facts)[1])
+    only_asked = None if order.is_being_undone else _ONLY_ASKED.get(order.reason_code or "")
+    return StateWords("in doubt", "warn", known, _plain(only_asked) + following)
 
 
 def _plain(text: str | None) -> list[Markup]:
