@@ -198,11 +198,13 @@ class Submit:
 
         However much time the message's own deadline leaves: a failure would expire the order by that deadline.
         """
-        until = claim.history.deliver_by
-        # As Unix times, as in the ledger: equal times may differ as datetimes.
-        if until is None or until <= order.deliver_by.timestamp():
+        if claim.history.deliver_by is None:
             return None
-        return order.until(from_unix(until)) if until > self.clock.now().timestamp() else None
+        until, now = from_unix(claim.history.deliver_by), self.clock.now()
+        # As Unix times, as in the ledger: equal times may differ as datetimes.
+        if until.timestamp() <= max(order.deliver_by.timestamp(), now.timestamp()):
+            return None
+        return order.until(until)
 
     def _endpoint(self, merchant: Merchant) -> str:
         return endpoint(merchant, self.adapters.get(merchant.adapter))
