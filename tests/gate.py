@@ -87,7 +87,7 @@ class Gate(Gateway):
         self.said: list[tuple[str, str]] = []
         #: The messages stored by the broker.
         self.stored: list[Message] = []
-        self.caller._exchange = self._exchange  # type: ignore[method-assign, assignment]
+        self.caller.exchange = self._exchange  # type: ignore[method-assign, assignment]
 
     def _exchange(self, request: Any, *, fence: Callable[[], None], **_: Any) -> Reply:
         fence()

@@ -68,12 +68,12 @@ class Caller:
     ) -> None:
         self._directory = directory
         self._transport = transport
-        self._exchange = transport.send if tracing is None else traced(transport.send, tracing)
-        self._ledger = ledger
-        self._authenticator = Authenticator(transport, clock, tokens)
-        self._default_concurrency = default_concurrency
+        self.exchange = transport.send if tracing is None else traced(transport.send, tracing)
+        self.ledger = ledger
+        self.authenticator = Authenticator(transport, clock, tokens)
+        self.default_concurrency = default_concurrency
         self._default_timeout = default_timeout
-        self._clock = clock
+        self.clock = clock
         #: Held by the attempt that runs alone of all suspects, so that the next death has one culprit.
         self._suspects = Lock()
 
@@ -83,11 +83,11 @@ class Caller:
 
     def now(self) -> float:
         """Unix time."""
-        return self._clock.now().timestamp()
+        return self.clock.now().timestamp()
 
     def redacted(self, merchant: Merchant, outcome: Outcome) -> Outcome:
         """The outcome without the merchant's secrets."""
-        return self._authenticator.redacted(merchant, outcome)
+        return self.authenticator.redacted(merchant, outcome)
 
     def prepare(self, merchant: Merchant) -> None:
         """Obtain the credentials that a call needs, an access token included.
@@ -95,7 +95,7 @@ class Caller:
         Raises:
             TransportError: they cannot be obtained.
         """
-        self._authenticator.prepare(merchant, self.time_limit(merchant))
+        self.authenticator.prepare(merchant, self.time_limit(merchant))
 
     def reach(self, merchant: Merchant) -> None:
         """Connect to the merchant's POS as a call does, without sending a request.
@@ -129,7 +129,7 @@ class Caller:
 
     def _claimed(self, attempt: Attempt[Any], key: Key, **options: Any) -> ClaimResult:
         """Keep the answer at once: else the claim of a killed green thread is lost until the lease ends."""
-        found: ClaimResult = self._ledger.claim(key, **options)
+        found: ClaimResult = self.ledger.claim(key, **options)
         if isinstance(found, Claim):
             attempt.claims.append(found)
         elif isinstance(found, Ended):
@@ -145,7 +145,7 @@ class Caller:
         external_id: str | None = None,
     ) -> bool:
         """Commit SENDING, as ``Ledger.sending`` does; False: nothing may be sent."""
-        sending = self._ledger.sending(
+        sending = self.ledger.sending(
             attempt.claims[0], endpoint, step=step, progress=progress, external_id=external_id
         )
         if sending is None:
@@ -171,7 +171,7 @@ class Caller:
             log.error("delivery.crashed", order_id=attempt.claims[0].key.order_id, trace=trace)
             kind = Kind.IN_DOUBT if attempt.sent else Kind.FAILED
             outcome = Outcome(kind, Reason.of("internal_error", type(error).__name__))
-        outcome = self._authenticator.redacted(merchant, outcome)
+        outcome = self.authenticator.redacted(merchant, outcome)
         if outcome.merchant_gone:
             self._pause(merchant)
         attempt.call = CallRecord(
@@ -237,7 +237,7 @@ class _Conversation(Send):
         self._caller, self._merchant, self._attempt = caller, merchant, attempt
         self._auth = credentials_of(merchant)
         limit = caller.time_limit(merchant) * attempt.token.part
-        self._until = caller._clock.monotonic() + min(limit, left)
+        self._until = caller.clock.monotonic() + min(limit, left)
         self._least = min(LEAST, limit / 2)
         self._has_begun = False
 
@@ -245,7 +245,7 @@ class _Conversation(Send):
         if not self._has_begun:  # what the adapter writes and waits for first is not the POS's
             self._has_begun = True
             self._attempt.slot.began()
-        authenticator = self._caller._authenticator
+        authenticator = self._caller.authenticator
         credentials = authenticator.headers(self._auth, request, self._left())
         reply = self._exchanged(request.adding(credentials))
         if reply.status != 401:
@@ -259,10 +259,10 @@ class _Conversation(Send):
         if seconds < self._least:  # its reply would come too late, and leave the order in doubt
             raise _NoTimeLeft("timeout", f"{seconds:.3g} s were left for the POS's reply")
         try:
-            reply = caller._exchange(
+            reply = caller.exchange(
                 request,
                 key=f"{merchant.id} {merchant.auth.fingerprint}",
-                connections=merchant.max_concurrency or caller._default_concurrency,
+                connections=merchant.max_concurrency or caller.default_concurrency,
                 seconds=seconds,
                 cancel_token=attempt.token,
                 identity=merchant.auth.tls,
@@ -278,13 +278,13 @@ class _Conversation(Send):
 
     def _fence(self) -> None:
         failpoints.reach("byte.first")
-        if not self._caller._ledger.holds(self._attempt.claims[0]):
+        if not self._caller.ledger.holds(self._attempt.claims[0]):
             raise NotSent("fenced", "this worker was held up; another one may have the order")
         self._attempt.sent = True
 
     def _left(self) -> float:
         """Seconds until the deadline."""
-        return max(0.0, self._until - self._caller._clock.monotonic())
+        return max(0.0, self._until - self._caller.clock.monotonic())
 
 
 class _NoTimeLeft(NotSent):

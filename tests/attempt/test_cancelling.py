@@ -642,7 +642,7 @@ def test_a_request_is_retried_before_its_deadline_whatever_retry_after_says(
         fence()
         return Reply(429, {"retry-after": "3600"}, b"")
 
-    gate.caller._exchange = exchange  # type: ignore[method-assign]
+    gate.caller.exchange = exchange  # type: ignore[method-assign]
     again = gate.take_cancel(seconds=600).again
     assert again is not None
     assert again.delay == 600 - LAST_ATTEMPT

@@ -143,7 +143,7 @@ class Lab:
         def store(messages: list[Message], timeout: float = 0) -> None:
             pass
 
-        gate.caller._exchange = exchange
+        gate.caller.exchange = exchange
         gate.commit._store = store
         self.workers.append(gate)
         self.closing += [gate.database.dispose, gate.ledger._writer.close]
@@ -373,16 +373,16 @@ def test_a_refused_order_stays_in_doubt_while_it_cannot_be_looked_up(lab: Lab) -
     order = lab.order()
     lab.deliver(gate, order)
     lab.pass_time(60)
-    exchange = gate.caller._exchange
+    exchange = gate.caller.exchange
 
     def unreachable(request: Request, **rest: Any) -> Reply:
         if request.method == "GET":
             raise NotSent("refused", "no connection")
         return exchange(request, **rest)
 
-    gate.caller._exchange = unreachable
+    gate.caller.exchange = unreachable
     assert lab.deliver(gate, order).outcome.kind is Kind.IN_DOUBT
-    gate.caller._exchange = exchange
+    gate.caller.exchange = exchange
     assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED
 
 
@@ -650,10 +650,10 @@ def test_an_unprocessed_order_goes_to_its_merchants_new_endpoint(lab: Lab) -> No
     pos = Pos(lab.truth)
     gate = lab.worker(pos)
     order = lab.order()
-    exchange = gate.caller._exchange
-    gate.caller._exchange = lambda _request, **_: Reply(429, {}, b"")
+    exchange = gate.caller.exchange
+    gate.caller.exchange = lambda _request, **_: Reply(429, {}, b"")
     assert lab.deliver(gate, order).outcome.kind is Kind.RETRY
-    gate.caller._exchange = exchange
+    gate.caller.exchange = exchange
     pos.loses_replies = False
     lab.merchant("rest", base_url="https://new.example")
     assert lab.deliver(gate, order).outcome.kind is Kind.ACCEPTED

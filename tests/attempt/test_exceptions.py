@@ -36,7 +36,7 @@ STEPS: dict[str, Callable[[Gate], tuple[Any, str]]] = {
     "call": lambda gate: (gate.caller, "call"),
     "adapter": lambda gate: (gate.adapters["rest"], "submit"),
     "cancelling adapter": lambda gate: (gate.adapters["rest"], "cancel"),
-    "secrets": lambda gate: (gate.caller._authenticator, "redacted"),
+    "secrets": lambda gate: (gate.caller.authenticator, "redacted"),
     "fence": lambda gate: (gate.ledger, "holds"),
     "decision": lambda _: (decision, "on_submission"),
     "cancelling decision": lambda _: (decision, "on_cancellation"),

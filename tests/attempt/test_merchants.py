@@ -53,7 +53,7 @@ def test_orders_wait_for_as_long_as_a_login_is_refused(
     record = {"id": "m", "base_url": "https://pos.example.com", "auth": {"type": "toast", **login}}
     MerchantStore(gate.database, vault=Vault(keys)).put([Merchant.parse(record)])
     answer = Reply(403, {}, b"")
-    gate.caller._authenticator._transport = SimpleNamespace(send=lambda *_, **__: answer)  # type: ignore[assignment]
+    gate.caller.authenticator._transport = SimpleNamespace(send=lambda *_, **__: answer)  # type: ignore[assignment]
 
     order = gate.an_order("o1", seconds=600)
     for seconds in (0, REFUSED, REFUSED_MAX, 7 * REFUSED_MAX):

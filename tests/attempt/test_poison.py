@@ -87,7 +87,7 @@ def test_a_slow_suspect_delays_the_others_for_a_while_only(caller: Caller) -> No
 def test_its_time_begins_with_its_claim(caller: Caller) -> None:
     """The database may be away for longer than that."""
     begun: list[int] = []
-    caller._ledger.claim = lambda *_, unless_suspect=False: (  # type: ignore[assignment, method-assign]
+    caller.ledger.claim = lambda *_, unless_suspect=False: (  # type: ignore[assignment, method-assign]
         begun.append(len(timers)) or a_suspect(*_, unless_suspect)
     )
     Suspect(caller).claim()
@@ -117,6 +117,6 @@ def test_a_killed_attempt_lets_the_next_suspect_start(tmp_path: Path) -> None:
 
 def test_others_start_beside_a_suspect(caller: Caller) -> None:
     assert Suspect(caller).claim() is STARTS
-    caller._ledger.claim = lambda *_, **__: STARTS  # type: ignore[assignment, method-assign]
+    caller.ledger.claim = lambda *_, **__: STARTS  # type: ignore[assignment, method-assign]
     other = Suspect(caller)
     assert (other.claim(), other.alone) == (STARTS, None)

@@ -66,7 +66,7 @@ class Worker(Gate):
         self.hand, self.pos = gate.hand, gate.pos
         self.said, self.stored = gate.said, gate.stored
         self.adapters.update(ADAPTERS)
-        self.caller._exchange = self._exchange  # type: ignore[method-assign, assignment]
+        self.caller.exchange = self._exchange  # type: ignore[method-assign, assignment]
 
 
 class Fleet:

@@ -36,7 +36,7 @@ FAULTS = [
     Fault(
         "a worker that lost its lease sends nothing more",
         "attempt.call",
-        "if not self._caller._ledger.holds(self._attempt.claims[0]):",
+        "if not self._caller.ledger.holds(self._attempt.claims[0]):",
         "if False:",
         seed=44,
     ),

@@ -194,7 +194,7 @@ def test_without_tracing_an_order_makes_no_tracing_call() -> None:
     """Its gateway uses the transport's own method, and the relay's."""
     gate = Gateway(Settings(database_url="sqlite://"))
     assert gate.tracing is None
-    assert gate.caller._exchange == gate.transport.send
+    assert gate.caller.exchange == gate.transport.send
     assert gate.events._pipeline._publish == gate.events._publish
 
     def files(**trace: str) -> set[str]:

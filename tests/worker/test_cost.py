@@ -310,7 +310,7 @@ class Worker:
         gate.ledger._commit = loop.waits(lambda asked, **_: self._granted(asked, **history))
         gate.ledger.order = loop.waits(lambda _: Order.parse(an_order("o1", "m")).source)
         gate.ledger.lease.holds = lambda _: True
-        gate.caller._exchange = loop.waits(
+        gate.caller.exchange = loop.waits(
             lambda request, *, fence, **_: self._said(pos, request, fence)
         )
         gate.commit._store = loop.waits(lambda *_, **__: None)
