@@ -12,7 +12,6 @@ from pos_gateway.admission import (
     lane,
     latency,
     limit_trial,
-    merchant_latency,
     outliers,
     pacing,
     parking,
@@ -127,11 +126,7 @@ class Merchant:
 
     def limits_silence(self, unknown: float) -> float:
         """When a call has been in flight for too long, by the merchant's own record."""
-        return (
-            unknown
-            if self.mean is None
-            else max(merchant_latency.LEAST, merchant_latency.UNUSUAL * self.mean)
-        )
+        return unknown if self.mean is None else max(latency.LEAST, latency.UNUSUAL * self.mean)
 
     @property
     def here(self) -> float:
@@ -545,7 +540,7 @@ class Model:
                 each.was_stranger = each.merchant.mean is None
                 each.silent_at = each.began + self.silent_after(each.merchant)
                 if each.merchant.mean is not None:
-                    late = merchant_latency.LATE * each.merchant.mean
+                    late = latency.LATE * each.merchant.mean
                     each.late_at = each.began + max(self.limits.slow_after, late)
                 provider = self.provider(each.merchant.terms and each.merchant.terms.provider)
                 if not provider.silent and provider.last_answer < each.began:
@@ -620,10 +615,8 @@ class Model:
         if answered and (sent.probe is not None or (before is None and not sent.late)):
             merchant.mean, merchant.deviation = seconds, latency.FIRST_DEVIATION * seconds
         elif answered and before is not None and not sent.late:
-            merchant.mean = before + merchant_latency.NEWEST * (seconds - before)
-            merchant.deviation += merchant_latency.NEWEST * (
-                abs(seconds - before) - merchant.deviation
-            )
+            merchant.mean = before + latency.NEWEST * (seconds - before)
+            merchant.deviation += latency.NEWEST * (abs(seconds - before) - merchant.deviation)
         self.judge(sent, now, contact, retry_after)
 
     def revive(self, name: str | None) -> None:
