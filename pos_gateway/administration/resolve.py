@@ -130,7 +130,8 @@ class Resolution:
         """
         is_asked = order.cancellation is not None
         why = "as a cancel request asks" if is_asked else "since its POS keeps its id"
-        if order.state is not State.CANCELLED:
+        is_so = is_asked or _is_resolved(order, State.CANCELLED)
+        if order.state is not State.CANCELLED or not is_so:
             _require_final_doubt(order)
             self._require_as_seen(order)
             entry = _entry(order, State.CANCELLED, self._now, _NOT_THERE)
@@ -222,8 +223,9 @@ def _require_final_doubt(order: OrderStanding) -> None:
 
 def _is_unwanted(order: OrderStanding) -> bool:
     """Whether the order is not sent again: it has a cancel request, open or ended, or was made at its POS."""
-    is_asked = order.cancellation is not None and not _is_resolved(order, State.NEW)
-    return _is_resolved(order, State.CANCELLED) or is_asked or order.was_made
+    if _is_resolved(order, State.NEW):  # by a command that was interrupted
+        return False
+    return _is_resolved(order, State.CANCELLED) or order.cancellation is not None or order.was_made
 
 
 def is_resolved(order: OrderStanding) -> bool:
