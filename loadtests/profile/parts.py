@@ -28,6 +28,7 @@ _FILES = {
     "pos_gateway/admission/": ADMISSION,
     "pos_gateway/fleet/": ADMISSION,
     "pos_gateway/worker/dispatcher.py": ADMISSION,
+    "pos_gateway/worker/slots.py": ADMISSION,
     "pos_gateway/worker/strategy.py": CELERY,
     "pos_gateway/worker/request.py": CELERY,
     "celery/": CELERY,

@@ -24,6 +24,7 @@ from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.errors import LedgerUnavailable, PublishError
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.domain.trace_context import TRACEPARENT, TRACESTATE, TraceContext
+from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.control_groups import cpu_limit, memory_limit
 from pos_gateway.runtime.memory import return_large_blocks
 from pos_gateway.worker import bundles
@@ -304,12 +305,13 @@ class OrderConsumer(Consumer):
             message_id=_number_of(message),
             headers={**_plain(message.headers), "x-content-type": str(message.content_type)[:64]},
         )
-        is_order = message.headers.get("task") == wire.SUBMIT_ORDER
-        named = wire.named_in(original.body) if is_order else {}
+        task = message.headers.get("task")
+        named = wire.named_in(original.body) if task == wire.SUBMIT_ORDER else {}
+        action = Action.CANCEL if task == wire.CANCEL_ORDER else Action.SUBMIT
         raw = RawMessage(
             original.body, home=original.routing_key, trace=TraceContext.of(message.headers)
         )
-        attempt = Attempt(unparsed(original, named, Reason.of(code, reason)), raw)
+        attempt = Attempt(unparsed(original, named, Reason.of(code, reason)), raw, action)
         try:
             decision = self._gateway.spine.attempt(attempt)
         except (PublishError, LedgerUnavailable):

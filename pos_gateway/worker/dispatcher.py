@@ -530,12 +530,12 @@ class Dispatcher:
             if self._slotless:
                 self._wake.set()
         del request.attempt  # its slot has the request
-        if request.decision is not None and request.is_committed:
-            self._timing.settled(request, request.decision)
         joined: list[OrderRequest] = []
         if request.key is not None:
             del self._in_flight[request.key]
             joined = self._joined.pop(request.key, [])
+        if request.decision is not None and request.is_committed:
+            self._timing.settled(request, request.decision)
         copies: list[OrderRequest] = []
         others: list[OrderRequest] = []
         for each in joined:
