@@ -435,6 +435,17 @@ def test_an_order_that_was_made_at_its_pos_in_part_is_not_sent_again(
     assert (letters.numbers("orders"), letters.numbers()) == ([], [])
 
 
+def test_an_order_that_its_pos_cancelled_after_a_step_is_not_in_doubt(
+    connected: Program, books: Books
+) -> None:
+    key = books.order("o-1", State.CANCELLED)
+    books.in_step(key, "0 pay")
+    done = connected.invoke("orders", "resolve", "o-1", "--not-sent")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "is not in doubt: it is cancelled" in done.stderr
+    assert books.audit(key) == []
+
+
 def test_an_order_that_is_sent_after_a_decision_is_told_in_doubt_anew(
     connected: Program, books: Books, letters: Letters
 ) -> None:
