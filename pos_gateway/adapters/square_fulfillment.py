@@ -87,7 +87,8 @@ def fulfillment(order: Order, merchant: Merchant, handle: str) -> dict[str, Any]
             details["prep_time_duration"] = f"PT{merchant.pos['prep_minutes']}M"
     if type_ == "DELIVERY":
         details["managed_delivery"] = True  # by a courier who has the address: the order has none
-    if note := _note(None if word == _SAID[type_] else given, phone, order, _NOTE[type_]):
+    is_said = re.sub(r"[\W_]+", "", given.lower()) == _SAID[type_]  # with no time or table beside
+    if note := _note(None if is_said else given, phone, order, _NOTE[type_]):
         details["note"] = note
     return {"type": type_, "state": "PROPOSED", f"{type_.lower()}_details": details}
 

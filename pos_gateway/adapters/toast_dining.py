@@ -72,9 +72,12 @@ def dining(order: Order, further: FurtherFields, merchant: Merchant) -> dict[str
 
 
 def unsaid(order: Order, further: FurtherFields, merchant: Merchant) -> str:
-    """The text of ``fulfillment`` where no other field says the same, else empty."""
+    """The text of ``fulfillment`` where no other field says the same, else empty.
+
+    A text with a time or a table beside its hint is kept whole.
+    """
     text = order.fulfillment.strip() if isinstance(order.fulfillment, str) else ""
-    type_, word = _type(order, further)[0], _word(order)
+    type_, word = _type(order, further)[0], re.sub(r"[\W_]+", "", text.lower())
     if word in _PICKUP:
         return "" if type_ in (None, "pickup") else text
     is_sent = type_ != "dine_in" or "dine_in_dining_option" in merchant.pos

@@ -176,6 +176,18 @@ def test_an_accepted_order_is_a_paid_ticket(shop: Shop, fields: Mapping[str, Any
             {"schedule_type": "ASAP", "recipient": RECIPIENT, "note": "table 7"},
         ),
         (
+            {"customer": ADA, "fulfillment": "Dine-in 7"},
+            {"dine_in_as": "IN_STORE"},
+            "IN_STORE",
+            {"recipient": RECIPIENT, "note": "Dine-in 7"},
+        ),
+        (
+            {"customer": ADA, "fulfillment": "pickup 18:30"},
+            {},
+            "PICKUP",
+            {"schedule_type": "ASAP", "recipient": RECIPIENT, "note": "pickup 18:30"},
+        ),
+        (
             {"customer": {"phone": "ask Ada"}},
             {"customer_phone": "+33123456789"},
             "PICKUP",

@@ -428,6 +428,14 @@ def test_the_backends_word_is_on_the_tab_unless_another_field_says_the_same() ->
         ({"fulfillment": " "}, MERCHANT, "Ada Lovelace"),
         ({"fulfillment": "お持ち帰り"}, MERCHANT, "Ada Lovelace / お持ち帰り"),
         ({"fulfillment": "delivery", "order_type": "pickup"}, MERCHANT, "Ada Lovelace / delivery"),
+        ({"fulfillment": "pickup 18:30"}, MERCHANT, "Ada Lovelace / pickup 18:30"),
+        ({"fulfillment": "Dine-in 7"}, WHOLE, "Ada Lovelace / Dine-in 7"),
+        ({"fulfillment": "curbside 4"}, MERCHANT, "Ada Lovelace / curbside 4"),
+        (
+            {"fulfillment": "delivery 3", "delivery": {"address": ADDRESS}},
+            WHOLE,
+            "Ada Lovelace / delivery 3",
+        ),
     ):
         place = Place()
         assert At(place, merchant=merchant).submit(ordered(**fields)).kind is Kind.ACCEPTED
