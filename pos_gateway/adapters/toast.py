@@ -72,7 +72,7 @@ class ToastAdapter:
 def _callbacks(message: dict[str, Any], merchant: Merchant) -> list[Callback]:
     """What an order_updated says of the order, which has no ``externalId`` in it.
 
-    An order that is approved, and not paid, is left to a look-up.
+    An order that is approved, and not paid at its total, is left to a look-up.
     """
     if message.get("eventType") not in ("order_updated", "channel_order_updated"):
         return []

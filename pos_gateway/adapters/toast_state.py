@@ -116,10 +116,20 @@ def is_paid(found: dict[str, Any], order: Order, merchant: Merchant) -> bool | N
 
 
 def owes(found: dict[str, Any], merchant: Merchant) -> bool:
-    """Whether the order says that a payment which was sent is missing."""
-    checks = _objects(found.get("checks"))
-    is_open = any(each.get("paymentStatus") == "OPEN" for each in checks)
-    return "payment" in merchant.pos and is_open and bool(amounts(found)[1])
+    """Whether a payment is missing, or is not the check's total, so that a look-up must judge the order.
+
+    A check with payments says so by itself. For one without, ``pos`` of ``merchant`` says whether a payment
+    was sent: at a URL of many merchants, theirs is not known.
+    """
+    return any(_owes(each, merchant) for each in _objects(found.get("checks")))
+
+
+def _owes(check: dict[str, Any], merchant: Merchant) -> bool:
+    listed, total = _objects(check.get("payments")), _sum([check.get("totalAmount")])
+    if check.get("paymentStatus") == "OPEN" and (listed or "payment" in merchant.pos):
+        return total != 0
+    paid = _sum(each.get("amount") for each in listed if not each.get("voidInfo"))
+    return bool(listed) and (paid is None or paid != total)
 
 
 def _objects(found: Any) -> list[dict[str, Any]]:

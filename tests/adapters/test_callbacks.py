@@ -436,6 +436,49 @@ def test_odd_items_of_a_toast_order_say_nothing() -> None:
         assert toast_meaning(checks=checks) is Kind.ACCEPTED
 
 
+def paid(*amounts: float, total: float = 17.0, status: str = "CLOSED", **more: Any) -> Any:
+    """A check of these payments."""
+    payments = [{"amount": each, "tipAmount": 3.0, **more} for each in amounts]
+    return [{"totalAmount": total, "paymentStatus": status, "payments": payments}]
+
+
+@pytest.mark.parametrize("of", ["the payer's URL", "the collector's URL"])
+@pytest.mark.parametrize(
+    ("checks", "is_heard"),
+    [
+        pytest.param(paid(17.0), True, id="paid"),
+        pytest.param(paid(10.1, 6.9), True, id="paid by two"),
+        pytest.param(paid(0.0, total=0.0, status="OPEN"), True, id="nothing to pay"),
+        pytest.param(paid(17.0, total=12.0), False, id="an item taken off"),
+        pytest.param(paid(17.0, total=22.0, status="OPEN"), False, id="an item added"),
+        pytest.param(paid(17.0, status="OPEN"), False, id="not taken"),
+        pytest.param(paid(17.0, voidInfo={"voidDate": WHEN}), False, id="voided"),
+        pytest.param([*paid(17.0), *paid(17.0, total=12.0)], False, id="one of two checks"),
+    ],
+)
+@pytest.mark.parametrize("status", [None, "IN_PREPARATION"])
+def test_a_toast_order_that_lists_payments_is_heard_if_they_are_its_total(
+    of: str, checks: Any, is_heard: bool, status: str | None
+) -> None:
+    """Whoever's URL it came to: one is for all merchants of an application."""
+    merchant = TOAST.merchant
+    if of == "the collector's URL":
+        pos = {name: value for name, value in merchant.pos.items() if name != "payment"}
+        merchant = merchant.model_copy(update={"pos": pos})
+    body = toast_event(approvalStatus="APPROVED", guestOrderStatus=status, checks=checks)
+    found = VENDORS["toast"].adapter.callbacks(TOAST.request(body), merchant)
+    assert found is not None
+    assert bool(found) is is_heard
+
+
+def test_a_toast_order_that_staff_collects_for_is_heard() -> None:
+    pos = {name: value for name, value in TOAST.merchant.pos.items() if name != "payment"}
+    merchant = TOAST.merchant.model_copy(update={"pos": pos})
+    body = toast_event(approvalStatus="APPROVED", checks=paid(status="OPEN"))
+    assert VENDORS["toast"].adapter.callbacks(TOAST.request(body), merchant)
+    assert TOAST.read(TOAST.request(body)) == []
+
+
 def test_toast_may_say_600_kilobytes() -> None:
     many = [{"guid": "x" * 36, "displayName": "Soup", "quantity": 1}] * 10_000
     body = toast_event(approvalStatus="APPROVED", checks=[{"selections": many}])
