@@ -52,7 +52,9 @@ from pos_gateway.transport.exchange import Reply, Send
 #: What an ErrorMessage of an unknown menu entity names.
 _MENU = re.compile("menu|item|modifier|selection|optiongroup", re.IGNORECASE)
 #: What the refusal of a second order may say; Toast does not publish its words.
-_DOUBLE = re.compile("external|already|duplicate", re.IGNORECASE)
+_DOUBLE = re.compile(
+    "external|already|duplicate|unique|identifier|(?<!not )(?<!n't )exist", re.IGNORECASE
+)
 _OPEN = Reason(Rejection.PAYMENT_REQUIRED, "Toast has not taken the payment: its check is OPEN")
 
 

@@ -551,8 +551,17 @@ def test_a_refused_order_is_looked_up() -> None:
     assert code_of(submitted(PRICES, REFUSED, *TOAST.unknown)) == "payment_required"
     assert code_of(submitted(PRICES, reply(422), *TOAST.unknown)) == "invalid_order"
     assert submitted(PRICES, REFUSED, reply(400)).kind is Kind.IN_DOUBT
-    taken = reply(400, {"message": "The externalId is taken"})
-    assert submitted(PRICES, taken, *TOAST.unknown).kind is Kind.IN_DOUBT
+    for words in (
+        "The externalId is taken",
+        "An order with this identifier exists",
+        "Order must be unique",
+        "The order exists",
+    ):
+        taken = reply(400, {"message": words})
+        assert submitted(PRICES, taken, *TOAST.unknown).kind is Kind.IN_DOUBT
+    for words in ("The table does not exist", "This revenue center doesn't exist"):
+        lacking = reply(400, {"message": words})
+        assert code_of(submitted(PRICES, lacking, *TOAST.unknown)) == "invalid_order"
 
 
 @pytest.mark.parametrize(
