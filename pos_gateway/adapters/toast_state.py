@@ -32,6 +32,8 @@ _STAGES = {
 }
 #: Check.paymentStatus of a check of which nothing is due. Another payment than a card's makes it CLOSED.
 _PAID = frozenset({"PAID", "CLOSED"})
+#: Most cents of an amount: Toast's JSON may have numbers of thousands of digits, and infinite ones.
+_LARGEST = 10**15
 NOT_APPROVED = Reason(Rejection.OTHER, "the restaurant did not approve the order")
 
 
@@ -90,7 +92,10 @@ def _sum(dollars: Iterable[object]) -> Amount:
     for each in dollars:
         if isinstance(each, bool) or not isinstance(each, int | float):
             return None
-        total += Decimal(str(each)) * 100
+        cents = Decimal(str(each)) * 100
+        if not cents.is_finite() or abs(cents) > _LARGEST:
+            return None
+        total += cents
     return int(total) if total == total.to_integral_value() else total
 
 

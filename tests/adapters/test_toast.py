@@ -493,7 +493,11 @@ def test_both_of_toasts_limits_are_kept() -> None:
     assert per_second * 15 * 60 <= 10_000
 
 
-UNPRICED = [{}, {"totalAmount": None}, {"totalAmount": True}, {"totalAmount": "17.00"}]
+UNPRICED: list[dict[str, Any]] = [
+    {},
+    *({"totalAmount": each} for each in (None, True, "17.00", 10**14, 1e999, float("nan"))),
+    {"totalAmount": int("9" * 4299)},
+]
 
 
 @pytest.mark.parametrize(
