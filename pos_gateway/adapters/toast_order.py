@@ -244,9 +244,9 @@ def known_as(what: Item | Modifier, merchant: Merchant) -> str:
 
 
 def named_in(words: str, order: Order, merchant: Merchant) -> Item | Modifier | None:
-    """The item or modifier whose GUID, or whose group's, is in Toast's words."""
+    """The item or modifier, at any level, whose GUID, or whose group's, is in Toast's words."""
     said = words.lower()
-    for item in order.items:
+    for item in deepened(order, READS).items:
         parts: tuple[Item | Modifier, ...] = (item, *_below(item))
         for each in parts:
             found = _ITEM.fullmatch(known_as(each, merchant))

@@ -475,6 +475,15 @@ def test_an_item_that_toast_does_not_know_is_named_in_its_words() -> None:
     assert code_of(submitted(PRICES, unnamed)) == "item_unavailable"
 
 
+def test_a_modifier_of_a_modifier_that_toast_does_not_know_is_named() -> None:
+    order = with_modifiers(1, {**NO_ONION, "modifiers": [{**BACON, "unit_price": 0}]})
+    unknown = reply(404, {"code": 7, "message": f"MenuItem {guid('bacon')} was not found"})
+    outcome = submitted(unknown, order=order)
+    assert code_of(outcome) == "item_unavailable"
+    assert outcome.reason is not None
+    assert outcome.reason.message.startswith("'bacon' (")
+
+
 def test_a_setting_that_toast_does_not_know_fails_the_order_with_its_words() -> None:
     words = f"DiningOption {guid('dining option')} does not exist"
     for replies in ([], [PRICES]):
