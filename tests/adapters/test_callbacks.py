@@ -442,6 +442,12 @@ def paid(*amounts: float, total: float = 17.0, status: str = "CLOSED", **more: A
     return [{"totalAmount": total, "paymentStatus": status, "payments": payments}]
 
 
+def a_collector() -> Merchant:
+    """A merchant whose staff collects: orders have no payment."""
+    pos = {name: value for name, value in TOAST.merchant.pos.items() if name != "payment"}
+    return TOAST.merchant.model_copy(update={"pos": pos})
+
+
 @pytest.mark.parametrize("of", ["the payer's URL", "the collector's URL"])
 @pytest.mark.parametrize(
     ("checks", "is_heard"),
@@ -460,22 +466,15 @@ def paid(*amounts: float, total: float = 17.0, status: str = "CLOSED", **more: A
 def test_a_toast_order_that_lists_payments_is_heard_if_they_are_its_total(
     of: str, checks: Any, is_heard: bool, status: str | None
 ) -> None:
-    """Whoever's URL it came to: one is for all merchants of an application."""
-    merchant = TOAST.merchant
-    if of == "the collector's URL":
-        pos = {name: value for name, value in merchant.pos.items() if name != "payment"}
-        merchant = merchant.model_copy(update={"pos": pos})
+    """Whichever merchant's URL it came to: one is for all merchants of an application."""
+    merchant = TOAST.merchant if of == "the payer's URL" else a_collector()
     body = toast_event(approvalStatus="APPROVED", guestOrderStatus=status, checks=checks)
-    found = VENDORS["toast"].adapter.callbacks(TOAST.request(body), merchant)
-    assert found is not None
-    assert bool(found) is is_heard
+    assert bool(TOAST.read(TOAST.request(body), merchant)) is is_heard
 
 
 def test_a_toast_order_that_staff_collects_for_is_heard() -> None:
-    pos = {name: value for name, value in TOAST.merchant.pos.items() if name != "payment"}
-    merchant = TOAST.merchant.model_copy(update={"pos": pos})
     body = toast_event(approvalStatus="APPROVED", checks=paid(status="OPEN"))
-    assert VENDORS["toast"].adapter.callbacks(TOAST.request(body), merchant)
+    assert TOAST.read(TOAST.request(body), a_collector())
     assert TOAST.read(TOAST.request(body)) == []
 
 
