@@ -1,7 +1,7 @@
 """The state of an order at Clover: there, paid, on paper, begun.
 
 Sources, on docs.clover.com: "Manage orders data", "Print orders with the REST API"; the model of an Order in
-Clover's Android SDK.
+Clover's Android SDK, and of a Payment there.
 """
 
 from typing import Any
@@ -14,6 +14,9 @@ _OPEN = "open"
 _STATES = {_OPEN: Kind.ACCEPTED, "locked": Kind.ACCEPTED, "paid": Kind.ACCEPTED}
 #: Milliseconds after the creation for which Clover may still write an order.
 _MAKING = 10_000
+_PAID = "SUCCESS"
+#: Results of payments that took no money, in the SDK's model of a Payment. Any other may still take money.
+_UNPAID = ("FAIL", "VOIDED")
 
 
 def standing(found: dict[str, Any]) -> Outcome:
@@ -24,8 +27,19 @@ def standing(found: dict[str, Any]) -> Outcome:
 
 
 def payments(found: dict[str, Any]) -> list[dict[str, Any]]:
-    """The order's payments, if the request has expanded the list."""
-    return listed(found, "payments")
+    """The order's payments that took money, or may, if the request has expanded the list."""
+    return [each for each in listed(found, "payments") if _result(each) not in _UNPAID]
+
+
+def amount_paid(found: dict[str, Any]) -> int:
+    """The sum of the order's payments that took money."""
+    taken = [each.get("amount") for each in payments(found) if _result(each) == _PAID]
+    return sum(each for each in taken if type(each) is int)
+
+
+def is_open(found: dict[str, Any]) -> bool:
+    """Whether the order can be paid: Clover locks a paid order."""
+    return _state(found) == _OPEN
 
 
 def is_printed(found: dict[str, Any]) -> bool:
@@ -43,7 +57,11 @@ def has_begun(found: dict[str, Any]) -> bool:
     """Whether the shop has begun with the order, or changed the order since the creation."""
     made, last = found.get("createdTime"), found.get("modifiedTime")
     is_edited = type(made) is int and type(last) is int and last - made > _MAKING
-    return _state(found) != _OPEN or is_edited or bool(payments(found)) or is_on_paper(found)
+    return not is_open(found) or is_edited or bool(payments(found)) or is_on_paper(found)
+
+
+def _result(payment: dict[str, Any]) -> str:
+    return "VOIDED" if payment.get("voided") is True else str(payment.get("result", _PAID)).upper()
 
 
 def _state(found: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ from pos_gateway.adapters.clover_api import (
 )
 from pos_gateway.adapters.clover_order import Cart, is_ours, payment_reference, was_ours
 from pos_gateway.adapters.clover_search import find, referenced
-from pos_gateway.adapters.clover_state import is_printed, payments, standing
+from pos_gateway.adapters.clover_state import amount_paid, is_open, is_printed, payments, standing
 from pos_gateway.adapters.clover_undo import delete_doubles, for_operator
 from pos_gateway.adapters.rejection import Refused, Rejection, rejected
 from pos_gateway.adapters.replies import after_refusal, in_doubt, json_object, no_answer
@@ -55,6 +55,7 @@ _NO_TENDER = Reason(
 )
 _NOT_PRINTED = Reason("not_printed", "Clover has the order, and its ticket is not out yet")
 _NOT_PAID = "the order has a payment at Clover, of less than its total"
+_NOT_SHOWN = "the order is locked at Clover as if paid, and no payment is shown"
 
 
 def create(order: Order, merchant: Merchant, _: Facts, send: Send) -> Outcome:
@@ -242,14 +243,16 @@ def _single(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outco
 
 
 def _settled(found: dict[str, Any], order: Order, facts: Facts) -> Outcome | None:
-    """The outcome of an order with a payment, ours or the shop's; None: the order has no payment."""
+    """The outcome of an order with a payment, ours or the shop's; None: the order is open, without a payment."""
     known = standing(found)
     if known.kind is not Kind.ACCEPTED:
         return known
     every, mark = payments(found), payment_reference(order, facts["order"])
+    if not every and facts["total"]:
+        return None if is_open(found) else in_doubt(_NOT_SHOWN)
     if not every:
-        return None if facts["total"] else known
-    if sum(each["amount"] for each in every if type(each.get("amount")) is int) < facts["total"]:
+        return known
+    if amount_paid(found) < facts["total"]:
         return for_operator(_NOT_PAID)
     ours = [each for each in every if each.get("externalPaymentId") == mark]
     return replace(known, facts={"payment": str((ours or every)[0].get("id"))})

@@ -375,6 +375,58 @@ def test_an_order_that_the_shop_took_money_for_is_not_paid_again(shop: Shop, amo
     assert len(shop.fact["tickets"]) == is_paid
 
 
+@pytest.mark.parametrize("how", ["failed", "voided"])
+def test_a_payment_that_took_no_money_is_not_taken_for_one(shop: Shop, how: str) -> None:
+    """It is found as ours, and paid again; meanwhile the order may be undone."""
+    shop.knobs.payment_result = "FAIL" if how == "failed" else "SUCCESS"
+    if how == "voided":
+        shop.meet("after", "POST", "orders/[^/]+/payments")
+    walker = shop.walker(order_of())
+    assert walker.forward().kind is Kind.IN_DOUBT
+    if how == "voided":
+        shop.staff.void("O000000000001")
+    assert shop.fact["payments"] == []
+    shop.knobs.payment_result = "SUCCESS"
+    assert shop.delivered(order_of(), walker).kind is Kind.ACCEPTED
+    assert_kitchen_has(shop, order_of())
+
+
+def test_an_order_whose_payment_took_no_money_is_deleted_when_cancelled(shop: Shop) -> None:
+    shop.knobs.payment_result = "FAIL"
+    walker = shop.walker(order_of())
+    assert walker.forward().kind is Kind.IN_DOUBT
+    assert walker.cancel().kind is Kind.CANCELLED
+    assert_nothing_stands(shop)
+
+
+@pytest.mark.parametrize("result", ["AUTH", "INITIATED"])
+def test_a_payment_that_may_take_money_is_left_to_an_operator(shop: Shop, result: str) -> None:
+    payment = {"id": "P", "amount": 1700, "result": result}
+    shop.before["GET", "/orders"] = lambda: shop.staff.order("O000000000001")["payments"].append(
+        payment
+    )
+    walker = shop.walker(order_of())
+    outcome = walker.forward()
+    assert (outcome.kind, outcome.for_operator) == (Kind.IN_DOUBT, True)
+    assert walker.cancel().kind is Kind.REJECTED
+    assert (shop.fact["payments"], shop.fact["tickets"]) == ([], [])
+
+
+@pytest.mark.parametrize("state", ["locked", "PAID"])
+def test_a_locked_order_without_a_payment_to_see_is_not_paid_again(shop: Shop, state: str) -> None:
+    shop.meet("after", "POST", "orders/[^/]+/payments")
+    shop.knobs.hides_payments, shop.knobs.spelling = True, {"locked": state}
+    walker = shop.walker(order_of())
+    walker.forward()
+    outcome = shop.delivered(order_of(), walker)
+    assert outcome.kind is Kind.IN_DOUBT
+    assert "no payment is shown" in message(outcome)
+    assert shop.fact["payments"] == [1700]
+    shop.knobs.hides_payments = False
+    assert shop.delivered(order_of(), walker).kind is Kind.ACCEPTED
+    assert_kitchen_has(shop, order_of())
+
+
 # Tickets
 
 

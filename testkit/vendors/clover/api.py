@@ -22,7 +22,7 @@ from testkit.vendors.clover.access import Access
 from testkit.vendors.clover.cart import Cart, checked
 from testkit.vendors.clover.pricing import Totals, totals
 from testkit.vendors.clover.refusal import Body, Refusal
-from testkit.vendors.clover.restaurant import Restaurant
+from testkit.vendors.clover.restaurant import Restaurant, taken
 from testkit.vendors.clover.shop import Shop
 from testkit.vendors.http import VendorReply, VendorRequest
 
@@ -156,7 +156,7 @@ class Clover:
         return lists.page([_line(each, _LINES) for each in lines], request)
 
     def _delete(self, _: VendorRequest, order_id: str) -> VendorReply:
-        if self.restaurant.order(order_id)["payments"]:
+        if taken(self.restaurant.order(order_id)):
             raise Refusal(400, "bad_request", "an order with payments is not deleted")
         self.restaurant.delete(order_id)
         return VendorReply(200)
@@ -168,7 +168,7 @@ class Clover:
         if tender is None or tender["labelKey"].endswith("_card"):
             raise Refusal(400, "bad_request", "tender: none of the merchant's external ones")
         known = {"id": self.restaurant.next_id("P"), "createdTime": self.restaurant.now}
-        payment = {"result": "SUCCESS", **sent, **known, "order": {"id": order_id}}
+        payment = {"result": self.knobs.payment_result, **sent, **known, "order": {"id": order_id}}
         self.restaurant.pay(order, payment)
         return payment
 
@@ -195,6 +195,7 @@ class Clover:
     def _seen(self, order: Body, expand: Collection[str]) -> Body:
         """An order as a reply has it."""
         hidden = {*_LISTS, "serviceCharge"} - set(expand)
+        hidden |= {"payments"} if self.knobs.hides_payments else set()
         seen = {name: value for name, value in order.items() if name not in hidden}
         for name in ("state", "currency"):
             seen[name] = self.knobs.spelling.get(seen[name], seen[name])

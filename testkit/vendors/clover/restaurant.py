@@ -64,10 +64,20 @@ class Restaurant:
         self._notify(order, "CREATE")
 
     def pay(self, order: Body, payment: Body) -> None:
-        """Have a payment recorded: the order is locked."""
+        """Have a payment recorded: one that takes money locks the order."""
         order["payments"].append(payment)
-        is_paid = _sum(order["payments"], "amount") >= order["total"]
+        if payment not in taken(order):
+            self._change(order)
+            return
+        is_paid = _sum(taken(order), "amount") >= order["total"]
         self._change(order, state="locked", paymentState="PAID" if is_paid else "PARTIALLY_PAID")
+
+    def void(self, order_id: str) -> None:
+        """Staff void all payments: the order is open again."""
+        order = self.order(order_id)
+        for each in order["payments"]:
+            each["result"] = "VOIDED"
+        self._change(order, state="open", paymentState="OPEN")
 
     def edit(self, order_id: str, **fields: Any) -> None:
         """Staff change an order's note, title or total; None for no text."""
@@ -80,7 +90,7 @@ class Restaurant:
     def refund(self, order_id: str) -> None:
         """Staff give all the money back."""
         order = self.order(order_id)
-        for each in order["payments"]:
+        for each in taken(order):
             of_it = {"amount": each["amount"], "payment": {"id": each["id"]}}
             order["refunds"].append({"id": self.next_id("R"), **of_it})
         self._change(order, paymentState="REFUNDED")
@@ -126,13 +136,18 @@ class Restaurant:
                 "total": order["total"],
                 "is_deleted": "deletedTime" in order,
                 "is_shown": order["state"] is not None and "deletedTime" not in order,
-                "payments": [each["amount"] for each in order["payments"]],
-                "tips": _sum(order["payments"], "tipAmount"),
+                "payments": [each["amount"] for each in taken(order)],
+                "tips": _sum(taken(order), "tipAmount"),
                 "refunded": _sum(order["refunds"], "amount"),
                 "tickets": [each for each in self.tickets if each["id"] == order["id"]],
             }
             for order in self.orders.values()
         ]
+
+
+def taken(order: Body) -> list[Body]:
+    """The order's payments that took money."""
+    return [each for each in order["payments"] if each.get("result", "SUCCESS") == "SUCCESS"]
 
 
 def _sum(records: Collection[Body], name: str) -> int:

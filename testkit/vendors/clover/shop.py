@@ -104,6 +104,8 @@ class Knobs:
         oldest_first: lists begin with the oldest order.
         lists_after: seconds until lists have a new order, which is found by its id at once.
         spelling: of states and currencies in replies, as ``{"open": "OPEN"}``.
+        payment_result: of each payment that is asked for; FAIL takes no money, and the order stays open.
+        hides_payments: replies show no payment.
         is_online: whether the device that prints is.
         prints_after: seconds from a request to print until the ticket is out.
         printer_fails: printing ends in FAILED.
@@ -122,6 +124,8 @@ class Knobs:
     oldest_first: bool = False
     lists_after: float = 0
     spelling: Mapping[str, str] = field(default_factory=dict)
+    payment_result: str = "SUCCESS"
+    hides_payments: bool = False
     is_online: bool = True
     prints_after: float = 0
     printer_fails: bool = False
