@@ -36,7 +36,14 @@ from pos_gateway.adapters.clover_api import (
 )
 from pos_gateway.adapters.clover_order import Cart, is_ours, payment_reference, was_ours
 from pos_gateway.adapters.clover_search import find, referenced
-from pos_gateway.adapters.clover_state import amount_paid, is_open, is_printed, payments, standing
+from pos_gateway.adapters.clover_state import (
+    amount_paid,
+    is_on_paper,
+    is_open,
+    is_printed,
+    payments,
+    standing,
+)
 from pos_gateway.adapters.clover_undo import delete_doubles, for_operator
 from pos_gateway.adapters.rejection import Refused, Rejection, rejected
 from pos_gateway.adapters.replies import after_refusal, in_doubt, json_object, no_answer
@@ -54,6 +61,7 @@ _NO_TENDER = Reason(
     "the merchant has no tender external_payment that is enabled: enable it at Clover, or give pos.tender",
 )
 _NOT_PRINTED = Reason("not_printed", "Clover has the order, and its ticket is not out yet")
+_HALF_PRINTED = "a part of it is on paper, and the rest is not: print the rest at Clover"
 _NOT_PAID = "the order has a payment at Clover, of less than its total"
 _NOT_SHOWN = "the order is locked at Clover as if paid, and no payment is shown"
 
@@ -117,7 +125,10 @@ def paid(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome 
 
 
 def ask_to_print(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
-    """Send a print event: the default device's order printer prints the order."""
+    """Send a print event: the default device's order printer prints the order, unless staff have."""
+    known = _begun_to_print(order, merchant, facts, send)
+    if known is not None:
+        return known
     content = encoded({"orderRef": {"id": facts["order"]}})
     reply = send(posting(url(merchant, "print_event"), content, order))
     if reply.status in (400, 404):
@@ -234,12 +245,23 @@ def _agreed(found: dict[str, Any], order: Order) -> Outcome:
 
 def _single(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome | None:
     """Delete all doubles of the order. None: the order is single, and has no payment."""
-    every = referenced(order, merchant, harmless(send), expand="payments")
+    every = referenced(order, merchant, harmless(send), expand="payments,lineItems")
     if isinstance(every, Outcome):
         return _nothing_done(every)
     ours = [each for each in every if each.get("id") == facts["order"]]
     left = delete_doubles(every, facts["order"], merchant, send)
     return left or (_settled(ours[0], order, facts) if ours else None)
+
+
+def _begun_to_print(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome | None:
+    """The outcome of an order that staff have printed or deleted; None: nothing is on paper."""
+    found = find(order, merchant, facts, harmless(send), "lineItems")
+    if not isinstance(found, dict):
+        return found and _nothing_done(found)
+    known = standing(found)
+    if known.kind is not Kind.ACCEPTED or is_printed(found):
+        return _nothing_done(known)
+    return for_operator(_HALF_PRINTED) if is_on_paper(found) else None
 
 
 def _settled(found: dict[str, Any], order: Order, facts: Facts) -> Outcome | None:

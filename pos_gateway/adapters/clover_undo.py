@@ -39,7 +39,7 @@ def undo(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
         return known
     if (why := _stays(found, order, facts)) is not None:
         return rejected(Rejection.OTHER, why)
-    every = referenced(order, merchant, send, expand="payments")
+    every = referenced(order, merchant, send, expand="payments,lineItems")
     if isinstance(every, Outcome):
         return every
     left = delete_doubles(every, known.external_id, merchant, send)

@@ -46,6 +46,7 @@ def test_an_order_is_previewed_made_paid_printed_and_accepted(gate: Gate, shop: 
         "POST atomic_order/orders",
         "GET orders",
         f"POST orders/{known_as}/payments",
+        f"GET orders/{known_as}",
         "POST print_event",
         f"GET orders/{known_as}",
     ]

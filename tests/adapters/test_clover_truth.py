@@ -254,20 +254,25 @@ def test_an_order_that_arrives_twice_is_undone_twice(shop: Shop, why: str) -> No
     assert_nothing_stands(shop)
 
 
-@pytest.mark.parametrize("is_edited", [False, True])
+@pytest.mark.parametrize("how", ["paid", "edited", "printed"])
+@pytest.mark.parametrize("is_undone", [False, True])
 def test_a_double_that_the_shop_has_begun_with_is_left_to_an_operator(
-    shop: Shop, is_edited: bool
+    shop: Shop, how: str, is_undone: bool
 ) -> None:
     def begin() -> None:
         [first, _] = shop.staff.orders
-        if is_edited:
+        if how == "edited":
             shop.passes(11)
             shop.staff.edit(first, note="table 5")
+        elif how == "printed":
+            shop.staff._print(shop.staff.order(first))
         else:
             shop.staff.pay(shop.staff.order(first), {"id": "P", "amount": 1700})
 
     shop.meet("twice", "POST", "atomic_order/orders")
     shop.before["GET", "/orders"] = begin
+    if is_undone:
+        shop.before["POST", "atomic_order/orders"] = lambda: shop.clover.shop.add_tax(9)
     outcome = shop.submit(order_of())
     assert (outcome.kind, outcome.for_operator) == (Kind.IN_DOUBT, True)
     assert all(each in message(outcome) for each in shop.staff.orders)
@@ -447,6 +452,45 @@ def test_an_order_that_is_not_printed_is_deleted_unless_it_is_paid(
         assert_kitchen_has(shop, order_of(), tickets=0)
     else:
         assert_nothing_stands(shop)
+
+
+@pytest.mark.parametrize("fields", [{}, FREE], ids=["total", "total 0"])
+def test_an_order_that_staff_have_printed_is_not_printed_again(shop: Shop, fields: Body) -> None:
+    order = order_of(**fields)
+    shop.before["GET", "O000000000001"] = lambda: shop.staff._print(
+        shop.staff.order("O000000000001")
+    )
+    assert shop.submit(order).kind is Kind.ACCEPTED
+    assert_kitchen_has(shop, order)
+    assert shop.staff.print_events == {}
+
+
+def test_an_order_that_staff_have_printed_in_part_is_left_to_an_operator(shop: Shop) -> None:
+    def print_one() -> None:
+        shop.staff.order("O000000000001")["lineItems"][0]["printed"] = True
+
+    shop.before["GET", "O000000000001"] = print_one
+    order = order_of(items=[burger(quantity=2)], total=1700)
+    walker = shop.walker(order)
+    outcome = walker.forward()
+    assert (outcome.kind, outcome.for_operator) == (Kind.IN_DOUBT, True)
+    assert "print the rest" in message(outcome)
+    assert shop.delivered(order, walker).kind is Kind.PENDING
+    assert shop.staff.print_events == {}
+    shop.staff._print(shop.staff.order("O000000000001"))
+    assert shop.delivered(order, walker).kind is Kind.ACCEPTED
+
+
+@pytest.mark.parametrize("has_tender", [False, True])
+def test_an_order_takes_no_more_requests_than_its_limit_counts(
+    shop: Shop, has_tender: bool
+) -> None:
+    """The longest way: the ticket is not out at the first look."""
+    if not has_tender:
+        shop.merchant = shop.merchant.model_copy(update={"pos": {"merchant_id": "M1"}})
+    shop.knobs.prints_after = 10
+    assert shop.delivered(order_of()).kind is Kind.ACCEPTED
+    assert len(shop.send.requests) == CLOVER.adapter.limits.requests - 2 * has_tender
 
 
 @pytest.mark.parametrize(("status", "tickets"), [(401, 1), (429, 1), (500, 0)])
