@@ -21,7 +21,7 @@ from pos_gateway.adapters.clover_steps import (
     printed,
     ticket,
 )
-from pos_gateway.adapters.clover_undo import undo
+from pos_gateway.adapters.clover_undo import undo, unprint
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import is_key, said
@@ -51,7 +51,7 @@ _CODE = re.compile(rb'\{\s*"verificationCode"\s*:\s*"([A-Za-z0-9-]{1,64})"\s*\}'
 
 
 class CloverAdapter:
-    """Create, pay, print, wait for the ticket; all queryable. A single undo, until the order is paid."""
+    """Create, pay, print, wait for the ticket; all queryable. Undone until the order is paid or its ticket asked for."""
 
     name = "clover"
     pos_fields = FIELDS
@@ -60,7 +60,7 @@ class CloverAdapter:
     steps: tuple[Step, ...] = (
         Step("create", Guarantee.QUERYABLE, create, created, undo),
         Step("pay", Guarantee.QUERYABLE, pay, paid, COVERED),
-        Step("print", Guarantee.QUERYABLE, ask_to_print, printed, COVERED),
+        Step("print", Guarantee.QUERYABLE, ask_to_print, printed, unprint),
         Step("ticket", Guarantee.QUERYABLE, ticket, printed, COVERED),
     )
 

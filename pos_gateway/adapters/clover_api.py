@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.adapters.replies import by_status, json_object, with_the_order
+from pos_gateway.adapters.replies import by_status, json_object, no_answer, with_the_order
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Outcome
@@ -65,6 +65,14 @@ def harmless(send: Send) -> Send:
             raise NotSent(error.code, error) from error
 
     return Send(ask)
+
+
+def has_failed(event: object, merchant: Merchant, send: Send) -> bool | Outcome:
+    """Whether the printer has failed with a print event, which is kept then; an Outcome without an answer."""
+    reply = send(asking(url(merchant, f"print_event/{event}")))
+    if reply.status == 200:
+        return str((json_object(reply) or {}).get("state")).upper() == "FAILED"
+    return False if reply.status in (400, 404) else no_answer(reply)  # discarded events are missing
 
 
 def encoded(value: dict[str, Any]) -> bytes:

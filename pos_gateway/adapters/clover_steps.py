@@ -1,4 +1,5 @@
-"""An order's steps at Clover: ``create``, ``pay``, ``print``, ``ticket``. ``clover_undo.py`` undoes all.
+"""An order's steps at Clover: ``create``, ``pay``, ``print``, ``ticket``. ``clover_undo.py`` undoes
+all.
 
 Sources, on docs.clover.com: "Create an atomic order", "Calculate order totals", "Create a payment record on an
 order", "Print orders with the REST API", "Get all tenders".
@@ -27,6 +28,7 @@ from pos_gateway.adapters.clover_api import (
     asking,
     encoded,
     harmless,
+    has_failed,
     listed,
     order_url,
     posting,
@@ -46,7 +48,7 @@ from pos_gateway.adapters.clover_state import (
 )
 from pos_gateway.adapters.clover_undo import delete_doubles, for_operator
 from pos_gateway.adapters.rejection import Refused, Rejection, rejected
-from pos_gateway.adapters.replies import after_refusal, in_doubt, json_object, no_answer
+from pos_gateway.adapters.replies import after_refusal, in_doubt, json_object
 from pos_gateway.domain.facts import Facts
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
@@ -161,12 +163,11 @@ def printed(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outco
     if known.kind is not Kind.ACCEPTED or is_printed(found):
         return known
     if "print_event" in facts:
-        reply = send(asking(url(merchant, f"print_event/{facts['print_event']}")))
-        state = (json_object(reply) or {}).get("state")
-        if reply.status == 200 and str(state).upper() == "FAILED":
+        failed = has_failed(facts["print_event"], merchant, send)
+        if isinstance(failed, Outcome):
+            return failed
+        if failed:
             return rejected(Rejection.OTHER, f"{facts['print_event']} has failed at the printer")
-        if reply.status not in (200, 400, 404):  # an event that was discarded is missing
-            return no_answer(reply)
     return Outcome(Kind.PENDING, _NOT_PRINTED, known.external_id)
 
 
@@ -265,7 +266,7 @@ def _begun_to_print(order: Order, merchant: Merchant, facts: Facts, send: Send) 
 
 
 def _settled(found: dict[str, Any], order: Order, facts: Facts) -> Outcome | None:
-    """The outcome of an order with a payment, ours or the shop's; None: the order is open, without a payment."""
+    """The outcome of an order with a payment, ours or the shop's; None: it is open and has none."""
     known = standing(found)
     if known.kind is not Kind.ACCEPTED:
         return known

@@ -2,15 +2,15 @@
 
 Sources, on docs.clover.com: "Manage orders data", "Delete an order". Clover documents neither a different
 way nor a refund of a recorded payment through this API, and leaves open whether an order with a payment
-can be deleted. An order is deleted while nothing is paid and nothing on paper. Afterwards the order
-stays: a kitchen cooks from paper.
+can be deleted. An order is deleted while nothing is paid, nothing on paper, and no ticket asked for: a print
+event cannot be taken back. Afterwards the order stays: a kitchen cooks from paper.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from pos_gateway.adapters.clover_api import order_url, refused
+from pos_gateway.adapters.clover_api import has_failed, order_url, refused
 from pos_gateway.adapters.clover_search import find, referenced
 from pos_gateway.adapters.clover_state import has_begun, is_on_paper, payments, standing
 from pos_gateway.adapters.rejection import Rejection, rejected
@@ -23,6 +23,7 @@ from pos_gateway.transport.exchange import Request, Send
 
 _PAID = "it is paid, and Clover's API takes no payment back: refund and delete it at Clover"
 _ON_PAPER = "the kitchen has the ticket: call the shop, and delete it at Clover"
+_ASKED = "a print event cannot be taken back, and the ticket may still come out: call the shop"
 _BEGUN = "the shop has begun with it"
 
 
@@ -31,19 +32,35 @@ def undo(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
 
     An order at another total than ours is not deleted once the shop has begun with it.
     """
-    found = find(order, merchant, facts, send, "payments", "lineItems")
-    if not isinstance(found, dict):
-        return found or rejected(Rejection.UNKNOWN_ORDER, "Clover does not know the order")
-    known = standing(found)
+    known = _deletable(order, merchant, facts, send)
     if known.kind is not Kind.ACCEPTED:
         return known
-    if (why := _stays(found, order, facts)) is not None:
-        return rejected(Rejection.OTHER, why)
     every = referenced(order, merchant, send, expand="payments,lineItems")
     if isinstance(every, Outcome):
         return every
     left = delete_doubles(every, known.external_id, merchant, send)
     return left or deleted(known.external_id, merchant, send)
+
+
+def unprint(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
+    """REJECTED: the ticket may come out. CANCELLED: the printer has failed, or the order is gone."""
+    known = _deletable(order, merchant, facts, send)
+    if known.kind is not Kind.ACCEPTED:
+        return known
+    failed = "print_event" in facts and has_failed(facts["print_event"], merchant, send)
+    if isinstance(failed, Outcome):
+        return failed
+    return replace(known, kind=Kind.CANCELLED) if failed else rejected(Rejection.OTHER, _ASKED)
+
+
+def _deletable(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
+    """ACCEPTED: the order stands, and nothing is paid or on paper. REJECTED: it stays, or is unknown."""
+    found = find(order, merchant, facts, send, "payments", "lineItems")
+    if not isinstance(found, dict):
+        return found or rejected(Rejection.UNKNOWN_ORDER, "Clover does not know the order")
+    known = standing(found)
+    why = _stays(found, order, facts) if known.kind is Kind.ACCEPTED else None
+    return known if why is None else rejected(Rejection.OTHER, why)
 
 
 def _stays(found: dict[str, Any], order: Order, facts: Facts) -> str | None:

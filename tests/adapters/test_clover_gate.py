@@ -189,6 +189,30 @@ def test_a_cancel_request_for_a_paid_order_that_is_not_printed_yet_leaves_the_or
     assert (shop.fact["payments"], len(shop.fact["tickets"])) == ([1700], 1)
 
 
+@pytest.mark.parametrize("why", ["cancelled", "expired"])
+@pytest.mark.parametrize("what", [None, "before", "after"])
+def test_an_order_of_0_whose_ticket_may_still_come_out_is_not_deleted(
+    gate: Gate, shop: Shop, what: str | None, why: str
+) -> None:
+    shop.knobs.is_online = False
+    if what is not None:
+        shop.meet(what, "POST", PRINTING)
+    order = gate.an_order(seconds=600, **FREE)
+    gate.take(order)
+    if why == "cancelled":
+        for _ in range(3):
+            decision = gate.take_cancel(seconds=600)
+            gate.wait(30)
+        assert decision.outcome.kind is not Kind.CANCELLED
+        gate.take(order)
+    else:
+        gate.wait(601)
+        taken(gate, order)
+    shop.knobs.is_online = True
+    assert (shop.fact["is_deleted"], len(shop.fact["tickets"])) == (False, what != "before")
+    assert {event for event, _ in gate.recorded()} <= {"pending", "in_doubt", "accepted"}
+
+
 def test_a_paid_order_that_expires_before_its_ticket_is_asked_for_is_left_to_an_operator(
     gate: Gate, shop: Shop
 ) -> None:

@@ -638,6 +638,7 @@ def test_an_order_that_staff_have_deleted_is_cancelled_and_not_unknown(shop: Sho
         known = shop.look_up(order.in_ledger(None, None, known_as))
         assert known is not None
         assert known.kind is Kind.CANCELLED
+    shop.passes(1)  # for Clover's rate
     assert walker.cancel().kind is Kind.CANCELLED
 
 
@@ -744,6 +745,25 @@ def test_an_order_that_is_paid_or_on_paper_is_not_cancelled_and_stays(
     assert "delete it at Clover" in message(outcome)
     assert "DELETE" not in {each.method for each in shop.send.requests}
     assert_kitchen_has(shop, order)
+
+
+@pytest.mark.parametrize("what", [None, "before", "after", "slow"])
+def test_an_order_whose_ticket_may_still_come_out_is_not_cancelled(
+    shop: Shop, what: str | None
+) -> None:
+    """An order of 0 has no payment that keeps the order."""
+    shop.knobs.is_online = False
+    if what is not None:
+        shop.meet(what, "POST", "print_event")
+    walker = shop.walker(order_of(**FREE))
+    assert walker.forward().kind in (Kind.PENDING, Kind.IN_DOUBT)
+    outcome = walker.cancel()
+    assert outcome.kind is Kind.REJECTED
+    assert "cannot be taken back" in message(outcome)
+    shop.knobs.is_online = True
+    assert_kitchen_has(shop, order_of(**FREE), tickets=what != "before")
+    shop.staff.delete(shop.fact["id"])
+    assert walker.cancel().kind is Kind.CANCELLED
 
 
 def test_a_deletion_is_heard_by_webhook(shop: Shop) -> None:
