@@ -41,7 +41,8 @@ class Cart:
     An item of quantity 100 is written 100 times: a few bytes of an order could become gigabytes.
 
     Raises:
-        Refused: a text is too long, the order has too many pieces, or a tip and nothing to pay.
+        Refused: a text is too long, a modifier has a price and no name, the order has too many pieces, or
+            a tip and nothing to pay.
     """
 
     def __init__(self, order: Order, merchant: Merchant) -> None:
@@ -84,14 +85,20 @@ def _line(item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
     # modifiers'.
     folded = any(each.unit_price < 0 for each in item.modifiers)
     for number, each in enumerate(item.modifiers):
-        name = f"{each.quantity} x {each.name}" if each.quantity > 1 else each.name
+        where = f"{path}.modifiers[{number}]"
+        called = lines.text(each.name, _MODIFICATION, f"{where}.name")
+        called = called or lines.text(each.sku, _MODIFICATION, f"{where}.sku")
+        name = f"{each.quantity} x {called}" if called and each.quantity > 1 else called
         modifier = merchant.pos_id(each.sku) if known_as else None
+        if modifier is None and not name and each.unit_price:
+            problem = f"{where}: has a price, and neither a name nor a sku"
+            raise Refused(Rejection.INVALID_ORDER, problem)
         if modifier is None:
             changes.append(name)
             continue
         amount = 0 if folded else each.quantity * each.unit_price
         price -= amount
-        name = lines.text(name, _MODIFICATION, f"{path}.modifiers[{number}].name") or "modifier"
+        name = lines.text(name, _MODIFICATION, f"{where}.name") or "modifier"
         modifications.append({"modifier": {"id": modifier}, "name": name, "amount": amount})
     if known_as is None:
         line: dict[str, Any] = {"name": lines.name(item, _NAME, path), "price": price}

@@ -73,6 +73,29 @@ def test_a_catalog_item_is_an_inventory_item_at_the_orders_price() -> None:
     assert cart["lineItems"] == [line, line]
 
 
+def test_a_modifier_without_a_name_goes_by_its_sku_or_is_refused_by_name_if_it_has_a_price() -> (
+    None
+):
+    def order(**modifier: Any) -> Order:
+        item = {"sku": "bur", "name": "Burger", "quantity": 1, "unit_price": 850}
+        item["modifiers"] = [{"name": " ", **modifier}]
+        return order_of(items=[item], total=850 + 2 * modifier.get("unit_price", 0))
+
+    [line] = cart_of(order(sku="cheese", quantity=2, unit_price=50))["lineItems"]
+    assert line == {"name": "Burger", "price": 950, "note": "2 x cheese"}
+    fields = {"sku": "che", "quantity": 2, "unit_price": 50}
+    [line] = cart_of(order(**fields), bur="I1", che="M1")["lineItems"]
+    assert line["modifications"] == [{"modifier": {"id": "M1"}, "name": "2 x che", "amount": 100}]
+    [line] = cart_of(order())["lineItems"]
+    assert line == {"name": "Burger", "price": 850}
+    send = Scripted()
+    outcome = CLOVER.create(order(sku=" ", quantity=2, unit_price=50), send)
+    assert (outcome.kind, code_of(outcome)) == (Kind.REJECTED, "invalid_order")
+    assert outcome.reason is not None
+    assert outcome.reason.message.startswith("items[0].modifiers[0]: ")
+    assert send.requests == []
+
+
 def test_a_discounted_inventory_item_has_the_whole_price() -> None:
     modifiers = [
         {"sku": "che", "name": "cheese", "unit_price": 50},
