@@ -278,7 +278,10 @@ def _settled(found: dict[str, Any], order: Order, facts: Facts) -> Outcome | Non
     if amount_paid(found) < facts["total"]:
         return for_operator(_NOT_PAID)
     ours = [each for each in every if each.get("externalPaymentId") == mark]
-    return replace(known, facts={"payment": str((ours or every)[0].get("id"))})
+    payment = identifier((ours or every)[0].get("id"))
+    if payment is None:
+        return in_doubt("a payment without an id")
+    return replace(known, facts={"payment": payment})
 
 
 def _paid_with(payment: dict[str, Any], order: Order, facts: Facts) -> Outcome:

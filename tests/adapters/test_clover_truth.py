@@ -417,6 +417,19 @@ def test_a_payment_that_may_take_money_is_left_to_an_operator(shop: Shop, result
     assert (shop.fact["payments"], shop.fact["tickets"]) == ([], [])
 
 
+@pytest.mark.parametrize("known_as", [None, "P" * 3000, 7])
+def test_a_payment_whose_id_is_none_is_in_doubt(shop: Shop, known_as: Any) -> None:
+    """The shop's, at the till; an id is kept with the order."""
+    shop.before["GET", "/orders"] = lambda: shop.staff.pay(
+        shop.staff.order("O000000000001"), {"id": known_as, "amount": 1700}
+    )
+    walker = shop.walker(order_of())
+    outcome = walker.forward()
+    assert (outcome.kind, message(outcome)) == (Kind.IN_DOUBT, "a payment without an id")
+    assert "payment" not in walker.facts
+    assert (shop.fact["payments"], shop.fact["tickets"]) == ([1700], [])
+
+
 @pytest.mark.parametrize("state", ["locked", "PAID"])
 def test_a_locked_order_without_a_payment_to_see_is_not_paid_again(shop: Shop, state: str) -> None:
     shop.meet("after", "POST", "orders/[^/]+/payments")
