@@ -11,9 +11,8 @@ from urllib.parse import quote
 
 from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.adapters.replies import by_status, json_object, no_answer, with_the_order
+from pos_gateway.adapters.replies import by_status, json_object, no_answer
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
@@ -47,9 +46,9 @@ def asking(url: str) -> Request:
     return Request("GET", url, expects=BODY_LIMIT)
 
 
-def posting(url: str, content: bytes, order: Order, *, is_search: bool = False) -> Request:
-    """A POST; the reply may repeat the order. A search changes nothing."""
-    return Request("POST", url, content, _JSON, with_the_order(order), is_search)
+def posting(url: str, content: bytes, *, is_search: bool = False) -> Request:
+    """A POST; the reply may repeat the order, with each piece of an item. A search changes nothing."""
+    return Request("POST", url, content, _JSON, BODY_LIMIT, is_search)
 
 
 def harmless(send: Send) -> Send:

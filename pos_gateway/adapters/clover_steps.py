@@ -79,7 +79,7 @@ def create(order: Order, merchant: Merchant, _: Facts, send: Send) -> Outcome:
         refusal = tender if isinstance(tender, Outcome) else None
     if refusal is not None:
         return refusal
-    reply = send(posting(url(merchant, "atomic_order/orders"), cart, order))
+    reply = send(posting(url(merchant, "atomic_order/orders"), cart))
     if reply.status == 200:
         made = _made(reply, order)
         return _agreed(made, order) if isinstance(made, dict) else made
@@ -109,7 +109,7 @@ def pay(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
     if order.tip:
         content["tipAmount"] = order.tip
     path = f"{order_url(known_as, merchant)}/payments"
-    reply = send(posting(path, encoded(content), order))
+    reply = send(posting(path, encoded(content)))
     if reply.status == 200:
         return _paid_with(json_object(reply) or {}, order, facts)
     if reply.status not in (400, 404):
@@ -132,7 +132,7 @@ def ask_to_print(order: Order, merchant: Merchant, facts: Facts, send: Send) -> 
     if known is not None:
         return known
     content = encoded({"orderRef": {"id": facts["order"]}})
-    reply = send(posting(url(merchant, "print_event"), content, order))
+    reply = send(posting(url(merchant, "print_event"), content))
     if reply.status in (400, 404):
         found = find(order, merchant, facts, harmless(send))
         known = standing(found) if isinstance(found, dict) else refused(reply)
@@ -184,7 +184,7 @@ def _cart(order: Order, merchant: Merchant) -> bytes | Outcome:
 
 def _previewed(cart: bytes, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
     """Why an order cannot be made at our total; None: Clover's total is ours. Makes nothing."""
-    preview = posting(url(merchant, "atomic_order/checkouts"), cart, order, is_search=True)
+    preview = posting(url(merchant, "atomic_order/checkouts"), cart, is_search=True)
     reply = harmless(send)(preview)
     if reply.status != 200:
         return _nothing_done(refused(reply))

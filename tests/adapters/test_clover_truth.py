@@ -12,7 +12,7 @@ from pos_gateway.adapters.protocol import CallbackRequest
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.transport.exchange import Request, Send, Transport
+from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, Reply, Request, Send, Transport
 from pos_gateway.transport.guard import Guard
 from testkit.patience import PATIENCE
 from testkit.vendors.server import VendorServer
@@ -92,6 +92,22 @@ def test_an_accepted_order_is_paid_and_on_paper_once(shop: Shop, fields: Body) -
     assert ticket["note"].split(" ", 2)[2] == " ".join(filter(None, words))
     assert len(shop.send.requests) <= CLOVER.adapter.limits.requests
     assert walker.look_up() == outcome
+
+
+def test_replies_about_a_hundred_pieces_are_read(shop: Shop) -> None:
+    """Clover repeats the item for each piece."""
+    sizes = list[int]()
+
+    def send(request: Request) -> Reply:
+        answer = shop.send(request)
+        sizes.append(len(answer.body))
+        assert sizes[-1] <= request.expects
+        return answer
+
+    order = order_of(items=[burger(quantity=100, unit_price=1, notes="n" * 255)], total=100)
+    walker = Walker(CLOVER.adapter, order, shop.merchant, Send(send))
+    assert walker.forward().kind is Kind.ACCEPTED
+    assert max(sizes) > ACKNOWLEDGEMENT + 16 * len(order.source)
 
 
 def test_the_payment_is_of_the_orders_total_and_its_tip_is_the_staffs(shop: Shop) -> None:

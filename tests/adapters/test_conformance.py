@@ -427,7 +427,10 @@ def test_a_hostile_name_is_sent_as_valid_json(vendor: Vendor, name: str) -> None
 
 
 def test_a_reply_about_a_small_order_has_the_full_limit(vendor: Vendor) -> None:
-    assert creation(vendor, ORDER).expects <= ACKNOWLEDGEMENT + 16 * len(ORDER.source)
+    """Clover repeats an item for each of its pieces: the order's size says nothing of the reply's."""
+    is_clover = vendor.adapter.name == "clover"
+    most = BODY_LIMIT if is_clover else ACKNOWLEDGEMENT + 16 * len(ORDER.source)
+    assert creation(vendor, ORDER).expects <= most
 
 
 class Endless(Send):
