@@ -275,7 +275,7 @@ def _settled(found: dict[str, Any], order: Order, facts: Facts) -> Outcome | Non
         return None if is_open(found) else in_doubt(_NOT_SHOWN)
     if not every:
         return known
-    if amount_paid(found) < facts["total"]:
+    if amount_paid(found) < int(facts["total"]):
         return for_operator(_NOT_PAID)
     ours = [each for each in every if each.get("externalPaymentId") == mark]
     payment = identifier((ours or every)[0].get("id"))

@@ -45,6 +45,9 @@ def undo(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
 def unprint(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
     """REJECTED: the ticket may come out. CANCELLED: the printer has failed, or the order is gone."""
     known = _deletable(order, merchant, facts, send)
+    if known.kind is Kind.REJECTED and known.reason is not None:
+        # An unknown order is no undone print event: lists may lag.
+        return rejected(Rejection.OTHER, known.reason.message)
     if known.kind is not Kind.ACCEPTED:
         return known
     failed = "print_event" in facts and has_failed(facts["print_event"], merchant, send)

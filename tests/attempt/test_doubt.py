@@ -494,7 +494,10 @@ class Vendors:
             if request.url.endswith("/payments"):
                 printed = {"lineItems": {"elements": [{"printed": True}]}}
                 paid = {**made, **SQUARE_PAID}
-                self._paid.append(_reply(200, {**accepted, **printed, "order": paid}))
+                looks = (
+                    2 if "/orders/K/" in request.url else 1
+                )  # Clover's, before and after the print event
+                self._paid += [_reply(200, {**accepted, **printed, "order": paid})] * looks
             return _reply(200, {**accepted, **json.loads(request.body or b""), "order": made})
         answer = self.found.pop(0)
         if isinstance(answer, Exception):
