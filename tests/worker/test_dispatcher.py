@@ -1044,7 +1044,7 @@ def test_a_merchant_without_a_limit_gets_its_vendors_limit(
     scene.adapters["clover"] = CloverAdapter()
     terms = scene.dispatcher._terms_of("m")
     assert terms is not None
-    assert (terms.limit, terms.per_second) == (5, 16.0 / 8)
+    assert (terms.limit, terms.per_second) == (5, 16.0 / 11)
 
 
 def test_a_vendor_with_two_requests_an_order_gets_half_as_many_orders_a_second(
