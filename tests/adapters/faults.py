@@ -123,8 +123,8 @@ FAULTS = [
     ),
     Fault(
         "an order whose printer has failed is not pending for ever",
-        STEPS,
-        'str(state).upper() == "FAILED"',
+        "adapters/clover_api",
+        'str((json_object(reply) or {}).get("state")).upper() == "FAILED"',
         "False",
         "clover_truth::not_printed_is_deleted",
     ),

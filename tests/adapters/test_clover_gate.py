@@ -1,5 +1,6 @@
 """Clover behind a whole gateway: an order is made, paid and printed once, or undone, or left to an operator."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ def shop() -> Shop:
 
 
 @pytest.fixture
-def gate(tmp_path: Path, shop: Shop) -> Gate:
-    return shop.a_gate(tmp_path)
+def gate(tmp_path: Path, shop: Shop) -> Iterator[Gate]:
+    gate = shop.a_gate(tmp_path)
+    yield gate
+    gate.disconnect()
 
 
 def taken(gate: Gate, order: dict[str, Any]) -> list[tuple[str, str | None]]:
