@@ -55,7 +55,7 @@ class ParkingState:
     parked: int
     #: Bundles that this worker has parked, of all merchants.
     bundles: int
-    #: Whether its orders start as CPU allows: a look at its bundles takes what a start needs.
+    #: Whether its orders have lacked CPU for some seconds: a look at its bundles takes what a start needs.
     lacks_cpu: bool
     #: Bounds of a delay in seconds.
     shortest: float
