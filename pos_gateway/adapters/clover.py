@@ -9,7 +9,7 @@ Source of the callbacks, on docs.clover.com: "Use webhooks".
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from pos_gateway.adapters.clover_api import LIMITS
 from pos_gateway.adapters.clover_steps import (
@@ -29,10 +29,8 @@ from pos_gateway.adapters.steps import COVERED, Step
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.record import identifier
-from pos_gateway.transport.exchange import Send
 
 FIELDS = {
     "merchant_id": PosField("the Clover merchant's id (mId)", r"[A-Za-z0-9]{1,64}"),
@@ -66,11 +64,6 @@ class CloverAdapter:
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits)
-
-    def submit(self, order: Order, merchant: Merchant, send: Send) -> NoReturn:
-        raise NotImplementedError("an order takes the steps of this POS one by one")
-
-    look_up = cancel = submit
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         """Clover signs nothing: it sends the app's auth code, and says only what has changed.

@@ -53,7 +53,8 @@ class Limits:
 class Adapter(Protocol):
     """One POS's API. Safe to be used by any number of threads at once.
 
-    The same order always makes the same requests of the same merchant, byte for byte.
+    An adapter takes orders by ``steps`` (``steps.py``), or in one: see ``TakesOrders``. The same order always
+    makes the same requests of the same merchant, byte for byte.
     """
 
     name: str
@@ -66,6 +67,11 @@ class Adapter(Protocol):
         Also called for catalog imports: errors in ``merchant.catalog`` are under ``pos_id``.
         """
         ...
+
+
+@runtime_checkable
+class TakesOrders(Protocol):
+    """What an adapter has besides, if its POS takes an order in one call."""
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         """Create the order at the POS. Lets TransportError pass."""

@@ -10,7 +10,7 @@ order.fulfillment.updated in the webhooks reference, FulfillmentState.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from pos_gateway.adapters import square_fulfillment
 from pos_gateway.adapters.pos_fields import PosField, problems
@@ -24,10 +24,8 @@ from pos_gateway.adapters.steps import COVERED, Step
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.domain.record import identifier
-from pos_gateway.transport.exchange import Send
 
 FIELDS = {
     "location_id": PosField("the Square location's id"),
@@ -63,11 +61,6 @@ class SquareAdapter:
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits) + square_fulfillment.problems(merchant)
-
-    def submit(self, order: Order, merchant: Merchant, send: Send) -> NoReturn:
-        raise NotImplementedError("an order takes the steps of this POS one by one")
-
-    look_up = cancel = submit
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         given = request.headers.get("x-square-hmacsha256-signature", "")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol, runtime_checkable
 
-from pos_gateway.adapters.protocol import Adapter, Guarantee
+from pos_gateway.adapters.protocol import Adapter, Guarantee, TakesOrders
 from pos_gateway.domain.facts import Facts
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
@@ -83,7 +83,12 @@ def steps_of(adapter: Adapter) -> tuple[Step, ...]:
 
 
 def _checked(adapter: Adapter) -> tuple[Step, ...]:
-    steps = adapter.steps if isinstance(adapter, HasSteps) else (_single(adapter),)
+    if isinstance(adapter, HasSteps):
+        steps = adapter.steps
+    elif isinstance(adapter, TakesOrders):
+        steps = (_single(adapter, adapter.guarantee),)
+    else:
+        raise ValueError("steps: is missing; give it, or submit, look_up and cancel")
     if not steps:
         raise ValueError("steps: is empty; leave the attribute out where submit is the only step")
     may_undo = False
@@ -104,7 +109,7 @@ def _checked(adapter: Adapter) -> tuple[Step, ...]:
     return steps
 
 
-def _single(adapter: Adapter) -> Step:
+def _single(adapter: TakesOrders, guarantee: Guarantee) -> Step:
     def run(order: Order, merchant: Merchant, _: Facts, send: Send) -> Outcome:
         return adapter.submit(order, merchant, send)
 
@@ -114,5 +119,4 @@ def _single(adapter: Adapter) -> Step:
     def undo(order: Order, merchant: Merchant, _: Facts, send: Send) -> Outcome:
         return adapter.cancel(order, merchant, send)
 
-    is_blind = adapter.guarantee is Guarantee.BLIND
-    return Step("create", adapter.guarantee, run, None if is_blind else look_up, undo)
+    return Step("create", guarantee, run, None if guarantee is Guarantee.BLIND else look_up, undo)

@@ -1,7 +1,7 @@
 """Adapters of the POS with steps: ``paid`` with two steps, ``printed`` with three."""
 
 import json
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote
 
 from pos_gateway.adapters.pos_fields import problems
@@ -94,11 +94,6 @@ class PaidAdapter:
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, {}, self.limits)
-
-    def submit(self, order: Order, merchant: Merchant, send: Send) -> NoReturn:
-        raise NotImplementedError("an order takes the steps of this POS one by one")
-
-    look_up = cancel = submit
 
 
 class PrintedAdapter(PaidAdapter):

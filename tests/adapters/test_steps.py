@@ -1,11 +1,12 @@
 """Steps at the POS: those of an adapter with one call, and what no list of steps may have."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pos_gateway.adapters.protocol import Adapter, Guarantee
+from pos_gateway.adapters.protocol import Adapter, Guarantee, Limits
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.steps import COVERED, Step, steps_of
 from pos_gateway.domain.outcome import Kind, Outcome
@@ -54,6 +55,13 @@ def test_the_one_step_of_a_pos_that_cannot_be_asked_has_no_look_up() -> None:
 
     [create] = steps_of(Blind())
     assert create.look_up is None
+
+
+def test_an_adapter_that_takes_no_orders_is_refused() -> None:
+    adapter = SimpleNamespace(name="n", guarantee=Guarantee.KEYED, limits=Limits(), check=done)
+    assert isinstance(adapter, Adapter)
+    with pytest.raises(ValueError, match="steps: is missing; give it, or submit, look_up and"):
+        steps_of(adapter)
 
 
 def test_an_adapters_own_steps_stay_in_their_order() -> None:
