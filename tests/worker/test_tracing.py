@@ -235,6 +235,22 @@ def test_an_order_without_a_trace_starts_one(
     assert all("tracestate" not in each["headers"] for each in told)
 
 
+def test_a_message_that_cannot_be_decoded_is_traced_as_what_it_asks_for(
+    lab: Lab, tracing: Tracing, collector: Collector
+) -> None:
+    lab.open_merchants("fast-1")
+    tracing.publish(an_order("o1", "fast-1"))
+    with tracing.worker():
+        lab.event_messages(1)  # spans are sent once the worker is ready
+        for task in ("submit_order", "cancel_order"):
+            lab.publish_raw(b"[[", {"task": f"pos_gateway.{task}", "id": "o2"})
+        lab.dead_letters(2)
+    delivered = [each.said("action", "outcome") for each in collector.named("deliver", 3)]
+    assert sorted(delivered) == [
+        *(["cancel", "failed"], ["submit", "accepted"], ["submit", "failed"])
+    ]
+
+
 def test_a_span_has_no_personal_data_and_no_secret(
     lab: Lab, tracing: Tracing, collector: Collector
 ) -> None:
