@@ -638,7 +638,8 @@ def test_only_the_endpoint_and_account_move_a_merchant(
     gate = lab.worker(SimpleNamespace(handle=handle))
     order = lab.order()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gate.adapters[adapter], "submit", lambda *_: Outcome(Kind.IN_DOUBT))
+        if hasattr(gate.adapters[adapter], "submit"):  # Toast's asks for prices before
+            patch.setattr(gate.adapters[adapter], "submit", lambda *_: Outcome(Kind.IN_DOUBT))
         if before:  # an older worker writes a fingerprint of the whole record
             patch.setattr(submit, "endpoint", lambda merchant, _: merchant.endpoint)
         lab.deliver(gate, order)
