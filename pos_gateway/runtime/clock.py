@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 
 
@@ -26,17 +27,12 @@ class SystemClock:
     ``ledger/lease.py`` detects a suspension by the time of day.
     """
 
+    # Without a function of Python's: each order reads the clocks a dozen times.
     if sys.platform == "linux":
-
-        def monotonic(self) -> float:
-            return time.clock_gettime(time.CLOCK_BOOTTIME)
+        monotonic = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
     else:
-
-        def monotonic(self) -> float:
-            return time.monotonic()
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
+        monotonic = staticmethod(time.monotonic)
+    now = staticmethod(partial(datetime.now, UTC))
 
 
 SYSTEM_CLOCK: Clock = SystemClock()
