@@ -9,7 +9,8 @@ Counting per order costs a dictionary look-up. Figures to be had on demand are s
 
 from collections import Counter as Numbers
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from functools import cache
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from prometheus_client import REGISTRY, Gauge
@@ -17,8 +18,6 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from pos_gateway.telemetry.prometheus_internals import Counter, Histogram
-
-Metric = TypeVar("Metric", bound=Counter | Gauge | Histogram)
 
 #: Providers and dead-letter reasons that are named in a label.
 PROVIDERS, REASONS = 50, 50
@@ -34,8 +33,8 @@ _WAIT = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 NONE, OTHER = "none", "other"
 
 
-class Names:
-    """The first ``most`` values are labels; any later value is ``other``: each is a series, which costs Prometheus memory.
+class Names(dict[str | None, str]):
+    """Labels by value: the first ``most`` values, then ``other``: each is a series, which costs Prometheus memory.
 
     Never forgets: a value that is a label stays one. Safe from threads.
 
@@ -44,38 +43,19 @@ class Names:
     """
 
     def __init__(self, most: int) -> None:
+        super().__init__()
         self._most = most
-        self._named: set[str] = set()
 
-    def __call__(self, value: str | None) -> str:
-        if value in self._named:
-            return value
+    def __missing__(self, value: str | None) -> str:
         if not value:
             return NONE
-        if len(self._named) >= self._most:
+        if len(self) >= self._most:
             return OTHER
-        self._named.add(value)
+        self[value] = value
         return value
 
 
-provider_name, reason_name = Names(PROVIDERS), Names(REASONS)
-
-
-class Kept(Generic[Metric]):
-    """A metric's children, each created once: ``labels`` costs as much as the rest of counting.
-
-    Label values are bounded (``Names``).
-    """
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric: Any = metric
-        self._children: dict[tuple[str, ...], Metric] = {}
-
-    def __call__(self, *values: str) -> Metric:
-        child = self._children.get(values)
-        if child is None:
-            child = self._children[values] = self._metric.labels(*values)
-        return child
+provider_names, _reason_names = Names(PROVIDERS), Names(REASONS)
 
 
 class Counted(Collector):
@@ -147,25 +127,26 @@ cut_short = Counter(
     "pos_gateway_cut_short_total", "Attempts ended early, since others needed their slots."
 )
 
-_order, _attempt = Kept(_orders), Kept(_attempts)
-_reply, _dead_letter = Kept(_attempt_seconds), Kept(_dead_letters)
+# Of bounded label values (``Names``): ``labels`` costs as much as the rest of counting.
+_order, _attempt = cache(_orders.labels), cache(_attempts.labels)
+_reply, _dead_letter = cache(_attempt_seconds.labels), cache(_dead_letters.labels)
 
 
 def outcome_recorded(outcome: str, provider: str | None) -> None:
     """An order's status event is durable."""
-    _order(outcome, provider_name(provider)).inc()
+    _order(outcome, provider_names[provider]).inc()
 
 
 def attempted(outcome: str, provider: str | None, seconds: float) -> None:
     """A POS was called."""
-    name = provider_name(provider)
+    name = provider_names[provider]
     _attempt(outcome, name).inc()
     _reply(name).observe(seconds)
 
 
 def dead_lettered(reason: str) -> None:
     """A message was dead-lettered, or is about to be."""
-    _dead_letter(reason_name(reason)).inc()
+    _dead_letter(_reason_names[reason]).inc()
 
 
 # Slots, and orders that wait for one
@@ -360,8 +341,8 @@ _callbacks = Counter(
     " (this server lacks the key of the merchant's secrets), or unsigned (refused: no right signature).",
     ("adapter", "result"),
 )
-http_requests, http_seconds = Kept(_http_requests), Kept(_http_seconds)
-callbacks = Kept(_callbacks)
+http_requests, http_seconds = cache(_http_requests.labels), cache(_http_seconds.labels)
+callbacks = cache(_callbacks.labels)
 
 # Caches
 

@@ -69,8 +69,11 @@ class Ring(Generic[Item]):
         items: list[tuple[int, Item]] = []
         with self._working():
             self._take_in()
-            while len(items) < most and (filled := self._filled()):
-                severity = min(filled, key=lambda each: self._lanes[each][0][0])
+            while len(items) < most:
+                oldest = [(lane[0][0], n) for n, lane in enumerate(self._lanes) if lane]
+                if not oldest:
+                    break
+                _, severity = min(oldest)
                 items.append((severity, self._lanes[severity].popleft()[1]))
             return Taken(items, tuple(self._dropped))
 
@@ -96,9 +99,6 @@ class Ring(Generic[Item]):
                 self._drop()
 
     def _drop(self) -> None:
-        least = self._filled()[0]
+        least = next(severity for severity, lane in enumerate(self._lanes) if lane)
         self._lanes[least].popleft()
         self._dropped[least] += 1
-
-    def _filled(self) -> list[int]:
-        return [severity for severity, lane in enumerate(self._lanes) if lane]

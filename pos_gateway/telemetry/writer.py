@@ -158,21 +158,17 @@ def _parts(items: Iterable[tuple[int, Line]]) -> Iterator[list[tuple[int, bytes]
     part: list[tuple[int, bytes]] = []
     size = 0
     for severity, line in items:
-        data = _rendered(line)
+        try:
+            data = line.rendered()
+        except Exception as error:  # noqa: BLE001  (no line may end the thread)
+            fields = {"event": "log.unreadable", "error": type(error).__name__}
+            data = Line(line.at, line.severity, fields).rendered()
         if part and size + len(data) > select.PIPE_BUF:
             yield part
             part, size = [], 0
         part.append((severity, data))
         size += len(data)
     yield part
-
-
-def _rendered(line: Line) -> bytes:
-    try:
-        return line.rendered()
-    except Exception as error:  # noqa: BLE001  (no line may end the thread)
-        fields = {"event": "log.unreadable", "error": type(error).__name__}
-        return Line(line.at, line.severity, fields).rendered()
 
 
 def _missing(reported: Sequence[int], dropped: Sequence[int], before: Line) -> Line:

@@ -42,7 +42,7 @@ class Standings:
         in_trouble = [each for each in self._all() if is_in_trouble(each)]
         metrics.merchants_in_trouble.set(len(in_trouble))
         by_state: Counter[tuple[str, ...]] = Counter(
-            (each.breaker.value, metrics.provider_name(self._provider_of(each.merchant_id)))
+            (each.breaker.value, metrics.provider_names[self._provider_of(each.merchant_id)])
             for each in cooperatively(in_trouble, YIELD_EVERY)
             if each.breaker is not BreakerState.CLOSED
         )
