@@ -13,7 +13,7 @@ from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.states import Action, CallRecord, Claim, Ended
-from pos_gateway.transport.deadline import CancelToken
+from pos_gateway.transport.deadline import CallContext
 
 Content = TypeVar("Content", Order, CancelRequest, UnreadMessage)
 
@@ -59,8 +59,9 @@ class Attempt(Generic[Content]):
     expired: bool = False
     #: Whether a cancel request may call the POS; else ``Decision.needs_pos`` asks for that.
     may_call: bool = True
-    #: The attempt's part of the merchant's time limit; can end the attempt early.
-    token: CancelToken = field(default_factory=CancelToken)
+    #: The attempt's part of the merchant's time limit, and the progress of the exchanges, which the
+    #: transport writes; can end the attempt early.
+    context: CallContext = field(default_factory=CallContext)
     slot: Slot = _NO_SLOT
     #: The message's arrival (``perf_counter``), if known.
     received: float | None = None
@@ -95,10 +96,6 @@ class Attempt(Generic[Content]):
     claim_seconds: float | None = None
     #: The beginning of the call (``perf_counter``).
     call_began: float = 0.0
-    #: Connecting in the call, TLS included.
-    connect_seconds: float = 0.0
-    #: From the beginning of the call until the last reply began; None: there was no reply.
-    first_byte_seconds: float | None = None
     #: A byte may have left.
     sent: bool = False
     #: There was a reply.

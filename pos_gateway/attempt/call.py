@@ -26,7 +26,6 @@ from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.trace import Trace
-from pos_gateway.transport.endpoint import Progress
 from pos_gateway.transport.errors import (
     Misconfigured,
     NotBegun,
@@ -174,11 +173,12 @@ class Caller:
         outcome = self.authenticator.redacted(merchant, outcome)
         if outcome.merchant_gone:
             self._pause(merchant)
+        replied = attempt.context.replied
         attempt.call = CallRecord(
             attempt.waited,
             attempt.claim_seconds,
-            attempt.connect_seconds,
-            attempt.first_byte_seconds,
+            attempt.context.connect_seconds,
+            None if replied is None else replied - attempt.call_began,
             perf_counter() - attempt.call_began,
             attempt.came,
         )
@@ -236,7 +236,7 @@ class _Conversation(Send):
     ) -> None:
         self._caller, self._merchant, self._attempt = caller, merchant, attempt
         self._auth = credentials_of(merchant)
-        limit = caller.time_limit(merchant) * attempt.token.part
+        limit = caller.time_limit(merchant) * attempt.context.part
         self._until = caller.clock.monotonic() + min(limit, left)
         self._least = min(LEAST, limit / 2)
         self._has_begun = False
@@ -255,24 +255,18 @@ class _Conversation(Send):
 
     def _exchanged(self, request: Request) -> Reply:
         merchant, attempt, caller = self._merchant, self._attempt, self._caller
-        seconds, progress = self._left(), Progress()
+        seconds = self._left()
         if seconds < self._least:  # its reply would come too late, and leave the order in doubt
             raise _NoTimeLeft("timeout", f"{seconds:.3g} s were left for the POS's reply")
-        try:
-            reply = caller.exchange(
-                request,
-                key=f"{merchant.id} {merchant.auth.fingerprint}",
-                connections=merchant.max_concurrency or caller.default_concurrency,
-                seconds=seconds,
-                cancel_token=attempt.token,
-                identity=merchant.auth.tls,
-                fence=self._fence,
-                progress=progress,
-            )
-        finally:
-            attempt.connect_seconds += progress.connect_seconds
-            if progress.replied is not None:
-                attempt.first_byte_seconds = progress.replied - attempt.call_began
+        reply = caller.exchange(
+            request,
+            key=f"{merchant.id} {merchant.auth.fingerprint}",
+            connections=merchant.max_concurrency or caller.default_concurrency,
+            seconds=seconds,
+            identity=merchant.auth.tls,
+            fence=self._fence,
+            context=attempt.context,
+        )
         attempt.answered, attempt.came = True, reply.status
         return reply
 

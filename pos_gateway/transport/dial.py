@@ -11,10 +11,10 @@ import time
 from typing import Any, Protocol
 
 from pos_gateway.runtime.green import native
+from pos_gateway.transport.connection import WRITE, waiting_for
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.resolver import Resolver
-from pos_gateway.transport.waiting import WRITE, waiting_for
 
 #: Seconds for resolving and connecting, over all of a name's addresses, and once more for TLS; part
 #: of the exchange's deadline.

@@ -2,15 +2,14 @@
 
 import ssl
 import time
-from collections.abc import Callable, Mapping
-from math import inf
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pos_gateway import __version__
 from pos_gateway.runtime import failpoints
 from pos_gateway.transport import dial
 from pos_gateway.transport.connection import Connection, TLSConnection
-from pos_gateway.transport.deadline import TimeIsUp
+from pos_gateway.transport.deadline import CallContext, TimeIsUp
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.head import Head, host
 from pos_gateway.transport.parser import ParsedReply, read_reply
@@ -22,39 +21,16 @@ if TYPE_CHECKING:
 LISTEN = 0.25
 #: Seconds for which a TLS session is resumed: meanwhile its peer's certificate is not verified again.
 RESUMED = 3600.0
-#: Kinds of heads that are remembered, by the names of their headers. An adapter has three or four.
+#: Kinds of heads that are remembered. An adapter has three or four.
 _HEADS = 16
+#: What the heads of one kind have in common: method, names of the headers, and whether there is no body.
+_Kind = tuple[str, tuple[str, ...], bool]
 #: Default headers of every request.
 _FIELDS = {
     "User-Agent": f"pos-gateway/{__version__}",
     "Accept": "application/json",
     "Accept-Encoding": "identity",
 }
-
-
-class Progress:
-    """The progress of one exchange, for the caller to read, also after a failure.
-
-    Args:
-        fence: called before the first byte; raises to stop the request.
-        until: when the exchange ends (``time.monotonic``).
-    """
-
-    __slots__ = ("begun", "connect_seconds", "connecting", "fence", "replied", "sent", "until")
-
-    def __init__(self, fence: Callable[[], None] | None = None, until: float = inf) -> None:
-        self.fence = fence
-        self.until = until
-        #: The exchange has begun to connect, or to send.
-        self.begun = False
-        #: A byte of the request may have left this process.
-        self.sent = False
-        #: The exchange is connecting: DNS, TCP, TLS.
-        self.connecting = False
-        #: Seconds spent on connecting.
-        self.connect_seconds = 0.0
-        #: When the reply began (``time.perf_counter``).
-        self.replied: float | None = None
 
 
 class Endpoint:
@@ -89,7 +65,7 @@ class Endpoint:
         self._context = context if scheme == "https" else None
         self._connections = connections
         self._fields = {"Host": host(name, port, scheme), **_FIELDS}
-        self._heads: dict[tuple[str, tuple[str, ...], bool], Head] = {}
+        self._heads: dict[_Kind, Head] = {}
         #: Last used last.
         self._idle: list[Connection] = []
         self._is_closed = False
@@ -103,30 +79,38 @@ class Endpoint:
         """Idle connections."""
         return len(self._idle)
 
-    def exchange(self, request: "Request", target: str, progress: Progress) -> ParsedReply:
+    def exchange(
+        self,
+        request: "Request",
+        target: str,
+        context: CallContext,
+        fence: Callable[[], None] | None,
+    ) -> ParsedReply:
         """Send a request, and read its reply.
 
         Head and body leave in one write: each write is a system call, and wakes the peer up.
 
         Raises:
-            TransportError, OSError, DeadlineExceeded: ``progress`` says how far it came.
+            TransportError, OSError, DeadlineExceeded: ``context`` says how far it came.
         """
-        body = request.body
-        head = self._head(request.method, request.headers, has_body=body is not None)
-        body = body or b""
+        body, kind = (
+            request.body or b"",
+            (request.method, (*request.headers,), request.body is None),
+        )
+        head = self._heads.get(kind) or self._new_head(kind)
         data = head.filled(target, (*request.headers.values(),), len(body)) + body
         connection = self._reusable()
         is_new = connection is None
         if connection is None:
-            connection = self._connected(progress)
+            connection = self._connected(context)
             connection.reset_on_close()
         try:
-            connection.until = progress.until
-            if progress.fence is not None:
-                progress.fence()
-            if time.monotonic() >= progress.until:  # this machine was held up
+            connection.until = context.until
+            if fence is not None:
+                fence()
+            if time.monotonic() >= context.until:  # this machine was held up
                 raise TimeIsUp
-            progress.begun = progress.sent = True
+            context.begun = context.sent = True
             try:  # noqa: SIM105  (an exchange does without a context manager)
                 connection.send(data)
             except (BrokenPipeError, ConnectionResetError):
@@ -135,7 +119,7 @@ class Endpoint:
             first = connection.receive()
             if not first:
                 raise NoValidReply("broken_off", "closed without a reply")
-            progress.replied = time.perf_counter()
+            context.replied = time.perf_counter()
             received = read_reply(first, connection.receive, request.method, request.expects)
         except BaseException:  # also when a green thread is killed
             connection.close()  # unread bytes must reach no later exchange
@@ -149,7 +133,7 @@ class Endpoint:
             connection.close(is_complete=True)
         return received
 
-    def try_out(self, progress: Progress) -> None:
+    def try_out(self, context: CallContext) -> None:
         """Connect, then listen for as long as that took: does the peer keep the connection open?
 
         With TLS 1.3 a peer rejects our certificate after our side of the handshake has ended. Other
@@ -159,7 +143,7 @@ class Endpoint:
             NotSent: it does not.
         """
         began = time.monotonic()
-        connection = self._connected(progress)
+        connection = self._connected(context)
         try:
             now = time.monotonic()
             connection.until = now + max(LISTEN, now - began)
@@ -178,14 +162,12 @@ class Endpoint:
         while self._idle:
             self._idle.pop().close()
 
-    def _head(self, method: str, headers: Mapping[str, str], *, has_body: bool) -> Head:
-        kind = (method, (*headers,), has_body)
-        head = self._heads.get(kind)
-        if head is None:
-            head = Head(method, self._fields, kind[1], has_body=has_body)
-            if len(self._heads) >= _HEADS:
-                self._heads.clear()
-            self._heads[kind] = head
+    def _new_head(self, kind: _Kind) -> Head:
+        method, names, is_bare = kind
+        head = Head(method, self._fields, names, has_body=not is_bare)
+        if len(self._heads) >= _HEADS:
+            self._heads.clear()
+        self._heads[kind] = head
         return head
 
     def _reusable(self) -> Connection | None:
@@ -198,37 +180,37 @@ class Endpoint:
             connection.close()
         return None
 
-    def _connected(self, progress: Progress) -> Connection:
+    def _connected(self, context: CallContext) -> Connection:
         began = time.perf_counter()
-        progress.begun = progress.connecting = True
+        context.begun = context.connecting = True
         try:
             sock = self._connect(
-                self._name, self._port, plain=self._context is None, until=progress.until
+                self._name, self._port, plain=self._context is None, until=context.until
             )
             if self._context is None:
                 return Connection(sock)
-            return self._secured(sock, self._context, progress)
+            return self._secured(sock, self._context, context)
         finally:
-            progress.connecting = False
-            progress.connect_seconds = time.perf_counter() - began
+            context.connecting = False
+            context.connect_seconds += time.perf_counter() - began
 
-    def _secured(self, sock: Any, context: ssl.SSLContext, progress: Progress) -> TLSConnection:
+    def _secured(self, sock: Any, tls: ssl.SSLContext, context: CallContext) -> TLSConnection:
         now = time.monotonic()
         session = self._session if now < self._session_until else None
         # A zone of an IPv6 address, and the dot of the root, are not part of the certificate's name.
         name = self._name.partition("%")[0].rstrip(".")
         try:
-            connection = TLSConnection(sock, context, name, session)
+            connection = TLSConnection(sock, tls, name, session)
         except ValueError as error:  # a name that no certificate can have
             sock.close()
             raise Misconfigured("url", error) from None
         try:
-            connection.until = min(progress.until, now + dial.CONNECT_BUDGET)
+            connection.until = min(context.until, now + dial.CONNECT_BUDGET)
             connection.handshake()
         except BaseException as error:
             connection.close()
             self._session = None
-            if isinstance(error, TimeIsUp) and connection.until < progress.until:
+            if isinstance(error, TimeIsUp) and connection.until < context.until:
                 problem = "the peer has not ended the TLS handshake in time"
                 raise NotSent("timeout", problem) from None
             raise

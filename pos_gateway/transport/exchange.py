@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from pos_gateway.runtime import tls
 from pos_gateway.transport import dial
-from pos_gateway.transport.deadline import CancelToken, DeadlineExceeded, deadline
-from pos_gateway.transport.endpoint import Endpoint, Progress
+from pos_gateway.transport.deadline import CallContext, DeadlineExceeded
+from pos_gateway.transport.endpoint import Endpoint
 from pos_gateway.transport.errors import Misconfigured, TransportError
 from pos_gateway.transport.failures import by_progress, failure, without_tracebacks
 from pos_gateway.transport.guard import Guard
@@ -144,7 +144,7 @@ class Transport:
         #: Shared: loading the authorities takes milliseconds and a megabyte.
         self._tls = tls.context(ca_file=ca_file)
         self._endpoints: OrderedDict[str, Endpoint] = OrderedDict()
-        self._exchanges: set[Progress] = set()
+        self._exchanges: set[CallContext] = set()
 
     @property
     def connections(self) -> Connections:
@@ -161,10 +161,9 @@ class Transport:
         key: str,
         connections: int,
         seconds: float,
-        cancel_token: CancelToken | None = None,
         identity: ClientIdentity | None = None,
         fence: Callable[[], None] | None = None,
-        progress: Progress | None = None,
+        context: CallContext | None = None,
     ) -> Reply:
         """Exchange a request for a reply within ``seconds``, connecting included.
 
@@ -175,10 +174,9 @@ class Transport:
             key: whose connections to use; never shared between two merchants.
             connections: how many to keep open for it.
             seconds: the deadline.
-            cancel_token: cancels the exchange before its deadline.
             identity: our TLS identity for this peer and the authorities to trust; constant per key.
             fence: called before the first byte; raises NotSent to stop the request.
-            progress: for the caller to read afterwards, also after a failure.
+            context: cancels the exchange; for the caller to read afterwards, also after a failure.
 
         Raises:
             NotSent: provably not processed.
@@ -194,10 +192,9 @@ class Transport:
                 endpoint = self._replaced(endpoint, key, request.url, connections, identity)
         except ValueError as error:
             raise Misconfigured("url", error) from error
-        progress = progress or Progress()
-        progress.fence, progress.until = fence, time.monotonic() + seconds
-        do = partial(endpoint.exchange, request, target, progress)
-        received = self._within(seconds, do, cancel_token or CancelToken(), progress)
+        context = context or CallContext()
+        do = partial(endpoint.exchange, request, target, context, fence)
+        received = self._within(seconds, do, context)
         return Reply(received.status, received.headers, received.body)
 
     def reach(self, url: str, *, identity: ClientIdentity | None = None) -> None:
@@ -211,36 +208,35 @@ class Transport:
             endpoint = self._made(url, 1, identity)
         except ValueError as error:
             raise Misconfigured("url", error) from error
-        seconds = 2 * dial.CONNECT_BUDGET
-        progress = Progress(until=time.monotonic() + seconds)
-        self._within(seconds, partial(endpoint.try_out, progress), CancelToken(), progress)
+        context = CallContext()
+        self._within(2 * dial.CONNECT_BUDGET, partial(endpoint.try_out, context), context)
 
     def close(self) -> None:
         """Close every idle connection. Idempotent."""
         while self._endpoints:
             self._endpoints.popitem()[1].close()
 
-    def _within(
-        self, seconds: float, do: Callable[[], T], cancel_token: CancelToken, progress: Progress
-    ) -> T:
+    def _within(self, seconds: float, do: Callable[[], T], context: CallContext) -> T:
         """Call ``do`` within ``seconds``; every failure is raised as a TransportError."""
-        self._exchanges.add(progress)
+        context.until = time.monotonic() + seconds
+        context.begun = context.sent = False
+        self._exchanges.add(context)
         try:
-            with deadline(seconds, cancel_token):
+            with context:
                 return do()
         except TransportError:
             raise
         except DeadlineExceeded:
-            sent, begun = progress.sent, progress.begun
-            if cancel_token.is_cancelled:
+            sent, begun = context.sent, context.begun
+            if context.is_cancelled:
                 problem = "another order needed its slot"
                 raise by_progress("cut_short", problem, sent=sent, begun=begun) from None
             problem = f"no reply within {seconds:.3g} s"
             raise by_progress("timeout", problem, sent=sent, begun=begun) from None
         except (OSError, ValueError) as error:
-            raise failure(error, sent=progress.sent) from without_tracebacks(error)
+            raise failure(error, sent=context.sent) from without_tracebacks(error)
         finally:
-            self._exchanges.discard(progress)
+            self._exchanges.discard(context)
 
     def _replaced(
         self,

@@ -118,7 +118,8 @@ def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Par
         is_kept = is_kept and not left
     else:
         body, is_kept = _to_the_end(data[at:], receive, expects), False
-    return ParsedReply(status, headers, body, is_kept, _kept(headers) if is_kept else None)
+    seconds = _kept(headers["keep-alive"]) if is_kept and "keep-alive" in headers else None
+    return ParsedReply(status, headers, body, is_kept, seconds)
 
 
 def _slowly(first: bytes, receive: Receive) -> tuple[re.Match[bytes], str, bytearray]:
@@ -212,10 +213,9 @@ def _stays_open(
     return minor != b"0" or "keep-alive" in headers or "keep-alive" in said.lower()
 
 
-def _kept(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the peer says it keeps an idle connection."""
-    text = headers.get("keep-alive")
-    said = _KEEP_ALIVE.search(text) if text else None
+def _kept(text: str) -> float | None:
+    """Seconds that the peer says it keeps an idle connection, by its header."""
+    said = _KEEP_ALIVE.search(text)
     return float(said[1]) if said else None
 
 

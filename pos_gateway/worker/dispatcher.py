@@ -39,7 +39,7 @@ from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.clock import RunningClock, StepWatch
 from pos_gateway.telemetry import metrics
-from pos_gateway.transport.deadline import CancelToken
+from pos_gateway.transport.deadline import CallContext
 from pos_gateway.worker.bundles import ReturnedBundle
 from pos_gateway.worker.celery_internals import green_threads
 from pos_gateway.worker.crash import end_worker
@@ -380,7 +380,7 @@ class Dispatcher:
         self._begin_slotless()
         for call in self.admission.to_cut_short():
             metrics.cut_short.inc()
-            call.ticket.attempt.token.cancel()
+            call.ticket.attempt.context.cancel()
 
     def _takes_large(self, request: OrderRequest) -> bool:
         """Count a large request until it is over; False: there is no room for its bytes, so park it."""
@@ -508,7 +508,7 @@ class Dispatcher:
             request.action,
             expired=expired,
             may_call=may_call,
-            token=CancelToken(1.0 if call is None else call.time_limit_share),
+            context=CallContext(1.0 if call is None else call.time_limit_share),
             slot=AdmittedSlot(self._slots, request, call),
             received=request.received,
         )

@@ -25,8 +25,7 @@ from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
 from pos_gateway.ledger.batch import Finishing
 from pos_gateway.ledger.states import SUSPECT, Action, AttemptHistory, Claim, Key, Suspected
-from pos_gateway.transport.deadline import CancelToken
-from pos_gateway.transport.endpoint import Progress
+from pos_gateway.transport.deadline import CallContext
 from pos_gateway.transport.errors import Misconfigured, NotBegun, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Send
 from testkit.faults.adapters import BlindAdapter, QueryableAdapter
@@ -185,8 +184,9 @@ def test_a_call_begins_once_with_its_first_exchange() -> None:
 
 def test_an_attempts_log_line_has_its_durations() -> None:
     class Timed(Transport):
-        def send(self, *arguments: Any, progress: Progress, **others: Any) -> Reply:
-            progress.connect_seconds, progress.replied = 0.25, perf_counter()
+        def send(self, *arguments: Any, context: CallContext, **others: Any) -> Reply:
+            context.connect_seconds += 0.25
+            context.replied = perf_counter()
             return super().send(*arguments, **others)
 
     class Twice(RestAdapter):
@@ -290,7 +290,7 @@ def test_an_order_in_doubt_is_looked_up_also_while_it_is_to_be_cancelled() -> No
 
 def test_a_probe_has_a_part_of_the_merchants_time_limit() -> None:
     transport = Transport(reply(500))
-    attempt(transport, token=CancelToken(0.5))
+    attempt(transport, context=CallContext(0.5))
     assert transport.seconds == 4.0
     attempt(transport)
     assert transport.seconds == 8.0

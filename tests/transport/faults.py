@@ -54,9 +54,9 @@ FAULTS = [
     ),
     Fault(
         "an answer that came while the loop was late is in time",
-        "transport/waiting",
-        "return is_found or is_ready(self._fileno, events)",
-        "return is_found",
+        CONNECTION,
+        "if waiter.get() or is_ready(self._fileno, events):",
+        "if waiter.get():",
         "waiting::loop_was_late",
     ),
     Fault(
@@ -83,15 +83,15 @@ FAULTS = [
     Fault(
         "the fence is asked before the first byte",
         ENDPOINT,
-        "                progress.fence()\n",
+        "                fence()\n",
         "                pass\n",
         "exchange::fence",
     ),
     Fault(
         "after the first byte an order may have been received",
         ENDPOINT,
-        "progress.begun = progress.sent = True",
-        "progress.begun = True",
+        "context.begun = context.sent = True",
+        "context.begun = True",
         "exchange::silence_after",
     ),
     Fault(

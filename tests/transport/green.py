@@ -19,7 +19,7 @@ from typing import Any
 import gevent
 
 from pos_gateway.transport import dial
-from pos_gateway.transport.deadline import CancelToken
+from pos_gateway.transport.deadline import CallContext
 from pos_gateway.transport.errors import TransportError
 from pos_gateway.transport.exchange import Request, Transport
 from pos_gateway.transport.guard import Guard
@@ -35,15 +35,15 @@ def play(job: dict[str, Any]) -> dict[str, Any]:
                 dial.CONNECT_BUDGET = job["budget"]
                 transport.reach(job["url"])
                 return "reached"
-            cancel_token = CancelToken()
+            context = CallContext()
             if job.get("cut_short"):
-                cancel_token.cancel()
+                context.cancel()
             reply = transport.send(
                 request,
                 key="m",
                 connections=job["times"],
                 seconds=job["seconds"],
-                cancel_token=cancel_token,
+                context=context,
             )
         except TransportError as error:
             return f"{type(error).__name__} {error.code}"

@@ -3,27 +3,33 @@
 import gevent
 import pytest
 
-from pos_gateway.transport.deadline import CancelToken, DeadlineExceeded
+from pos_gateway.transport import deadline as subject
+from pos_gateway.transport.deadline import CallContext, DeadlineExceeded
+
+
+@pytest.fixture(autouse=True)
+def green_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "_getcurrent", lambda: gevent.getcurrent)
 
 
 def test_an_exchange_in_flight_is_cancelled() -> None:
-    token = CancelToken()
-    with pytest.raises(DeadlineExceeded), token:
-        token.cancel()
+    context = CallContext()
+    with pytest.raises(DeadlineExceeded), context:
+        context.cancel()
         gevent.sleep(30)
 
 
 def test_an_exchange_that_ends_as_it_is_cancelled_interrupts_nothing_after_it() -> None:
     """The outcome is being committed then: an interruption would lose it."""
-    token = CancelToken()
-    with token:
-        token.cancel()
+    context = CallContext()
+    with context:
+        context.cancel()
     gevent.sleep(0)
 
 
 def test_no_exchange_begins_once_it_is_cancelled() -> None:
-    token = CancelToken()
-    token.cancel()
-    with pytest.raises(DeadlineExceeded), token:
+    context = CallContext()
+    context.cancel()
+    with pytest.raises(DeadlineExceeded), context:
         pass
     gevent.sleep(0)

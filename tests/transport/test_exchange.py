@@ -20,7 +20,7 @@ import trustme
 from pos_gateway.runtime import green
 from pos_gateway.transport import endpoint
 from pos_gateway.transport.connection import Connection
-from pos_gateway.transport.endpoint import Progress
+from pos_gateway.transport.deadline import CallContext
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import (
     ACKNOWLEDGEMENT,
@@ -261,11 +261,11 @@ def test_an_exchange_is_timed_also_if_it_fails() -> None:
         while replies and read_request(connection):
             connection.sendall(replies.pop(0))
 
-    def timed(seen: Peer) -> Progress:
-        request, progress = Request("POST", seen.url(), b"{}"), Progress()
+    def timed(seen: Peer) -> CallContext:
+        request, context = Request("POST", seen.url(), b"{}"), CallContext()
         with suppress(NoValidReply):
-            transport.send(request, key="m", connections=1, seconds=5, progress=progress)
-        return progress
+            transport.send(request, key="m", connections=1, seconds=5, context=context)
+        return context
 
     with peer(script) as seen:
         began = perf_counter()

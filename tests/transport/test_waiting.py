@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import gevent
 import pytest
 
-from pos_gateway.transport.waiting import READ, GreenTransportWait
+from pos_gateway.transport.connection import READ, GreenTransportWait
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -495,12 +495,12 @@ def test_no_merchant_is_blamed_for_a_wait_for_the_database(scene: Scene) -> None
     advance(scene, 0.1)
     standings = [scene.dispatcher.admission.merchant(each.merchant_id) for each in claiming]
     assert not any(each is None or each.silent for each in standings)
-    assert not any(each.attempt.token.is_cancelled for each in claiming)
+    assert not any(each.attempt.context.is_cancelled for each in claiming)
     for each in claiming:
         each.attempt.slot.began()
     advance(scene, 3.2)
     advance(scene, 0.1)
-    assert [each.attempt.token.is_cancelled for each in claiming] == [True, False, False, False]
+    assert [each.attempt.context.is_cancelled for each in claiming] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("begins", [True, False])

@@ -21,7 +21,7 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.states import AttemptHistory, Claim, Entry, Key, State
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.port import MetricsPort
-from pos_gateway.transport.endpoint import Progress
+from pos_gateway.transport.deadline import CallContext
 from pos_gateway.worker.standings import Standings
 from pos_gateway.worker.timing import Timing
 
@@ -48,7 +48,7 @@ class Counting:
 
     def __init__(self) -> None:
         self._timing = Timing()
-        self._exchanges: set[Progress] = set()
+        self._exchanges: set[CallContext] = set()
         key = Key("m", "o")
         claim = Claim(key, "worker-1", 1, 1, AttemptHistory(), sending=True)
         entry = Entry(State.ACCEPTED, 0.0, 1, event=dehydrated(key, Kind.ACCEPTED))
@@ -66,9 +66,9 @@ class Counting:
             for _ in range(2):
                 metrics.ledger_commit_seconds.observe(0.004)
                 metrics.ledger_commit_writes.observe(2 * SHARED)
-        progress = Progress()
-        self._exchanges.add(progress)
-        self._exchanges.discard(progress)
+        context = CallContext()
+        self._exchanges.add(context)
+        self._exchanges.discard(context)
         metrics.attempted(Kind.ACCEPTED, provider, 0.2)
         metrics.outcome_recorded("accepted", provider)
         self._timing.settled(request, self._decision)
