@@ -184,7 +184,8 @@ class Admission(Generic[Ticket]):
         """
         if not call.done:
             self._judge(call, now, contact, retry_after)
-        self._health.released(call)
+        if call.cut_short:
+            self._health.released(call)
         call.lane.bulkhead.leave()
         self._scheduler.released(call, now)
         self._changed(call.lane)
@@ -218,9 +219,13 @@ class Admission(Generic[Ticket]):
     def tick(self, now: float) -> None:
         """Advance the time: merchants fall silent, breakers half-open, waiting orders expire."""
         self._now = now
-        self._agenda.run(now)
-        self._judging.run(min(now, self._heard))
-        self.parked_count.pass_time(now)
+        if self._agenda.due_at <= now:
+            self._agenda.run(now)
+        heard = min(now, self._heard)
+        if self._judging.due_at <= heard:
+            self._judging.run(heard)
+        if self.parked_count.bundles:
+            self.parked_count.pass_time(now)
 
     @property
     def next_at(self) -> float:
@@ -261,8 +266,8 @@ class Admission(Generic[Ticket]):
 
     def drop_waiting(self) -> list[Ticket]:
         """Remove and return all waiting orders (lost connection). Orders in flight stay."""
-        dropped = [ticket for lane in self._lanes for ticket in lane.take_all()]
-        for lane in self._lanes:
+        dropped = [ticket for lane in self._lanes.values() for ticket in lane.take_all()]
+        for lane in self._lanes.values():
             self._changed(lane)
         return dropped + self._backlog.drop()
 
@@ -290,7 +295,7 @@ class Admission(Generic[Ticket]):
         """
         lane = self._lanes.get(merchant_id)
         if lane is not None:
-            lane.bulkhead.allotment = permits
+            lane.bulkhead.agree(lane.bulkhead.concurrency_limit, permits)
             self._reckon(lane)
 
     def demand(self, merchant_id: str) -> Demand:
@@ -437,10 +442,9 @@ class Admission(Generic[Ticket]):
 
     def _start(self, lane: Lane[Ticket], ticket: Ticket, *, is_look_up: bool) -> Call[Ticket]:
         now = self._now
-        share, well_for = lane.breaker.time_limit_share, now - lane.held_at
-        call = Call(lane, ticket, now, time_limit_share=share, well_for=well_for)
-        call.is_look_up = is_look_up
+        call = Call(lane, ticket, now, well_for=now - lane.held_at, is_look_up=is_look_up)
         if not lane.breaker.is_closed:
+            call.time_limit_share = lane.breaker.time_limit_share
             call.probe = lane.breaker.begin_probe()
         call.lowered = lane.bulkhead.enter()
         self._scheduler.started(call, now)

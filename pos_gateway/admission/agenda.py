@@ -29,6 +29,8 @@ class Agenda:
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, Callable[[Any, float], None], Timed]] = []
         self._number = count()
+        #: When the first entry is due, which may be void.
+        self.due_at = inf
         self._look_at = STALE
 
     def add(self, at: float, action: Callable[[Any, float], None], item: Timed) -> None:
@@ -38,6 +40,7 @@ class Agenda:
             heapq.heapify(self._entries)
             self._look_at = max(STALE, 2 * len(self._entries))
         heapq.heappush(self._entries, (at, next(self._number), action, item))
+        self.due_at = self._entries[0][0]
 
     def run(self, now: float) -> None:
         """Run all actions that are due."""
@@ -45,6 +48,7 @@ class Agenda:
             _, _, action, item = heapq.heappop(self._entries)
             if not item.done:
                 action(item, now)
+        self.due_at = self._entries[0][0] if self._entries else inf
 
     @property
     def next_at(self) -> float:

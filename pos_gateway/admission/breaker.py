@@ -68,9 +68,7 @@ class Breaker:
 
     @property
     def time_limit_share(self) -> float:
-        """The next call's part of the merchant's time limit."""
-        if self.state is BreakerState.CLOSED:
-            return 1.0
+        """A probe's part of the merchant's time limit."""
         return TIME_LIMIT_SHARES[max(0, min(self.openings, len(TIME_LIMIT_SHARES)) - 1)]
 
     def is_tripped(self, overdue: int) -> bool:

@@ -5,7 +5,7 @@ or a 503, raised by one for every full window of answers, as TCP does it (additi
 multiplicative decrease). A lowered limit is kept only if it helps; see ``limit_trial.py``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from pos_gateway.admission.limit_trial import LimitTrial
@@ -20,6 +20,9 @@ class Bulkhead:
 
     concurrency_limit: int
     in_flight: int = 0
+    #: How many may be in flight in this process, and the same without the fleet's limit.
+    limit: int = field(init=False)
+    here: int = field(init=False)
     #: The limit by additive increase, multiplicative decrease; inf: no less than the ceiling.
     _adapted: float = inf
     #: This process's part of the ceiling, by the fleet; None: the fleet sets no limit.
@@ -32,17 +35,13 @@ class Bulkhead:
     #: Whether a lower limit helps; None: no call has failed for a long time.
     _trial: LimitTrial | None = None
 
-    @property
-    def limit(self) -> int:
-        """How many may be in flight in this process."""
-        here, allotment = self.here, self.allotment
-        return here if allotment is None or here < allotment else allotment
+    def __post_init__(self) -> None:
+        self._adapt(self._adapted)
 
-    @property
-    def here(self) -> int:
-        """The limit without the fleet's."""
-        concurrency_limit, adapted = self.concurrency_limit, self._adapted
-        return concurrency_limit if concurrency_limit <= adapted else int(adapted)
+    def agree(self, concurrency_limit: int, allotment: int | None) -> None:
+        """Set the merchant's concurrency limit, and this process's part of it."""
+        self.concurrency_limit, self.allotment = concurrency_limit, allotment
+        self._adapt(self._adapted)
 
     @property
     def part(self) -> float:
@@ -50,10 +49,6 @@ class Bulkhead:
         if self.allotment is None or not self.concurrency_limit:
             return 1.0
         return min(1.0, max(0, self.allotment) / self.concurrency_limit)
-
-    @property
-    def has_room(self) -> bool:
-        return self.in_flight < self.limit
 
     @property
     def is_full(self) -> bool:
@@ -95,7 +90,7 @@ class Bulkhead:
                 self._trial = None
         self._answers += 1
         if self._reached and self._answers >= self.here:
-            self._adapted = self.here + 1 if self.here < self.concurrency_limit else inf
+            self._adapt(self.here + 1 if self.here < self.concurrency_limit else inf)
             self._answers, self._reached = 0, False
 
     def failed_or_late(self) -> None:
@@ -115,13 +110,20 @@ class Bulkhead:
         if lowered is not None:
             self._trial.record(started, failed=True, lowered=lowered)
         if self._adapted < inf and self._trial.is_useless:
-            self._adapted = inf
+            self._adapt(inf)
             self._trial.give_up()
         elif started >= self._halved and (self._adapted < inf or self._trial.may_help):
             lower = max(1, (self.limit if self.limit > 0 else self.here) // 2)
             self._trial.lower(lower, now)
-            self._adapted, self._halved = lower, now
+            self._adapt(lower)
+            self._halved = now
 
     def forget(self) -> None:
         """Forget the adapted limit."""
-        self._adapted, self._trial = inf, None
+        self._adapt(inf)
+        self._trial = None
+
+    def _adapt(self, limit: float) -> None:
+        self._adapted = limit
+        self.here = int(min(self.concurrency_limit, limit))
+        self.limit = self.here if self.allotment is None else min(self.here, self.allotment)

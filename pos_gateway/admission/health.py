@@ -84,12 +84,12 @@ class Health(Generic[Ticket]):
         lane = call.lane
         lane.last_call = now
         lane.late_calls -= call.late
-        self._outliers.came_back(call)
-        if contact in (CallResult.ANSWERED, CallResult.OVERLOADED):
+        is_answer = contact in (CallResult.ANSWERED, CallResult.OVERLOADED)
+        self._outliers.came_back(call, now, answered=is_answer)
+        if is_answer:
             lane.last_answer = now
             if lane.provider is not None and (silent := lane.provider.answered(now)) is not None:
                 self._revived(lane.provider, silent, now)
-            self._outliers.answered(call, now)
         self._judge_load(call, now, contact)
         if contact is not CallResult.NONE:
             self._judge_speed(call, now, contact, delay)

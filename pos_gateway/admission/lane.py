@@ -12,7 +12,7 @@ from pos_gateway.admission import pacing
 from pos_gateway.admission.breaker import Breaker, BreakerState
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.evidence import Evidence
-from pos_gateway.admission.latency import MerchantLatency
+from pos_gateway.admission.latency import LatencyEstimate
 from pos_gateway.admission.limits import Terms
 from pos_gateway.admission.parking import ParkingQueue
 from pos_gateway.admission.rate import Rate
@@ -125,7 +125,7 @@ class Lane(Generic[Ticket]):
     may_be_cut_short: bool = True
     bulkhead: Bulkhead = field(default_factory=lambda: Bulkhead(0))
     breaker: Breaker = field(default_factory=Breaker)
-    latency: MerchantLatency = field(default_factory=MerchantLatency)
+    latency: LatencyEstimate = field(default_factory=LatencyEstimate)
     #: None: it has no rate limit.
     rate: Rate | None = None
     #: Waiting orders.
@@ -193,10 +193,8 @@ class Lane(Generic[Ticket]):
     def agree(self, terms: Terms, provider: Provider | None) -> None:
         """Set the merchant's terms and provider."""
         self.known, self.provider = True, provider
-        self.bulkhead.concurrency_limit = terms.limit
+        self.bulkhead.agree(terms.limit, None if not terms.is_shared else self.bulkhead.allotment)
         self.may_be_cut_short = terms.may_be_cut_short
-        if not terms.is_shared:
-            self.bulkhead.allotment = None
         if terms.per_second is None:
             self.rate = None
         elif self.rate is None or self.rate.per_second != terms.per_second:
@@ -205,8 +203,9 @@ class Lane(Generic[Ticket]):
     @property
     def has_room(self) -> bool:
         """Whether its terms, limits and breaker allow one more start."""
-        may_be_called = self.known and self.bulkhead.has_room and self.breaker.lets_through
-        return may_be_called and not self.is_spent
+        is_under_limits = self.known and self.bulkhead.in_flight < self.bulkhead.limit
+        has_rate = self.rate is None or not self.rate.is_spent
+        return is_under_limits and has_rate and self.breaker.lets_through
 
     @property
     def is_spent(self) -> bool:
@@ -326,7 +325,7 @@ class Lane(Generic[Ticket]):
 
     def is_quiet(self, now: float) -> bool:
         """Whether it has been idle for so long that its history says little."""
-        return self.is_idle and now - self.last_call > QUIET
+        return now - self.last_call > QUIET and self.is_idle
 
     def put(
         self, ticket: Ticket, now: float, deadline: float, *, is_look_up: bool = False

@@ -1,7 +1,6 @@
 """All merchants' lanes."""
 
 from collections.abc import Iterator
-from typing import Generic
 
 from pos_gateway.admission.bulkhead import UNASKED
 from pos_gateway.admission.lane import Lane, Provider, Ticket
@@ -11,30 +10,23 @@ from pos_gateway.admission.lane import Lane, Provider, Ticket
 LANES = 20_000
 
 
-class Lanes(Generic[Ticket]):
+class Lanes(dict[str, Lane[Ticket]]):
     """Lanes by their merchants' ids. Merchants in a fleet begin without an allotment."""
 
     def __init__(self, *, in_fleet: bool) -> None:
+        super().__init__()
         self._in_fleet = in_fleet
-        self._lanes: dict[str, Lane[Ticket]] = {}
         #: Lanes at which idle ones are looked for.
         self._full = LANES
         self._providers: dict[str, Provider] = {}
 
-    def __iter__(self) -> Iterator[Lane[Ticket]]:
-        return iter(self._lanes.values())
-
-    def get(self, merchant_id: str) -> Lane[Ticket] | None:
-        """The merchant's lane; None if nothing is known of it."""
-        return self._lanes.get(merchant_id)
-
     def add(self, merchant_id: str, now: float) -> Lane[Ticket]:
         """A new merchant's lane."""
-        if len(self._lanes) >= self._full:
+        if len(self) >= self._full:
             self._forget_idle(now)
-        lane = self._lanes[merchant_id] = Lane(merchant_id, behind_at=now)
+        lane = self[merchant_id] = Lane(merchant_id, behind_at=now)
         if self._in_fleet:
-            lane.bulkhead.allotment = UNASKED
+            lane.bulkhead.agree(0, UNASKED)
         return lane
 
     def provider(self, name: str | None) -> Provider | None:
@@ -47,14 +39,14 @@ class Lanes(Generic[Ticket]):
 
     def by(self, few: int) -> Iterator[list[Lane[Ticket]]]:
         """A snapshot of all lanes, ``few`` at a time."""
-        lanes = list(self._lanes.values())
+        lanes = list(self.values())
         for start in range(0, len(lanes), few):
             yield lanes[start : start + few]
 
     def _forget_idle(self, now: float) -> None:
         """Drop the idle lanes: a constant cost per newcomer, however many lanes are in use."""
-        lanes = self._lanes.items()
         # An open breaker is kept, however many merchants come.
-        self._lanes = {key: lane for key, lane in lanes if not lane.is_forgettable(now)}
+        for merchant_id in [key for key, lane in self.items() if lane.is_forgettable(now)]:
+            del self[merchant_id]
         # Where few are idle, the next look waits for as many newcomers as there are lanes.
-        self._full = max(LANES, 2 * len(self._lanes))
+        self._full = max(LANES, 2 * len(self))

@@ -20,7 +20,7 @@ LATE = 3.0
 
 @dataclass(slots=True, eq=False)
 class LatencyEstimate:
-    """Running mean and deviation of answer times, in seconds."""
+    """Running mean and deviation of answer times in seconds, of one merchant or of all merchants' first answers."""
 
     #: The mean answer time; None before the first answer.
     mean: float | None = None
@@ -28,6 +28,8 @@ class LatencyEstimate:
     deviation: float = 0.0
     #: Answers measured.
     answers: int = 0
+    #: Of one merchant: a call took too long, and none has been answered since.
+    silent: bool = False
 
     def is_now(self, seconds: float) -> None:
         """Start anew from one answer's time."""
@@ -48,14 +50,6 @@ class LatencyEstimate:
         if self.mean is None:
             return longest
         return self.mean + max(DEVIATIONS * self.deviation, PART * self.mean, SECONDS)
-
-
-@dataclass(slots=True, eq=False)
-class MerchantLatency(LatencyEstimate):
-    """One merchant's latency estimate. Times are seconds."""
-
-    #: A call took too long, and none has been answered since.
-    silent: bool = False
 
     def silent_after(self, unknown: float) -> float:
         """Seconds after which a call makes it silent; ``unknown`` before its first answer."""

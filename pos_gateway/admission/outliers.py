@@ -88,9 +88,14 @@ class Outliers(Generic[Ticket]):
         """An outlier makes its merchant silent from now."""
         heapq.heappush(self._silent, (call.outlier_since, next(self._count), call))
 
-    def came_back(self, call: Call[Ticket]) -> None:
-        """A call, outlier or not, has finished."""
-        self.number -= call.is_outlier
+    def came_back(self, call: Call[Ticket], now: float, *, answered: bool) -> None:
+        """A call, outlier or not, has finished. A first answer is judged by first answers."""
+        is_outlier = call.is_outlier
+        if answered:
+            self._late += NEWEST * (is_outlier - self._late)
+            if not is_outlier and call.lane.latency.mean is not None:
+                self._answered_at = now
+        self.number -= is_outlier
         noted = len(self._known) + len(self._strangers) + len(self._silent)
         if noted > 4 * self.number:  # half of them at least are done
             self._known = deque(each for each in self._known if not each.done)
@@ -101,12 +106,6 @@ class Outliers(Generic[Ticket]):
     def released(self, call: Call[Ticket]) -> None:
         """A call's slot is free."""
         self.ending -= call.cut_short
-
-    def answered(self, call: Call[Ticket], now: float) -> None:
-        """A call was answered. A first answer is judged by first answers."""
-        self._late += NEWEST * (call.is_outlier - self._late)
-        if not call.is_outlier and call.lane.latency.mean is not None:
-            self._answered_at = now
 
     def cut_short(self, light: int, strangers: int, most: int, now: float) -> list[Call[Ticket]]:
         """Up to ``most`` calls, the oldest first. Each is returned once.

@@ -17,15 +17,15 @@ class Usage:
 
     def average(self, now: float) -> float:
         """Slots held over the last ``WINDOW`` seconds or so."""
-        passed = now - self._reckoned
-        if passed > 0:
-            self._average = self.held + (self._average - self.held) * exp(-passed / WINDOW)
-            self._reckoned = now
+        self.add(0, now)
         return self._average
 
     def add(self, slots: int, now: float) -> None:
         """Add held slots from now; negative to release."""
-        self.average(now)
+        passed = now - self._reckoned
+        if passed > 0:
+            self._average = self.held + (self._average - self.held) * exp(-passed / WINDOW)
+            self._reckoned = now
         self.held += slots
 
     def raise_to(self, slots: float, now: float) -> None:

@@ -13,9 +13,9 @@ def _fault(rule: str, file: str, right: str, wrong: str, by: str = "admission_ma
 FAULTS = [
     _fault(
         "a merchant keeps to its limit",
-        "bulkhead",
-        "return self.in_flight < self.limit",
-        "return self.in_flight <= self.limit",
+        "lane",
+        "self.bulkhead.in_flight < self.bulkhead.limit",
+        "self.bulkhead.in_flight <= self.bulkhead.limit",
     ),
     _fault(
         "a merchant has as many bytes as are left",
@@ -47,7 +47,7 @@ FAULTS = [
     _fault(
         "a newcomer costs the same however many breakers are open",
         "lanes",
-        "self._full = max(LANES, 2 * len(self._lanes))",
+        "self._full = max(LANES, 2 * len(self))",
         "self._full = LANES",
         "admission::a_newcomer_costs",
     ),
@@ -180,8 +180,8 @@ FAULTS = [
     _fault(
         "a merchant keeps to what the fleet leaves it",
         "bulkhead",
-        "return here if allotment is None or here < allotment else allotment",
-        "return here",
+        "self.limit = self.here if self.allotment is None else min(self.here, self.allotment)",
+        "self.limit = self.here",
     ),
     _fault(
         "the fleet is asked when an order waits for an allotment only",
@@ -665,8 +665,8 @@ FAULTS = [
     _fault(
         "answers that are late themselves say nothing against other calls",
         "outliers",
-        "        if not call.is_outlier and call",
-        "        if call",
+        "            if not is_outlier and call",
+        "            if call",
         "cutting_short",
     ),
     _fault(
@@ -679,7 +679,7 @@ FAULTS = [
     _fault(
         "what has come back is no outlier",
         "outliers",
-        "self.number -= call.is_outlier",
+        "self.number -= is_outlier",
         "pass",
         "cutting_short",
     ),
@@ -1062,8 +1062,8 @@ FAULTS = [
     _fault(
         "a call is judged as of what the loop has handled",
         "admission",
-        "self._judging.run(min(now, self._heard))",
-        "self._judging.run(now)",
+        "heard = min(now, self._heard)",
+        "heard = now",
         "cpu::judged_as_of",
     ),
     _fault(

@@ -369,7 +369,7 @@ def _limits(of: int, *, every: int) -> list[int]:
     and each call whose number ``every`` divides."""
     bulkhead, calls, limits = Bulkhead(8), deque[tuple[float, bool, bool]](), list[int]()
     for number in range(1, 601):
-        while bulkhead.has_room:
+        while bulkhead.in_flight < bulkhead.limit:
             lowered = bulkhead.enter()
             calls.append((number, lowered, bulkhead.in_flight > of))
         started, lowered, is_refused = calls.popleft()
@@ -728,7 +728,7 @@ def test_a_completed_order_is_freed() -> None:
         if isinstance(started, Call):
             admission.began(started, 0.0)
     del order, started
-    busy = next(iter(admission._lanes))
+    busy = next(iter(admission._lanes.values()))
     assert busy.bulkhead.in_flight == 1
     call: Call[Order] | None = admission._judging._entries[0][3]  # type: ignore[assignment]
     while call is not None:
