@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.content import UnreadMessage
@@ -126,7 +126,7 @@ def on_submission(attempt: Attempt[Order], now: datetime) -> Decision:
         message = message._replace(body=wire.body_of(order.source))
     left = (order.deliver_by - now).total_seconds()
     key = Key(order.merchant_id, order.order_id)
-    submission = _Submission(attempt, key, left, message, now)
+    submission = _Submission(attempt, key, left, message, now.timestamp())
     if attempt.newer is not None:
         return submission.renewed(outcome, attempt.claims[0])
     if attempt.ended is not None:
@@ -136,14 +136,16 @@ def on_submission(attempt: Attempt[Order], now: datetime) -> Decision:
     return submission.done(outcome, attempt.claims[0], called=attempt.called)
 
 
-class _Submission:
+class _Submission(NamedTuple):
     """The decisions about an order's submission."""
 
-    def __init__(
-        self, attempt: Attempt[Any], key: Key, left: float, message: RawMessage, now: datetime
-    ) -> None:
-        self._attempt, self._key, self._left, self._message = attempt, key, left, message
-        self._at = now.timestamp()
+    attempt: Attempt[Any]
+    key: Key
+    #: Seconds until ``deliver_by``.
+    left: float
+    message: RawMessage
+    #: Unix time.
+    at: float
 
     def over(self, ended: Ended) -> Decision:
         """It was terminal before, by a worker that may have died before dead-lettering it."""
@@ -153,18 +155,18 @@ class _Submission:
 
     def undone(self, outcome: Outcome) -> Decision:
         """Not sent; outcome unknown: retry."""
-        raw = self._message
+        raw = self.message
         again = self._soon_again(outcome, resolve=raw.resolve, look_up=raw.look_up)
         return Decision(outcome, messages=[again])
 
     def renewed(self, outcome: Outcome, claim: Claim) -> Decision:
         """The deadline was extended by an operator; republish with the new one."""
-        entries = [(claim, _unchanged(claim, self._at))]
+        entries = [(claim, _unchanged(claim, self.at))]
         again = self._soon_again(outcome, resolve=False, look_up=claim.history.may_be_there)
         return Decision(outcome, entries, messages=[again])
 
     def _soon_again(self, outcome: Outcome, *, resolve: bool, look_up: bool) -> Message:
-        delay = min(_delay(outcome, self._message.tries), max(1.0, self._left))
+        delay = min(_delay(outcome, self.message.tries), max(1.0, self.left))
         return self._again(delay, resolve=resolve, look_up=look_up)
 
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
@@ -181,24 +183,24 @@ class _Submission:
             case Follows.DOUBT | Follows.PENDING:  # of a later step, pending says that of the first
                 since = history.doubt_since
                 newly = since is None and (outcome.not_found or not history.pending)
-                after = replace(history, doubt_since=self._at if newly or claim.sending else since)
+                after = replace(history, doubt_since=self.at if newly or claim.sending else since)
             case Follows.RETRY:
                 after = history
         return self._go_on(outcome, claim, replace(after, attempts=attempts))
 
     def _go_on(self, outcome: Outcome, claim: Claim, after: AttemptHistory) -> Decision:
         """Retry, or end now if the order would expire first."""
-        delay, event_kind = _delay(outcome, self._message.tries), None
+        delay, event_kind = _delay(outcome, self.message.tries), None
         if outcome.kind is Kind.PENDING:
-            delay = max(delay, _rarely(self._message.tries, self._left))
-        delay = _in_time(delay, self._left if self._left > 0 else self._left + RESOLVE_FOR)
-        if delay >= self._left and not after.may_be_there:
+            delay = max(delay, _rarely(self.message.tries, self.left))
+        delay = _in_time(delay, self.left if self.left > 0 else self.left + RESOLVE_FOR)
+        if delay >= self.left and not after.may_be_there:
             late = outcome.reason or Reason("too_late", "no decision before deliver_by")
             ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
             return self._end(ended, claim, after.attempts, dead_letter=True)
-        until = self._left + RESOLVE_FOR * after.may_be_there
+        until = self.left + RESOLVE_FOR * after.may_be_there
         # An order that expires between two steps is undone: in doubt only if there is no time left.
-        if outcome.for_operator or delay >= (until if after.is_between_steps else self._left):
+        if outcome.for_operator or delay >= (until if after.is_between_steps else self.left):
             event_kind = Kind.IN_DOUBT
         elif outcome.kind is Kind.PENDING:
             event_kind = Kind.PENDING
@@ -210,7 +212,7 @@ class _Submission:
         messages = []
         if not outcome.for_operator and delay < until:
             look_up = after.may_be_there and not after.is_between_steps
-            again = self._again(delay, resolve=delay >= self._left, look_up=look_up)
+            again = self._again(delay, resolve=delay >= self.left, look_up=look_up)
             messages.append(again)
         return Decision(outcome, [(claim, entry)], messages=messages)
 
@@ -219,9 +221,9 @@ class _Submission:
     ) -> Decision:
         history = AttemptHistory(attempts=attempts, reopened=claim.history.reopened)
         entry = self._entry(outcome, claim, history, outcome.kind)
-        if self._attempt.facts:
+        if self.attempt.facts:
             with suppress(InvalidFacts):  # an adapter's mistake undoes no end: the row's facts stay
-                progress = StepProgress(self._attempt.facts).to_json(history.reopened)
+                progress = StepProgress(self.attempt.facts).to_json(history.reopened)
                 entry = replace(entry, progress=progress)
         # What the gateway could not deliver is dead-lettered for an operator.
         messages = [self._dead_letter(outcome)] if dead_letter else []
@@ -233,11 +235,11 @@ class _Submission:
         state = _ENDS.get(event_kind) or open_state(after, event_kind)
         event = None
         if event_kind is not None:
-            reopened, trace = after.reopened, self._attempt.span
-            event = dehydrated(self._key, event_kind, reopened=reopened, trace=trace)
+            reopened, trace = after.reopened, self.attempt.span
+            event = dehydrated(self.key, event_kind, reopened=reopened, trace=trace)
         return Entry(
             state,
-            self._at,
+            self.at,
             after.attempts,
             after.doubt_since,
             after.pending,
@@ -245,21 +247,21 @@ class _Submission:
             outcome.external_id,
             event,
             outcome=outcome.kind,
-            call=self._attempt.call,
+            call=self.attempt.call,
         )
 
     def _again(self, delay: float, *, resolve: bool, look_up: bool) -> Message:
         metrics.retries.inc()
-        headers = {wire.ATTEMPTS: self._message.tries + 1, wire.RESOLVE: resolve}
+        headers = {wire.ATTEMPTS: self.message.tries + 1, wire.RESOLVE: resolve}
         if look_up:
             headers[wire.LOOK_UP] = True
-        message = self._message.again(wire.SUBMIT_ORDER, self._key.order_id, headers)
-        left = self._left if self._left > delay else self._left + RESOLVE_FOR
+        message = self.message.again(wire.SUBMIT_ORDER, self.key.order_id, headers)
+        left = self.left if self.left > delay else self.left + RESOLVE_FOR
         return message.delayed(delay, before=_latest(delay, left))
 
     def _dead_letter(self, outcome: Outcome) -> Message:
         reason = outcome.reason or Reason(outcome.kind, "")
-        return _dead_letter(self._key.order_id, self._message, reason)
+        return _dead_letter(self.key.order_id, self.message, reason)
 
 
 def _rarely(tries: int, left: float) -> float:
@@ -518,7 +520,7 @@ def on_unread(attempt: Attempt[UnreadMessage], now: datetime) -> Decision:
     # Neither the message nor the ledger's order can be read: the order ends, or is left to an operator.
     [claim] = attempt.claims
     left = (claim.history.deliver_by or now.timestamp()) - now.timestamp()
-    submission = _Submission(attempt, claim.key, left, message, now)
+    submission = _Submission(attempt, claim.key, left, message, now.timestamp())
     return replace(submission.done(outcome, claim, called=False), messages=dead)
 
 

@@ -140,7 +140,11 @@ class Spine:
     def _decide(self, attempt: Attempt[Any], action: _Action) -> Decision:
         """Attempt once to do as the message asks, and decide; every failure is an outcome."""
         try:
-            attempt.outcome = self._outcome(attempt, action)
+            try:
+                attempt.outcome = action.claim(attempt) or action.call(attempt)
+            finally:
+                if attempt.alone is not None:  # from here on the next suspect may run
+                    attempt.alone.end()
             decision = action.decide(attempt)
             if attempt.ended is None or not action.repeats(attempt):
                 return decision
@@ -149,14 +153,6 @@ class Spine:
         except Exception as error:  # noqa: BLE001  (ours: the order is neither lost nor left claimed)
             attempt.outcome = action.crashed(attempt, error)
         return action.decide(attempt)
-
-    @staticmethod
-    def _outcome(attempt: Attempt[Any], action: _Action) -> Outcome:
-        try:
-            return action.claim(attempt) or action.call(attempt)
-        finally:
-            if attempt.alone is not None:  # from here on the next suspect may run
-                attempt.alone.end()
 
     def _abandon(self, attempt: Attempt[Any]) -> None:
         for number, claim in enumerate(attempt.claims):

@@ -81,14 +81,14 @@ class Walk:
             because: the order's outcome after its undo, for an order in an undo.
             expired: returns the outcome of an expired order; None: the order has time left.
         """
-        history = self._attempt.claims[0].history
-        place = place_of(history.step, self._steps)
-        if place is None:
-            return unknown_step(history)
+        history, place = self._attempt.claims[0].history, 0
         if history.step is not None:
+            known = place_of(history.step, self._steps)
+            if known is None:
+                return unknown_step(history)
             if history.step.is_undo:
-                return self._back(place, because or Outcome(Kind.FAILED), _alone(history))
-            history = _alone(history)
+                return self._back(known, because or Outcome(Kind.FAILED), _alone(history))
+            history, place = _alone(history), known
         for number in range(place, len(self._steps)):
             outcome = self._take(number, history, expired)
             if len(self._steps) > 1:  # kept facts and reasons have no secret
@@ -126,8 +126,9 @@ class Walk:
                 known = _CANCELLING
         # While a cancel request is open the order is not sent, and a key learns nothing.
         is_queryable = step.guarantee is Guarantee.QUERYABLE
-        is_asked = is_queryable or history.cancelling or _may_forget(history)
-        ask_first = history.in_doubt and is_asked
+        ask_first = history.in_doubt and (
+            is_queryable or history.cancelling or _may_forget(history)
+        )
         if known is None and (history.pending or ask_first or self._attempt.late):
             known = self._ask(step, history)
         if known is None and history.cancelling:  # each failing send would renew the doubt

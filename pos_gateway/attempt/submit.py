@@ -81,21 +81,21 @@ class Submit:
     ) -> Outcome | None:
         """The outcome of a claimed order whose POS is not to be called; None: the POS is called."""
         order, merchant, claim = attempt.content, attempt.merchant, attempt.claims[0]
-        history = claim.history
+        history, may_be_there = claim.history, claim.history.may_be_there
         attempt.newer = self._newer(claim, order)
         if attempt.newer is not None:
             return leased_elsewhere()
         late = late or self._left(order) <= 0  # the database may have been away for seconds
-        if late and (attempt.expired or not history.may_be_there):
+        if late and (attempt.expired or not may_be_there):
             return self._too_late(claim, self._left(order))
         # After order.in_doubt an operator may have taken over: the order is only looked up.
-        attempt.late = late or (history.may_be_there and history.last_event == Kind.IN_DOUBT)
+        attempt.late = late or (may_be_there and history.last_event == Kind.IN_DOUBT)
         if history.possible_deaths >= POISONOUS:
             return poisoned(history)
         if merchant is None or problem is not None:
             return Outcome(Kind.FAILED, problem)
         adapter = self.adapters[merchant.adapter]
-        if history.may_be_there and has_moved(history, merchant, adapter):
+        if may_be_there and has_moved(history, merchant, adapter):
             return Outcome(Kind.IN_DOUBT, MOVED, for_operator=True)
         return None
 
@@ -126,14 +126,16 @@ class Submit:
     def _claim(
         self, attempt: Attempt[Order], *, send: bool, unless_suspect: bool = True
     ) -> ClaimResult:
-        order, merchant = attempt.content, attempt.merchant
+        order, merchant, where = attempt.content, attempt.merchant, None
+        if merchant is not None:
+            where = endpoint(merchant, self.adapters.get(merchant.adapter))
         return self.caller.claim(
             attempt,
             Key(order.merchant_id, order.order_id),
             send=send,
             deliver_by=order.deliver_by.timestamp(),
             order=order.source,
-            endpoint=None if merchant is None else self._endpoint(merchant),
+            endpoint=where,
             unless_suspect=unless_suspect,
         )
 
@@ -205,9 +207,6 @@ class Submit:
         if until.timestamp() <= max(order.deliver_by.timestamp(), now.timestamp()):
             return None
         return order.until(until)
-
-    def _endpoint(self, merchant: Merchant) -> str:
-        return endpoint(merchant, self.adapters.get(merchant.adapter))
 
     def _left(self, order: Order) -> float:
         """Seconds until ``deliver_by``."""

@@ -279,7 +279,7 @@ FAULTS = [
     Fault(
         "doubt is durable",
         "attempt.decision",
-        "doubt_since=self._at if newly or claim.sending else since",
+        "doubt_since=self.at if newly or claim.sending else since",
         "doubt_since=None",
     ),
     Fault(
@@ -384,7 +384,7 @@ FAULTS = [
     Fault(
         "an order in doubt is looked up and sent at its endpoint",
         "attempt.submit",
-        "if history.may_be_there and has_moved(history, merchant, adapter):",
+        "if may_be_there and has_moved(history, merchant, adapter):",
         "if False:",
         seed=19,
     ),
@@ -398,8 +398,8 @@ FAULTS = [
     Fault(
         "the endpoint is durable before the first byte",
         "attempt.submit",
-        "endpoint=None if merchant is None else self._endpoint(merchant),",
-        "endpoint=None,",
+        "            endpoint=where,",
+        "            endpoint=None,",
     ),
     Fault(
         "an order is cancelled at its endpoint",
