@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pos_gateway.runtime.sockets import ReadAhead, send_all
+from pos_gateway.broker.frames import Incoming, send_all
 from testkit.patience import PATIENCE
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50)), st.lists(st.integers(1, 20), min_size=1))
 def test_reads_return_the_bytes_that_arrived(pieces: list[bytes], sizes: list[int]) -> None:
     coming = iter(pieces)
-    read = ReadAhead(lambda _most: next(coming, b""))
+    read = Incoming(lambda _most: next(coming, b""))
     got = b""
     turn = 0
     while piece := read(sizes[turn % len(sizes)]):
@@ -37,7 +37,7 @@ def test_a_read_that_times_out_loses_nothing() -> None:
             raise TimeoutError
         return next(replies)
 
-    read = ReadAhead(recv)
+    read = Incoming(recv)
     assert read(2) == b"ab"
     assert read(2) == b"c"
     with pytest.raises(TimeoutError):
@@ -52,7 +52,7 @@ def test_the_socket_is_not_read_while_the_buffer_has_bytes() -> None:
         asked.append(most)
         return b"x" * 10
 
-    read = ReadAhead(recv)
+    read = Incoming(recv)
     assert [len(read(n)) for n in (7, 3, 100_000)] == [7, 3, 10]
     assert asked == [65536, 100_000]
 

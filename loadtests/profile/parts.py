@@ -23,7 +23,6 @@ _THREADS = {
 #: Anywhere else the innermost file that is one of these decides the part. The standard library and
 #: what all parts use (pydantic, sockets) work for their callers.
 _FILES = {
-    "pos_gateway/runtime/sockets.py": None,
     "pos_gateway/runtime/clock.py": None,
     "pos_gateway/admission/": ADMISSION,
     "pos_gateway/fleet/": ADMISSION,

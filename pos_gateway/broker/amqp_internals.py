@@ -41,9 +41,9 @@ from pos_gateway.broker.frames import (
     content,
     delivery,
     method,
+    send_all,
 )
 from pos_gateway.broker.message import Message
-from pos_gateway.runtime.sockets import send_all
 
 log = structlog.get_logger(__name__)
 
@@ -195,7 +195,7 @@ def write_message(connection: Any, channel: int, message: Message, time: int) ->
     Never reads from the socket, as ``Channel.basic_publish`` does.
     """
     headers, message_id = message.headers, message.message_id
-    if len(message_id) > _SHORT or not _are_plain(headers):
+    if len(message_id) > _SHORT or (headers and not _are_plain(headers)):
         _write_slowly(connection, channel, message, time)
         return
     transport = connection._transport

@@ -8,8 +8,6 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any
 
-from pos_gateway.runtime.sockets import ReadAhead
-
 #: A frame's type, channel and payload size; and the byte after the payload.
 _HEAD, _END = Struct(">BHI"), 0xCE
 _ENDS, _AROUND = bytes((_END,)), _HEAD.size + 1
@@ -30,7 +28,10 @@ _JSON, _PERSISTENT = b"\x10application/json\x05utf-8", b"\x02"
 _TIME = Struct(">Q")
 #: How properties begin that ``content`` has written; a field's type and size.
 _PLAIN, _FIELD, _TEXT = _GIVEN.to_bytes(2) + _JSON, Struct(">BI"), ord("S")
-#: Bytes that are buffered before they are written.
+#: How the library reads a text.
+_TEXT_AS = ("utf-8", "surrogatepass")
+#: Bytes read at once, and bytes that are buffered before they are written.
+AHEAD = 64 * 1024
 MAX_BUFFERED = 128 * 1024
 
 
@@ -105,8 +106,9 @@ def delivery(method: bytes) -> tuple[str, int, bool, str, str]:
     consumer, (tag, redelivered) = method[5:at], _DELIVERED.unpack_from(method, at)
     at += _DELIVERED.size
     end = at + 1 + method[at]
-    exchange, key = method[at + 1 : end], method[end + 1 : end + 1 + method[end]]
-    return _text(consumer), tag, bool(redelivered), _text(exchange), _text(key)
+    exchange = method[at + 1 : end].decode(*_TEXT_AS)
+    key = method[end + 1 : end + 1 + method[end]].decode(*_TEXT_AS)
+    return consumer.decode(*_TEXT_AS), tag, bool(redelivered), exchange, key
 
 
 def properties(header: bytes, at: int) -> dict[str, Any] | None:
@@ -146,12 +148,42 @@ def properties(header: bytes, at: int) -> dict[str, Any] | None:
     }
 
 
-def _text(short: bytes) -> str:
-    return short.decode("utf-8", "surrogatepass")  # as the library does
+def send_all(socket: Any, data: bytes | memoryview) -> None:
+    """Write all data. gevent's ``sendall`` first asks the socket for the buffer's size, each time."""
+    sent = socket.send(data)
+    if sent < len(data):
+        socket.sendall(memoryview(data)[sent:])
 
 
-class Incoming(ReadAhead):
-    """Reads ahead, and finds where a frame ends."""
+class Incoming:
+    """Reads ahead, and finds where a frame ends; ``recv`` for a reader of few bytes at a time.
+
+    Args:
+        recv: the socket's. Its errors are raised, and lose no buffered bytes.
+    """
+
+    __slots__ = ("_at", "_kept", "_recv")
+
+    def __init__(self, recv: Callable[[int], bytes]) -> None:
+        self._recv = recv
+        self._kept, self._at = b"", 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is buffered."""
+        return self._at >= len(self._kept)
+
+    def fill(self) -> None:
+        """Wait for bytes, and buffer them; for an empty one."""
+        self._kept, self._at = self._recv(AHEAD), 0
+
+    def __call__(self, most: int) -> bytes:
+        """Up to ``most`` bytes; none at the end."""
+        if self.is_empty:
+            self._kept, self._at = self._recv(max(most, AHEAD)), 0
+        start = self._at
+        self._at = start + most
+        return self._kept[start : self._at]
 
     def message(self) -> tuple[int, bytes, bytes, bytes] | None:
         """The next delivery, if its three frames are complete: channel, method, header and body.

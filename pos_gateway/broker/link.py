@@ -23,57 +23,39 @@ READ_TIMEOUT = HEARTBEAT / 4
 
 
 class Confirm:
-    """The broker's reply to one message."""
+    """The broker's reply to one message, for a caller that waits or for a callback.
 
-    __slots__ = ("_settled", "error", "message")
+    Args:
+        message: what is published.
+        call: called on the thread that settles the confirm; None: a caller waits.
+    """
 
-    def __init__(self, message: Message) -> None:
+    __slots__ = ("_call", "_latch", "_settled", "error", "message")
+
+    def __init__(
+        self, message: Message, call: Callable[[Message, PublishError | None], None] | None = None
+    ) -> None:
         self.message = message
         self.error: PublishError | None = None
-        self._settled = False
+        self._call, self._settled = call, False
+        if call is None:  # a bare lock is the cheapest one-shot event
+            self._latch = threading.Lock()
+            self._latch.acquire()
 
     def settle(self, error: PublishError | None = None) -> None:
         """The broker has replied, or never will. Only the first call counts."""
-        if not self._settled:
-            self._settled = True
-            self.error = self.error or error
-            self._announce()
-
-    def _announce(self) -> None:
-        """It is settled."""
-
-
-class AwaitedConfirm(Confirm):
-    """One caller's wait. A bare lock is the cheapest one-shot event."""
-
-    __slots__ = ("_latch",)
-
-    def __init__(self, message: Message) -> None:
-        super().__init__(message)
-        self._latch = threading.Lock()
-        self._latch.acquire()
+        if self._settled:
+            return
+        self._settled = True
+        self.error = self.error or error
+        if self._call is None:
+            self._latch.release()
+        else:
+            self._call(self.message, self.error)
 
     def wait(self, seconds: float) -> bool:
         """Whether it was settled within ``seconds``."""
         return self._latch.acquire(timeout=max(0.0, seconds))
-
-    def _announce(self) -> None:
-        self._latch.release()
-
-
-class CallbackConfirm(Confirm):
-    """A confirm without a waiting caller: it calls, on the thread that settles it."""
-
-    __slots__ = ("_call",)
-
-    def __init__(
-        self, message: Message, call: Callable[[Message, PublishError | None], None]
-    ) -> None:
-        super().__init__(message)
-        self._call = call
-
-    def _announce(self) -> None:
-        self._call(self.message, self.error)
 
 
 class Link(Protocol):
@@ -176,13 +158,8 @@ class AmqpLink:
 
     def _settle(self, tag: int, multiple: bool, error: PublishError | None = None) -> None:
         tags = [tag]
-        if multiple:
-            # Tags only grow and a dict keeps its order: the confirmed ones are at the front.
-            tags = []
-            for waiting in list(self._waiting):  # senders add to it meanwhile
-                if waiting > tag:
-                    break
-                tags.append(waiting)
+        if multiple:  # tags only grow; senders add some meanwhile
+            tags = [each for each in list(self._waiting) if each <= tag]
         for each in tags:
             confirm = self._waiting.pop(each, None)
             if confirm is not None:

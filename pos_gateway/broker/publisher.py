@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import NamedTuple, TypeVar
 
 import structlog
 from kombu import Connection
@@ -18,8 +17,6 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.link import (
     AmqpLink,
-    AwaitedConfirm,
-    CallbackConfirm,
     Confirm,
     Link,
     MemoryLink,
@@ -37,8 +34,6 @@ from pos_gateway.domain.errors import (
 from pos_gateway.runtime.green import cooperatively
 
 log = structlog.get_logger(__name__)
-
-AnyConfirm = TypeVar("AnyConfirm", bound=Confirm)
 
 #: Messages of a batch written before yielding to other green threads: two milliseconds' worth. With
 #: eight, a worker under full load fell thousands of events behind.
@@ -91,13 +86,14 @@ class Publisher:
             Unroutable: no queue takes it.
         """
         deadline = time.monotonic() + timeout
-        sent = self._send(message)
+        link, confirm, is_first = self._send(message)
         try:
-            self._await_on(sent, deadline, on_slow)
+            self._await_on(link, confirm, deadline, on_slow)
         except BrokerUnavailable:
-            if sent.is_first or time.monotonic() >= deadline:
+            if is_first or time.monotonic() >= deadline:
                 raise
-            self._await_on(self._send(message), deadline, on_slow)
+            link, confirm, _ = self._send(message)
+            self._await_on(link, confirm, deadline, on_slow)
 
     def publish_batch(
         self,
@@ -192,7 +188,7 @@ class Publisher:
         """
         with self._lock:
             link, _ = self._connected()
-            confirms = [CallbackConfirm(message, on_confirm) for message in messages]
+            confirms = [Confirm(message, on_confirm) for message in messages]
             try:
                 with link.together():
                     for confirm in confirms:
@@ -234,9 +230,9 @@ class Publisher:
             if link is not None:
                 link.close()
 
-    def _send_all(self, messages: Sequence[Message]) -> list[AwaitedConfirm]:
+    def _send_all(self, messages: Sequence[Message]) -> list[Confirm]:
         """Write as many as the connection takes, without other callers' in between."""
-        confirms: list[AwaitedConfirm] = []
+        confirms: list[Confirm] = []
         with self._lock:
             try:
                 link, _ = self._connected()
@@ -245,7 +241,7 @@ class Publisher:
             try:
                 with link.together():
                     for message in cooperatively(messages, YIELD_EVERY):  # keeps the lock
-                        confirms.append(self._write(link, AwaitedConfirm(message)))
+                        confirms.append(self._write(link, Confirm(message)))
                         if confirms[-1].error is not None:
                             break  # a later one could be stored before it
             except CONNECTION_ERRORS as error:
@@ -255,12 +251,13 @@ class Publisher:
                 raise
         return confirms
 
-    def _send(self, message: Message) -> "_Sent":
+    def _send(self, message: Message) -> tuple[Link, Confirm, bool]:
+        """The message's confirm; and the link, and whether the link was made for the message."""
         with self._lock:
             link, is_first = self._connected()
-            return _Sent(link, self._write(link, AwaitedConfirm(message)), is_first)
+            return link, self._write(link, Confirm(message)), is_first
 
-    def _write(self, link: Link, confirm: AnyConfirm) -> AnyConfirm:
+    def _write(self, link: Link, confirm: Confirm) -> Confirm:
         """Write under the lock; a message that cannot be written is settled with the error."""
         try:
             link.send(confirm)
@@ -274,7 +271,11 @@ class Publisher:
         return confirm
 
     def _await_on(
-        self, sent: "_Sent", deadline: float, on_slow: Callable[[PublishError], None]
+        self,
+        link: Link,
+        confirm: Confirm,
+        deadline: float,
+        on_slow: Callable[[PublishError], None],
     ) -> None:
         """Wait for a message's confirm; after a refusal the next message gets a new connection.
 
@@ -282,14 +283,14 @@ class Publisher:
         later one is refused, even once there is a leader (RabbitMQ 3.10).
         """
         try:
-            self._await(sent.confirm, deadline, on_slow)
+            self._await(confirm, deadline, on_slow)
         except PublishRefused:
-            self._drop_link(sent.link)
+            self._drop_link(link)
             raise
 
     def _await(
         self,
-        confirm: AwaitedConfirm,
+        confirm: Confirm,
         deadline: float,
         on_slow: Callable[[PublishError], None] = lambda _: None,
     ) -> None:
@@ -338,12 +339,3 @@ class Publisher:
         if self._may_lack_delays:
             topology.declare_delays(connection)
             self._may_lack_delays = False
-
-
-class _Sent(NamedTuple):
-    """A message that was written, or settled with an error."""
-
-    link: Link
-    confirm: AwaitedConfirm
-    #: Whether the connection was made for it.
-    is_first: bool

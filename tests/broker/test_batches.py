@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from amqp.exceptions import RecoverableConnectionError
 
-from pos_gateway.broker.link import AmqpLink, AwaitedConfirm, CallbackConfirm, Confirm
+from pos_gateway.broker.link import AmqpLink, Confirm
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.domain.errors import BatchCutShort, BrokerUnavailable, PublishError, PublishRefused
@@ -202,8 +202,8 @@ def test_only_the_first_reply_to_a_message_counts() -> None:
     """The broker confirms it, and the connection is lost before all others are settled."""
     [message] = messages(1)
     heard: list[PublishError | None] = []
-    called = CallbackConfirm(message, lambda _, error: heard.append(error))
-    awaited = AwaitedConfirm(message)
+    called = Confirm(message, lambda _, error: heard.append(error))
+    awaited = Confirm(message)
     for confirm in (called, awaited):
         confirm.settle()
         confirm.settle(BrokerUnavailable("lost"))

@@ -68,7 +68,6 @@ class TestWhoseWorkItIs:
             (DELIVERY, ORDER),
             (f"{DELIVERY};model_validate (pydantic/main.py)", ORDER),
             (f"{SENDING};send (gevent/_socketcommon.py)", EXCHANGE),
-            (f"{SENDING};urlopen (urllib3/connectionpool.py);send_all (pos_gateway/runtime/sockets.py)", EXCHANGE),
             (f"{DELIVERY};claim (pos_gateway/ledger/ledger.py);acquire (gevent/thread.py)", LEDGER),
             (f"{DELIVERY};told (pos_gateway/telemetry/metrics.py)", TELEMETRY),
             ("_run (pos_gateway/worker/dispatcher.py);tick (pos_gateway/admission/agenda.py)", ADMISSION),
