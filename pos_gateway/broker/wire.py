@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -31,8 +32,8 @@ ONE_OF_OURS = MappingProxyType({ATTEMPTS: 0})
 #: Header in which a worker passes the unchanged body to its child processes. Never published.
 BODY = "x-body"
 
-#: A UTF-8 byte order mark, which some libraries put before a text.
-_MARK = b"\xef\xbb\xbf"
+#: A UTF-8 byte order mark, which some libraries put before a text: JSON has none, and a reader may skip it (RFC 8259).
+MARK = b"\xef\xbb\xbf"
 
 #: Maximum lists and objects in a message: three times those of the largest meaningful order.
 PARTS = 20_000
@@ -90,11 +91,6 @@ def dead_letter(message: Message, *, code: str, reason: str) -> Message:
         routing_key=topology.DEAD_KEY,
         headers={**message.headers, "x-reason-code": code, "x-reason": reason},
     )
-
-
-def unmarked(body: bytes) -> bytes:
-    """A body without a byte order mark: JSON has none, and a reader may skip it (RFC 8259)."""
-    return body.removeprefix(_MARK)
 
 
 class Malformed(Exception):
@@ -212,7 +208,7 @@ def text_in(body: bytes) -> bytes | None:
 _MEMBER = re.compile(
     rb'\s*("[^"\\]{0,64}")\s*:\s*(?:("[^"\\]*(?:\\.[^"\\]*)*")|[-+.0-9a-zA-Z]{1,32})\s*,'
 )
-_ORDER_BEGINS = re.compile(rb"(?:%s)?\s*\[\s*\[\s*\{" % _MARK)
+_ORDER_BEGINS = re.compile(rb"(?:%s)?\s*\[\s*\[\s*\{" % MARK)
 #: Maximum bytes of one.
 _MEMBER_SIZE = 2 * 4096
 
@@ -250,6 +246,7 @@ def is_look_up(headers: Mapping[str, Any]) -> bool:
     return (headers.get(LOOK_UP) is True or headers.get(RESOLVE) is True) and tries(headers) > 0
 
 
+@lru_cache(maxsize=64)
 def home_key(routing_key: str | None) -> str:
     """The key of the queue that an order belongs to, canary or not, from its routing key."""
     key = undelayed(routing_key or "")

@@ -46,8 +46,7 @@ from pos_gateway.worker.crash import end_worker
 from pos_gateway.worker.crew import MAX_IDLE, Crew
 from pos_gateway.worker.loop_load import LoopLoad
 from pos_gateway.worker.parking import Parking
-from pos_gateway.worker.request import COPIES, OrderRequest
-from pos_gateway.worker.request_state import RequestState
+from pos_gateway.worker.request import COPIES, OrderRequest, RequestState
 from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.slots import AdmittedSlot, Slots
 from pos_gateway.worker.timing import Timing
@@ -253,13 +252,15 @@ class Dispatcher:
                 back.bundle.pieces, back.message.body = (), b""
             self._late_bundles.append(back)
             return
-        self._end_rest()
+        if self._rests:  # from now on the clock is read often, for a stall would count
+            self._wake.set()
         self._gate.directory.want(back.bundle.merchant_id)
         self._parking.take_back(back)
 
     def offer(self, request: OrderRequest) -> None:
         """Take in a request. Never blocks."""
-        self._end_rest()
+        if self._rests:  # from now on the clock is read often, for a stall would count
+            self._wake.set()
         if self._closed or self._ticker is None or not self._may_start:
             if request.size and self._closed:  # it is only requeued, and a whole window may arrive
                 request.drop_body()
@@ -341,11 +342,6 @@ class Dispatcher:
 
     def _turned(self, busy: float, passed: float) -> None:
         self.admission.turned(busy, passed, self._clock.now())
-
-    def _end_rest(self) -> None:
-        """An order is here: from now on the clock is read often, for a stall would count."""
-        if self._rests:
-            self._wake.set()
 
     def _see_to_waiting(self) -> None:
         """Start, park or expire waiting orders that are due for it."""

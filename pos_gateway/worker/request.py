@@ -1,19 +1,21 @@
-"""An order's message in a worker, from its arrival to its acknowledgement."""
+"""An order's message in a worker, from its arrival to its acknowledgement, and the states in between."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import Any
 
 import structlog
 from pydantic_core import from_json
 
 from pos_gateway.attempt.attempt import Attempt
+from pos_gateway.attempt.decision import Decision
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.order import Order, timestamp
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.states import RESOLVE_FOR, Action
-from pos_gateway.worker.request_state import RequestState, TrackedRequest
+from pos_gateway.worker import celery_internals as celery
 
 log = structlog.get_logger(__name__)
 
@@ -25,6 +27,138 @@ ORDINARY = 16 * 1024
 COPIES, PART = 6, 400
 
 
+class RequestState(StrEnum):
+    """Where a request is. ``docs/architecture.md`` draws the transitions."""
+
+    #: To be taken in: by the consumer, or again.
+    ARRIVED = "arrived"
+    #: In admission: for a slot, or for its merchant. Or for a green thread, without a slot.
+    WAITING = "waiting"
+    #: For the outcome of another request for its order, which is in flight.
+    JOINED = "joined"
+    #: Attempted on a green thread, until the outcome is committed.
+    IN_FLIGHT = "in_flight"
+    #: Its outcome is committed, but its message is not acknowledged yet.
+    COMMITTED = "committed"
+    #: In this worker, for its retry.
+    RETRY_WAITING = "retry_waiting"
+    #: Being stored in the broker, for later.
+    PARKING = "parking"
+    #: Its message is acknowledged.
+    ACKNOWLEDGED = "acknowledged"
+    #: The broker has its message back.
+    REQUEUED = "requeued"
+
+
+_S = RequestState
+
+#: The states that may follow each. Any other transition is a bug.
+NEXT: dict[RequestState, set[RequestState]] = {
+    _S.ARRIVED: {_S.WAITING, _S.JOINED, _S.IN_FLIGHT, _S.PARKING, _S.REQUEUED},
+    _S.WAITING: {_S.JOINED, _S.IN_FLIGHT, _S.PARKING, _S.REQUEUED},
+    _S.JOINED: {_S.ARRIVED, _S.RETRY_WAITING, _S.ACKNOWLEDGED, _S.REQUEUED},
+    _S.IN_FLIGHT: {_S.ARRIVED, _S.COMMITTED, _S.RETRY_WAITING, _S.REQUEUED},
+    _S.COMMITTED: {_S.ACKNOWLEDGED},
+    _S.RETRY_WAITING: {_S.ARRIVED, _S.REQUEUED},
+    _S.PARKING: {_S.ACKNOWLEDGED, _S.REQUEUED},
+    _S.ACKNOWLEDGED: set(),
+    _S.REQUEUED: set(),
+}
+#: What ``celery inspect`` shows as reserved, and as active.
+_RESERVED = {_S.WAITING, _S.JOINED, _S.RETRY_WAITING}
+_ACTIVE = {_S.IN_FLIGHT, _S.COMMITTED}
+_OVER = {_S.ACKNOWLEDGED, _S.REQUEUED}
+
+
+class IllegalTransition(RuntimeError):
+    """Raised where a request would come to a state that cannot follow its present one."""
+
+
+class TrackedRequest:
+    """A request with its state, and with what was decided in it."""
+
+    __slots__ = ("again", "decision", "joined_late", "needs_pos", "on_over", "state")
+
+    def __init__(self) -> None:
+        self.state = RequestState.ARRIVED
+        #: Its decision; None until its attempt is over.
+        self.decision: Decision | None = None
+        #: The message of the retry that this worker is to make, once all else is committed.
+        self.again: Message | None = None
+        #: Whether the outcome was decided before the request joined.
+        self.joined_late = False
+        #: A cancel request whose order its POS may have: the next attempt may call the POS.
+        self.needs_pos = False
+        #: Called once it is over; None: nothing is counted until then.
+        self.on_over: Callable[[], None] | None = None
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether its outcome is committed, but perhaps for its retry."""
+        return self.again is not None or self.state in (_S.COMMITTED, _S.ACKNOWLEDGED)
+
+    def enter(self, state: RequestState) -> None:
+        """Come to this state, and let Celery know.
+
+        Raises:
+            IllegalTransition: it cannot follow the present one.
+        """
+        before = self.state
+        is_next = state in NEXT[before]
+        if before is RequestState.IN_FLIGHT and state is not RequestState.REQUEUED:
+            is_next = state is self._after_attempt
+        if not is_next:
+            raise IllegalTransition(f"a request came from {before} to {state}")
+        if before in _ACTIVE and state not in _ACTIVE:
+            celery.task_ready(self)
+        if state in _RESERVED:
+            celery.task_reserved(self)
+        elif state is RequestState.IN_FLIGHT:
+            celery.task_accepted(self)
+        elif before in _RESERVED:
+            celery.task_ready(self)
+        self.state = state
+        if self.on_over is not None and state in _OVER:
+            self.count_no_more()
+
+    def count_no_more(self) -> None:
+        """End what is counted until it is over."""
+        on_over, self.on_over = self.on_over, None
+        if on_over is not None:
+            on_over()
+
+    @property
+    def _after_attempt(self) -> RequestState | None:
+        """The state that follows a decided attempt, if the request is not requeued."""
+        if self.state is not RequestState.IN_FLIGHT or self.decision is None:
+            return None
+        if self.again is not None:
+            return RequestState.RETRY_WAITING
+        return RequestState.ARRIVED if self.decision.needs_pos else RequestState.COMMITTED
+
+    def decide(self, decision: Decision) -> None:
+        """Its attempt is over; its outcome is to be committed."""
+        if self.state is not RequestState.IN_FLIGHT or self.decision is not None:
+            raise IllegalTransition(f"a request was decided while {self.state}")
+        self.decision = decision
+
+    def retry_here(self, again: Message) -> None:
+        """Its outcome is committed but for its retry, which this worker is to make."""
+        if self._after_attempt is not RequestState.COMMITTED:
+            raise IllegalTransition(f"a request came to its retry while {self.state}")
+        self.again = again
+
+    def committed(self) -> None:
+        """Its outcome is committed, and all that follows from it."""
+        self.enter(RequestState.COMMITTED)
+
+    def start_over(self) -> None:
+        """Forget what was decided, but for ``needs_pos``: it is to be taken in again."""
+        self.enter(RequestState.ARRIVED)
+        self.needs_pos = self.decision is not None and self.decision.needs_pos
+        self.decision, self.again = None, None
+
+
 class OrderRequest(TrackedRequest):
     """The request that a message makes: to submit an order, or to cancel it.
 
@@ -34,7 +168,7 @@ class OrderRequest(TrackedRequest):
     Replaces Celery's own request, and serves ``celery inspect active``.
 
     Args:
-        message: as delivered.
+        message: as delivered, its body as bytes.
         payload: its parsed body, not kept; or the ``Order`` in it, kept until it is read.
         ack, reject: acknowledge or reject the message.
         task: the Celery task that it names.
@@ -52,11 +186,13 @@ class OrderRequest(TrackedRequest):
         "attempt",
         "deliver_by",
         "eventer",
+        "id",
         "is_stale",
         "kept",
         "key",
         "merchant_id",
         "message",
+        "name",
         "order",
         "order_id",
         "placed_at",
@@ -85,18 +221,23 @@ class OrderRequest(TrackedRequest):
         super().__init__()
         self.message = message
         self.task, self.action = task, task.action
+        #: By which Celery knows the request, also as its retry; and the task's name.
+        self.id: str = message.headers["id"]
+        self.name: str = task.name
         self.routing_key: str = message.delivery_info["routing_key"]
         self._ack, self._reject, self._consumer = ack, reject, consumer
         self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
         self.acknowledged = False
         #: Bytes of memory that it takes at most; 0: it is of an ordinary size. And how often the broker
         #: has had a large one back.
-        self.size, self.redeliveries = _size_of(message.body), 0
+        self.size, self.redeliveries = 0, 0
+        if len(message.body) > ORDINARY:
+            self.size = _size_of(message.body)
         #: How often it has waited here for a retry.
         self.kept = 0
         #: A stale delivery: its connection is gone, and the broker redelivers the message.
         self.is_stale = False
-        raw = RawMessage.of(body_of(message), message.headers, self.routing_key)
+        raw = RawMessage.of(message.body, message.headers, self.routing_key)
         self._begin(raw, payload, received)
 
     def become(self, again: Message, received: float) -> None:
@@ -104,7 +245,6 @@ class OrderRequest(TrackedRequest):
 
         ``acknowledge`` and ``reject`` still concern the message that was delivered.
         """
-        # The id stays: Celery knows the request by it.
         headers = {**again.headers, "id": self.id}
         self.start_over()
         self.message.body = again.body  # not both texts
@@ -171,25 +311,13 @@ class OrderRequest(TrackedRequest):
 
     def _ends(self, state: RequestState) -> bool:
         """Whether the broker must get a message about this end."""
-        if self.is_over:
+        if self.state in _OVER:
             return False
         self.enter(state)
         self.acknowledged = not self.is_stale
         return self.acknowledged
 
     # Celery's interface of a request.
-
-    @property
-    def id(self) -> str:
-        """The message's id."""
-        number: str = self.raw.headers["id"]
-        return number
-
-    @property
-    def name(self) -> str:
-        """The task's name."""
-        name: str = self.task.name
-        return name
 
     def info(self, safe: bool = False) -> dict[str, Any]:
         """What ``celery inspect`` shows: merchant and order, and nothing of its content."""
@@ -213,12 +341,9 @@ class OrderRequest(TrackedRequest):
         """Do nothing: at a cold shutdown, ``Drain`` deals with the orders."""
 
 
-def _size_of(body: bytes | str) -> int:
-    """The bytes of memory of a large message in flight; 0: it is not large."""
-    if len(body) <= ORDINARY:
-        return 0
-    braces = body.count(b"{") + body.count(b"[") if isinstance(body, bytes) else 0
-    return COPIES * len(body) + PART * braces
+def _size_of(body: bytes) -> int:
+    """The bytes of memory of a large message in flight."""
+    return COPIES * len(body) + PART * (body.count(b"{") + body.count(b"["))
 
 
 def body_of(message: Any) -> bytes:

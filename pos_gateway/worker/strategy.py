@@ -16,8 +16,7 @@ from pos_gateway.broker.wire import Malformed
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
 from pos_gateway.worker.celery_internals import default_strategy
-from pos_gateway.worker.request import ORDINARY, OrderRequest, body_of
-from pos_gateway.worker.request_state import RequestState
+from pos_gateway.worker.request import ORDINARY, OrderRequest, RequestState, body_of
 
 Handler = Callable[..., None]
 
@@ -40,7 +39,7 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
         message.headers = known_headers(message.headers)
-        message.body = wire.unmarked(body_of(message))
+        message.body = body_of(message).removeprefix(wire.MARK)
         try:
             payload = read(message, limit)
         except Malformed as problem:
@@ -60,7 +59,7 @@ def read(message: Any, limit: int) -> Any:
     Raises:
         Malformed: the message is invalid.
     """
-    body = body_of(message)
+    body = message.body
     # A republished order may exceed the limit: it was within it on its arrival.
     parts = wire.require_small(body, inf if wire.ATTEMPTS in message.headers else limit)
     if not isinstance(message.headers.get("id"), str):
@@ -94,13 +93,15 @@ def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
     Celery would obey others (``expires`` loses an order, ``timelimit`` kills it, ``eta`` keeps
     it in memory) and fail on some of them.
     """
-    known = {
-        name: _short(value) if isinstance(value, str) and len(value) > HEADER_LIMIT // 4 else value
-        for name, value in headers.items()
-        if name in KNOWN_HEADERS and wire.is_plain(value)
+    known: dict[str, Any] = {}
+    for name in KNOWN_HEADERS & headers.keys():
+        value = headers[name]
+        if not isinstance(value, str):
+            if wire.is_plain(value):
+                known[name] = value
         # The gateway's own are numbers and flags.
-        if name not in wire.HISTORY or not isinstance(value, str)
-    }
+        elif name not in wire.HISTORY and (value.isascii() or wire.is_plain(value)):
+            known[name] = value if len(value) <= HEADER_LIMIT // 4 else _short(value)
     if TRACEPARENT in headers and (trace := TraceContext.of(headers)):
         known |= trace.headers
     return known

@@ -28,7 +28,7 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.vault import Vault
-from pos_gateway.worker.request_state import RequestState, TrackedRequest
+from pos_gateway.worker.request import RequestState, TrackedRequest
 from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.slots import AdmittedSlot, Slots
 from tests.simulation.adapters import ADAPTERS

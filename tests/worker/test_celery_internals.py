@@ -31,8 +31,7 @@ from pos_gateway.worker.celery_internals import Consumer
 from pos_gateway.worker.consumer import OrderConsumer
 from pos_gateway.worker.declaring import Blueprint as OurBlueprint
 from pos_gateway.worker.loop import green_loop
-from pos_gateway.worker.request import OrderRequest
-from pos_gateway.worker.request_state import RequestState
+from pos_gateway.worker.request import OrderRequest, RequestState
 from testkit.patience import PATIENCE
 
 ROOT = Path(__file__).parents[2]

@@ -41,8 +41,7 @@ from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, Reply, Request
 from pos_gateway.worker import strategy
-from pos_gateway.worker.request import OrderRequest
-from pos_gateway.worker.request_state import RequestState
+from pos_gateway.worker.request import OrderRequest, RequestState
 from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.tasks import OrderTask
 from tests.adapters.vendors import VENDORS, guid, known_as

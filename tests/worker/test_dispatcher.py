@@ -35,8 +35,7 @@ from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
-from pos_gateway.worker.request import OrderRequest
-from pos_gateway.worker.request_state import RequestState, TrackedRequest
+from pos_gateway.worker.request import OrderRequest, RequestState, TrackedRequest
 from pos_gateway.worker.retries import BUSY
 from testkit.patience import PATIENCE
 

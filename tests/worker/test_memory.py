@@ -14,7 +14,7 @@ from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.bundles import ReturnedBundle
 from pos_gateway.worker.consumer import LARGE_BYTES
 from pos_gateway.worker.dispatcher import LEAVING
-from pos_gateway.worker.request_state import RequestState
+from pos_gateway.worker.request import RequestState
 from testkit.patience import PATIENCE
 from tests.worker.test_dispatcher import Order, Scene, a_cancel_of
 

@@ -21,8 +21,7 @@ from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import RESOLVE_FOR, Action
 from pos_gateway.worker import strategy
-from pos_gateway.worker.request import ORDINARY, OrderRequest
-from pos_gateway.worker.request_state import RequestState
+from pos_gateway.worker.request import ORDINARY, OrderRequest, RequestState
 from pos_gateway.worker.tasks import OrderTask
 from tests.orders import an_order
 
@@ -76,7 +75,7 @@ def read_by_admission(
     headers = {"id": "o1", wire.RESOLVE: resolve, wire.ATTEMPTS: attempts}
     info = {"routing_key": "orders"}
     message = SimpleNamespace(headers=headers, body=b"", delivery_info=info)
-    task, consumer = SimpleNamespace(action=action), SimpleNamespace(event_dispatcher=None)
+    task, consumer = SimpleNamespace(action=action, name=""), SimpleNamespace(event_dispatcher=None)
     payload = [[{**ORDER, "deliver_by": deliver_by}], {}, {}]
     request = OrderRequest(
         message, payload, ack=_say(""), reject=_say(""), task=task, consumer=consumer, received=0.0
@@ -156,7 +155,7 @@ BROKEN = [
 
 def as_taken(body: str, task: str = wire.SUBMIT_ORDER) -> Any:
     headers = {"id": "o1", "task": task}
-    message = SimpleNamespace(body=body, headers=headers, content_type="application/json")
+    message = SimpleNamespace(body=body.encode(), headers=headers, content_type="application/json")
     return strategy.read(message, 1_000_000)
 
 

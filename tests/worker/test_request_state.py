@@ -10,7 +10,7 @@ from celery.worker import state as celery
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.worker.request_state import (
+from pos_gateway.worker.request import (
     NEXT,
     IllegalTransition,
     RequestState,
