@@ -4,6 +4,7 @@ An event that cannot be published would block all those after it.
 """
 
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,22 +35,19 @@ def weight(row: Row) -> float:
     return 1 + len(row.payload or "") / _BYTES
 
 
+@dataclass(frozen=True, slots=True)
 class Hydration:
-    """Hydrates rows. Pure; safe from threads.
+    """Hydrates rows. Pure; safe from threads."""
 
-    Args:
-        payloads: opens the ledger's sealed payloads.
-        largest: most bytes of an event; a larger one is published without its order.
-    """
-
-    def __init__(self, payloads: Payloads, *, largest: int = LARGEST) -> None:
-        self._payloads = payloads
-        self._largest = largest
+    #: Opens the ledger's sealed payloads.
+    payloads: Payloads
+    #: Maximum bytes of an event; a larger one is published without its order.
+    largest: int = LARGEST
 
     def message(self, row: Row) -> Message:
         """The message to publish, with the routing key ``order.<kind>``."""
         head = json.dumps({"id": row.event_id, "position": row.position}, separators=(",", ":"))
-        body = self._helped(row) or self._body(row)
+        body = (row.body and self._helped(row, row.body)) or self._body(row)
         trace = None if row.trace is None else TraceContext.read(row.trace)
         return Message(
             exchange=topology.events_exchange.name,
@@ -67,14 +65,12 @@ class Hydration:
         body = self._body(row)
         if any(each in body for each in _UNREAD):
             return None
-        return self._payloads.seal(row.key, body)
+        return self.payloads.seal(row.key, body)
 
-    def _helped(self, row: Row) -> bytes | None:
+    def _helped(self, row: Row, sealed: str) -> bytes | None:
         """A helper's hydrated body, if it can be read: this process may lack the key."""
-        if row.body is None:
-            return None
         try:
-            body = self._payloads.open(row.key, row.body)
+            body = self.payloads.open(row.key, sealed)
             return body if _an_object(body).get("type") == f"order.{row.kind}" else None
         except (CannotOpen, ValueError):
             return None
@@ -86,7 +82,7 @@ class Hydration:
         except (CannotOpen, ValueError) as error:
             return _whole({**core, "incomplete": str(error)}, b"null")
         body = _whole(core, order_json)
-        if len(body) > self._largest:
+        if len(body) > self.largest:
             return _whole({**core, "truncated": True}, b"null")
         return body
 
@@ -94,7 +90,7 @@ class Hydration:
         if row.payload is None:
             raise ValueError("the order is not kept")
         try:
-            order_json = self._payloads.open(row.key, row.payload)
+            order_json = self.payloads.open(row.key, row.payload)
             _an_object(order_json)
         except CannotOpen as error:
             raise CannotOpen(f"the order is {error}") from None
@@ -108,7 +104,7 @@ class Hydration:
         if row.reason_code is not None:
             sealed = Reason(row.reason_code, row.reason_message or "")
             try:
-                opened = self._payloads.open_reason(row.key, sealed)
+                opened = self.payloads.open_reason(row.key, sealed)
                 reason = Reason.of(opened.code, opened.message)
             except (ValueError, TypeError):
                 reason = Reason.of(row.reason_code, "(cannot be read: it was changed)")

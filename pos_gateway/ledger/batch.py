@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
 from pos_gateway.domain.outcome import Reason, one_line
@@ -622,8 +623,8 @@ def _with_lost(row: Found, code: str) -> str:
     return attempts.with_lost(row.history.recorded, at=row.at, sent=is_sent, code=code, owner=owner)
 
 
-def _order(row: Row) -> tuple[str, str, str]:
-    return row["merchant_id"], row["order_id"], row["action"]
+#: Of a row, by which rows are written.
+_order = itemgetter("merchant_id", "order_id", "action")
 
 
 def _key(key: Key) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class GroupCommit:
         """
         now = time.monotonic()
         waiting = _Waiting(operation, now + timeout)
-        is_patient = self._is_patient(operation)
+        is_patient, is_settled = self._is_patient(operation), False
         with self._lock:  # the thread sees what is appended here before it ends
             if self._closing.is_set():
                 raise LedgerUnavailable("this process is going down")
@@ -110,22 +110,16 @@ class GroupCommit:
                 thread.start()  # may fail, and is tried again by the next caller
                 self._thread = thread
             self._waiting.append(waiting)
-        if not is_patient:
-            self._came = self._came[1], now
-        elif now - self._came[0] < RECENT:
-            is_settled = False
-            try:
+        try:
+            if not is_patient:
+                self._came = self._came[1], now
+            elif now - self._came[0] < RECENT:
                 is_settled = waiting.is_settled_within(LINGER)
-            finally:
-                if not is_settled:  # also when the caller is killed
-                    self._write_now()
-            return waiting.wait()
-        self._write_now()
+        finally:
+            if not is_settled:  # also when the caller is killed
+                self._is_due = True
+                self._something.set()
         return waiting.wait()
-
-    def _write_now(self) -> None:
-        self._is_due = True
-        self._something.set()
 
     @property
     def operations(self) -> list[Any]:

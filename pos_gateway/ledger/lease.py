@@ -51,23 +51,16 @@ class Lease:
     def __init__(self, seconds: float = LEASE, clock: Clock = SYSTEM_CLOCK) -> None:
         self.seconds = seconds
         self._clock = clock
-        self._worker = _new_id()
+        #: The worker's id, which all its lease ids begin with. No two processes share one.
+        self.worker = _new_id()
         self._number = 1
+        #: The present id, under which the worker claims.
+        self.id = f"{self.worker}-1"
         #: The beat that the present id's lease counts from: its last durable one, or before there
         #: is any the first that was to be written, since it may be durable without the answer.
         self._beat: Beat | None = None
         #: Whether a beat for the present id is durable: no claim holds under it before.
         self._is_durable = False
-
-    @property
-    def id(self) -> str:
-        """The present id, under which the worker claims."""
-        return f"{self._worker}-{self._number}"
-
-    @property
-    def worker(self) -> str:
-        """The worker's id, which all its lease ids begin with. No two processes share one."""
-        return self._worker
 
     def clock(self) -> float:
         """This worker's clock."""
@@ -75,7 +68,7 @@ class Lease:
 
     def is_ours(self, owner: str) -> bool:
         """Whether it is an id of this worker's, present or past."""
-        return _worker_of(owner) == self._worker
+        return _worker_of(owner) == self.worker
 
     def beating(self) -> Beat:
         """The beat to write: for the present id, or for a new one if that has expired.
@@ -101,6 +94,7 @@ class Lease:
     def end(self) -> None:
         """Give up the present id, with all claims under it."""
         self._number, self._beat, self._is_durable = self._number + 1, None, False
+        self.id = f"{self.worker}-{self._number}"
 
     def holds(self, owner: str) -> bool:
         """Whether claims under this id still hold."""

@@ -5,7 +5,7 @@ Without a key (``POS_GATEWAY_SECRET_KEY``) they are stored in clear.
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.ledger.states import Key
@@ -17,22 +17,22 @@ SEALED = "sealed:"
 _CODE = re.compile(r"[a-z_]{1,64}|http_[0-9]{3}")
 
 
+@dataclass(frozen=True, slots=True)
 class Payloads:
     """Seals and opens. Safe from threads."""
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
+    vault: Vault
 
     def seal(self, key: Key, order_json: bytes) -> str:
         """The text to store."""
-        if self._vault.current is None:
+        if self.vault.current is None:
             return order_json.decode()
-        return self._vault.seal_bytes(order_json, whose=_whose(key))
+        return self.vault.seal_bytes(order_json, whose=_whose(key))
 
     @property
     def prefix(self) -> str | None:
         """How a text begins that is sealed with the present key; None: there is none."""
-        return None if self._vault.current is None else f"{self._vault.current}."
+        return None if self.vault.current is None else f"{self.vault.current}."
 
     def is_stale(self, payload: str) -> bool:
         """Whether sealing would change it: it is in clear, or under an earlier key."""
@@ -42,18 +42,18 @@ class Payloads:
         """The order's JSON. Raises CannotOpen."""
         if payload.startswith("{"):
             return payload.encode()
-        return self._vault.open_bytes(payload, whose=_whose(key))
+        return self.vault.open_bytes(payload, whose=_whose(key))
 
     def seal_reason(self, key: Key, reason: Reason) -> Reason:
         """The reason, sealed into its message: a POS may quote the customer in it.
 
         Its code stays readable if it is one.
         """
-        if self._vault.current is None:
+        if self.vault.current is None:
             return reason
         said = json.dumps([reason.code, reason.message]).encode()
         return Reason(
-            readable_code(reason), SEALED + self._vault.seal_bytes(said, whose=_whose(key))
+            readable_code(reason), SEALED + self.vault.seal_bytes(said, whose=_whose(key))
         )
 
     def open_reason(self, key: Key, reason: Reason) -> Reason:
@@ -77,7 +77,7 @@ class Payloads:
         if not reason.message.startswith(SEALED):
             return reason
         sealed = reason.message.removeprefix(SEALED)
-        return Reason(*json.loads(self._vault.open_bytes(sealed, whose=_whose(key))))
+        return Reason(*json.loads(self.vault.open_bytes(sealed, whose=_whose(key))))
 
 
 def readable_code(reason: Reason) -> str:

@@ -466,7 +466,7 @@ def test_a_batch_has_no_more_bytes_than_it_may_and_all_events_are_published(
     recorded.write(1, order_payload=huge)
     recorded.write(3, order_payload=large)
     leader = pod(batch=50)
-    leader.hydration._largest = 4 * BATCH_BYTES
+    leader.hydration = Hydration(leader.hydration.payloads, 4 * BATCH_BYTES)
     leader.finish()
     assert broker.consumer.ids == recorded.ids
     assert max(broker.batches) <= 3

@@ -275,7 +275,7 @@ FAULTS = [
     Fault(
         "rows under an earlier lease of a worker are that worker's",
         "ledger/lease",
-        "return _worker_of(owner) == self._worker",
+        "return _worker_of(owner) == self.worker",
         "return owner == self.id",
         "claims::a_worker_does_not_take_over_its_own_order_in_flight",
     ),
@@ -1289,8 +1289,8 @@ FAULTS = [
     Fault(
         "an outcome that no claim follows is written, whatever becomes of its caller",
         "ledger/commits",
-        "                if not is_settled:  # also when the caller is killed\n                    self._write_now()",
-        "                pass",
+        "            if not is_settled:  # also when the caller is killed",
+        "            if not is_settled and not is_patient:",
         "commits::although_its_caller_was_killed",
     ),
     Fault(
