@@ -14,6 +14,7 @@ class Condition(StrEnum):
     DEAD_LETTERS = "dead_letters"
     QUEUES_UNKNOWN = "queues_unknown"
     CREDENTIAL_REFUSED = "credential_refused"
+    GRANT_ENDS = "grant_ends"
     ORDERS_FAILING = "orders_failing"
     EVENTS_LATE = "events_late"
 
@@ -74,6 +75,13 @@ RULES: Mapping[Condition, Rule] = {
         0.0,
         "merchants whose credentials were refused",
         "Renew the merchant's credentials, then: pos-gateway merchants check ID.",
+        "/merchants",
+        "posgatewayordersfailing",
+    ),
+    Condition.GRANT_ENDS: Rule(
+        0.0,
+        "merchants whose grants are refused or soon end",
+        "Bring in a new grant: docs/authentication.md. Then: pos-gateway merchants check ID.",
         "/merchants",
         "posgatewayordersfailing",
     ),

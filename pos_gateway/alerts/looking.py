@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Engine, Select, and_, func, or_, select, union_all
 
 from pos_gateway.alerts.condition import Condition, Finding, Findings
+from pos_gateway.auth.grant_store import in_trouble
 from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
@@ -30,7 +31,7 @@ _DEAD = "orders.dead"
 
 
 def look(database: Engine, fleet_view: FleetView) -> Findings:
-    """What is wrong. Four queries. Raises SQLAlchemyError: nothing can be said."""
+    """What is wrong. Five queries. Raises SQLAlchemyError: nothing can be said."""
     fleet = fleet_view.now()
     row = orders.c
     found = {
@@ -52,6 +53,10 @@ def look(database: Engine, fleet_view: FleetView) -> Findings:
             ),
             says="{count} of merchant {merchant} failed or wait: its credentials are refused",
         ),
+        Condition.GRANT_ENDS: [
+            Finding(each.merchant_id, f"Merchant {each.merchant_id}: {each.problem}")
+            for each in in_trouble(database, _MAX_SUBJECTS)
+        ],
         Condition.ORDERS_FAILING: [
             Finding(merchant, f"Merchant {merchant}: {outcomes(each)}", each.bad)
             for merchant, each in fleet.failing.items()

@@ -13,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.poison import Alone
 from pos_gateway.auth.authenticator import Authenticator, credentials_of
+from pos_gateway.auth.grant_store import GrantStore
 from pos_gateway.auth.tokens import PosToken
 from pos_gateway.cache.refresh_ahead import Shared
 from pos_gateway.domain.errors import LedgerUnavailable
@@ -62,6 +63,7 @@ class Caller:
         default_concurrency: int,
         default_timeout: float,
         tokens: Shared[PosToken] | None = None,
+        grants: GrantStore | None = None,
         tracing: "Tracing | None" = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -69,7 +71,7 @@ class Caller:
         self._transport = transport
         self.exchange = transport.send if tracing is None else traced(transport.send, tracing)
         self.ledger = ledger
-        self.authenticator = Authenticator(transport, clock, tokens)
+        self.authenticator = Authenticator(transport, clock, tokens, grants)
         self.default_concurrency = default_concurrency
         self._default_timeout = default_timeout
         self.clock = clock
@@ -335,7 +337,7 @@ LEASED_ELSEWHERE = Reason("held", "another worker has it")
 
 
 def _contact(error: TransportError) -> CallResult:
-    if isinstance(error, NotBegun) or error.code in ("local", "fenced", "secret_key"):
+    if isinstance(error, NotBegun) or error.code in ("local", "fenced", "secret_key", "database"):
         return CallResult.NONE  # a fault of this machine, not of the merchant
     took_too_long = error.code in ("timeout", "cut_short")
     return CallResult.TIMED_OUT if took_too_long else CallResult.FAILED

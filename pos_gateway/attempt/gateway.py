@@ -17,6 +17,7 @@ from pos_gateway.attempt.shared_cache import SharedCache
 from pos_gateway.attempt.spine import Spine
 from pos_gateway.attempt.submit import Submit
 from pos_gateway.attempt.unreadable import Unreadable
+from pos_gateway.auth.grant_store import GrantStore
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.queue_metrics import QueueMetrics
@@ -112,6 +113,7 @@ class Gateway:
             default_concurrency=settings.merchant_concurrency,
             default_timeout=settings.request_timeout,
             tokens=self.shared.tokens if self.shared else None,
+            grants=GrantStore(self.database, vault),
             tracing=self.tracing,
             clock=clock,
         )
@@ -208,6 +210,7 @@ class Gateway:
         """Stop the components against the flow of data. Idempotent."""
         for stop in self._before_stop:
             stop()
+        self.caller.authenticator.stop()
         self.directory.stop()
         self.schema.stop()
         if self.shared is not None:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
+from pos_gateway.auth.grant_store import GrantStore
+from pos_gateway.auth.grants import Grants
 from pos_gateway.auth.redaction import redacted
 from pos_gateway.auth.signing import headers_for
 from pos_gateway.auth.tokens import Client, PosToken, PosTokens
 from pos_gateway.cache.refresh_ahead import Shared
-from pos_gateway.domain.credentials import Credentials, UnreadableCredentials
+from pos_gateway.domain.credentials import Credentials, OAuth2Grant, UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -18,6 +20,8 @@ TOKEN_TIMEOUT = 10.0
 #: Connections to one client's token endpoint: requests are single flight.
 _CONNECTIONS = 1
 _BEARER = "Bearer "
+#: Code of a grant that an operator has to replace soon.
+GRANT = "grant"
 
 
 class Authenticator:
@@ -26,6 +30,7 @@ class Authenticator:
     Args:
         transport: sends token requests.
         tokens: the cache shared with other workers.
+        grants: the grants' rows; None: no merchant with a grant can be called.
     """
 
     def __init__(
@@ -33,10 +38,12 @@ class Authenticator:
         transport: Transport,
         clock: Clock = SYSTEM_CLOCK,
         tokens: Shared[PosToken] | None = None,
+        grants: GrantStore | None = None,
     ) -> None:
         self._transport = transport
         self._clock = clock
-        self._tokens = PosTokens(self._fetch, clock, tokens)
+        self._grants = None if grants is None else Grants(grants, self._fetch, clock)
+        self._tokens = PosTokens(self._fetch, clock, tokens, self._grants)
 
     def headers(self, auth: Credentials, request: Request, timeout: float) -> Mapping[str, str]:
         """The request's credentials; waits at most ``timeout`` seconds for a token.
@@ -65,11 +72,18 @@ class Authenticator:
         """Check that the merchant has credentials; waits at most ``timeout`` seconds for a token.
 
         Raises:
-            NotSent: it has none.
+            NotSent: it has none, or its grant soon ends or is refused.
         """
         auth = credentials_of(merchant)
         if isinstance(auth, Client):
             self._tokens.get(auth, timeout)
+        if isinstance(auth, OAuth2Grant) and self._grants and (found := self._grants.problem(auth)):
+            raise NotSent(GRANT, found)
+
+    def stop(self) -> None:
+        """Wait until tokens that were fetched are stored. Idempotent."""
+        if self._grants is not None:
+            self._grants.stop()
 
     def redacted(self, merchant: Merchant, outcome: Outcome) -> Outcome:
         """The outcome without the merchant's secrets, which its POS may have repeated."""

@@ -5,13 +5,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
 
-from pos_gateway.auth.signing import basic
+from pos_gateway.auth.grants import Grants, GrantToken
+from pos_gateway.auth.token_endpoint import (
+    DEFAULT_LIFETIME,
+    is_usable,
+    require_taken,
+    token_request,
+)
 from pos_gateway.cache.refresh_ahead import REFRESH, Loaded, RefreshAheadCache, Shared
-from pos_gateway.domain.credentials import OAuth2, ToastLogin
+from pos_gateway.domain.credentials import OAuth2, OAuth2Grant, ToastLogin
 from pos_gateway.domain.errors import NotLoaded
-from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import green
 from pos_gateway.transport.errors import Misconfigured, NotSent, TransportError
@@ -21,8 +25,8 @@ from pos_gateway.transport.exchange import Reply, Request
 EARLY = 30.0
 #: After a rejected token, the next one is newer by at least this, in seconds.
 NEWER = 0.001
-#: Lifetime of a token that states none, and the longest that a token is kept, in seconds.
-DEFAULT_LIFETIME, LONGEST = 300.0, 24 * 3600.0
+#: The longest that a token is kept, in seconds.
+LONGEST = 24 * 3600.0
 #: Seconds that a failure is cached before the endpoint is asked again. With each further refusal in
 #: a row they grow by this factor, up to the last: endpoints lock clients that are refused too often.
 REFUSED, GROWTH, REFUSED_MAX = 5.0, 12.0, 60.0
@@ -40,7 +44,7 @@ MAX_TOKENS = 20_000
 #: Sends a request to a token endpoint, within the token request's deadline.
 Fetch = Callable[["Client", Request], Reply]
 #: Credentials that a token is requested with.
-Client = OAuth2 | ToastLogin
+Client = OAuth2 | OAuth2Grant | ToastLogin
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +74,21 @@ class PosTokens:
     Args:
         fetch: calls an endpoint; raises TransportError.
         shared: the cache shared with other workers: a client's token is good for all of them.
+        grants: the tokens of grants; None: they cannot be used here.
     """
 
     def __init__(
-        self, fetch: Fetch, clock: Clock = SYSTEM_CLOCK, shared: Shared[PosToken] | None = None
+        self,
+        fetch: Fetch,
+        clock: Clock = SYSTEM_CLOCK,
+        shared: Shared[PosToken] | None = None,
+        grants: Grants | None = None,
     ) -> None:
         self._fetch = fetch
         self._clock = clock
+        self._grants = grants
+        #: The last token of each grant that a POS has refused.
+        self._rejected: OrderedDict[str, str] = OrderedDict()
         #: Credentials by fingerprint; and each one's current and previous token.
         self._clients: OrderedDict[str, Client] = OrderedDict()
         self._seen: OrderedDict[str, tuple[str, ...]] = OrderedDict()
@@ -133,6 +145,8 @@ class PosTokens:
             age = self._clock.now().timestamp() - token.since
             if 0 <= age < _left_alone(credentials):  # negative: this clock was turned back
                 return None
+            if isinstance(credentials, OAuth2Grant):
+                _remember(self._rejected, key, value)
             self._cache.renew(key, token.since + NEWER, timeout)
             token = self._cache.peek(key)
         if token is None or token.value == value:
@@ -151,18 +165,34 @@ class PosTokens:
 
     def _load(self, keys: Sequence[str]) -> dict[str, Loaded[PosToken]]:
         [key] = keys
-        credentials, since = self._clients[key], self._clock.now().timestamp()
+        credentials = self._clients[key]
         try:
-            value, life = _parsed(credentials, self._fetch(credentials, _request(credentials)))
+            if isinstance(credentials, OAuth2Grant):
+                loaded = self._of_grant(key, credentials)
+            else:
+                loaded = self._fetched(credentials)
         except TransportError as error:
             # Whatever the token request's outcome, the order itself was not sent.
             problem = error if isinstance(error, NotSent) else NotSent("token", error)
             raise self._refused(key, problem) from None
         self._refusals.pop(key, None)
+        return {key: loaded}
+
+    def _fetched(self, credentials: OAuth2 | ToastLogin) -> Loaded[PosToken]:
+        since = self._clock.now().timestamp()
+        value, life = _parsed(credentials, self._fetch(credentials, _request(credentials)))
         used = max(life - EARLY, life / 2)
         is_toasts = isinstance(credentials, ToastLogin)
         due = max(used * REFRESH, life - TOAST_RENEWED) if is_toasts else None
-        return {key: Loaded(PosToken(value, since), since, used, due)}
+        return Loaded(PosToken(value, since), since, used, due)
+
+    def _of_grant(self, key: str, grant: OAuth2Grant) -> Loaded[PosToken]:
+        if self._grants is None:
+            raise NotSent("token", "this process has no database for grants")
+        found: GrantToken = self._grants.token(grant, self._rejected.get(key))
+        used = min(max(found.lasts - EARLY, found.lasts / 2), LONGEST)
+        due = min(found.due_in, LONGEST * REFRESH)
+        return Loaded(PosToken(found.value, found.since), found.since, used, due)
 
     def _refused(self, key: str, problem: NotSent) -> _Refused:
         if not isinstance(problem, Misconfigured):
@@ -193,23 +223,13 @@ def _remember(kept: OrderedDict[str, Any], key: str, value: Any) -> None:
         kept.popitem(last=False)
 
 
-def _request(credentials: Client) -> Request:
+def _request(credentials: OAuth2 | ToastLogin) -> Request:
     if isinstance(credentials, ToastLogin):
         return _login(credentials)
-    secret = credentials.client_secret.get_secret_value()
     fields = {"grant_type": "client_credentials"}
     fields |= {"scope": credentials.scope} if credentials.scope else {}
     fields |= {"audience": credentials.audience} if credentials.audience else {}
-    headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    if credentials.style == "basic":
-        # RFC 6749, 2.3.1: both parts are form-encoded first.
-        headers["Authorization"] = basic(quote(credentials.client_id, ""), quote(secret, ""))
-    else:
-        fields |= {"client_id": credentials.client_id, "client_secret": secret}
-    body = urlencode(fields).encode()
-    if credentials.style == "json":
-        headers["Content-Type"], body = "application/json", json.dumps(fields).encode()
-    return Request("POST", credentials.token_url, body, headers)
+    return token_request(credentials, fields)
 
 
 def _login(credentials: ToastLogin) -> Request:
@@ -222,27 +242,23 @@ def _login(credentials: ToastLogin) -> Request:
     return Request("POST", credentials.token_url, json.dumps(fields).encode(), headers)
 
 
-def _parsed(credentials: Client, reply: Reply) -> tuple[str, float]:
+def _parsed(credentials: OAuth2 | ToastLogin, reply: Reply) -> tuple[str, float]:
     """A token, and its lifetime in seconds."""
-    if reply.status in (400, 401, 403):
-        raise Misconfigured(CREDENTIAL_REFUSED, f"the token endpoint answered {reply.status}")
+    require_taken(reply)
     try:
         value, kind, life = _said(credentials, reply.body)
     except Exception:  # noqa: BLE001  (untrusted: 1e999 seconds, unclosed brackets)
         raise NotSent("token", f"no token in the endpoint's {reply.status}") from None
-    usable = value.isascii() and value.isprintable() and value.strip()
-    if reply.status != 200 or not usable or kind != "bearer" or not life > 0:
+    if reply.status != 200 or not is_usable(value) or kind != "bearer" or not life > 0:
         raise NotSent("token", f"no usable token in the endpoint's {reply.status}")
     return value, min(life, LONGEST)
 
 
-def _said(credentials: Client, body: bytes) -> tuple[str, str, float]:
+def _said(credentials: OAuth2 | ToastLogin, body: bytes) -> tuple[str, str, float]:
     """A reply's token, its type, and its lifetime in seconds. Raises whatever parsing raises."""
     record, names = json.loads(body), _NAMES
     if isinstance(credentials, ToastLogin):
         record, names = record["token"], _TOAST_NAMES
     value, kind = record[names[0]], record.get(names[1], "bearer")
-    if not isinstance(value, str):
-        raise TypeError("the token is no text")
     life = record.get(names[2])
     return value, str(kind).lower(), DEFAULT_LIFETIME if life is None else float(life)

@@ -18,6 +18,7 @@ from sqlalchemy import Engine, and_, func, make_url, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.alerts.sender import sender_of
+from pos_gateway.auth.grant_store import in_trouble
 from pos_gateway.cli import options
 from pos_gateway.cli.database import is_barred, reason, require_exists
 from pos_gateway.cli.doctor_broker import check_broker
@@ -57,6 +58,8 @@ where name in ('synchronous_commit', 'fsync', 'synchronous_standby_names')"""
 _REDIS_PATIENCE, _WORKER_PATIENCE = 3.0, 60.0
 #: Seconds to wait for what has the metrics' port.
 _METRICS_PATIENCE = 0.5
+#: Merchants that a finding names.
+_NAMED = 5
 #: Files open besides merchants' connections: broker, database, logs, the interpreter's.
 _OTHER_FILES = 100
 #: What ``celery/__main__.py`` and ``-A`` do, in order; then the check. Late patching makes gevent
@@ -274,6 +277,11 @@ def _secrets(engine: Engine, settings: Settings) -> Iterator[CheckResult]:
             "has not",
             "put that key back, after the present one; pos-gateway merchants check names them "
             "(docs/rotations.md)",
+        )
+    if endangered := in_trouble(engine, most=_NAMED):
+        yield warn(
+            "merchants: " + "; ".join(f"{each.merchant_id}: {each.problem}" for each in endangered),
+            "bring in a new grant, or let pos-gateway merchants check ID refresh it (docs/authentication.md)",
         )
     held_up = and_(orders.c.state == State.NEW, orders.c.reason_code == "secret_key")
     with engine.connect() as connection:

@@ -12,6 +12,7 @@ import click
 from pos_gateway.adapters.pos_fields import POS_ID
 from pos_gateway.adapters.registry import misfits
 from pos_gateway.attempt.gateway import Gateway
+from pos_gateway.auth.authenticator import GRANT
 from pos_gateway.cli import output
 from pos_gateway.cli.database import catalog_store, merchant_store
 from pos_gateway.cli.exit_codes import INTERRUPTED
@@ -40,6 +41,7 @@ _ADVICE = {
         (CREDENTIAL_REFUSED, "token"),
         "are auth.token_url, auth.client_id and auth.client_secret right?",
     ),
+    GRANT: "bring in a new grant: pos-gateway merchants set (docs/authentication.md)",
     "security": "if it is yours: POS_GATEWAY_ALLOWED_NETWORKS, POS_GATEWAY_ALLOWED_PORTS",
     "certificate": "to trust its authority: auth.tls.authority, or POS_GATEWAY_CA_FILE",
     "tls": "does it take auth.tls.certificate, or want one?",

@@ -55,6 +55,7 @@ def rotate() -> None:
 
     Exit code: 0, or 1 if something is left under another key.
     """
+    from pos_gateway.auth.grant_store import GrantStore
     from pos_gateway.ledger.payloads import Payloads
     from pos_gateway.ledger.resealing import (
         count_stale,
@@ -72,7 +73,7 @@ def rotate() -> None:
     payloads = Payloads(vault)
     unopened, stale = [], []
     with database() as engine:
-        store = MerchantStore(engine, vault=vault)
+        store, grants = MerchantStore(engine, vault=vault), GrantStore(engine, vault)
         for what, once, count in (
             ("merchants", store.reseal, store.count_stale),
             ("orders", partial(reseal, engine, payloads), partial(count_stale, engine, payloads)),
@@ -86,6 +87,7 @@ def rotate() -> None:
                 partial(reseal_callbacks, engine, payloads),
                 partial(count_stale_callbacks, engine, payloads),
             ),
+            ("grants", grants.reseal, grants.count_stale),
         ):
             closed, left = _seal(what, once, count)
             unopened += [f"{closed} {what}"] if closed else []

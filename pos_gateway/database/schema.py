@@ -53,6 +53,28 @@ removed_merchants = Table(
     Column("removed_at", Double, nullable=False),
 )
 
+#: The tokens of grants, refreshed since operators brought them in: see ``auth/grant_store.py``.
+grants = Table(
+    "grants",
+    metadata,
+    # As the merchants' ``auth`` has it.
+    Column("id", String(32), primary_key=True),
+    # Grows with each refresh.
+    Column("version", BigInteger, nullable=False),
+    # Both tokens, sealed.
+    Column("sealed", Text, nullable=False),
+    # When each of them ends, by this database's clock, and when the access token is due for a refresh.
+    Column("expires_at", Double, nullable=False),
+    Column("refresh_expires_at", Double),
+    Column("due_at", Double, nullable=False),
+    Column("refreshed_at", Double, nullable=False),
+    # The refresh that is under way: no other one begins.
+    Column("refresher", String(32)),
+    # When the endpoint refused the refresh token last, and its answer.
+    Column("refused_at", Double),
+    Column("refusal", String(256)),
+)
+
 #: A POS's item ids by our SKUs, one row per merchant: see ``merchants/catalogs.py``.
 catalogs = Table(
     "catalogs",

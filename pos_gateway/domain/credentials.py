@@ -3,6 +3,7 @@
 import hashlib
 import json
 import ssl
+from datetime import datetime
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -19,6 +20,8 @@ from pydantic import (
 from pos_gateway.domain.record import Record
 from pos_gateway.runtime import tls
 
+#: The year 10000, in Unix time.
+_END = 253_402_300_800.0
 #: A header's value, without line ends, which would inject a header.
 _Printable = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", max_length=4096)]
 _HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$")]
@@ -44,6 +47,23 @@ def _one_line(value: Any) -> Any:
         raise ValueError("is masked; give the secret itself")
     return value
 
+
+def unix_time(value: Any) -> float:
+    """A moment as vendors write it: Unix time, or ISO 8601 with a zone. Raises ValueError."""
+    moment = 0.0
+    try:
+        if not isinstance(value, str) or value.isdecimal():
+            moment = float(value)
+        elif (said := datetime.fromisoformat(value)).tzinfo is not None:
+            moment = said.timestamp()
+    except (TypeError, ValueError, OverflowError):
+        pass
+    if not 0 < moment < _END:
+        raise ValueError("should be a time as 2026-12-31T12:00:00Z, or in Unix seconds")
+    return moment
+
+
+_Moment = Annotated[float, BeforeValidator(unix_time)]
 
 #: A secret that goes into a header.
 Secret = Annotated[SecretStr, BeforeValidator(_one_line), Field(max_length=4096)]
@@ -176,6 +196,30 @@ class OAuth2(Credentials):
     style: Literal["basic", "form", "json"] = "basic"
 
 
+class OAuth2Grant(Credentials):
+    """A grant brought in by an operator: tokens of an authorization code (RFC 6749, 6).
+
+    Refreshed ahead of the end. Later pairs are in the table ``grants``; the record keeps the first pair.
+    """
+
+    type: Literal["oauth2_grant"]
+    token_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s]+$", max_length=2048)]
+    client_id: _Printable
+    client_secret: Secret | None = None
+    refresh_token: Secret
+    access_token: Secret | None = None
+    #: When the tokens end, in Unix time; None: unknown.
+    expires_at: _Moment | None = None
+    refresh_expires_at: _Moment | None = None
+    style: Literal["basic", "form", "json"] = "json"
+
+    @cached_property
+    def grant_id(self) -> str:
+        """Differs for each grant, and stays when any field but the tokens and the client's id is edited."""
+        known = [self.client_id, _in_clear(self.refresh_token), _in_clear(self.access_token)]
+        return hashlib.sha256(b"pos-gateway grant\0" + json.dumps(known).encode()).hexdigest()[:32]
+
+
 class ToastLogin(Credentials):
     """Toast's login: client id and secret for a token that is usually valid for a day."""
 
@@ -192,7 +236,7 @@ class UnreadableCredentials(Credentials):
     problem: str = ""
 
 
-_Kinds = NoAuth | ApiKey | Basic | Bearer | Signature | OAuth2 | ToastLogin
+_Kinds = NoAuth | ApiKey | Basic | Bearer | Signature | OAuth2 | OAuth2Grant | ToastLogin
 _TYPES = [get_args(kind.model_fields["type"].annotation)[0] for kind in get_args(_Kinds)]
 
 

@@ -13,7 +13,13 @@ from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select, upd
 from pos_gateway.audit.note import GATEWAY, By, Note, write
 from pos_gateway.database.schema import merchants, removed_merchants
 from pos_gateway.database.upsert import upsert
-from pos_gateway.domain.credentials import NONE, Auth, Credentials, UnreadableCredentials
+from pos_gateway.domain.credentials import (
+    NONE,
+    Auth,
+    Credentials,
+    OAuth2Grant,
+    UnreadableCredentials,
+)
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.resealing import Resealed
 from pos_gateway.merchants.removed import (
@@ -203,7 +209,7 @@ class MerchantStore:
                 except CannotOpen as error:
                     unopened.append(f"the secrets of merchant {row.id!r} are {error}")
                     continue
-                anew.append((row, self._vault.seal(opened, whose=row.id)))
+                anew.append((row, {**row.auth, **self._vault.seal(opened, whose=row.id)}))
             sealed = 0
             with self._engine.begin() as connection:
                 for row, auth in anew:
@@ -232,6 +238,8 @@ class MerchantStore:
         fields = merchant.model_dump(exclude={"auth"})
         revealed = merchant.auth.reveal()
         auth = {} if revealed == _NOTHING else self._vault.seal(revealed, whose=merchant.id)
+        if isinstance(merchant.auth, OAuth2Grant):
+            auth["grant"] = merchant.auth.grant_id
         return {**fields, "auth": auth}
 
     def next_stamp(self, connection: Connection) -> datetime:

@@ -40,8 +40,10 @@ OF_EVENTS = frozenset(
 )
 #: Failpoints of a backend's outbox: ``outbox.added`` in the backend's transaction, the others in a relay.
 OF_OUTBOX = frozenset({"outbox.added", "outbox.taken", "outbox.confirmed", "outbox.removed"})
+#: A failpoint of grants: the endpoint has answered, and the new pair is not stored.
+OF_GRANTS = frozenset({"grant.answered"})
 #: Every failpoint.
-NAMES = OF_ORDERS | OF_STEPS | OF_EVENTS | OF_OUTBOX
+NAMES = OF_ORDERS | OF_STEPS | OF_EVENTS | OF_OUTBOX | OF_GRANTS
 
 _armed: dict[str, Callable[[], None]] = {}
 #: Runs the action armed at the failpoint of this name, if any: while none is armed, a look-up alone.

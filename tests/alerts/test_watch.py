@@ -90,6 +90,7 @@ def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
         "dead_letters": ["orders.dead"],
         "queues_unknown": [],
         "credential_refused": ["m4", "m7", "m8"],
+        "grant_ends": [],
         "orders_failing": ["m9"],
         "events_late": ["order-events"],
     }

@@ -22,6 +22,16 @@ GOOD: dict[str, dict[str, Any]] = {
         "client_id": "us",
         "client_secret": SECRET,
     },
+    "oauth2_grant": {
+        "type": "oauth2_grant",
+        "token_url": "https://auth.example/token",
+        "client_id": "us",
+        "client_secret": SECRET,
+        "refresh_token": SECRET,
+        "access_token": SECRET,
+        "expires_at": "2026-12-31T12:00:00Z",
+        "refresh_expires_at": 1798718400,
+    },
 }
 
 
@@ -62,6 +72,11 @@ def test_a_pos_without_authentication_needs_no_credentials(auth: Any) -> None:
         {"type": "api_key", "key": SECRET, "kye": SECRET},
         {"type": "basic", "username": "a:b", "password": SECRET},
         {"type": "oauth2", "token_url": "ftp://x", "client_id": "a", "client_secret": SECRET},
+        {"type": "oauth2_grant", "token_url": "https://x", "client_id": "a"},
+        {**GOOD["oauth2_grant"], "access_token": ""},
+        {**GOOD["oauth2_grant"], "expires_at": "2026-12-31T12:00:00"},
+        {**GOOD["oauth2_grant"], "expires_at": -1},
+        {**GOOD["oauth2_grant"], "expires_at": 1e20},
         {"type": "bearer", "token": 7},
         {"type": "none", "tls": {"certificate": "nonsense", "key": SECRET}},
         {"type": "none", "tls": {"certificate": "alone"}},

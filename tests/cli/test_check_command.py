@@ -99,6 +99,28 @@ def test_merchants_that_can_be_sent_orders_are_ok_and_get_nothing(here: Program)
     assert received == [b""] * 12
 
 
+def test_a_grant_that_is_refused_is_told_while_its_access_token_lasts(here: Program) -> None:
+    with pos([]) as seen, tokens("401 Unauthorized") as refusing:
+        pair = {"refresh_token": "s3cr3t-refresh", "access_token": "s3cr3t-access"}
+        auth = {**client(refusing), **pair, "type": "oauth2_grant"}
+        open_merchants(here, {"id": "m", "base_url": seen.url(""), "auth": auth})
+        code, lines = checked(here)
+        doctor = here.run("doctor").stdout
+        exported = here.run("merchants", "export").stdout
+    problem = (
+        "its grant is refused (the token endpoint answered 401); its access token lasts another"
+    )
+    assert code == 1
+    assert lines[0].startswith(f"fail  m: auth: {problem}")
+    assert "  -> bring in a new grant" in lines[0]
+    assert f"warn  merchants: m: {problem}" in doctor
+    assert "s3cr3t" not in doctor + exported + "".join(lines)
+    # What was exported is the same grant.
+    again = here.invoke("merchants", "import", "-", stdin=exported)
+    assert again.exit_code == 0, again.stderr
+    assert "its grant is refused" in checked(here)[1][0]
+
+
 def test_a_token_that_another_process_has_is_used(here: Program, redis_url: str) -> None:
     with pos([]) as seen, tokens() as endpoint:
         open_merchants(here, {"id": "m", "base_url": seen.url(""), "auth": client(endpoint)})

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, select
 from pos_gateway.cli import merchants_set
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import audit, merchants
-from pos_gateway.domain.credentials import Bearer, OAuth2
+from pos_gateway.domain.credentials import Bearer, OAuth2, OAuth2Grant
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.states import State
 from pos_gateway.merchants.catalogs import CatalogStore
@@ -272,6 +272,29 @@ def test_another_type_of_credentials_keeps_the_fields_that_it_has(desk: Desk) ->
     assert "auth.client_secret: set" in said
     desk.merchants("set", "m-1", "auth=")
     assert desk.rows()["m-1"]["auth"] == {}
+
+
+def test_a_grant_is_brought_in_and_another_one_later(desk: Desk, tmp_path: Path) -> None:
+    def pair(number: int) -> list[str]:
+        given = []
+        for name in ("access_token", "refresh_token"):
+            file = tmp_path / f"{name}-{number}"
+            file.write_text(f"{name}-{number}\n")
+            given.append(f"auth.{name}=@{file}")
+        return given
+
+    url = "auth.token_url=https://pos.example.com/oauth2/token"
+    first = ("auth=", "auth.type=oauth2_grant", url, "auth.client_id=us", *pair(1))
+    desk.merchants("set", "m-1", *first, "auth.expires_at=2026-12-31T12:00:00Z")
+    one = desk.record().auth
+    said = desk.merchants("set", "m-1", *pair(2), "auth.expires_at=1798718400")
+    two = desk.record().auth
+    assert isinstance(one, OAuth2Grant)
+    assert isinstance(two, OAuth2Grant)
+    assert (one.expires_at, two.expires_at) == (1798718400.0, 1798718400.0)
+    assert one.grant_id != two.grant_id
+    assert said == "m-1: auth.refresh_token: changed, auth.access_token: changed\n"
+    assert "should be a time" in desk.fails("set", "m-1", "auth.expires_at=tomorrow")
 
 
 def test_a_secret_to_one_with_two_leaves_the_other(desk: Desk) -> None:

@@ -104,7 +104,7 @@ def test_the_master_key_is_rotated_and_all_pods_open_everything_at_each_step(
             said.append(do(program, step))
     assert settings == 3
     assert "1 of 1 merchants sealed anew\n1 of 1 orders sealed anew" in said[0]
-    assert re.findall(r"^(\d+) of", said[1], re.M) == ["0"] * 4
+    assert re.findall(r"^(\d+) of", said[1], re.M) == ["0"] * 5
     [payload] = payloads(before)
     assert b"Quackenbush" in Payloads(Vault(keys["NEW"])).open(Key("m-1", "o-1"), payload)
     before.close()

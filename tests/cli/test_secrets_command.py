@@ -60,7 +60,7 @@ def test_orders_are_sealed_with_the_new_key_and_those_in_clear_too(
     assert done.exit_code == 0
     assert done.stdout == (
         "0 of 0 merchants sealed anew\n2 of 2 orders sealed anew\n2 of 2 events sealed anew\n"
-        "0 of 0 waiting callbacks sealed anew\n"
+        "0 of 0 waiting callbacks sealed anew\n0 of 0 grants sealed anew\n"
     )
     assert not any("Quackenbush" in payload for payload in payloads(any_books))
     opened = Payloads(Vault(NEW))

@@ -11,6 +11,7 @@ from pprint import pformat
 
 from testkit.vendors.clover import Clover, simulator
 from testkit.vendors.way import Trouble
+from tests.faults.granting import GrantingShop, work_a_shift
 from tests.faults.lab import FaultLab
 from tests.faults.selling import (
     ACCEPTED,
@@ -179,3 +180,37 @@ def test_each_order_ends_with_the_event_that_is_true_at_clover(
     others = [CloverSeller(case, number) for number, case in enumerate(CASES)]
     found = delivered(lab, tmp_path, others, killed)
     assert not found, pformat(found)
+
+
+class CloverGrants(GrantingShop):
+    adapter, tokens = "clover", "/oauth/v2/refresh"
+    vendor: Clover
+
+    def open(self) -> Clover:
+        return simulator(lambda: datetime.now(UTC), merchant_id="M1")
+
+    def grant(self) -> Json:
+        issued = self.vendor.access.pair()
+        return {
+            "client_id": self.vendor.access.app_id,
+            "access_token": issued["access_token"],
+            "refresh_token": issued["refresh_token"],
+            "expires_at": issued["access_token_expiration"],
+            "refresh_expires_at": issued["refresh_token_expiration"],
+        }
+
+    def end_access(self) -> None:
+        self.vendor.access.tokens.clear()
+
+    def revoke(self) -> None:
+        self.vendor.access.revoke()
+
+    @property
+    def pos(self) -> Mapping[str, str]:
+        return {"merchant_id": "M1", "order_type": "PICKUP"}
+
+
+def test_a_token_ends_mid_shift_and_a_revoked_grant_at_clover_makes_orders_wait(
+    lab: FaultLab,
+) -> None:
+    work_a_shift(lab, CloverGrants())

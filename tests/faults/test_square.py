@@ -12,6 +12,7 @@ from testkit.vendors.square import simulator
 from testkit.vendors.square.access import SCOPES, Token
 from testkit.vendors.square.simulator import Square
 from testkit.vendors.way import Trouble
+from tests.faults.granting import GrantingShop, work_a_shift
 from tests.faults.lab import FaultLab
 from tests.faults.selling import (
     ACCEPTED,
@@ -139,3 +140,34 @@ def test_each_order_ends_with_the_event_that_is_true_at_square(
     killed, *others = [SquareSeller(case, number) for number, case in enumerate([KILLED, *CASES])]
     found = delivered(lab, tmp_path, others, [killed])
     assert not found, pformat(found)
+
+
+class SquareGrants(GrantingShop):
+    adapter, tokens = "square", "/oauth2/token"
+    vendor: Square
+
+    def open(self) -> Square:
+        return simulator(lambda: datetime.now(UTC), location_id="L1", currency="EUR")
+
+    def grant(self) -> Json:
+        access = self.vendor.access
+        issued = access.grant()
+        names = ("access_token", "refresh_token", "expires_at")
+        client = {"client_id": access.client_id, "client_secret": access.client_secret}
+        return {**client, **{name: issued[name] for name in names}}
+
+    def end_access(self) -> None:
+        self.vendor.access.expire()
+
+    def revoke(self) -> None:
+        self.vendor.access.revoke()
+
+    @property
+    def pos(self) -> Mapping[str, str]:
+        return {"location_id": "L1"}
+
+
+def test_a_token_ends_mid_shift_and_a_revoked_grant_at_square_makes_orders_wait(
+    lab: FaultLab,
+) -> None:
+    work_a_shift(lab, SquareGrants())
