@@ -79,7 +79,7 @@ class Cart:
 
 
 def _line(item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
-    known_as, price = merchant.pos_id(item.sku), lines.unit_price(item)
+    known_as, price = merchant.pos_id(item.sku), item.price
     modifications, changes = [], []
     # A negative amount is not documented: with a discount, the item's price includes the
     # modifiers'.

@@ -1,18 +1,18 @@
 """An order's items for a POS: money that is exact or refused, text as one printable line.
 
 A modifier applies to each unit of its item: 2 burgers with 1 extra cheese have 2 extra cheeses.
-``total`` is the sum of the items, and of what an adapter reads beside them (``further_fields.py``): plus
-fees and additive taxes, minus discounts. The tip is not part of it.
+``total`` is the sum of the items, or, with fees, taxes or discounts, as the order's schema has checked. The
+tip is not part of it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 
-from pos_gateway.adapters.further_fields import NOTHING, DeepModifier, Reads, further_fields
 from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Refused, Rejection, rejected
-from pos_gateway.adapters.unsupported import unsupported
-from pos_gateway.domain.order import Item, Modifier, Order
+from pos_gateway.adapters.unsupported import NOTHING, Reads, unsupported
+from pos_gateway.domain.order import AnyModifier, Item, Order
+from pos_gateway.domain.order_parts import Address, Courier, DeliveryInfo, DineIn
 from pos_gateway.domain.outcome import Outcome, Reason, one_line
 from pos_gateway.runtime import green
 
@@ -56,8 +56,7 @@ def name(item: Item, limit: int, path: str) -> str:
 
 def display_id(order: Order, limit: int) -> str:
     """What guest and counter call the order; empty without. Raises Refused."""
-    said = getattr(order, "display_id", None)  # a field that the schema does not name yet
-    return text(said, limit, "display_id") if isinstance(said, str) else ""
+    return text(order.display_id, limit, "display_id")
 
 
 def notes(order: Order, item: Item, limit: int, path: str) -> str:
@@ -66,42 +65,108 @@ def notes(order: Order, item: Item, limit: int, path: str) -> str:
     The first item also has the order's, where an order has no notes field.
     """
     whole, field = item.notes, f"{path}.notes"
-    if item is order.items[0] and order.notes:
-        both = text(item.notes, limit, field), text(order.notes, limit, "notes")
-        whole, field = " / ".join(filter(None, both)), f"{field} and notes"
+    of_order = utensils(order), order.notes
+    if item is order.items[0] and any(of_order):
+        said = text(item.notes, limit, field), *(text(each, limit, "notes") for each in of_order)
+        whole, field = " / ".join(filter(None, said)), f"{field} and notes"
     return text(whole, limit, field)
 
 
-def unit_price(item: Item) -> int:
-    """The price of one unit with all its modifiers, in minor units."""
-    return item.unit_price + sum(each.quantity * _price(each) for each in item.modifiers)
+def with_modifiers_notes(item: Item) -> list[str]:
+    """The notes of the item's modifiers, each with the modifier's name, where a modifier has no notes field."""
+    return list(_noted(item.modifiers))
 
 
-def _price(modifier: Modifier) -> int:
-    return modifier.price if isinstance(modifier, DeepModifier) else modifier.unit_price
+def _noted(modifiers: Iterable[AnyModifier]) -> Iterator[str]:
+    for each in modifiers:
+        if each.notes:
+            yield f"{each.name}: {each.notes}"
+        yield from _noted(each.modifiers or ())
+
+
+def shares(order: Order) -> list[list[tuple[int, int]]]:
+    """By discount: what each of its items gets, as the item's number and an amount; empty: it is the order's.
+
+    Raises:
+        Refused: a discount is more than its items come to.
+    """
+    found: list[list[tuple[int, int]]] = []
+    left = [item.quantity * item.price for item in order.items] if order.discounts else []
+    for number, discount in enumerate(order.discounts or ()):
+        found.append([])
+        refs, amount = frozenset(discount.items or ()), discount.amount
+        if not (refs and discount.is_in_total):
+            continue
+        for place, item in enumerate(order.items):
+            share = min(amount, left[place]) if item.ref in refs else 0
+            if share > 0:
+                found[number].append((place, share))
+                left[place], amount = left[place] - share, amount - share
+        if amount:
+            problem = f"discounts[{number}].amount is {amount} more than its items come to"
+            raise Refused(Rejection.PRICE_MISMATCH, problem)
+    return found
+
+
+def utensils(order: Order) -> str:
+    """Whether the guest wants utensils, in words; empty: the order does not say."""
+    if order.utensils is None:
+        return ""
+    return "with utensils" if order.utensils else "no utensils"
+
+
+def address_words(address: Address) -> str:
+    """An address as one line."""
+    town = filter(None, (address.postal_code, address.city, address.region))
+    parts = (address.line1, address.line2, " ".join(town), address.country)
+    return ", ".join(filter(None, parts))
+
+
+def delivery_words(given: DeliveryInfo) -> list[str]:
+    """Address, instructions and courier, for a note."""
+    words = [address_words(given.address)] if given.address else []
+    words += [given.instructions] if given.instructions else []
+    words += ["contactless"] if given.contactless else []
+    courier = given.courier or Courier()
+    known = " ".join(filter(None, (courier.name, courier.phone, courier.reference)))
+    return [*words, f"courier {known}"] if known else words
+
+
+def table_words(given: DineIn) -> list[str]:
+    """The table and the number of guests, for a note."""
+    table = [f"table {given.table}"] if given.table else []
+    return [*table, f"{given.guests} guests"] if given.guests else table
+
+
+def time_words(order: Order) -> list[str]:
+    """When the guest gets the order, and how long the kitchen needs, for a note."""
+    at = [f"for {order.scheduled_for:%Y-%m-%d %H:%M %z}"] if order.scheduled_for else []
+    return at if order.prep_minutes is None else [*at, f"takes {order.prep_minutes} minutes"]
+
+
+def refuse_unpaid(order: Order) -> None:
+    """Refuse an order that staff would have to collect the money for. Raises Refused."""
+    if order.payment and order.payment.status == "unpaid":
+        problem = "payment.status is unpaid: the gateway records orders as paid at this POS"
+        raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
 
 
 def refusal(order: Order, reads: Reads = NOTHING) -> Outcome | None:
     """Our own rejection of an order that a POS would price differently, or get without a part.
 
     Args:
-        order: the order; ``deepened`` if the adapter reads fields of modifiers.
-        reads: what the adapter reads beside the schema's fields.
-
-    Raises:
-        Refused: a field that the adapter reads has another form.
+        order: the order.
+        reads: the optional fields that the adapter reads.
     """
     if (refused := unsupported(order, reads)) is not None:
         return refused
     for item in order.items:
-        if unit_price(item) < 0:
+        if item.price < 0:
             problem = f"{shortened(item.name, 100)!r} costs less than nothing with its modifiers"
             return rejected(Rejection.PRICE_MISMATCH, problem)
-    items = sum(item.quantity * unit_price(item) for item in order.items)
-    total = items + further_fields(order, reads).besides
-    if total != order.total:
-        besides = "" if total == items else f", with fees, taxes and discounts to {total}"
-        problem = f"the items come to {items}{besides}, the total is {order.total}"
+    has_charges = order.discounts or order.fees or order.taxes  # then the schema has added up
+    if not has_charges and order.subtotal != order.total:
+        problem = f"the items come to {order.subtotal}, the total is {order.total}"
         return rejected(Rejection.PRICE_MISMATCH, problem)
     return None
 
@@ -112,10 +177,10 @@ def request(
     """The body of the request that creates the order, or our own rejection: nothing is sent.
 
     Args:
-        order: the order to write; ``deepened`` if the adapter reads fields of modifiers.
+        order: the order to write.
         limits: the vendor's.
         write: writes the body; may raise Refused.
-        reads: what the adapter reads beside the schema's fields.
+        reads: the optional fields that the adapter reads.
     """
     try:
         if (refused := refusal(order, reads)) is not None:

@@ -77,7 +77,7 @@ def _is_folded(item: Item) -> bool:
 
 def price(item: Item) -> int:
     """The price of one unit as it is sent."""
-    return lines.unit_price(item) if _is_folded(item) else item.unit_price
+    return item.price if _is_folded(item) else item.unit_price
 
 
 def _modifier_name(modifier: Modifier, path: str) -> str:

@@ -11,7 +11,6 @@ import re
 from typing import Any
 
 from pos_gateway.adapters import lines
-from pos_gateway.adapters.further_fields import FurtherFields
 from pos_gateway.adapters.pos_fields import GUID, PosField
 from pos_gateway.adapters.toast_dining import unsaid
 from pos_gateway.domain.merchant import Merchant
@@ -50,38 +49,42 @@ REMEDY = (
 )
 
 
-def guest(order: Order, further: FurtherFields, merchant: Merchant) -> dict[str, Any]:
+def guest(order: Order, merchant: Merchant) -> dict[str, Any]:
     """Fields of the order's check: ``tabName``, ``customer``. Raises Refused."""
     who = order.customer or Customer()
-    name = lines.text(who.name, _TAB, "customer.name")
+    name = lines.text(who.full_name, _TAB, "customer.name")
     phone = lines.text(who.phone, _TAB, "customer.phone")
     handle = lines.display_id(order, _TAB)
     number = _phone(phone)
-    customer = _customer(name or handle or order.order_id, number, _email(who, merchant), merchant)
+    email = _email(who, merchant)
+    customer = _customer(who, name or handle or order.order_id, number, email, merchant)
     is_whole = bool(customer and name and number)
     known = name if is_whole else f"{name} {phone}".strip()
-    parts = [_table(further), handle, known, unsaid(order, further, merchant)]
+    parts = [_table(order), handle, known, unsaid(order, merchant)]
     named = "display_id, customer and fulfillment"
     tab = lines.text(" / ".join(filter(None, parts)), _TAB, named)
     return {**({"tabName": tab} if tab else {}), **({"customer": customer} if customer else {})}
 
 
 def _customer(
-    name: str, number: dict[str, str], email: str | None, merchant: Merchant
+    who: Customer, name: str, number: dict[str, str], email: str | None, merchant: Merchant
 ) -> dict[str, str] | None:
     """All that Toast requires of a customer; None: a part is unknown."""
     number = number or _phone(merchant.pos.get("customer_phone", ""))
     if not number or not email:
         return None
     first, _, last = name.rpartition(" ")
+    if who.first_name or who.last_name:
+        first = lines.text(who.first_name, _TAB, "customer.first_name")
+        last = lines.text(who.last_name, _TAB, "customer.last_name")
     names = {"firstName": first or last, "lastName": last if first else _NO_NAME}
     return {**names, **number, "email": email}
 
 
 def _email(who: Customer, merchant: Merchant) -> str | None:
     """The guest's own address, unless Toast may refuse it and the merchant has another."""
-    given, other = (who.model_extra or {}).get("email"), merchant.pos.get("customer_email")
-    if not isinstance(given, str) or not _EMAIL.fullmatch(given):
+    given, other = who.email or "", merchant.pos.get("customer_email")
+    if not _EMAIL.fullmatch(given):
         return other
     return given if other is None or _SURE_EMAIL.fullmatch(given) else other
 
@@ -96,9 +99,9 @@ def _phone(given: str) -> dict[str, str]:
     return {}
 
 
-def _table(further: FurtherFields) -> str:
+def _table(order: Order) -> str:
     """The words of a table that is none of Toast's GUIDs."""
-    table = further.dine_in.table if further.dine_in else None
+    table = order.dine_in.table if order.dine_in else None
     if not table or re.fullmatch(GUID, table):
         return ""
     return f"Table {lines.text(table, _TAB, 'dine_in.table')}"

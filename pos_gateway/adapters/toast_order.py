@@ -3,8 +3,9 @@
 Sources, on doc.toasttab.com: "Creating orders", "Specifying modifiers and instructions for menu item
 selections", "External identifiers", "Discounting orders", "Regional expansion"; the orders API's definition
 (Order, Check, Selection, Payment, AppliedServiceCharge, AppliedDiscount). An item without a sku of Toast's,
-a tip without a payment, a fee or a discount that the restaurant has not configured are refused by name.
-Taxes are not sent: Toast computes them, and its total with them must be the order's.
+a tip without a payment, a fee or a discount that the restaurant has not configured are refused by name, and so
+is an unpaid order where the merchant's are paid. Taxes are not sent: Toast computes them, and its total with them must be
+the order's. Platforms' taxes and discounts are not the restaurant's, and are in neither total.
 """
 
 import json
@@ -14,25 +15,34 @@ from decimal import Decimal
 from typing import Any
 
 from pos_gateway.adapters import lines
-from pos_gateway.adapters.further_fields import (
-    EVERYTHING,
-    DeepModifier,
-    FurtherFields,
-    deepened,
-    further_fields,
-)
 from pos_gateway.adapters.marks import merchant_digest
 from pos_gateway.adapters.pos_fields import GUID, PosField
 from pos_gateway.adapters.rejection import Refused, Rejection, rejected
 from pos_gateway.adapters.toast_api import LIMITS
 from pos_gateway.adapters.toast_dining import dining, stamp
 from pos_gateway.adapters.toast_guest import guest
+from pos_gateway.adapters.unsupported import Reads
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Item, Modifier, Order
+from pos_gateway.domain.order import AnyModifier, Item, Order
 from pos_gateway.domain.outcome import Outcome
 
-#: The fields beside the schema's that have a place at Toast.
-READS = EVERYTHING
+#: The fields that have a place at Toast.
+READS = Reads(
+    frozenset(
+        [
+            "order_type",
+            "scheduled_for",
+            "delivery",
+            "dine_in",
+            "discounts",
+            "fees",
+            "taxes",
+            "payment",
+            "utensils",
+        ]
+    ),
+    frozenset({"modifiers", "notes"}),
+)
 #: An item's id in a catalog, or a sku.
 _ITEM = re.compile(f"(?P<group>{GUID})/(?P<item>{GUID})")
 ITEM = PosField(
@@ -78,13 +88,9 @@ _GUIDS = "two GUIDs of Toast's, nor such itself"
 
 def content(order: Order, merchant: Merchant) -> bytes | Outcome:
     """The body of both requests, or our own rejection: nothing is sent."""
-    try:
-        whole = deepened(order, READS)
-    except Refused as error:
-        return error.outcome
-    if (refused := _unsendable(whole, merchant)) is not None:
+    if (refused := _unsendable(order, merchant)) is not None:
         return refused
-    return lines.request(whole, LIMITS, lambda: _creation(whole, merchant), READS)
+    return lines.request(order, LIMITS, lambda: _creation(order, merchant), READS)
 
 
 def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:
@@ -111,21 +117,20 @@ def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:
 
 def _creation(order: Order, merchant: Merchant) -> bytes:
     """The order as Toast's, in JSON. Raises Refused: a text is too long, a setting is missing."""
-    further = further_fields(order, READS)
     check: dict[str, Any] = {
         "entityType": "Check",
         "selections": [
             _selection(order, item, merchant, f"items[{number}]")
             for number, item in enumerate(lines.cooperatively(order))
         ],
-        **guest(order, further, merchant),
-        **_charges(further, merchant),
+        **guest(order, merchant),
+        **_charges(order, merchant),
         **_payment(order, merchant),
     }
     created = {
         "entityType": "Order",
         "externalId": external_id(order, merchant),
-        **dining(order, further, merchant),
+        **dining(order, merchant),
         "checks": [check],
     }
     return json.dumps(created, separators=(",", ":")).encode()
@@ -138,6 +143,7 @@ def _payment(order: Order, merchant: Merchant) -> dict[str, Any]:
             problem = "tip: Toast records a tip with a payment; give the merchant pos.payment"
             raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
         return {}
+    lines.refuse_unpaid(order)
     payment = {
         "type": "OTHER",
         "otherPayment": {"guid": merchant.pos["payment"]},
@@ -148,18 +154,22 @@ def _payment(order: Order, merchant: Merchant) -> dict[str, Any]:
     return {"payments": [payment]}
 
 
-def _charges(further: FurtherFields, merchant: Merchant) -> dict[str, Any]:
+def _charges(order: Order, merchant: Merchant) -> dict[str, Any]:
     """The fees and the discount, as the restaurant's configured ones of an open amount."""
     charges: dict[str, Any] = {}
-    if fees := [each.amount for each in further.fees if each.amount]:
+    if order.fees:
         known = {"guid": _configured("fees", "service_charge", merchant)}
         charges["appliedServiceCharges"] = [
-            {"serviceCharge": known, "chargeAmount": _dollars(fee)} for fee in fees
+            {"serviceCharge": known, "chargeAmount": _dollars(each.amount)} for each in order.fees
         ]
-    if len(further.discounts) > 1:
-        problem = f"discounts has {len(further.discounts)}; Toast takes one for an order"
+    discounts = [each for each in order.discounts or () if each.is_in_total]
+    if len(discounts) > 1:
+        problem = f"discounts has {len(discounts)}; Toast takes one for an order"
         raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
-    for each in further.discounts:
+    for each in discounts:
+        if each.items:
+            problem = "discounts[].items: Toast takes a discount of an open amount for an order"
+            raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
         known = {"guid": _configured("discounts", "discount", merchant)}
         discount = {"discount": known, "discountAmount": _dollars(each.amount)}
         charges["appliedDiscounts"] = [discount]
@@ -189,18 +199,16 @@ def _selection(order: Order, item: Item, merchant: Merchant, path: str) -> dict[
 
 
 def _modifiers(
-    modifier: Modifier, quantity: int, merchant: Merchant, path: str
+    modifier: AnyModifier, quantity: int, merchant: Merchant, path: str
 ) -> list[dict[str, Any]]:
     """The modifier, once for each time that each of ``quantity`` items has it.
 
     Toast rejects a modifier of another quantity than its item's.
     """
     below: list[dict[str, Any]] = []
-    note = ""
-    if isinstance(modifier, DeepModifier):
-        for number, each in enumerate(modifier.modifiers):
-            below += _modifiers(each, quantity, merchant, f"{path}.modifiers[{number}]")
-        note = lines.text(modifier.notes, _REQUEST, f"{path}.notes")
+    for number, each in enumerate(modifier.modifiers or ()):
+        below += _modifiers(each, quantity, merchant, f"{path}.modifiers[{number}]")
+    note = lines.text(modifier.notes, _REQUEST, f"{path}.notes")
     if _is_request(modifier):
         times = f"{modifier.quantity} x " if modifier.quantity > 1 else ""
         name = lines.text(times + modifier.name, _REQUEST, f"{path}.name")
@@ -212,42 +220,40 @@ def _modifiers(
     return [{**selection, "modifiers": below} if below else selection] * modifier.quantity
 
 
-def _is_request(modifier: Modifier) -> bool:
+def _is_request(modifier: AnyModifier) -> bool:
     """Whether a modifier is words alone."""
-    is_alone = not isinstance(modifier, DeepModifier) or not modifier.modifiers
-    return modifier.sku is None and modifier.unit_price == 0 and is_alone
+    return modifier.sku is None and modifier.unit_price == 0 and not modifier.modifiers
 
 
-def _size(modifier: Modifier) -> int:
+def _size(modifier: AnyModifier) -> int:
     """Bytes that a modifier takes in the request, at least."""
-    below = modifier.modifiers if isinstance(modifier, DeepModifier) else ()
-    words = len(modifier.notes or "") if isinstance(modifier, DeepModifier) else 0
+    words = len(modifier.notes or "")
     if _is_request(modifier):
         return len(modifier.name) + words
-    return modifier.quantity * (_MODIFIER + words + sum(map(_size, below)))
+    below = sum(map(_size, modifier.modifiers or ()))
+    return modifier.quantity * (_MODIFIER + words + below)
 
 
-def _below(part: Item | DeepModifier) -> Iterator[Modifier]:
-    for modifier in part.modifiers:
+def _below(part: Item | AnyModifier) -> Iterator[AnyModifier]:
+    for modifier in part.modifiers or ():
         yield modifier
-        if isinstance(modifier, DeepModifier):
-            yield from _below(modifier)
+        yield from _below(modifier)
 
 
 def _request(text: str) -> dict[str, Any]:
     return {"selectionType": "SPECIAL_REQUEST", "displayName": text}
 
 
-def known_as(what: Item | Modifier, merchant: Merchant) -> str:
+def known_as(what: Item | AnyModifier, merchant: Merchant) -> str:
     """Toast's id for it, ``group/item``, if the order can be sent."""
     return merchant.pos_id(what.sku) or what.sku or ""
 
 
-def named_in(words: str, order: Order, merchant: Merchant) -> Item | Modifier | None:
+def named_in(words: str, order: Order, merchant: Merchant) -> Item | AnyModifier | None:
     """The item or modifier, at any level, whose GUID, or whose group's, is in Toast's words."""
     said = words.lower()
-    for item in deepened(order, READS).items:
-        parts: tuple[Item | Modifier, ...] = (item, *_below(item))
+    for item in order.items:
+        parts: tuple[Item | AnyModifier, ...] = (item, *_below(item))
         for each in parts:
             found = _ITEM.fullmatch(known_as(each, merchant))
             if found and any(guid.lower() in said for guid in found.group("group", "item")):

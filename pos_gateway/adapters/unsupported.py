@@ -1,18 +1,19 @@
 """Refuses by name the fields of an order that a vendor's API has no place for.
 
-An order may have fields that the schema does not name. A POS of the kind ``rest`` gets them all. A
-vendor's request has those alone that its adapter reads (``further_fields.py``), and a kitchen that never
-reads "no ice" makes another order.
+A POS of the kind ``rest`` gets an order with all fields. A vendor's request has those alone that the adapter
+reads: of the schema's optional ones an adapter says so (``Reads``), and of fields that the schema does not name
+none is read. A kitchen that never reads "no ice" makes another order.
 """
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from pos_gateway.adapters.further_fields import NOTHING, Reads, is_empty
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.domain.order import Order
+from pos_gateway.domain.order import AnyModifier, Order
 from pos_gateway.domain.outcome import Outcome, one_line
 from pos_gateway.domain.record import Record
 from pos_gateway.runtime import green
@@ -40,11 +41,35 @@ MEANINGFUL = frozenset(
 #: Unknown fields of an item or a modifier that are the backend's own data. Any other one is refused.
 OWN = frozenset({"id", "line_id", "ref", "metadata"})
 
+#: Optional fields of an order that an adapter reads, or refuses. All read ``display_id``.
+PARTS = [
+    "order_type",
+    "scheduled_for",
+    "prep_minutes",
+    "delivery",
+    "dine_in",
+    "discounts",
+    "fees",
+    "taxes",
+    "payment",
+    "utensils",
+]
 #: Fields compared before yielding to other green threads, in a millisecond or so.
 YIELD_EVERY = 500
 _LETTERS = re.compile("[^a-z0-9]")
 #: Maximum fields that a reason names, and characters of a name.
 _NAMED, _NAME = 5, 60
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """Names of the optional fields that an adapter reads: of an order, and of a modifier."""
+
+    order: frozenset[str] = frozenset()
+    modifier: frozenset[str] = frozenset()
+
+
+NOTHING = Reads()
 
 
 def unsupported(order: Order, reads: Reads = NOTHING) -> Outcome | None:
@@ -61,18 +86,54 @@ def unsupported(order: Order, reads: Reads = NOTHING) -> Outcome | None:
 
 def _dropped(order: Order, reads: Reads) -> Iterator[tuple[str, Any]]:
     """Path and value of each field that an adapter does not read, and a kitchen or courier acts on."""
-    own = OWN | reads.modifier
     for number, item in enumerate(order.items):
         if item.model_extra:
-            yield from _unknown(item, f"items[{number}]", OWN)
+            yield from _unknown(item, f"items[{number}]")
         for each, modifier in enumerate(item.modifiers):
-            if modifier.model_extra:
-                yield from _unknown(modifier, f"items[{number}].modifiers[{each}]", own)
-    yield from _meaningful(order, "", reads.order)
+            yield from _of_modifier(modifier, f"items[{number}].modifiers[{each}]", reads)
+    for name in PARTS:
+        value = getattr(order, name)
+        if name not in reads.order and not is_empty(value):
+            yield name, value
+        elif value is not None:
+            yield from _of_part(value, name)
+    yield from _meaningful(order, "")
     if order.customer is not None:
         yield from _meaningful(order.customer, "customer.")
     if isinstance(order.fulfillment, dict) and order.fulfillment:
         yield "fulfillment", order.fulfillment
+
+
+def _of_modifier(modifier: AnyModifier, path: str, reads: Reads) -> Iterator[tuple[str, Any]]:
+    if modifier.model_extra:
+        yield from _unknown(modifier, path)
+    if modifier.notes and "notes" not in reads.modifier:
+        yield f"{path}.notes", modifier.notes
+    if not modifier.modifiers:
+        return
+    if "modifiers" not in reads.modifier:
+        yield f"{path}.modifiers", modifier.modifiers
+        return
+    for number, each in enumerate(modifier.modifiers):
+        yield from _of_modifier(each, f"{path}.modifiers[{number}]", reads)
+
+
+def _of_part(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Fields of a part that is read, and of the part's own, that the schema does not name."""
+    if isinstance(value, tuple):
+        for number, each in enumerate(value):
+            yield from _of_part(each, f"{path}[{number}]")
+    elif isinstance(value, Record):
+        yield from _unknown(value, path)
+        for name in type(value).model_fields:
+            yield from _of_part(getattr(value, name), f"{path}.{name}")
+
+
+def is_empty(value: Any) -> bool:
+    """Whether nothing is lost with the value. 0 and false are words in an item: "ice: 0"."""
+    if isinstance(value, Record):
+        return all(each is None for each in vars(value).values()) and not value.model_extra
+    return value is None or value in ("", (), [], {})
 
 
 def _fields(part: Record) -> Iterator[tuple[str, Any]]:
@@ -80,17 +141,15 @@ def _fields(part: Record) -> Iterator[tuple[str, Any]]:
     return green.cooperatively((part.model_extra or {}).items(), YIELD_EVERY)
 
 
-def _unknown(part: Record, path: str, known: Set[str]) -> Iterator[tuple[str, Any]]:
+def _unknown(part: Record, path: str) -> Iterator[tuple[str, Any]]:
     for name, value in _fields(part):
-        if name not in known and not is_empty(value):
+        if name not in OWN and not is_empty(value):
             yield f"{path}.{_shown(name)}", value
 
 
-def _meaningful(
-    part: Record, path: str, known: Set[str] = frozenset()
-) -> Iterator[tuple[str, Any]]:
+def _meaningful(part: Record, path: str) -> Iterator[tuple[str, Any]]:
     for name, value in _fields(part):
-        if value and name not in known and _LETTERS.sub("", name[:_NAME].lower()) in MEANINGFUL:
+        if value and _LETTERS.sub("", name[:_NAME].lower()) in MEANINGFUL:
             yield f"{path}{_shown(name)}", value
 
 
@@ -104,7 +163,7 @@ def _kind(value: Any) -> str:
             return "true or false"
         case int() | float():
             return "a number"
-        case str():
+        case str() | datetime():
             return "a text"
         case list() | tuple():
             return "a list"

@@ -466,6 +466,7 @@ def _content(
     ledger: "OrderAdmin", order: "OrderStanding", *, reveal: bool
 ) -> tuple[Any, str | None]:
     """The order itself, or why it cannot be shown."""
+    from pos_gateway.domain.errors import InvalidOrder
     from pos_gateway.domain.masking import masked
     from pos_gateway.domain.order import Order
     from pos_gateway.runtime.vault import CannotOpen
@@ -476,7 +477,13 @@ def _content(
         return None, f"the order is {error}"
     if order_json is None:
         return None, "the order itself is not kept: it was pruned, or only a cancel request came"
-    return (json.loads(order_json) if reveal else masked(Order.parse_json(order_json))), None
+    if reveal:
+        return json.loads(order_json), None
+    try:
+        return masked(Order.parse_json(order_json)), None
+    except InvalidOrder as error:  # kept by a release that took it
+        wrong = ", ".join(each.field for each in error.errors)
+        return None, f"the order itself is not valid in this release ({wrong}): see --reveal"
 
 
 def _standing(order: "OrderStanding", *, reveal: bool) -> dict[str, Any]:

@@ -16,7 +16,9 @@ _IN_POS_WORDS = frozenset({Kind.REJECTED.value, Kind.CANCELLED.value, *Lifecycle
 #: The code of a refused cancellation, in the POS's words.
 _NOT_CANCELLED = "not_cancelled"
 
-#: Fields without personal data, by position.
+_MODIFIER: dict[str, Any] = {"sku": True, "name": True, "quantity": True, "unit_price": True}
+#: Fields without personal data, by position. Names of charges are the backend's own words: a voucher's may
+#: be the guest's.
 _SHOWN: dict[str, Any] = {
     "order_id": True,
     "merchant_id": True,
@@ -30,8 +32,20 @@ _SHOWN: dict[str, Any] = {
         "name": True,
         "quantity": True,
         "unit_price": True,
-        "modifiers": {"sku": True, "name": True, "quantity": True, "unit_price": True},
+        "ref": True,
+        "modifiers": {
+            **_MODIFIER,
+            "modifiers": {**_MODIFIER, "modifiers": _MODIFIER},
+        },
     },
+    "order_type": True,
+    "scheduled_for": True,
+    "prep_minutes": True,
+    "discounts": {"amount": True, "items": True, "funded_by": True},
+    "fees": {"kind": True, "amount": True, "taxable": True},
+    "taxes": {"amount": True, "rate": True, "inclusive": True, "remitted_by": True},
+    "payment": {"status": True, "method": True},
+    "utensils": True,
 }
 
 
@@ -39,10 +53,16 @@ def masked(order: Order) -> dict[str, Any]:
     """The order with the customer, notes, unknown fields and free text masked."""
     shown: dict[str, Any] = _masked(order.model_dump(mode="json", exclude_none=True), _SHOWN)
     for item in shown["items"]:
-        for modifier in item.get("modifiers", ()):
-            if "sku" not in modifier:  # "write: happy birthday, Ada"
-                modifier["name"] = MASK
+        _mask_words(item)
     return shown
+
+
+def _mask_words(part: dict[str, Any]) -> None:
+    """Mask the names of modifiers that have no sku."""
+    for modifier in part.get("modifiers", ()):
+        if "sku" not in modifier:  # "write: happy birthday, Ada"
+            modifier["name"] = MASK
+        _mask_words(modifier)
 
 
 def is_in_pos_words(kind: str, code: str) -> bool:
@@ -66,7 +86,7 @@ def _masked(value: Any, shown: Any) -> Any:
     match value:
         case dict() if isinstance(shown, dict):
             return {name: _masked(each, shown.get(name)) for name, each in value.items()}
-        case list() if isinstance(shown, dict):
+        case list() if shown is not None:
             return [_masked(each, shown) for each in value]
         case _:
             return value if shown is True else MASK

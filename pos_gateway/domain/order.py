@@ -1,8 +1,9 @@
 """An order, as submitted by the backend and sent to the merchant's POS."""
 
 import re
-from collections.abc import Callable
-from datetime import datetime
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from functools import cache, cached_property
 from typing import Annotated, Any, Self, TypeVar
 
@@ -22,13 +23,31 @@ from pydantic_core import PydanticSerializationError
 
 from pos_gateway.domain.errors import FieldError, InvalidOrder
 from pos_gateway.domain.json_text import is_finite, with_text
+from pos_gateway.domain.order_parts import (
+    DeliveryInfo,
+    DineIn,
+    Discounts,
+    DisplayId,
+    Email,
+    Fees,
+    Flag,
+    LineRef,
+    OrderType,
+    Payment,
+    PrepMinutes,
+    Taxes,
+)
 from pos_gateway.domain.quick_order import RFC_3339, QuickReader
 from pos_gateway.domain.record import WHOLE, Identifier, Money, Record, field_errors
 from pos_gateway.runtime.clock import from_unix
 
-#: Maximum items of an order, modifiers of an item, and modifiers of an order: they bound how long
-#: an order blocks the event loop. Real ones have some dozens.
+#: Maximum items of an order, modifiers of an item or a modifier, and modifiers of an order at all levels:
+#: they bound how long an order blocks the event loop. Real ones have some dozens.
 ITEMS, MODIFIERS_OF_ITEM, MODIFIERS = 1000, 250, 5000
+#: Maximum levels of modifiers below an item.
+DEPTH = 3
+#: Maximum time from the order to the moment that the order is for (Square's limit).
+SCHEDULED = timedelta(days=7)
 #: Bytes of an order that has no more of them if it is valid: one has a name.
 _FEW_MODIFIERS = MODIFIERS * len('{"name":""}')
 #: Quantities are whole; 10,000 of one item is a mistake, not an order.
@@ -66,19 +85,28 @@ def _text_or_object(value: Any) -> Any:
 
 
 def _not_too_many(items: Any) -> Any:
-    """Refuse too many items or modifiers before validating each."""
+    """Refuse too many items, modifiers or levels of modifiers before validating each."""
     if isinstance(items, list | tuple):
         if len(items) > ITEMS:
             raise ValueError(f"has {len(items)} items; {ITEMS} are allowed")
-        number = sum(len(_modifiers(each)) for each in items)
-        if number > MODIFIERS:
-            raise ValueError(f"has {number} modifiers in all; {MODIFIERS} are allowed")
+        number, depth, level = 0, 0, _modifiers(items)
+        while level:
+            number, depth = number + sum(map(len, level)), depth + 1
+            if number > MODIFIERS:
+                raise ValueError(f"has {number} modifiers in all; {MODIFIERS} are allowed")
+            if depth > DEPTH:
+                raise ValueError(f"has {depth} levels of modifiers; {DEPTH} are allowed")
+            level = [below for each in level for below in _modifiers(each)]
     return items
 
 
-def _modifiers(item: Any) -> list[Any] | tuple[Any, ...]:
-    found = item.get("modifiers") if isinstance(item, dict) else getattr(item, "modifiers", None)
-    return found if isinstance(found, list | tuple) else ()
+def _modifiers(parts: Any) -> list[Any]:
+    """The lists of modifiers of items, or of modifiers, that have any."""
+    found = [
+        each.get("modifiers") if isinstance(each, dict) else getattr(each, "modifiers", None)
+        for each in parts
+    ]
+    return [each for each in found if isinstance(each, list | tuple) and each]
 
 
 #: "pickup", or an object that backend and merchant have agreed on; passed on unchanged.
@@ -89,13 +117,39 @@ Fulfillment = Annotated[
 ]
 
 
-class Modifier(Record):
-    """A change to an item ("no onions", "extra cheese"); a discount has a negative price."""
+class AnyModifier(Record):
+    """A modifier at any level; by itself of the third, without modifiers."""
 
     name: str
     sku: str | None = None
     quantity: Quantity = 1
     unit_price: Annotated[int, Field(strict=True, ge=-(2**53), le=2**53)] = 0
+    notes: str | None = None
+    modifiers: Annotated[tuple[Any, ...], Field(max_length=0)] | None = None
+
+    @property
+    def price(self) -> int:
+        """The price of one, with its modifiers, which count once for each."""
+        below: Iterable[AnyModifier] = self.modifiers or ()
+        return self.unit_price + sum(each.quantity * each.price for each in below)
+
+
+class NestedModifier(AnyModifier):
+    """A change to a modifier ("no ice")."""
+
+    modifiers: (
+        Annotated[tuple[AnyModifier, ...], Field(max_length=MODIFIERS_OF_ITEM, fail_fast=True)]
+        | None
+    ) = None
+
+
+class Modifier(AnyModifier):
+    """A change to an item ("no onions", "extra cheese"); a discount has a negative price."""
+
+    modifiers: (
+        Annotated[tuple[NestedModifier, ...], Field(max_length=MODIFIERS_OF_ITEM, fail_fast=True)]
+        | None
+    ) = None
 
 
 class Item(Record):
@@ -107,6 +161,14 @@ class Item(Record):
     unit_price: Money
     modifiers: Annotated[tuple[Modifier, ...], Field(max_length=MODIFIERS_OF_ITEM), FailFast()] = ()
     notes: str | None = None
+    ref: LineRef | None = Field(
+        None, description="A name for the line, unique in the order, for `discounts[].items`."
+    )
+
+    @property
+    def price(self) -> int:
+        """The price of one with its modifiers, which count once for each."""
+        return self.unit_price + sum(each.quantity * each.price for each in self.modifiers)
 
 
 class Customer(Record):
@@ -114,6 +176,14 @@ class Customer(Record):
 
     name: str | None = None
     phone: str | None = None
+    email: Email | None = None
+    first_name: str | None = None
+    last_name: str | None = None
+
+    @property
+    def full_name(self) -> str | None:
+        """The name; made of first and last name where none is given."""
+        return self.name or " ".join(filter(None, (self.first_name, self.last_name))) or None
 
 
 class Order(Record):
@@ -129,18 +199,38 @@ class Order(Record):
     items: Annotated[
         tuple[Item, ...], Field(min_length=1, max_length=ITEMS), BeforeValidator(_not_too_many)
     ]
-    total: Money
+    total: Money = Field(
+        description="Without the tip. With `discounts`, `fees` or `taxes`: the items, minus the"
+        " discounts, plus the fees and the taxes that are not inclusive."
+    )
     tip: Money | None = None
     fulfillment: Fulfillment | None = None
     customer: Customer | None = None
     notes: str | None = None
+    display_id: DisplayId | None = None
+    order_type: OrderType | None = None
+    scheduled_for: Time | None = Field(
+        None, description="When the guest gets the order: at most 7 days after `placed_at`."
+    )
+    prep_minutes: PrepMinutes | None = None
+    delivery: DeliveryInfo | None = None
+    dine_in: DineIn | None = None
+    discounts: Discounts | None = None
+    fees: Fees | None = None
+    taxes: Taxes | None = None
+    payment: Payment | None = None
+    utensils: Flag | None = None
 
     @model_validator(mode="after")
-    def _could_ever_be_delivered(self) -> Self:
-        if self.deliver_by <= self.placed_at:
-            # A ValueError here becomes a field error.
-            raise ValueError("deliver_by is not after placed_at")
+    def _keeps_the_rules(self) -> Self:
+        if _is_broken(self):
+            raise InvalidOrder(list(_broken(self)))  # not a ValueError: passes through pydantic
         return self
+
+    @property
+    def subtotal(self) -> int:
+        """What the items come to, in minor units."""
+        return sum(item.quantity * item.price for item in self.items)
 
     @classmethod
     def parse(cls, record: Any, source: bytes | None = None) -> Self:
@@ -170,7 +260,7 @@ class Order(Record):
         if may_have_too_many(text):
             return None
         order: Self | None = _quick(cls)(text)
-        if order is None or order.deliver_by <= order.placed_at or not is_finite(text):
+        if order is None or _is_broken(order) or not is_finite(text):
             return None
         vars(order)["source"] = text
         return order
@@ -236,6 +326,76 @@ class Order(Record):
         return _written(self)
 
 
+#: Optional fields that few orders have, by model: see ``plain_order.py``.
+RARE: Mapping[type[Record], frozenset[str]] = {
+    Order: frozenset(
+        [
+            "display_id",
+            "order_type",
+            "scheduled_for",
+            "prep_minutes",
+            "delivery",
+            "dine_in",
+            "discounts",
+            "fees",
+            "taxes",
+            "payment",
+            "utensils",
+        ]
+    ),
+    Item: frozenset({"ref"}),
+    Modifier: frozenset({"notes", "modifiers"}),
+    Customer: frozenset({"email", "first_name", "last_name"}),
+}
+
+
+def _is_broken(order: Order) -> bool:
+    """Whether the order breaks a rule between fields. Most orders have no field with a further rule."""
+    if order.deliver_by <= order.placed_at:
+        return True
+    fields = order.model_fields_set
+    is_ruled = not _RULED.isdisjoint(fields) or any(item.ref for item in order.items)
+    return is_ruled and next(_broken(order), None) is not None
+
+
+_RULED = frozenset(["order_type", "scheduled_for", "discounts", "fees", "taxes"])
+
+
+def _broken(order: Order) -> Iterator[FieldError]:
+    """The rules between an order's fields that the order breaks."""
+    if order.deliver_by <= order.placed_at:
+        yield FieldError("deliver_by", "is not after placed_at", order.deliver_by.isoformat())
+    at = order.scheduled_for
+    if at is not None and not order.placed_at <= at <= order.placed_at + SCHEDULED:
+        problem = f"is not within {SCHEDULED.days} days after placed_at"
+        yield FieldError("scheduled_for", problem, at.isoformat())
+    way = order.delivery
+    if order.order_type == "delivery" and (way is None or not (way.address or way.courier)):
+        problem = "is required where order_type is delivery, or the delivery.courier who knows it"
+        yield FieldError("delivery.address", problem)
+    refs = [item.ref for item in order.items if item.ref is not None]
+    known = set(refs)
+    if len(known) < len(refs):
+        [(twice, _)] = Counter(refs).most_common(1)
+        yield FieldError("items", "have a ref twice; give each item its own", twice)
+    for number, each in enumerate(order.discounts or ()):
+        if unknown := [ref for ref in each.items or () if ref not in known]:
+            problem = "has a ref that no item has"
+            yield FieldError(f"discounts[{number}].items", problem, unknown[0])
+    if order.discounts or order.fees or order.taxes:
+        yield from _broken_sum(order)
+
+
+def _broken_sum(order: Order) -> Iterator[FieldError]:
+    items = order.subtotal
+    discounts = sum(each.amount for each in order.discounts or () if each.is_in_total)
+    fees = sum(each.amount for each in order.fees or ())
+    taxes = sum(each.amount for each in order.taxes or () if each.is_in_total)
+    if (due := items - discounts + fees + taxes) != order.total:
+        parts = f"items {items} - discounts {discounts} + fees {fees} + taxes {taxes}"
+        yield FieldError("total", f"should be {due}: {parts}", order.total)
+
+
 def may_have_too_many(text: bytes) -> bool:
     """Whether an order's JSON may have more modifiers than are allowed, which are not to be read."""
     return len(text) > _FEW_MODIFIERS and text.count(b"{") > MODIFIERS
@@ -278,7 +438,7 @@ def _checked(cls: type[R], parse: Callable[[], R], source: bytes | None) -> tupl
         # An unknown field may hold a value that JSON cannot: report it now.
         text = _written(record, exclude_unset=True) if source is None else source
     except ValidationError as error:
-        raise InvalidOrder([_named(entry) for entry in field_errors(error)]) from None
+        raise InvalidOrder(field_errors(error)) from None
     except PydanticSerializationError as error:
         problem = f"cannot be written as JSON: {error}"
         raise InvalidOrder([FieldError(WHOLE, problem)]) from None
@@ -296,9 +456,3 @@ def _written(record: Record, *, exclude_unset: bool = False) -> bytes:
 @cache
 def _adapter(model: type[R]) -> TypeAdapter[R]:
     return TypeAdapter(model)
-
-
-def _named(error: FieldError) -> FieldError:
-    if error.field == WHOLE and "deliver_by" in error.problem:
-        return FieldError("deliver_by", "is not after placed_at", error.value["deliver_by"])
-    return error

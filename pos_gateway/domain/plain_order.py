@@ -5,7 +5,7 @@ from functools import cache
 from typing import NamedTuple
 
 from pos_gateway.domain.json_text import is_finite
-from pos_gateway.domain.order import Order, may_have_too_many
+from pos_gateway.domain.order import RARE, Order, may_have_too_many
 from pos_gateway.domain.quick_order import QuickFields
 
 #: Orders after one that is not plain that are not tried: a backend whose orders have fields of its own
@@ -14,7 +14,7 @@ LEFT_OUT = 8
 
 
 class PlainOrder(NamedTuple):
-    """A valid order whose fields are the gateway's own, with its times in UTC."""
+    """A valid order whose fields are those that most orders have, with its times in UTC."""
 
     merchant_id: str
     order_id: str
@@ -58,4 +58,4 @@ class PlainReader:
 
 @cache
 def _quick() -> QuickFields:
-    return QuickFields(Order)
+    return QuickFields(Order, RARE)

@@ -4,7 +4,7 @@ What it takes is what the model takes, with the same values, and not all of that
 model's to judge, and to name the wrong fields of. Both are made from one schema.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,8 +26,13 @@ _INSTEAD: dict[str, Callable[[Any], Any]] = {
     ),
     # Of the order as a whole: the caller's.
     "_not_too_many": lambda items: items,
-    "_could_ever_be_delivered": lambda order: order,
+    "_keeps_the_rules": lambda order: order,
 }
+
+
+#: Fields by model.
+Fields = Mapping[type[Any], Collection[str]]
+_NOTHING: Fields = {}
 
 
 class QuickReader:
@@ -56,8 +61,7 @@ class QuickReader:
         except ValidationError:
             return None
 
-    @staticmethod
-    def schema(model: type[Any]) -> Any:
+    def schema(self, model: type[Any]) -> Any:
         """What it reads by; None: nothing."""
         return _native(TypeAdapter(model).core_schema)
 
@@ -66,9 +70,14 @@ class QuickFields(QuickReader):
     """Reads the JSON of a model into dicts, and writes them as the model would: no part is an object.
 
     It takes what ``QuickReader`` takes, without unknown fields.
+
+    Args:
+        model: the model.
+        without: optional fields that are left to the model, by the model within ``model``.
     """
 
-    def __init__(self, model: type[Any]) -> None:
+    def __init__(self, model: type[Any], without: Fields = _NOTHING) -> None:
+        self._without = without
         super().__init__(model)
         schema = self.schema(model)
         self._serializer = None if schema is None else SchemaSerializer(schema)
@@ -78,33 +87,34 @@ class QuickFields(QuickReader):
         assert self._serializer is not None  # noqa: S101
         return self._serializer.to_json(fields, exclude_none=True)
 
-    @staticmethod
-    def schema(model: type[Any]) -> Any:
+    def schema(self, model: type[Any]) -> Any:
         """The same, with a dict for each model."""
-        return _in_dicts(QuickReader.schema(model))
+        return _in_dicts(super().schema(model), self._without)
 
 
-def _in_dicts(schema: Any) -> Any:
+def _in_dicts(schema: Any, without: Fields) -> Any:
     """The schema with a dict for each model; None: a field has what a dict's has not."""
     try:
-        return _without_models(schema)
+        return _without_models(schema, without)
     except KeyError:
         return None
 
 
-def _without_models(schema: Any) -> Any:
+def _without_models(schema: Any, without: Fields) -> Any:
     if isinstance(schema, list):
-        return [_without_models(each) for each in schema]
+        return [_without_models(each, without) for each in schema]
     if not isinstance(schema, dict):
         return schema
     if schema.get("type") != "model":
-        return {name: _without_models(each) for name, each in schema.items()}
+        return {name: _without_models(each, without) for name, each in schema.items()}
+    left_out = without.get(schema["cls"], ())
     fields = {
         name: core_schema.typed_dict_field(
-            _without_models(field["schema"]), required=field["schema"]["type"] != "default"
+            _without_models(field["schema"], without),
+            required=field["schema"]["type"] != "default",
         )
         for name, field in schema["schema"]["fields"].items()
-        if _has_nothing_else(field)
+        if name not in left_out and _has_nothing_else(field)
     }
     return core_schema.typed_dict_schema(fields, extra_behavior="forbid", config=schema["config"])
 

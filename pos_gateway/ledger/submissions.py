@@ -16,7 +16,8 @@ from sqlalchemy import Engine, select
 
 from pos_gateway.database.schema import submissions
 from pos_gateway.domain.errors import InvalidOrder
-from pos_gateway.domain.order import Order
+from pos_gateway.domain.order import RARE, Order
+from pos_gateway.domain.record import Record
 from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
@@ -35,7 +36,7 @@ def digest(order: Order) -> str:
     Neither blanks nor the order of fields count, at any depth, nor a moment's time zone.
     """
     text = (order if _is_utc(order) else _in_utc(order)).to_json()
-    if _has_unknown(order):  # an order's own fields are always in one order
+    if _has_unknown(order):  # the fields that most orders have are always in one order
         text = json.dumps(from_json(text), sort_keys=True).encode()
     return digest_of(text)
 
@@ -46,11 +47,14 @@ def digest_of(written: bytes) -> str:
 
 
 def _is_utc(order: Order) -> bool:
-    return not (order.placed_at.utcoffset() or order.deliver_by.utcoffset())
+    at = order.scheduled_for
+    is_later_utc = at is None or not at.utcoffset()
+    return is_later_utc and not (order.placed_at.utcoffset() or order.deliver_by.utcoffset())
 
 
 def _in_utc(order: Order) -> Order:
     times = {"placed_at": order.placed_at, "deliver_by": order.deliver_by}
+    times |= {"scheduled_for": order.scheduled_for} if order.scheduled_for else {}
     return order.model_copy(update={name: _as_utc(at) for name, at in times.items()})
 
 
@@ -69,19 +73,25 @@ def _as_utc(at: datetime) -> datetime:
 
 
 def _has_unknown(order: Order) -> bool:
-    """Whether it has values whose fields may be in any order."""
-    if type(order.fulfillment) is dict or _is_given(order.model_extra):
-        return True
-    if order.customer is not None and _is_given(order.customer.model_extra):
+    """Whether it has values whose fields may be in any order, or fields that were unknown before."""
+    who = order.customer
+    if type(order.fulfillment) is dict or _has(order) or (who is not None and _has(who)):
         return True
     for item in order.items:
         # Most have none: then nothing is called.
-        if (unknown := item.model_extra) and _is_given(unknown):
+        if item.ref is not None or (item.model_extra and _has(item)):
             return True
-        for modifier in item.modifiers:
-            if (unknown := modifier.model_extra) and _is_given(unknown):
+        for each in item.modifiers:
+            is_more = each.notes is not None or each.modifiers is not None
+            if is_more or (each.model_extra and _has(each)):
                 return True
     return False
+
+
+def _has(part: Record) -> bool:
+    if _is_given(part.model_extra):
+        return True
+    return any(getattr(part, name) is not None for name in RARE[type(part)])
 
 
 def _is_given(fields: dict[str, Any] | None) -> bool:

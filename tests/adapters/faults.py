@@ -222,15 +222,15 @@ FAULTS = [
     Fault(
         "a delivery is made at an address alone",
         "adapters/toast_dining",
-        '    elif type_ == "delivery":',
-        "    elif False:",
-        "further_fields::needs_its_address",
+        "    if given.address is None:",
+        "    if False:",
+        "optional_fields::needs_its_address",
     ),
     Fault(
         "a modifier's modifiers are in the order's price",
-        "adapters/lines",
-        "return modifier.price if isinstance(modifier, DeepModifier) else modifier.unit_price",
-        "return modifier.unit_price",
+        "domain/order",
+        "below: Iterable[AnyModifier] = self.modifiers or ()",
+        "below: Iterable[AnyModifier] = ()",
         "toast_truth::cooked_as_it_was_ordered",
     ),
     Fault(

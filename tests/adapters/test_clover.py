@@ -166,7 +166,6 @@ def texts(size: int) -> dict[str, dict[str, Any]]:
     return {
         "notes": {"notes": "x" * (size - len(f"[order/1] #{DIGEST} "))},
         "fulfillment": {"fulfillment": "x" * (size - len(f"[order/1] #{DIGEST} "))},
-        "display_id": {"display_id": "x" * size},
         "items[0].name": {"items": [{**item, "sku": "s", "name": "x" * size}]},
         "items[0].notes": {"items": [{**item, "notes": "x" * size}]},
         "items[0].modifiers[0].name": {"items": [{**item, "modifiers": [topping]}]},
@@ -181,7 +180,6 @@ def texts(size: int) -> dict[str, dict[str, Any]]:
     [
         ("notes", 2047),
         ("fulfillment", 2047),
-        ("display_id", 127),
         ("items[0].name", 127),
         ("items[0].notes", 255),
         ("items[0].modifiers[0].name", 255),

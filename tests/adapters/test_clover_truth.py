@@ -155,12 +155,6 @@ def test_a_tip_without_a_payment_is_refused_by_name(shop: Shop) -> None:
     assert shop.send.requests == []
 
 
-def test_a_display_id_is_the_orders_title_or_refused_by_name(shop: Shop) -> None:
-    outcome = shop.submit(order_of(display_id="A" * 128))
-    assert (outcome.kind, code_of(outcome)) == (Kind.REJECTED, "text_too_long")
-    assert message(outcome).startswith("display_id has 128 characters")
-
-
 def test_an_accepted_order_is_shown_where_clover_sets_no_state(shop: Shop) -> None:
     shop.knobs.hides_stateless = True
     assert shop.submit(order_of()).kind is Kind.ACCEPTED
@@ -576,10 +570,10 @@ def test_inventory_modifiers_reach_the_ticket_at_our_prices(shop: Shop) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"taxes": [{"name": "VAT", "amount": 70}]},
-        {"fees": [{"name": "bag", "amount": 30}]},
-        {"discounts": [{"name": "Tuesday", "amount": 200}]},
-        {"delivery": {"address": "1 Main St"}},
+        {"taxes": [{"name": "VAT", "amount": 70}], "total": 1770},
+        {"fees": [{"name": "bag", "amount": 30}], "total": 1730},
+        {"discounts": [{"name": "Tuesday", "amount": 200}], "total": 1500},
+        {"delivery": {"instructions": "ring twice"}},
     ],
 )
 def test_what_clover_has_no_place_for_is_refused_by_name(shop: Shop, fields: Body) -> None:

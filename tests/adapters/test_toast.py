@@ -253,7 +253,6 @@ def test_a_phone_number_has_ten_digits_or_a_country(phone: str, number: dict[str
         ({"email": None}, "Ada Lovelace +1 (555) 010-0199"),
         ({"email": "ada@" + "x" * 50}, "Ada Lovelace +1 (555) 010-0199"),
         ({"email": "ädä@example.com"}, "Ada Lovelace +1 (555) 010-0199"),
-        ({"email": {"home": "a@b"}}, "Ada Lovelace +1 (555) 010-0199"),
     ],
 )
 def test_what_is_known_of_an_incomplete_customer_is_on_the_tab(

@@ -70,7 +70,13 @@ WHOLE = Merchant.parse(
     }
 )
 ADA = {"name": "Ada Lovelace", "phone": "+1 (555) 010-0199", "email": "ada@example.com"}
-ADDRESS = {"line1": "1 Main St", "city": "Boston", "region": "MA", "postal_code": "02215"}
+ADDRESS = {
+    "line1": "1 Main St",
+    "city": "Boston",
+    "region": "MA",
+    "postal_code": "02215",
+    "country": "US",
+}
 
 
 def line(kind: str = BURGER, price: int = 850, **fields: Any) -> Body:

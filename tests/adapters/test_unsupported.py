@@ -1,6 +1,7 @@
 """An order's fields that a vendor's API has no place for are refused by name, never dropped."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import VENDORS, Vendor, body, order_of, sku_of
+
+ADDRESS = {"line1": "1 Main St", "city": "Boston", "postal_code": "02215", "country": "US"}
+LATER = (datetime.now(UTC) + timedelta(hours=3)).isoformat().replace("+00:00", "Z")
 
 
 @pytest.fixture(params=[name for name in VENDORS if name != "rest"])
@@ -30,7 +34,7 @@ def modifier(**fields: Any) -> dict[str, Any]:
 
 
 def is_read(vendor: Vendor, path: str) -> bool:
-    """Whether the field has a place at the POS: see ``test_further_fields.py``."""
+    """Whether the field has a place at the POS: see ``test_optional_fields.py``."""
     part, _, name = path.rpartition(".")
     of_part = {"": vendor.reads.order, "items[0].modifiers[0]": vendor.reads.modifier}
     return name in of_part.get(part, ())
@@ -39,12 +43,14 @@ def is_read(vendor: Vendor, path: str) -> bool:
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"taxes": [{"name": "VAT", "amount": 70}]}, "taxes (a list)"),
+        ({"Taxes": [{"name": "VAT", "amount": 70}]}, "Taxes (a list)"),
         ({"tax": 70}, "tax (a number)"),
         ({"Delivery-Fee": 300}, "Delivery-Fee (a number)"),
-        ({"discounts": [{"amount": 100}]}, "discounts (a list)"),
-        ({"delivery": {"address": {"line1": "1 Main St"}}}, "delivery (an object)"),
-        ({"scheduled_for": "2026-11-28T20:00:00Z"}, "scheduled_for (a text)"),
+        ({"prep_minutes": 20}, "prep_minutes (a number)"),
+        ({"delivery-address": {"line1": "1 Main St"}}, "delivery-address (an object)"),
+        ({"delivery": {"zone": 3}}, "no place for delivery"),
+        ({"payment": {"card": "1234"}}, "no place for payment"),
+        ({"pickup_at": "2026-11-28T20:00:00Z"}, "pickup_at (a text)"),
         ({"customer": {"name": "Ada", "address": "1 Main St"}}, "customer.address (a text)"),
         ({"fulfillment": {"type": "delivery", "address": "x"}}, "fulfillment (an object)"),
         (item(allergens=["nuts"]), "items[0].allergens (a list)"),
@@ -72,7 +78,7 @@ def test_a_field_that_would_be_dropped_is_refused_by_name(
     "fields",
     [
         {"channel": "web", "backend": {"shard": 7}, "feedback_url": "https://x", "tax_id": "DE1"},
-        {"taxes": [], "fees": None, "tax": 0, "delivery": False, "fulfillment": {}},
+        {"taxes": [], "fees": None, "tax": 0, "delivery": {}, "fulfillment": {}},
         {"customer": {"name": "Ada", "id": 7, "email": "ada@example.com"}},
         {"fulfillment": "dine-in"},
         item(id=1, metadata={"row": 7}, allergens=[], note=None),
@@ -89,7 +95,10 @@ def test_a_field_that_says_nothing_to_a_kitchen_rejects_no_order(
 
 def test_rest_passes_all_of_an_order_on() -> None:
     fields = modifier(notes="no ice", modifiers=[{"name": "x", "deep": [1, None]}]) | {
-        "taxes": [{"amount": 70, "rate": None}],
+        "taxes": [{"name": "VAT", "amount": 70, "rate": "4.3", "city": [None]}],
+        "total": 1770,
+        "delivery": {"address": {**ADDRESS, "lat": 42, "lon": 1.5}, "zone": {"a": None}},
+        "scheduled_for": LATER,
         "customer": {"address": {"line1": "1 Main St"}},
         "fulfillment": {"type": "delivery"},
     }
@@ -102,7 +111,8 @@ def test_rest_passes_all_of_an_order_on() -> None:
     }
     [first] = came["items"]
     assert first.items() <= {**body(sent)["items"][0], "modifiers": first["modifiers"]}.items()
-    assert first["modifiers"][0].items() <= body(sent)["items"][0]["modifiers"][0].items()
+    [[below]] = [each["modifiers"] for each in body(sent)["items"][0]["modifiers"]]
+    assert below == {"quantity": 1, "unit_price": 0, "name": "x", "deep": [1, None]}
 
 
 def test_a_reason_names_five_fields_and_no_unprintable_name() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 
 from pos_gateway.adapters import clover_api, square_api, toast_order
 from pos_gateway.adapters.clover import CloverAdapter
-from pos_gateway.adapters.further_fields import NOTHING, Reads
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
 from pos_gateway.adapters.steps import steps_of
 from pos_gateway.adapters.toast import ToastAdapter
+from pos_gateway.adapters.unsupported import NOTHING, Reads
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Modifier, Order
 from pos_gateway.domain.outcome import Kind, Outcome
@@ -57,7 +57,7 @@ class Vendor:
     dearer: Callable[[Order], Callable[[Request], Reply]] | None = None
     #: Whether an order's mark at the POS names its merchant: several merchants may be at one POS.
     marks_merchants: bool = True
-    #: Fields beside the schema's that have a place at the POS.
+    #: Optional fields that have a place at the POS.
     reads: Reads = NOTHING
     #: Changes to the acceptance, and their outcomes.
     states: list[tuple[Body, Kind]] = field(default_factory=list)

@@ -66,6 +66,17 @@ def test_the_gateway_accepts_the_example_order() -> None:
     assert (order.order_id, order.merchant_id, order.total) == ("A-1001", "m-8", 1700)
 
 
+def test_the_example_of_a_delivery_is_valid_by_schema_and_gateway() -> None:
+    record = json.loads(block("The order", "json"))
+    Draft202012Validator(json.loads((ROOT / "docs" / "order.schema.json").read_text())).validate(
+        record
+    )
+    assert Order.parse(record).subtotal == 2500
+    assert set(Order.model_fields) - set(record) <= {
+        *("fulfillment", "notes", "prep_minutes", "dine_in", "payment"),
+    }
+
+
 def test_the_gateway_accepts_the_example_cancel_request() -> None:
     [record], *rest = json.loads(block("Cancelling an order", "json"))
     assert rest == [{}, {}]

@@ -9,6 +9,7 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -30,6 +31,28 @@ ACCEPTED, CANCELLED, REJECTED = ("order.accepted",), ("order.cancelled",), ("ord
 KEY, SECRET = "a-key", "a passphrase that is long enough"
 ADA = {"name": "Ada", "phone": "+12125550123"}
 BURGER: Json = {"sku": "burger", "name": "Burger", "quantity": 2, "unit_price": 850}
+ADDRESS = {
+    "line1": "1 Main St",
+    "city": "Boston",
+    "region": "MA",
+    "postal_code": "02215",
+    "country": "US",
+}
+LATER = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
+#: 1700, less 100, plus 300 that are not taxed, plus a tax of 10 %.
+CHARGED: Json = {
+    "discounts": [{"name": "Ten off", "amount": 100}],
+    "fees": [{"kind": "delivery", "name": "Courier", "amount": 300, "taxable": False}],
+    "taxes": [{"name": "City tax", "amount": 160, "rate": "10"}],
+    "total": 2060,
+    "tip": 200,
+}
+COKE: Json = {
+    "name": "Coke",
+    "unit_price": 250,
+    "notes": "cold",
+    "modifiers": [{"name": "no ice"}],
+}
 LOST: tuple[Literal["before", "after"], ...] = ("before", "after")
 
 

@@ -52,7 +52,7 @@ CASES = [
     Case("total 0", {**item(unit_price=0), "total": 0}),
     Case(
         "a field without a place",
-        {"delivery": {"address": {"line1": "1 Main St"}}},
+        {"delivery": {"instructions": "ring twice"}},
         REJECTED,
         ("unsupported_field", "delivery"),
     ),

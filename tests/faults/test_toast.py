@@ -4,7 +4,7 @@ One order at most, paid once and as agreed while the kitchen has it; otherwise v
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from pprint import pformat
 from typing import Any
@@ -17,7 +17,9 @@ from tests.adapters.vendors import guid
 from tests.faults.lab import FaultLab
 from tests.faults.selling import (
     ACCEPTED,
+    ADDRESS,
     CANCELLED,
+    LATER,
     LOST,
     REJECTED,
     Case,
@@ -49,9 +51,7 @@ UNKNOWN = "00000000-0000-0000-0000-000000000000"
 PENDING, IN_DOUBT, FAILED = ("order.pending",), ("order.in_doubt",), ("order.failed",)
 UNDONE = ACCEPTED + CANCELLED
 SKU = f"{MAINS}/{BURGER}"
-LATER = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
 ALLERGY = "n" * 586 + " allergy: nuts"
-ADDRESS = {"line1": "1 Main St", "city": "Boston", "region": "MA", "postal_code": "02215"}
 MODIFIERS = [
     {"sku": f"{SAUCES}/{MAYO}", "name": "Mayo", "quantity": 2, "unit_price": 50},
     {
@@ -89,6 +89,7 @@ CASES = [
         },
         has=("DELIVERY", "address1: 1 Main St", "ring twice / contactless"),
     ),
+    case("no utensils", {"utensils": False, "notes": "hot"}, has=("no utensils / hot",)),
     case("curbside", {"order_type": "curbside", "display_id": "A-17"}, has=("Curbside", "A-17")),
     case("for later", {"scheduled_for": LATER}, has=("FUTURE",)),
     case("tip", {"tip": 200}),

@@ -1,7 +1,7 @@
 """The order itself as tables: masked, or revealed."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pos_gateway.domain.errors import InvalidOrder
@@ -94,9 +94,8 @@ def _content(record: Mapping[str, Any]) -> Content:
     currency = record["currency"]
     lines: list[OrderLine] = []
     for item in record["items"][:ITEMS]:
-        modifiers = item.get("modifiers", ())
-        each = item["unit_price"] + sum(m["quantity"] * m["unit_price"] for m in modifiers)
-        lines.append(_line(item, currency, amount(item["quantity"] * each, currency)))
+        lines.append(_line(item, currency, amount(item["quantity"] * _price(item), currency)))
+        modifiers = list(_below(item))
         lines += [_line(modifier, currency, "") for modifier in modifiers[:MODIFIERS]]
         if len(modifiers) > MODIFIERS:
             rest = f"… and {len(modifiers) - MODIFIERS} more modifiers"
@@ -108,6 +107,19 @@ def _content(record: Mapping[str, Any]) -> Content:
         amount(record["total"], currency),
         _others(record, _IN_TABLE),
     )
+
+
+def _price(part: Mapping[str, Any]) -> int:
+    """The price of one, with its modifiers."""
+    below: int = sum(each["quantity"] * _price(each) for each in part.get("modifiers", ()))
+    return int(part["unit_price"]) + below
+
+
+def _below(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The modifiers of an item, each before its own."""
+    for each in part.get("modifiers", ()):
+        yield each
+        yield from _below(each)
 
 
 def _line(record: Mapping[str, Any], currency: str, total: str) -> OrderLine:
