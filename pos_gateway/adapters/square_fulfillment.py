@@ -4,19 +4,23 @@ Sources, on developer.squareup.com: "Fulfillments", the objects FulfillmentPicku
 FulfillmentDeliveryDetails, FulfillmentInStoreDetails (beta) and FulfillmentRecipient.
 
 A DELIVERY is shown to sellers of Square's partners alone, and IN_STORE is in beta. So an order is a
-PICKUP, by guest or courier, unless the merchant's ``pos`` says otherwise; the note says what the order is.
+PICKUP, by guest or courier, unless the merchant's ``pos`` says otherwise; the note says what the order is, and
+all of address, courier, table and time that the fulfillment has no field for.
 A recipient's name and phone number are required in words; whether Square refuses an order without a
 number is open, so that an order is sent without one, and a refusal names ``customer.phone``.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters import order_type as types
 from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.domain.errors import ABSENT, FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Customer, Order
+from pos_gateway.domain.order_parts import Address, Courier, DeliveryInfo, OrderType
 
 #: A recipient's phone_number: a number in the form of E.164, 17 characters at most. North American
 #: ones have ten digits after the 1.
@@ -48,10 +52,10 @@ FIELDS = {
     ),
 }
 #: Longest texts, from FulfillmentRecipient and the details of each type.
-_RECIPIENT, _NOTE = 255, {"PICKUP": 500, "DELIVERY": 550, "IN_STORE": 500}
-#: An order's ``fulfillment``, in small letters, by the type that says the same, and by the setting.
-_SAID = {"PICKUP": "pickup", "DELIVERY": "delivery", "IN_STORE": "dinein"}
-_SETTINGS = {"delivery": "delivery_as", "dinein": "dine_in_as"}
+_RECIPIENT, _SUPPORT, _NOTE = 255, 17, {"PICKUP": 500, "DELIVERY": 550, "IN_STORE": 500}
+#: The order's type by the fulfillment that says the same, and settings by the order's type.
+_SAID: dict[str, OrderType] = {"PICKUP": "pickup", "DELIVERY": "delivery", "IN_STORE": "dine_in"}
+_SETTINGS: dict[OrderType | None, str] = {"delivery": "delivery_as", "dine_in": "dine_in_as"}
 _BETWEEN = re.compile(r"[\s().-]+")
 
 
@@ -71,35 +75,101 @@ def fulfillment(order: Order, merchant: Merchant, handle: str) -> dict[str, Any]
         merchant: the order's; ``pos`` has the types.
         handle: what the counter calls an order whose customer has no name.
     """
-    given, customer = order.fulfillment or "", order.customer or Customer()
-    word = re.sub("[^a-z]", "", given.lower())
-    type_ = merchant.pos.get(_SETTINGS.get(word, ""), "PICKUP")
-    recipient = {"display_name": lines.text(customer.name, _RECIPIENT, "customer.name") or handle}
+    customer = order.customer or Customer()
+    is_of, _ = types.order_type(order)
+    type_ = merchant.pos.get(_SETTINGS.get(is_of, ""), "PICKUP")
+    name = lines.text(customer.full_name, _RECIPIENT, "customer.name")
+    recipient: dict[str, Any] = {"display_name": name or handle}
+    if customer.email:
+        recipient["email_address"] = customer.email
     number, phone = _BETWEEN.sub("", customer.phone or ""), customer.phone
     if re.fullmatch(_PHONE, number):
         recipient["phone_number"], phone = number, None
     elif "customer_phone" in merchant.pos:
         recipient["phone_number"] = merchant.pos["customer_phone"]
     details: dict[str, Any] = {"recipient": recipient}
-    if type_ != "IN_STORE":
-        details["schedule_type"] = "ASAP"
-        if "prep_minutes" in merchant.pos:
-            details["prep_time_duration"] = f"PT{merchant.pos['prep_minutes']}M"
+    words = [phone]
+    if type_ == "IN_STORE":
+        words += lines.time_words(order)
+    else:
+        details |= _times(order, merchant, type_)
     if type_ == "DELIVERY":
-        details["managed_delivery"] = True  # by a courier who has the address: the order has none
-    is_said = re.sub(r"[\W_]+", "", given.lower()) == _SAID[type_]  # with no time or table beside
-    if note := _note(None if is_said else given, phone, order, _NOTE[type_]):
+        fields, address = _delivery(order.delivery or DeliveryInfo())
+        details |= fields
+        recipient |= address
+    elif order.delivery:
+        words += lines.delivery_words(order.delivery)
+    if order.dine_in:
+        words += lines.table_words(order.dine_in)
+    if is_of == "curbside":
+        details["is_curbside_pickup"] = True
+    if note := _note(_given(order, is_of, type_), words, order, _NOTE[type_]):
         details["note"] = note
     return {"type": type_, "state": "PROPOSED", f"{type_.lower()}_details": details}
 
 
-def _note(given: str | None, phone: str | None, order: Order, limit: int) -> str:
-    """The order's ``fulfillment`` and the phone number, where no other field has either.
+def _given(order: Order, is_of: OrderType | None, type_: str) -> str:
+    """The words of the order's type that the fulfillment does not say; with a time or table beside, whole."""
+    is_said = is_of in (None, _SAID[type_], "pickup", "curbside")
+    word = "" if is_said else str(is_of)
+    if order.order_type:
+        return " ".join(filter(None, (word, types.unsaid(order, is_of))))
+    return types.unsaid(order, is_of if is_said else None) or word
+
+
+def _times(order: Order, merchant: Merchant, type_: str) -> dict[str, Any]:
+    minutes = merchant.pos.get("prep_minutes") if order.prep_minutes is None else order.prep_minutes
+    times: dict[str, Any] = {"schedule_type": "ASAP"}
+    if order.scheduled_for:
+        at = "deliver_at" if type_ == "DELIVERY" else "pickup_at"
+        times = {"schedule_type": "SCHEDULED", at: order.scheduled_for.isoformat()}
+    if minutes is not None:
+        times["prep_time_duration"] = f"PT{minutes}M"
+    return times
+
+
+def _delivery(given: DeliveryInfo) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of a DELIVERY, and of its recipient."""
+    address, courier = given.address, given.courier or Courier()
+    fields: dict[str, Any] = {}
+    if address is None or given.courier:  # a courier carries the order, and has the address
+        fields["managed_delivery"] = True
+    if given.instructions:
+        fields["dropoff_notes"] = lines.text(
+            given.instructions, _NOTE["DELIVERY"], "delivery.instructions"
+        )
+    if given.contactless is not None:
+        fields["is_no_contact_delivery"] = given.contactless
+    texts = {
+        "courier_provider_name": (courier.name, _RECIPIENT, "delivery.courier.name"),
+        "courier_support_phone_number": (courier.phone, _SUPPORT, "delivery.courier.phone"),
+        "external_delivery_id": (courier.reference, 50, "delivery.courier.reference"),
+    }
+    for name, (value, limit, path) in texts.items():
+        if value:
+            fields[name] = lines.text(value, limit, path)
+    return fields, {"address": _address(address)} if address else {}
+
+
+def _address(given: Address) -> dict[str, str]:
+    texts = {
+        "address_line_1": given.line1,
+        "address_line_2": given.line2,
+        "locality": given.city,
+        "administrative_district_level_1": given.region,
+        "postal_code": given.postal_code,
+        "country": given.country,
+    }
+    return {name: lines.shortened(value, 4096) for name, value in texts.items() if value}
+
+
+def _note(given: str, parts: Iterable[str | None], order: Order, limit: int) -> str:
+    """The words that no other field has: of the order's type, the phone number, the way to the guest.
 
     The order's notes are added if they fit: they are whole in the first line, too.
     """
-    words = " ".join(filter(None, (given, phone)))
+    words = " ".join(filter(None, (given, *parts)))
     whole = lines.shortened(" ".join(filter(None, (words, order.notes))), limit + 1)
     if len(whole) <= limit:
         return whole
-    return lines.text(words, limit, "fulfillment and customer.phone")
+    return lines.text(words, limit, "fulfillment, customer.phone, delivery and dine_in")

@@ -31,7 +31,7 @@ from pos_gateway.adapters.square_api import (
     refused,
     short_key,
 )
-from pos_gateway.adapters.square_order import REFERENCE, creation
+from pos_gateway.adapters.square_order import READS, REFERENCE, creation
 from pos_gateway.adapters.square_search import answered, find
 from pos_gateway.adapters.square_state import (
     fulfilling,
@@ -43,13 +43,16 @@ from pos_gateway.adapters.square_state import (
 from pos_gateway.domain.facts import Facts
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Kind, Outcome, Reason
+from pos_gateway.domain.order_parts import Payment
+from pos_gateway.domain.outcome import Kind, Outcome, Reason, one_line
 from pos_gateway.transport.exchange import Reply, Request, Send
 
 #: Codes after which the order is looked up, since Square may have it. BAD_REQUEST is one: Square
 #: has answered "Order … already exists" with it.
 _ASK = frozenset({"IDEMPOTENCY_KEY_REUSED", "CONFLICT", "BAD_REQUEST"})
 _UNSEEN = Reason(Rejection.OTHER, "the order at Square has no fulfillment: no POS would show it")
+#: ExternalPaymentDetails.type by the order's ``payment.method``; OTHER by any other one.
+_TYPES = {None: "EXTERNAL", "card": "CARD"}
 #: How Square's reports name payments of a merchant without ``payment_source``.
 _SOURCE = "Online order"
 _NUMBER = "customer.phone: give a number like +14155552671, or the merchant pos.customer_phone"
@@ -57,7 +60,7 @@ _NUMBER = "customer.phone: give a number like +14155552671, or the merchant pos.
 
 def create(order: Order, merchant: Merchant, _: Facts, send: Send) -> Outcome:
     """CreateOrder under an ``idempotency_key`` (at most 192 characters), which Square honours."""
-    content = request(order, LIMITS, lambda: creation(order, merchant))
+    content = request(order, LIMITS, lambda: creation(order, merchant), READS)
     if isinstance(content, Outcome):
         return content
     reply = send(changing("POST", f"{merchant.base_url}/v2/orders", content, order))
@@ -184,21 +187,22 @@ def _payment(order: Order, merchant: Merchant, facts: Facts) -> Request:
         content["payment_ids"] = []
         url = f"{order_url(known_as, merchant)}/pay"
         return changing("POST", url, encoded(content), order)
+    paid_by = order.payment or Payment()
     content |= {
         "source_id": "EXTERNAL",
         "amount_money": {"amount": total, "currency": order.currency},
         "order_id": known_as,
         "location_id": merchant.pos["location_id"],
         "external_details": {
-            "type": "EXTERNAL",
-            "source": merchant.pos.get("payment_source", _SOURCE),
+            "type": _TYPES.get(paid_by.method, "OTHER"),
+            "source": one_line(paid_by.source or "") or merchant.pos.get("payment_source", _SOURCE),
             "source_id": order.order_id,
         },
     }
     if order.tip:
         content["tip_money"] = {"amount": order.tip, "currency": order.currency}
-    if len(order.order_id) <= REFERENCE:
-        content["reference_id"] = order.order_id
+    if paid_by.reference or len(order.order_id) <= REFERENCE:
+        content["reference_id"] = paid_by.reference or order.order_id
     return changing("POST", f"{merchant.base_url}/v2/payments", encoded(content), order)
 
 

@@ -32,7 +32,64 @@ ADA = {"name": "Ada", "phone": "+12125550123"}
 PICKUP: Json = {"fulfillment": "pickup", "customer": ADA}
 BURGER: Json = {"sku": "burger", "name": "Burger", "quantity": 2, "unit_price": 850}
 FREE: Json = {"items": [{**BURGER, "unit_price": 0}], "total": 0}
-EMAIL = "6: the e-mail is dropped without a word, though a recipient has one at Square"
+ADDRESS: Json = {
+    "line1": "1 Main St",
+    "line2": "door 3",
+    "city": "Boston",
+    "region": "MA",
+    "postal_code": "02215",
+    "country": "US",
+}
+COURIER = {"name": "Bo's Bikes", "phone": "+12125550199", "reference": "C-7"}
+DELIVERY: Json = {
+    "order_type": "delivery",
+    "delivery": {"address": ADDRESS, "instructions": "ring twice", "contactless": True},
+}
+LATER = (datetime.now(UTC) + timedelta(hours=3)).replace(microsecond=0)
+#: The items 1700, 20 off the first, 80 off the order, 300 and 100 more, one of them taxed; 10 % of 1700.
+CHARGED: Json = {
+    "items": [{**BURGER, "ref": "1"}],
+    "discounts": [
+        {"name": "Item off", "amount": 20, "items": ["1"]},
+        {"name": "Order off", "amount": 80},
+        {"name": "Platform's", "amount": 500, "funded_by": "platform"},
+    ],
+    "fees": [
+        {"kind": "delivery", "name": "Courier", "amount": 300, "taxable": False},
+        {"kind": "bag", "name": "Bag", "amount": 100, "taxable": True},
+    ],
+    "taxes": [
+        {"name": "City tax", "amount": 170, "rate": "10"},
+        {"name": "State tax", "amount": 99, "remitted_by": "platform"},
+    ],
+    "total": 2170,
+}
+NESTED: Json = {
+    "items": [
+        {
+            **BURGER,
+            "modifiers": [
+                {
+                    "name": "Coke",
+                    "quantity": 2,
+                    "unit_price": 10,
+                    "notes": "cold, please",
+                    "modifiers": [
+                        {"name": "no ice"},
+                        {
+                            "name": "lime",
+                            "quantity": 3,
+                            "unit_price": 4,
+                            "modifiers": [{"name": "peeled", "unit_price": 1}],
+                        },
+                    ],
+                },
+                {"name": "Ketchup"},
+            ],
+        }
+    ],
+    "total": 1800,
+}
 
 
 class Shop(OrderFacts):
@@ -121,6 +178,12 @@ def message(outcome: Outcome) -> str:
             id="60 modifiers",
         ),
         pytest.param({**PICKUP, "notes": "n" * 590 + "allergy: nuts"}, id="long note"),
+        pytest.param({**DELIVERY, "customer": ADA}, id="delivery to an address"),
+        pytest.param({"order_type": "dine_in", "dine_in": {"table": "7"}}, id="at a table"),
+        pytest.param({"order_type": "curbside", "customer": ADA}, id="curbside"),
+        pytest.param({"scheduled_for": LATER.isoformat(), "prep_minutes": 20}, id="for later"),
+        pytest.param({**CHARGED, "tip": 200}, id="discounts, fees, taxes and a tip"),
+        pytest.param(NESTED, id="nested modifiers"),
     ],
 )
 def test_an_accepted_order_is_a_paid_ticket(shop: Shop, fields: Mapping[str, Any]) -> None:
@@ -278,72 +341,207 @@ def test_an_order_at_another_price_is_rejected_and_nothing_stands(
 @pytest.mark.parametrize(
     ("field", "text", "fields"),
     [
-        (
-            "taxes",
-            "City tax",
-            {"taxes": [{"name": "City tax", "amount": 0, "rate": "0", "inclusive": True}]},
-        ),
-        (
-            "fees",
-            "Bag",
-            {
-                "fees": [{"kind": "bag", "name": "Bag", "amount": 10, "taxable": False}],
-                "total": 1710,
-            },
-        ),
-        (
-            "discounts",
-            "Ten off",
-            {
-                "discounts": [{"name": "Ten off", "amount": 10, "funded_by": "merchant"}],
-                "total": 1690,
-            },
-        ),
-        (
-            "delivery",
-            "1 Main St",
-            {
-                "delivery": {
-                    "address": {
-                        "line1": "1 Main St",
-                        "city": "Paris",
-                        "postal_code": "75001",
-                        "country": "FR",
-                    }
-                }
-            },
-        ),
-        (
-            "items[0].modifiers[0].modifiers",
-            "no ice",
-            {
-                "items": [
-                    {**BURGER, "modifiers": [{"name": "Coke", "modifiers": [{"name": "no ice"}]}]}
-                ]
-            },
-        ),
-        (
-            "items[0].modifiers[0].notes",
-            "well done",
-            {"items": [{**BURGER, "modifiers": [{"name": "Steak", "notes": "well done"}]}]},
-        ),
-        pytest.param(
-            "customer.email",
-            "ada@example.com",
-            {"customer": {**ADA, "email": "ada@example.com"}},
-            marks=pytest.mark.xfail(strict=True, reason=EMAIL),
-        ),
+        ("taxes", "City tax", CHARGED),
+        ("fees", "Bag", CHARGED),
+        ("discounts", "Item off", CHARGED),
+        ("delivery", "1 Main St, door 3, 02215 Boston MA, US ring twice contactless", DELIVERY),
+        ("dine_in", "table 7 2 guests", {"dine_in": {"table": "7", "guests": 2}}),
+        ("prep_minutes", "PT0M", {"prep_minutes": 0}),
+        ("utensils", "no utensils / hot", {"utensils": False, "notes": "hot"}),
+        ("customer.first_name", "Ada L.", {"customer": {"first_name": "Ada", "last_name": "L."}}),
+        ("items[0].modifiers[0].modifiers", "no ice", NESTED),
+        ("items[0].modifiers[0].notes", "Coke: cold, please", NESTED),
+        ("customer.email", "ada@example.com", {"customer": {**ADA, "email": "ada@example.com"}}),
     ],
 )
 def test_no_field_is_dropped_without_a_word(
     shop: Shop, field: str, text: str, fields: Json
 ) -> None:
     """6."""
-    outcome = shop.submit(order_of(**{**PICKUP, **fields}))
-    if outcome.kind is Kind.REJECTED and field in message(outcome):
-        assert_nothing_stands(shop)
-    else:
-        assert text in json.dumps(shop.fact["order"])
+    shop.square.knobs.needs_recipient = False
+    order = order_of(**fields)
+    assert shop.submit(order).kind is Kind.ACCEPTED, field
+    assert text in json.dumps(shop.fact["order"])
+    assert_kitchen_has(shop, order)
+
+
+AT_SQUARE = {
+    "address_line_1": "1 Main St",
+    "address_line_2": "door 3",
+    "locality": "Boston",
+    "administrative_district_level_1": "MA",
+    "postal_code": "02215",
+    "country": "US",
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "pos", "type_", "details"),
+    [
+        (
+            DELIVERY,
+            {"delivery_as": "DELIVERY", "prep_minutes": "20"},
+            "DELIVERY",
+            {
+                "schedule_type": "ASAP",
+                "prep_time_duration": "PT20M",
+                "dropoff_notes": "ring twice",
+                "is_no_contact_delivery": True,
+            },
+        ),
+        (
+            {**DELIVERY, "delivery": {"courier": COURIER}, "scheduled_for": LATER.isoformat()},
+            {"delivery_as": "DELIVERY", "prep_minutes": "20"},
+            "DELIVERY",
+            {
+                "schedule_type": "SCHEDULED",
+                "deliver_at": LATER.isoformat(),
+                "prep_time_duration": "PT20M",
+                "managed_delivery": True,
+                "courier_provider_name": "Bo's Bikes",
+                "courier_support_phone_number": "+12125550199",
+                "external_delivery_id": "C-7",
+            },
+        ),
+        (
+            {**DELIVERY, "delivery": {"courier": COURIER}, "fulfillment": "by bike"},
+            {},
+            "PICKUP",
+            {
+                "schedule_type": "ASAP",
+                "note": "delivery by bike courier Bo's Bikes +12125550199 C-7",
+            },
+        ),
+        (
+            {"scheduled_for": LATER.isoformat(), "prep_minutes": 15},
+            {"prep_minutes": "20"},
+            "PICKUP",
+            {
+                "schedule_type": "SCHEDULED",
+                "pickup_at": LATER.isoformat(),
+                "prep_time_duration": "PT15M",
+            },
+        ),
+        (
+            {"order_type": "curbside", "fulfillment": "curbside"},
+            {},
+            "PICKUP",
+            {"schedule_type": "ASAP", "is_curbside_pickup": True},
+        ),
+        (
+            {"dine_in": {"table": "7"}, "scheduled_for": LATER.isoformat()},
+            {"dine_in_as": "IN_STORE"},
+            "IN_STORE",
+            {"note": f"for {LATER:%Y-%m-%d %H:%M} +0000 table 7"},
+        ),
+        (
+            {"order_type": "dine_in", "dine_in": {"table": "7"}},
+            {},
+            "PICKUP",
+            {"schedule_type": "ASAP", "note": "dine_in table 7"},
+        ),
+    ],
+)
+def test_the_fulfillment_has_the_way_to_the_guest(
+    shop: Shop, fields: Json, pos: dict[str, str], type_: str, details: Json
+) -> None:
+    shop.pos |= pos
+    shop.square.knobs.is_partner = True
+    assert shop.submit(order_of(customer=ADA, **fields)).kind is Kind.ACCEPTED
+    [found] = shop.fact["order"]["fulfillments"]
+    assert found["type"] == type_
+    sent = dict(found[f"{type_.lower()}_details"])
+    recipient = sent.pop("recipient")
+    assert sent == details
+    has_address = type_ == "DELIVERY" and "address" in fields["delivery"]
+    assert recipient == {**RECIPIENT, **({"address": AT_SQUARE} if has_address else {})}
+    assert shop.fact["shown"]
+
+
+def test_charges_are_squares_own_of_the_order_or_of_its_lines(shop: Shop) -> None:
+    assert shop.submit(order_of(**PICKUP, **CHARGED)).kind is Kind.ACCEPTED
+    found = shop.fact["order"]
+    money = {name: found[f"total_{name}_money"]["amount"] for name in ("discount", "tax")}
+    assert money == {"discount": 100, "tax": 170}
+    assert found["total_service_charge_money"]["amount"] == 400
+    assert [each["name"] for each in found["taxes"]] == ["City tax"]
+    assert [(each["name"], each["scope"]) for each in found["discounts"]] == [
+        ("Item off", "LINE_ITEM"),
+        ("Order off", "ORDER"),
+    ]
+
+
+def test_nested_modifiers_name_their_parents_and_count_for_the_line(shop: Shop) -> None:
+    assert shop.submit(order_of(**PICKUP, **NESTED)).kind is Kind.ACCEPTED
+    [line] = shop.fact["order"]["line_items"]
+    names = {each["uid"]: each["name"] for each in line["modifiers"]}
+    assert [
+        (names.get(each.get("parent_modifier_uid")), each["name"], each["quantity"])
+        for each in line["modifiers"]
+    ] == [
+        (None, "Coke", "2"),
+        ("Coke", "no ice", "2"),
+        ("Coke", "lime", "6"),
+        ("lime", "peeled", "6"),
+        (None, "Ketchup", "1"),
+    ]
+
+
+def test_a_negative_price_at_any_level_is_in_the_items(shop: Shop) -> None:
+    below = {"name": "Coke", "unit_price": 50, "modifiers": [{"name": "small", "unit_price": -20}]}
+    items = [{**BURGER, "modifiers": [below]}]
+    assert shop.submit(order_of(**PICKUP, items=items, total=1760)).kind is Kind.ACCEPTED
+    [line] = shop.fact["order"]["line_items"]
+    assert line["base_price_money"]["amount"] == 880
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"taxes": [{"name": "City tax", "amount": 70}], "total": 1770},
+            "taxes[0] has no rate: Square computes taxes by their rates",
+        ),
+        ({"payment": {"status": "unpaid"}}, "payment.status is unpaid"),
+        ({"dine_in": {"table": "7"}, "fulfillment": "pickup"}, "dine_in: the order's fulfillment"),
+        (
+            {**DELIVERY, "delivery": {"address": ADDRESS, "instructions": "x" * 490}},
+            "fulfillment, customer.phone, delivery and dine_in has 5",
+        ),
+        (
+            {
+                "items": [{**BURGER, "ref": "1"}],
+                "fees": [{"name": "Fee", "amount": 100}],
+                "discounts": [{"name": "x", "amount": 1701, "items": ["1"]}],
+                "total": 99,
+            },
+            "discounts[0].amount is 1 more than its items come to",
+        ),
+    ],
+)
+def test_a_part_that_square_has_no_place_for_is_refused_by_name(
+    shop: Shop, fields: Json, said: str
+) -> None:
+    outcome = shop.submit(order_of(customer=ADA, **fields))
+    assert outcome.kind is Kind.REJECTED
+    assert message(outcome).startswith(said)
+    assert shop.send.requests == []
+
+
+def test_a_tax_that_square_rounds_otherwise_is_a_mismatch_and_nothing_stands(shop: Shop) -> None:
+    taxes = [{"name": "City tax", "amount": 152, "rate": "8.875"}]
+    outcome = shop.submit(order_of(**PICKUP, taxes=taxes, total=1852))
+    assert outcome.kind is Kind.REJECTED
+    assert "1851" in message(outcome)
+    assert_nothing_stands(shop)
+
+
+def test_the_payment_says_how_the_guest_has_paid(shop: Shop) -> None:
+    payment = {"status": "paid", "method": "card", "source": "Shop", "reference": "P-1"}
+    assert shop.submit(order_of(**PICKUP, payment=payment)).kind is Kind.ACCEPTED
+    [found] = shop.square.seller.payments.values()
+    details = {"type": "CARD", "source": "Shop", "source_id": "order/1"}
+    assert (found["external_details"], found["reference_id"]) == (details, "P-1")
 
 
 def test_the_version_is_one_with_nested_modifiers_and_dine_in(shop: Shop) -> None:

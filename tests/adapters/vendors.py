@@ -9,7 +9,7 @@ from decimal import Decimal
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from pos_gateway.adapters import clover_api, square_api, toast_order
+from pos_gateway.adapters import clover_api, square_api, square_order, toast_order
 from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
@@ -257,6 +257,7 @@ def _square_items(sent: Body) -> list[str | None]:
 
 SQUARE = Vendor(
     adapter=SquareAdapter(),
+    reads=square_order.READS,
     record={"pos": {"location_id": "L1"}},
     accepted=_square_accepted,
     found=lambda accepted: reply(200, {"orders": [{"id": "other"}, accepted["order"]]}),
