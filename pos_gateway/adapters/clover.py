@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pos_gateway.adapters import clover_order
 from pos_gateway.adapters.clover_api import LIMITS
 from pos_gateway.adapters.clover_steps import (
     ask_to_print,
@@ -34,9 +35,7 @@ from pos_gateway.domain.record import identifier
 
 FIELDS = {
     "merchant_id": PosField("the Clover merchant's id (mId)", r"[A-Za-z0-9]{1,64}"),
-    "order_type": PosField(
-        "the id of an order type", r"[A-Za-z0-9]{1,64}", required=False, names_pos=False
-    ),
+    **clover_order.FIELDS,
     "tender": PosField(
         "the id of the tender for payments taken elsewhere; else external_payment is looked for",
         r"[A-Za-z0-9]{1,64}",

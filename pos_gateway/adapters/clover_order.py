@@ -5,22 +5,54 @@ server-side limits for line items and bulk inventory updates"; the lengths of te
 models in Clover's Android SDK, and of ``externalReferenceId`` in the Ecommerce API.
 
 Clover ignores modifiers without an id: their prices are added to the item's, their names to the item's
-note. An item of quantity 3 is three line items. Each text is sent whole, or the order is refused: see
+note. So are modifiers of modifiers, and notes of both. An item of quantity 3 is three line items, and a fee is a line
+of its own. Taxes are not sent: Clover adds the merchant's, and its total must be the order's. Each text is sent whole, or the order is refused: see
 ``lines.text``. Clover documents no field for another system's order id in a cart, and knows
 ``externalReferenceId`` of orders: a digest is sent there, and the whole mark begins the note.
 """
 
 import hashlib
 import re
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters import order_type as types
 from pos_gateway.adapters.clover_api import encoded
 from pos_gateway.adapters.marks import merchant_digest
+from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.adapters.rejection import Refused, Rejection
+from pos_gateway.adapters.unsupported import PARTS, Reads
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import Item, Order
+from pos_gateway.domain.order import AnyModifier, Customer, Item, Order
+from pos_gateway.domain.order_parts import DeliveryInfo, DineIn, Discount, OrderType
 
+#: The fields that have a place at Clover: all, in a field or in a note.
+READS = Reads(frozenset(PARTS), frozenset({"modifiers", "notes"}))
+_ID = r"[A-Za-z0-9]{1,64}"
+FIELDS = {
+    "order_type": PosField("the id of an order type", _ID, required=False, names_pos=False),
+    **{
+        f"{name}_order_type": PosField(
+            f"the id of the order type of {what}; else order_type",
+            _ID,
+            required=False,
+            names_pos=False,
+        )
+        for name, what in {
+            "delivery": "deliveries",
+            "dine_in": "orders to eat in",
+            "curbside": "curbside pickups",
+        }.items()
+    },
+    "scheduled_as": PosField(
+        "NOTE: have orders for later made at once, with their time in the note",
+        "NOTE",
+        required=False,
+        names_pos=False,
+    ),
+}
 #: Maximum line items of an order ("New server-side limits for line items").
 _LINES = 2500
 #: Longest texts: an order's title and note, the name of an ad-hoc line, a line's note, a modification's name.
@@ -42,14 +74,21 @@ class Cart:
 
     Raises:
         Refused: a text is too long, a modifier has a price and no name, the order has too many pieces, or
-            a tip and nothing to pay.
+            a tip and nothing to pay; it is not paid, or for later.
     """
 
     def __init__(self, order: Order, merchant: Merchant) -> None:
         if order.tip and not order.total:
             problem = "tip: Clover records a tip with a payment, and an order of 0 has no payment"
             raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
-        number = sum(item.quantity for item in order.items)
+        lines.refuse_unpaid(order)
+        if order.scheduled_for and "scheduled_as" not in merchant.pos:
+            problem = (
+                "scheduled_for: Clover makes each order at once; give the merchant pos.scheduled_as"
+            )
+            raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
+        type_, _ = types.order_type(order)
+        number = sum(item.quantity for item in order.items) + len(order.fees or ())
         if number > _LINES:
             problem = f"{number} items; Clover takes {_LINES} in an order"
             raise Refused(Rejection.INVALID_ORDER, problem)
@@ -57,16 +96,34 @@ class Cart:
         cart: dict[str, Any] = {
             "state": "open",  # staff see no order without a state
             "externalReferenceId": reference(order),
-            "note": lines.text(_words(order, order.fulfillment), _NOTE, what),
+            "note": lines.text(_words(order, _given(order, type_)), _NOTE, what),
         }
         if handle := lines.display_id(order, _TITLE):
             cart["title"] = handle
-        if "order_type" in merchant.pos:
-            cart["orderType"] = {"id": merchant.pos["order_type"]}
+        if kind := merchant.pos.get(f"{type_}_order_type", merchant.pos.get("order_type")):
+            cart["orderType"] = {"id": kind}
+        if is_untaxed(order):
+            cart["taxRemoved"] = True
+        shares = map(dict, lines.shares(order))
+        discounts = list(zip(order.discounts or (), shares, strict=True))
+        if of_order := [
+            _discount(each, each.amount)
+            for each, parts in discounts
+            if each.is_in_total and not parts
+        ]:
+            cart["discounts"] = of_order
         self._head = encoded({"orderCart": {**cart, "lineItems": []}}).removesuffix(_END)
         self._lines = [
-            (encoded(_line(item, merchant, f"items[{number}]")), item.quantity)
+            (encoded(line), quantity)
             for number, item in enumerate(lines.cooperatively(order))
+            for line, quantity in _discounted(
+                _line(item, merchant, f"items[{number}]"),
+                item.quantity,
+                [(each, parts.get(number, 0)) for each, parts in discounts],
+            )
+        ]
+        self._lines += [
+            (encoded({"name": fee.name, "price": fee.amount}), 1) for fee in order.fees or ()
         ]
         #: Size in bytes.
         self.size = len(self._head + _END) - 1
@@ -78,28 +135,47 @@ class Cart:
         return self._head + b",".join(whole) + _END
 
 
+def _discount(discount: Discount, amount: int) -> dict[str, Any]:
+    return {"name": discount.name, "amount": -amount}
+
+
+def _discounted(
+    line: dict[str, Any], quantity: int, amounts: list[tuple[Discount, int]]
+) -> Iterator[tuple[dict[str, Any], int]]:
+    """Each different piece of an item, and how many there are: a discount is spread over all pieces.
+
+    The first pieces get a minor unit more where it does not divide evenly.
+    """
+    given = [(each, *divmod(amount, quantity)) for each, amount in amounts if amount]
+    ends = sorted({*(rest for *_, rest in given), quantity} - {0})
+    for begin, end in pairwise([0, *ends]):
+        shares = [(each, share + (begin < rest)) for each, share, rest in given]
+        discounts = [_discount(each, share) for each, share in shares if share]
+        yield ({**line, "discounts": discounts} if discounts else line), end - begin
+
+
 def _line(item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
     known_as, price = merchant.pos_id(item.sku), item.price
     modifications, changes = [], []
     # A negative amount is not documented: with a discount, the item's price includes the
     # modifiers'.
-    folded = any(each.unit_price < 0 for each in item.modifiers)
+    folded = any(each.price < 0 for each in item.modifiers)
     for number, each in enumerate(item.modifiers):
         where = f"{path}.modifiers[{number}]"
-        called = lines.text(each.name, _MODIFICATION, f"{where}.name")
-        called = called or lines.text(each.sku, _MODIFICATION, f"{where}.sku")
-        name = f"{each.quantity} x {called}" if called and each.quantity > 1 else called
+        name = _called(each, where)
         modifier = merchant.pos_id(each.sku) if known_as else None
         if modifier is None and not name and each.unit_price:
             problem = f"{where}: has a price, and neither a name nor a sku"
             raise Refused(Rejection.INVALID_ORDER, problem)
+        below = _below(each, where)
         if modifier is None:
-            changes.append(name)
+            changes.append(f"{name}: {below}" if below else name)
             continue
-        amount = 0 if folded else each.quantity * each.unit_price
+        amount = 0 if folded else each.quantity * each.price
         price -= amount
         name = lines.text(name, _MODIFICATION, f"{where}.name") or "modifier"
         modifications.append({"modifier": {"id": modifier}, "name": name, "amount": amount})
+        changes += [f"{name}: {below}"] if below else []
     if known_as is None:
         line: dict[str, Any] = {"name": lines.name(item, _NAME, path), "price": price}
     else:
@@ -107,6 +183,41 @@ def _line(item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
     what = f"{path}.notes, with the modifiers' names," if changes else f"{path}.notes"
     note = lines.text("; ".join(filter(None, [*changes, item.notes])), _LINE_NOTE, what)
     return {**line, "note": note} if note else line
+
+
+def _called(modifier: AnyModifier, path: str) -> str:
+    """A modifier's name, else its sku, with its quantity."""
+    called = lines.text(modifier.name, _MODIFICATION, f"{path}.name")
+    called = called or lines.text(modifier.sku, _MODIFICATION, f"{path}.sku")
+    return f"{modifier.quantity} x {called}" if called and modifier.quantity > 1 else called
+
+
+def _below(modifier: AnyModifier, path: str) -> str:
+    """A modifier's own modifiers and its notes, in words. Raises Refused."""
+    words = []
+    for number, each in enumerate(modifier.modifiers or ()):
+        where = f"{path}.modifiers[{number}]"
+        name, below = _called(each, where), _below(each, where)
+        if not name and each.unit_price:
+            problem = f"{where}: has a price, and neither a name nor a sku"
+            raise Refused(Rejection.INVALID_ORDER, problem)
+        words.append(f"{name} ({below})" if below else name)
+    return ", ".join(filter(None, [*words, modifier.notes]))
+
+
+def is_untaxed(order: Order) -> bool:
+    """Whether Clover is to leave the merchant's taxes out: a platform remits them.
+
+    Raises:
+        Refused: some taxes are the platform's, and some the merchant's.
+    """
+    whose = {each.is_merchants for each in order.taxes or ()}
+    if len(whose) > 1:
+        problem = (
+            "taxes[].remitted_by: Clover adds all of the merchant's taxes to an order, or none"
+        )
+        raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
+    return whose == {False}
 
 
 def reference(order: Order) -> str:
@@ -158,7 +269,28 @@ def _mark(order: Order) -> str:
     return f"{_id(order)} #{merchant_digest(order)}"
 
 
-def _words(order: Order, fulfillment: str | None, mark: str | None = None) -> str:
+def _given(order: Order, type_: OrderType | None) -> str:
+    """The words of an order's type, time and way: Clover has no field for them."""
+    text = order.fulfillment if isinstance(order.fulfillment, str) else ""
+    is_said = text and not order.order_type  # by the text alone
+    customer = order.customer or Customer()
+    return " ".join(
+        filter(
+            None,
+            (
+                customer.email,
+                "" if is_said else type_,
+                text if is_said else types.unsaid(order, type_),
+                *lines.time_words(order),
+                *lines.delivery_words(order.delivery or DeliveryInfo()),
+                *lines.table_words(order.dine_in or DineIn()),
+                lines.utensils(order),
+            ),
+        )
+    )
+
+
+def _words(order: Order, given: str | None, mark: str | None = None) -> str:
     """An order's note: the mark first, then the customer, the kind of order, and the order's notes."""
-    who = (order.customer.name, order.customer.phone) if order.customer else ()
-    return " ".join(filter(None, [mark or _mark(order), *who, fulfillment, order.notes]))
+    who = (order.customer.full_name, order.customer.phone) if order.customer else ()
+    return " ".join(filter(None, [mark or _mark(order), *who, given, order.notes]))

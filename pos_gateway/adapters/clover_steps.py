@@ -36,7 +36,7 @@ from pos_gateway.adapters.clover_api import (
     url,
     words,
 )
-from pos_gateway.adapters.clover_order import Cart, is_ours, payment_reference, was_ours
+from pos_gateway.adapters.clover_order import READS, Cart, is_ours, payment_reference, was_ours
 from pos_gateway.adapters.clover_search import find, referenced
 from pos_gateway.adapters.clover_state import (
     amount_paid,
@@ -52,10 +52,13 @@ from pos_gateway.adapters.replies import after_refusal, in_doubt, json_object
 from pos_gateway.domain.facts import Facts
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
+from pos_gateway.domain.order_parts import Payment
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.exchange import Reply, Send
 
+#: Longest note of a payment.
+_PAYMENT_NOTE = 255
 #: The key of the tender for money taken elsewhere.
 _EXTERNAL = "com.clover.tender.external_payment"
 _NO_TENDER = Reason(
@@ -108,6 +111,8 @@ def pay(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
     content: dict[str, Any] = {"tender": {"id": tender}, "amount": total, "externalPaymentId": mark}
     if order.tip:
         content["tipAmount"] = order.tip
+    if said := _how_paid(order):
+        content["note"] = said
     path = f"{order_url(known_as, merchant)}/payments"
     reply = send(posting(path, encoded(content)))
     if reply.status == 200:
@@ -173,7 +178,7 @@ def printed(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outco
 
 def _cart(order: Order, merchant: Merchant) -> bytes | Outcome:
     """The body of a preview and of a creation, or our own rejection."""
-    if (refusal := lines.refusal(order)) is not None:
+    if (refusal := lines.refusal(order, READS)) is not None:
         return refusal
     try:
         cart = Cart(order, merchant)
@@ -242,6 +247,13 @@ def _agreed(found: dict[str, Any], order: Order) -> Outcome:
     if reason is None:
         return replace(known, facts=facts)
     return replace(known, kind=Kind.REJECTED, reason=reason, facts={**facts, "total": total})
+
+
+def _how_paid(order: Order) -> str:
+    """How the guest has paid, for the payment's note."""
+    paid_by = order.payment or Payment()
+    words = filter(None, (paid_by.method, paid_by.reference, paid_by.source))
+    return lines.shortened(" ".join(words), _PAYMENT_NOTE)
 
 
 def _single(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome | None:

@@ -3,7 +3,7 @@
 The order's steps are taken by a walker, with facts that outlive attempts.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -567,19 +567,161 @@ def test_inventory_modifiers_reach_the_ticket_at_our_prices(shop: Shop) -> None:
     assert (shop.fact["total"], line["modifiers"]) == (990, ["2 x cheese"])
 
 
+ADDRESS = {
+    "line1": "1 Main St",
+    "city": "Boston",
+    "region": "MA",
+    "postal_code": "02215",
+    "country": "US",
+}
+COURIER = {"name": "Bo's Bikes", "phone": "+12125550199", "reference": "C-7"}
+LATER = (datetime.now(UTC) + timedelta(hours=3)).replace(microsecond=0)
+
+
+def coke(**fields: Any) -> Body:
+    """A modifier with modifiers, which come to 25 with its own price of 10."""
+    lime = {"name": "lime", "quantity": 3, "unit_price": 4}
+    peeled = {"name": "peeled", "unit_price": 1, "notes": "thin"}
+    below = [{"name": "no ice"}, {**lime, "modifiers": [peeled]}]
+    return {"name": "Coke", "unit_price": 10, "notes": "cold", "modifiers": below, **fields}
+
+
+COKE = "Coke: no ice, 3 x lime (peeled (thin)), cold"
+
+
 @pytest.mark.parametrize(
-    "fields",
+    ("fields", "note"),
     [
-        {"taxes": [{"name": "VAT", "amount": 70}], "total": 1770},
-        {"fees": [{"name": "bag", "amount": 30}], "total": 1730},
-        {"discounts": [{"name": "Tuesday", "amount": 200}], "total": 1500},
-        {"delivery": {"instructions": "ring twice"}},
+        ({"order_type": "pickup"}, "pickup"),
+        (
+            {"order_type": "dine_in", "dine_in": {"table": "7", "guests": 2}},
+            "dine_in table 7 2 gue",
+        ),
+        ({"order_type": "curbside", "fulfillment": "curbside 4"}, "curbside curbside 4"),
+        (
+            {"delivery": {"address": ADDRESS, "instructions": "ring", "courier": COURIER}},
+            "delivery 1 Main St, 02215 Boston MA, US ring courier Bo's Bikes +12125550199 C-7",
+        ),
+        (
+            {"delivery": {"contactless": True}, "fulfillment": "delivery", "notes": "hot"},
+            "delivery contactless hot",
+        ),
+        ({"utensils": True, "prep_minutes": 20}, "takes 20 minutes with utensils"),
+        ({"customer": {**ADA, "email": "ada@example.com"}}, "ada@example.com"),
+        ({"scheduled_for": LATER.isoformat()}, f"for {LATER:%Y-%m-%d %H:%M} +0000"),
     ],
 )
-def test_what_clover_has_no_place_for_is_refused_by_name(shop: Shop, fields: Body) -> None:
+def test_the_note_has_what_clover_has_no_field_for(shop: Shop, fields: Body, note: str) -> None:
+    pos = {**shop.merchant.pos, "scheduled_as": "NOTE"}
+    shop.merchant = shop.merchant.model_copy(update={"pos": pos})
+    order = order_of(**{"customer": ADA, **fields})
+    assert shop.submit(order).kind is Kind.ACCEPTED
+    assert_kitchen_has(shop, order)
+    [ticket] = shop.fact["tickets"]
+    assert ticket["note"].split(" ", 2)[2].startswith(f"Ada +12125550123 {note}")
+
+
+@pytest.mark.parametrize(
+    ("type_", "made"), [("delivery", "DELIVERY"), ("dine_in", "PICKUP"), (None, "PICKUP")]
+)
+def test_an_orders_type_is_the_merchants_for_it(shop: Shop, type_: str | None, made: str) -> None:
+    pos = {**shop.merchant.pos, "order_type": "PICKUP", "delivery_order_type": "DELIVERY"}
+    shop.merchant = shop.merchant.model_copy(update={"pos": pos})
+    way = {"delivery": {"courier": COURIER}} if type_ == "delivery" else {}
+    assert shop.submit(order_of(order_type=type_, **way)).kind is Kind.ACCEPTED
+    [order] = shop.staff.orders.values()
+    assert order["orderType"] == {"id": made}
+
+
+def test_fees_are_lines_and_discounts_are_of_pieces_or_of_the_order(shop: Shop) -> None:
+    shop.clover.shop.add_tax(10)
+    items = [burger(ref="1", quantity=3), burger(ref="2")]
+    discounts = [
+        {"name": "Of three", "amount": 100, "items": ["1"]},
+        {"name": "Of all", "amount": 200},
+        {"name": "Of two", "amount": 851, "items": ["1", "2"]},
+        {"name": "Not the shop's", "amount": 500, "funded_by": "platform"},
+    ]
+    fees = [{"kind": "bag", "name": "Bag", "amount": 151}]
+    taxes = [{"name": "VAT", "amount": 240}]
+    order = order_of(items=items, discounts=discounts, fees=fees, taxes=taxes, total=2640)
+    assert shop.submit(order).kind is Kind.ACCEPTED
+    assert_kitchen_has(shop, order)
+    [made] = shop.staff.orders.values()
+    shares = [
+        [(each["name"], each["amount"]) for each in line["discounts"]] for line in made["lineItems"]
+    ]
+    assert shares == [
+        [("Of three", -34), ("Of two", -284)],
+        [("Of three", -33), ("Of two", -284)],
+        [("Of three", -33), ("Of two", -283)],
+        [],
+        [],
+    ]
+    assert [(each["name"], each["amount"]) for each in made["discounts"]] == [("Of all", -200)]
+    assert made["lineItems"][-1]["name"] == "Bag"
+
+
+def test_taxes_that_a_platform_remits_are_left_out(shop: Shop) -> None:
+    shop.clover.shop.add_tax(10)
+    order = order_of(taxes=[{"name": "VAT", "amount": 170, "remitted_by": "platform"}])
+    assert shop.submit(order).kind is Kind.ACCEPTED
+    assert_kitchen_has(shop, order)
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_modifiers_of_modifiers_are_in_the_lines_note_and_price(shop: Shop, is_known: bool) -> None:
+    shop.merchant = shop.merchant.with_catalog({**CATALOG, "coke": "CHEESE"} if is_known else {})
+    order = order_of(items=[burger(coke(sku="coke", quantity=2), notes="hot")], total=900)
+    assert shop.submit(order).kind is Kind.ACCEPTED
+    assert_kitchen_has(shop, order)
+    [line] = shop.fact["tickets"][0]["lines"]
+    assert line["note"] == f"2 x {COKE}; hot"
+    assert line["modifiers"] == ["2 x Coke"] * is_known
+
+
+def test_the_payment_says_how_the_guest_has_paid(shop: Shop) -> None:
+    payment = {"status": "paid", "method": "card", "source": "Shop", "reference": "P-1"}
+    assert shop.submit(order_of(payment=payment)).kind is Kind.ACCEPTED
+    [made] = shop.staff.orders.values()
+    assert [each["note"] for each in made["payments"]] == ["card P-1 Shop"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"scheduled_for": LATER.isoformat()}, "scheduled_for: Clover makes each order at once"),
+        ({"payment": {"status": "unpaid"}}, "payment.status is unpaid"),
+        ({"dine_in": {"table": "7"}, "fulfillment": "pickup"}, "dine_in: the order's fulfillment"),
+        ({"delivery": {"zone": 3}}, "this POS's API has no place for delivery.zone (a number)"),
+        (
+            {
+                "taxes": [
+                    {"name": "VAT", "amount": 70},
+                    {"name": "State", "amount": 10, "remitted_by": "platform"},
+                ],
+                "total": 1770,
+            },
+            "taxes[].remitted_by: Clover adds all",
+        ),
+    ],
+)
+def test_what_clover_has_no_place_for_is_refused_by_name(
+    shop: Shop, fields: Body, said: str
+) -> None:
     outcome = shop.submit(order_of(**fields))
     assert (outcome.kind, code_of(outcome)) == (Kind.REJECTED, "unsupported_field")
-    assert next(iter(fields)) in message(outcome)
+    assert message(outcome).startswith(said)
+    assert shop.facts == []
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_modifier_with_a_price_and_no_name_is_refused_by_name(shop: Shop, depth: int) -> None:
+    below: Body = {"name": "", "unit_price": 10}
+    topping = {"name": "x", "modifiers": [below]} if depth == 2 else below
+    outcome = shop.submit(order_of(items=[burger(topping)], total=860))
+    assert outcome.kind is Kind.REJECTED
+    assert message(outcome).endswith("has a price, and neither a name nor a sku")
     assert shop.facts == []
 
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from pos_gateway.adapters import clover_api, square_api, square_order, toast_order
+from pos_gateway.adapters import clover_api, clover_order, square_api, square_order, toast_order
 from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
@@ -458,6 +458,7 @@ def _clover_items(sent: Body) -> list[str | None]:
 
 CLOVER = Vendor(
     adapter=CloverAdapter(),
+    reads=clover_order.READS,
     record={"pos": {"merchant_id": "M1", "tender": "EXTERNAL"}},
     accepted=_clover_accepted,
     found=lambda accepted: reply(200, {"elements": [{"id": "other", "note": None}, accepted]}),

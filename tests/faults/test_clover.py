@@ -16,7 +16,11 @@ from tests.faults.lab import FaultLab
 from tests.faults.selling import (
     ACCEPTED,
     ADA,
+    ADDRESS,
     CANCELLED,
+    CHARGED,
+    COKE,
+    LATER,
     LOST,
     REJECTED,
     Case,
@@ -51,10 +55,33 @@ CASES = [
     Case("a note of 2,100 characters", {"notes": "n" * 2100}, REJECTED, ("text_too_long",)),
     Case("total 0", {**item(unit_price=0), "total": 0}),
     Case(
-        "a field without a place",
-        {"delivery": {"instructions": "ring twice"}},
+        "delivery to an address",
+        {"order_type": "delivery", "delivery": {"address": ADDRESS, "instructions": "ring twice"}},
+        has=("delivery 1 Main St, 02215 Boston MA, US ring twice",),
+    ),
+    Case("at a table", {"dine_in": {"table": "7", "guests": 2}}, has=("dine_in table 7 2 guests",)),
+    Case(
+        "a discount, a fee, a tax and a tip",
+        {**CHARGED, "taxes": [{"name": "City tax", "amount": 190, "rate": "10"}], "total": 2090},
+        has=("Courier",),
+    ),
+    Case(
+        "a modifier of a modifier",
+        {**item(modifiers=[COKE]), "total": 2 * (850 + 250)},
+        has=("Coke: no ice, cold",),
+    ),
+    Case("for later", {"scheduled_for": LATER}, REJECTED, ("unsupported_field", "scheduled_for")),
+    Case(
+        "an order that is not paid",
+        {"payment": {"status": "unpaid"}},
         REJECTED,
-        ("unsupported_field", "delivery"),
+        ("unsupported_field", "payment.status"),
+    ),
+    Case(
+        "a field without a place",
+        {"delivery": {"zone": 3}},
+        REJECTED,
+        ("unsupported_field", "delivery.zone"),
     ),
     Case("a tax of the shop's own", {}, REJECTED, ("price_mismatch", "1853", "1700 EUR")),
     Case("another currency", {"currency": "USD"}, REJECTED, ("price_mismatch", "EUR", "USD")),
@@ -143,7 +170,7 @@ class CloverSeller(Seller):
             if is_sold_out:
                 clover.shop.set_available(known, False)
         if "tax" in self.case.name:
-            clover.shop.add_tax(9)
+            clover.shop.add_tax(10 if "taxes" in self.case.order else 9)
         return clover
 
     @property
