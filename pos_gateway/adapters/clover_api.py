@@ -83,7 +83,8 @@ def listed(found: dict[str, Any], name: str) -> list[dict[str, Any]]:
     """The elements of a list within a record."""
     value = found.get(name)
     elements = value.get("elements") if isinstance(value, dict) else None
-    return [each for each in elements or () if isinstance(each, dict)]
+    members = elements if isinstance(elements, list) else ()
+    return [each for each in members if isinstance(each, dict)]
 
 
 def words(reply: Reply) -> str:

@@ -29,6 +29,8 @@ LOOK_UP = 1024 * 1024
 #: Maximum characters of a number with a point or an exponent; a longer one adds nothing, and is
 #: slow to parse.
 _NUMBER = 40
+#: Maximum characters of a whole number; 2 to the 63rd.
+_DIGITS, _INT64 = 20, 2**63
 #: Why an order waits whose POS takes no credential of ours: a token ends, and an operator gives another.
 _REFUSED = Reason(CREDENTIAL_REFUSED, "the POS answered 401: it refuses the merchant's credentials")
 _SECONDS = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
@@ -37,8 +39,8 @@ _SECONDS = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 def json_object(reply: Reply) -> dict[str, Any] | None:
     """The reply's body as a JSON object, or None when it is not safe to rely on.
 
-    Duplicate keys, NaN and infinities are refused: parsers disagree about them. So are overlong
-    numbers, and objects with more parts than a meaningful reply of this size has: each costs as
+    Duplicate keys, NaN, infinities and whole numbers beyond 64 bits are refused: parsers disagree about
+    them. So are overlong numbers, and objects with more parts than a meaningful reply of this size has: each costs as
     much as a whole line of text.
     """
     body = reply.body
@@ -49,6 +51,7 @@ def json_object(reply: Reply) -> dict[str, Any] | None:
             body.decode("utf-8", "strict"),
             object_pairs_hook=_no_duplicates,
             parse_float=_finite,
+            parse_int=_whole,
             parse_constant=_refuse,
         )
     except (ValueError, RecursionError):
@@ -224,6 +227,12 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(number: str) -> float:
     if len(number) > _NUMBER or isinf(value := float(number)):
         raise ValueError("a number that no reader needs, or that not all can read")
+    return value
+
+
+def _whole(number: str) -> int:
+    if len(number) > _DIGITS or not -_INT64 <= (value := int(number)) < _INT64:
+        raise ValueError("a whole number that not all readers can read")
     return value
 
 

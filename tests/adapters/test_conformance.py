@@ -478,6 +478,13 @@ def test_a_reply_of_nothing_but_nesting_is_no_answer() -> None:
         assert json_object(Reply(200, {}, b'{"a":[' + b",".join([part] * 60_000) + b"]}")) is None
 
 
+def test_a_whole_number_beyond_64_bits_is_no_answer() -> None:
+    for number, is_fine in ((2**63 - 1, True), (-(2**63), True), (2**63, False), (10**400, False)):
+        found = json_object(Reply(200, {}, b'{"total":%d}' % number))
+        assert (found == {"total": number}) is is_fine
+        assert found is None or is_fine
+
+
 @pytest.mark.parametrize("cursor", ["x" * 5000, {"a": 1}, 7])
 def test_a_cursor_that_is_sent_back_is_bounded(cursor: object) -> None:
     pages = Scripted(*[reply(200, {"orders": [], "cursor": cursor})] * 30)
