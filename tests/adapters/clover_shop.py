@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from pos_gateway.adapters.testing.walk import Walker
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
@@ -17,7 +18,6 @@ from testkit.vendors.facts import OrderFacts
 from testkit.vendors.http import VendorReply, VendorRequest
 from testkit.vendors.way import Trouble, VendorSend, Way
 from tests.adapters.vendors import CLOVER
-from tests.adapters.walking import Walker
 from tests.gate import Gate
 
 #: Attempts until an order is out of doubt, and seconds between two.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.adapters.protocol import CallbackRequest
+from pos_gateway.adapters.testing.walk import Walker
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
@@ -18,7 +19,6 @@ from testkit.patience import PATIENCE
 from testkit.vendors.server import VendorServer
 from tests.adapters.clover_shop import Shop
 from tests.adapters.vendors import CLOVER, order_of
-from tests.adapters.walking import Walker
 
 Body = dict[str, Any]
 #: Catalog: our sku to Clover's id.

@@ -1,11 +1,9 @@
-"""What every adapter must do, whatever its POS: the same suite for all built-in ones.
+"""What the replies of each POS mean, beside the promises that ``test_promises.py`` tests.
 
 Of an adapter with several steps at the POS, this is its first one.
 """
 
 import json
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
@@ -16,11 +14,9 @@ from hypothesis import strategies as st
 
 from pos_gateway.adapters.clover_order import Cart
 from pos_gateway.adapters.protocol import Guarantee
-from pos_gateway.adapters.registry import BUILT_IN
 from pos_gateway.adapters.replies import LOOK_UP, json_object
-from pos_gateway.adapters.steps import COVERED, steps_of
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import CallResult, Kind, Outcome
+from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import (
     ACKNOWLEDGEMENT,
@@ -59,68 +55,10 @@ def creation(vendor: Vendor, order: Order, *in_catalog: str) -> Request:
     return send.requests[len(before)]
 
 
-def test_every_built_in_adapter_is_in_this_suite() -> None:
-    assert {adapter.name for adapter in BUILT_IN} == set(VENDORS)
-
-
-def test_the_vendors_record_is_valid(vendor: Vendor) -> None:
-    assert vendor.adapter.check(vendor.merchant) == []
-
-
-def test_each_step_has_a_name_and_a_look_up_and_can_be_undone_as_it_says(vendor: Vendor) -> None:
-    steps = steps_of(vendor.adapter)
-    assert steps
-    names = [step.name for step in steps]
-    assert len(names) == len(set(names))
-    for number, step in enumerate(steps):
-        assert re.fullmatch("[a-z_]{1,24}", step.name)
-        assert (step.look_up is None) is (step.guarantee is Guarantee.BLIND)
-        if step.undo is COVERED:
-            assert any(earlier.undo not in (None, COVERED) for earlier in steps[:number])
-
-
-def test_a_complete_acceptance_is_accepted_with_the_external_id(vendor: Vendor) -> None:
-    outcome = submitted(vendor, reply(200, vendor.accepted(ORDER.order_id)))
-    assert outcome.kind is Kind.ACCEPTED
-    assert outcome.external_id
-
-
 def test_each_state_has_its_outcome(vendor: Vendor) -> None:
     for change, kind in vendor.states:
         answer = reply(200, {**vendor.accepted(ORDER.order_id), **change})
         assert submitted(vendor, answer).kind is kind, change
-
-
-def test_each_documented_refusal_is_a_rejection_with_its_reason(vendor: Vendor) -> None:
-    for answer, code in vendor.refusals:
-        outcome = submitted(vendor, answer)
-        assert outcome.kind is Kind.REJECTED
-        assert outcome.reason is not None
-        assert outcome.reason.code == code
-        assert outcome.reason.message.isprintable()
-
-
-def mangled(whole: bytes) -> Iterator[tuple[str, bytes]]:
-    yield "HTML", b"<html>sign in</html>"
-    yield "an error", b'{"error":{"code":"x","message":"y"}}'
-    yield "a key twice", b'{"x":1,"x":2,' + whole[1:]
-    yield "NaN", b'{"x":NaN,' + whole[1:]
-    yield "infinity", b'{"x":1e999,' + whole[1:]
-    yield "a byte order mark", b"\xef\xbb\xbf" + whole
-    yield "bad UTF-8", b'{"x":"\xff",' + whole[1:]
-    yield "cut", whole[:-1]
-    yield "a list", b"[" + whole + b"]"
-    yield "null", b"null"
-    yield "a number", b"7"
-    yield "an empty object", b"{}"
-    yield "nothing", b""
-    yield "a deep one", b"[" * 100_000
-
-
-def test_an_incomplete_acceptance_is_in_doubt(vendor: Vendor) -> None:
-    whole = json.dumps(vendor.accepted(ORDER.order_id)).encode()
-    for what, text in mangled(whole):
-        assert submitted(vendor, reply(200, text)).kind is Kind.IN_DOUBT, what
 
 
 @pytest.mark.parametrize(
@@ -145,25 +83,6 @@ def test_each_status_has_its_outcome(vendor: Vendor, status: int, kind: Kind) ->
     assert submitted(vendor, reply(status, b"")).kind is kind
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        Reply(404, {"content-type": "text/html; charset=utf-8"}, b"not found"),
-        Reply(404, {}, b"\r\n<html><head><title>404 Not Found</title></head></html>"),
-    ],
-    ids=["by its type", "by its body"],
-)
-def test_an_ingress_page_does_not_say_that_the_pos_lacks_the_order(
-    vendor: Vendor, page: Reply
-) -> None:
-    known_as = [None, "7"] if vendor.adapter.name in ("square", "clover") else [None]
-    for order in (ORDER.in_ledger(None, None, each) for each in known_as):
-        known = vendor.look_up(order, Scripted(page))
-        assert known is not None
-        cancelled = vendor.undo(order, Scripted(page))
-        assert (known.kind, cancelled.kind) == (Kind.IN_DOUBT, Kind.IN_DOUBT)
-
-
 def test_a_410_pauses_the_merchant_only_for_a_create_whose_url_names_it_alone(
     vendor: Vendor,
 ) -> None:
@@ -178,21 +97,9 @@ def test_a_410_pauses_the_merchant_only_for_a_create_whose_url_names_it_alone(
         assert not outcome.merchant_gone
 
 
-def test_a_503_is_retried_only_where_it_is_documented_as_not_processed(vendor: Vendor) -> None:
-    is_refusal = 503 in vendor.adapter.limits.unprocessed
-    expected = Kind.RETRY if is_refusal else Kind.IN_DOUBT
-    assert submitted(vendor, reply(503)).kind is expected
-
-
 def test_pending_is_accepted_only_where_the_vendor_has_it(vendor: Vendor) -> None:
     expected = Kind.PENDING if vendor.has_202 else Kind.IN_DOUBT
     assert submitted(vendor, reply(202)).kind is expected
-
-
-def test_too_many_requests_is_retried_and_counts_against_the_merchant(vendor: Vendor) -> None:
-    outcome = submitted(vendor, reply(429, retry_after="21"))
-    assert (outcome.kind, outcome.retry_after) == (Kind.RETRY, 21.0)
-    assert outcome.contact is CallResult.OVERLOADED
 
 
 def test_a_conflict_is_looked_up(vendor: Vendor) -> None:
@@ -215,21 +122,6 @@ def test_a_conflict_that_cannot_be_looked_up_leaves_the_order_in_doubt(vendor: V
 
     with pytest.raises(NoValidReply, match="no connection"):
         vendor.create(ORDER, Send(send))
-
-
-def test_a_look_up_tells_known_from_unknown_and_from_no_answer(vendor: Vendor) -> None:
-    def known(*answers: Reply) -> Outcome | None:
-        return vendor.look_up(ORDER, Scripted(*answers))
-
-    found = known(vendor.found(vendor.accepted(ORDER.order_id)))
-    assert found is not None
-    assert found.kind is Kind.ACCEPTED
-    assert found.external_id
-    assert known(*vendor.unknown) is None
-    for answer in (reply(401), reply(429), reply(500), reply(200, b"<html>"), reply(200, b"")):
-        doubtful = known(answer)
-        assert doubtful is not None, answer
-        assert doubtful.kind is Kind.IN_DOUBT, answer
 
 
 def test_an_order_of_the_calendars_first_or_last_day_is_looked_up(vendor: Vendor) -> None:
@@ -270,14 +162,6 @@ def test_only_a_cancelling_request_is_marked_as_a_change(vendor: Vendor) -> None
     assert creation(vendor, ORDER).changes
 
 
-def test_the_same_order_is_always_the_same_bytes_under_the_same_key(vendor: Vendor) -> None:
-    one, again = (creation(vendor, Order.parse_json(ORDER.to_json())) for _ in range(2))
-    assert one == again
-    fields = json.loads(ORDER.to_json())
-    another = creation(vendor, Order.parse({**fields, "order_id": "order/2"}))
-    assert vendor.key(one) == vendor.key(again) != vendor.key(another)
-
-
 def test_a_key_is_sent_with_the_order_and_names_its_merchant(vendor: Vendor) -> None:
     """A guarantee is claimed by what is sent; order ids are one merchant's."""
     mine = creation(vendor, ORDER)
@@ -290,32 +174,6 @@ def test_a_key_is_sent_with_the_order_and_names_its_merchant(vendor: Vendor) -> 
     other = replace(vendor, record={**vendor.record, "id": "fast-2"})
     is_shared = vendor.key(creation(other, theirs)) == key
     assert is_shared is not vendor.marks_merchants
-
-
-def test_another_order_is_not_taken_for_ours(vendor: Vendor) -> None:
-    """In a look-up's reply: one of another id, and one of another merchant at the same POS."""
-    others = [(vendor.found(vendor.accepted("another/1")), ORDER)]
-    if vendor.marks_merchants:
-        ours = vendor.found(vendor.accepted(ORDER.order_id))
-        others.append((ours, order_of(merchant_id="fast-2")))
-    for answer, order in others:
-        other = replace(vendor, record={**vendor.record, "id": order.merchant_id})
-        send = Scripted(answer, *vendor.unknown)
-        known = other.look_up(order, send)
-        assert known is None or known.kind is Kind.IN_DOUBT
-
-
-def test_no_order_is_accepted_at_another_total_than_ours(vendor: Vendor) -> None:
-    if vendor.dearer is None:  # the reference API has no total of its own
-        assert vendor.adapter.name in ("rest", "shop")
-        return
-    pos = vendor.dearer(ORDER)
-    outcome = vendor.create(ORDER, Send(pos))
-    assert outcome.reason is not None
-    assert (outcome.kind, outcome.reason.code) == (Kind.REJECTED, "price_mismatch")
-    assert str(ORDER.total) in outcome.reason.message
-    known = vendor.look_up(ORDER, Send(pos))
-    assert known is None or known.kind is not Kind.ACCEPTED
 
 
 @pytest.mark.parametrize(("currency", "cents"), [("JPY", "17.01"), ("KWD", "17.01"), ("EUR", "")])

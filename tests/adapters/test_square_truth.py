@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.adapters.steps import steps_of
+from pos_gateway.adapters.testing.walk import Walker
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome
 from testkit.vendors.facts import OrderFacts
@@ -24,7 +25,6 @@ from tests.adapters.callers import SQUARE as CALLER
 from tests.adapters.callers import URL
 from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import SQUARE, order_of
-from tests.adapters.walking import Walker
 
 Json = dict[str, Any]
 RECIPIENT = {"display_name": "Ada", "phone_number": "+12125550123"}

@@ -53,8 +53,6 @@ class Vendor:
     before: Callable[[Order], list[Reply | Callable[[Request], Reply]]] = lambda _: []
     #: The POS that checks and prices the request which creates the order; None: the acceptance.
     pos: Callable[[Order], Callable[[Request], Reply]] | None = None
-    #: The POS that adds a tax of its own to every order; None: its replies have no total.
-    dearer: Callable[[Order], Callable[[Request], Reply]] | None = None
     #: Whether an order's mark at the POS names its merchant: several merchants may be at one POS.
     marks_merchants: bool = True
     #: Optional fields that have a place at the POS.
@@ -210,20 +208,6 @@ def _square_pos(order: Order) -> Callable[[Request], Reply]:
     return handle
 
 
-def _square_dearer(_: Order) -> Callable[[Request], Reply]:
-    made: Body = {}
-
-    def handle(request: Request) -> Reply:
-        if request.url.endswith("/orders"):
-            made.update(square_made(body(request)["order"]))
-            made["total_money"]["amount"] += 153
-        elif request.method == "PUT":
-            made["state"] = body(request)["order"]["state"]
-        return reply(200, {"order": made, "orders": [made]})
-
-    return handle
-
-
 def _square_changed(**change: Any) -> Body:
     return {"order": {**_square_accepted("order/1")["order"], **change}}
 
@@ -270,7 +254,6 @@ SQUARE = Vendor(
     + [(_square_error("SOMETHING_NEW"), "other"), (reply(422, b"<html>"), "other")],
     comes_to=lambda _, sent: square_total(sent["order"]),
     pos=_square_pos,
-    dearer=_square_dearer,
     key=lambda request: body(request)["idempotency_key"],
     cancelled=lambda accepted: [
         reply(200, {"orders": [accepted["order"]]}),
@@ -381,7 +364,6 @@ TOAST = Vendor(
     before=lambda order: [toast_pos(order)],
     reads=toast_order.READS,
     pos=toast_pos,
-    dearer=lambda order: toast_pos(order, tax=9),
     states=[
         ({"approvalStatus": "FUTURE"}, Kind.ACCEPTED),
         ({"approvalStatus": "NEEDS_APPROVAL"}, Kind.PENDING),
@@ -418,21 +400,6 @@ def _clover_pos(order: Order) -> Callable[[Request], Reply]:
         sent = body(request)
         made = {"note": sent["orderCart"]["note"], "total": _clover_total(order, sent)}
         return reply(200, {"id": "8WAD6KV8D90KR", "state": "open", **made})
-
-    return handle
-
-
-def _clover_dearer(order: Order) -> Callable[[Request], Reply]:
-    """Its previews have our total."""
-    made: list[Body] = []
-
-    def handle(request: Request) -> Reply:
-        if request.url.endswith("/checkouts"):
-            return reply(200, {"total": order.total})
-        if request.method == "POST":
-            made.append(json.loads(_clover_pos(order)(request).body))
-            made[0]["total"] += 153
-        return reply(200, {**made[0], "elements": made})
 
     return handle
 
@@ -474,7 +441,6 @@ CLOVER = Vendor(
     comes_to=_clover_total,
     before=lambda order: [reply(200, {"total": order.total})],
     pos=_clover_pos,
-    dearer=_clover_dearer,
     key=lambda request: body(request)["orderCart"]["note"],
     cancelled=lambda accepted: [
         reply(200, {"elements": [accepted]}),
