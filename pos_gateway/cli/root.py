@@ -18,6 +18,9 @@ COMMANDS = {
     "merchants": Lazy(
         "pos_gateway.cli.merchants:merchants", "Import, change, pause and show merchants."
     ),
+    "adapters": Lazy(
+        "pos_gateway.cli.adapters:adapters", "List adapters; write a package for a new POS."
+    ),
     "secrets": Lazy("pos_gateway.cli.secrets:secrets", "Keys for the merchants' secrets."),
     "tokens": Lazy("pos_gateway.cli.tokens:tokens", "Who may use the HTTP server."),
     "worker": Lazy("pos_gateway.cli.worker:worker", "Send orders to merchants: run a worker."),

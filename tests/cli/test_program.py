@@ -84,7 +84,7 @@ WITHOUT_JSON = {
     *("merchants set", "merchants edit", "merchants remove", "merchants import"),
     *("merchants pause", "merchants resume", "merchants catalog import", "merchants catalog clear"),
     *("secrets rotate", "tokens revoke", "runs stop", "canary set", "canary abort"),
-    *("secrets key", "tokens create", "merchants export"),
+    *("secrets key", "tokens create", "merchants export", "adapters new"),
 }
 
 
