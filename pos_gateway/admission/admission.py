@@ -327,12 +327,21 @@ class Admission(Generic[Ticket]):
         return self._room.state(lane, now).answers and not (self.cpu.is_behind and lane.is_paced)
 
     def park_delay(
-        self, merchant_id: str, now: float, *, few: bool = False, look_ups: bool = False
+        self,
+        merchant_id: str,
+        now: float,
+        *,
+        few: bool = False,
+        look_ups: bool = False,
+        left: float = inf,
     ) -> float:
-        """Seconds until orders parked now return; ``few`` are to return with others."""
+        """Seconds until orders parked now return; ``few`` are to return with others.
+
+        The first of them expires in ``left`` seconds.
+        """
         lane = self._lane(merchant_id)
         state = self._room.state(lane, now, look_ups=look_ups)
-        return _parking(lane, look_ups).delay(state, few=few)
+        return _parking(lane, look_ups).delay(state, few=few, left=left)
 
     def unpark(self, merchant_id: str, orders: int, now: float, *, look_ups: bool = False) -> int:
         """How many of the returned orders to unpark to the queue now.

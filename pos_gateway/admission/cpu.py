@@ -14,17 +14,17 @@ having caught up for an interval.
 from dataclasses import dataclass
 from math import inf
 
-#: Part of the CPU's time that the loop may take. Beyond it orders that come at random wait for each other, and
-#: a quota stops the process for the rest of most periods.
-PART = 0.8
+#: Part of the CPU's time that the loop may take, of a whole core and of less. Beyond it orders that come at random
+#: wait for each other, and a quota stops the process for the rest of most periods. With these the others get 0.6 of
+#: what healthy orders leave, and add 20 ms to their p99 on a whole core, 50 on half of one (docs/why-admission.md).
+PART, PART_OF_LESS = 0.77, 0.85
 #: Seconds of the loop's time that can be saved up, and that can be owed: a long stop is not paid for by others.
 SAVED = OWED = 0.01
 #: Starts a second and core that others have in any case, lest healthy orders or events take all; orders without
 #: a slot have as many.
 LEAST = 50.0
-#: Parked orders a second and core that come back once they have expired: each is published, read and committed,
-#: which takes half of the loop's time.
-EXPIRED = 200.0
+#: Parked orders that come back at once when they have expired, if as many orders without a slot were recorded before.
+EXPIRED = 256
 #: Starts in a turn of merchants that keep up, once nothing is left: fewer than the orders that are read in it.
 AT_ONCE = 3
 #: Seconds for which CPU is scarce after the loop had no time left, and for which slow merchants yield to the
@@ -60,7 +60,7 @@ class Cpu:
     """
 
     def __init__(self, cores: float) -> None:
-        self._rate = PART * cores
+        self._rate = cores * (PART if cores >= 1 else PART_OF_LESS)
         self._pause = 1 / (LEAST * cores)
         self._now = 0.0
         self._left = SAVED
@@ -75,7 +75,8 @@ class Cpu:
         self._reads_on = False
         self._caught_up = 0.0
         self._was_behind = -inf
-        #: When the next expired orders may come back.
+        #: Orders without a slot that were recorded, less those that came back, and when more may come back without.
+        self._recorded = 0
         self._expired_at = 0.0
 
     def turned(self, busy: float, passed: float) -> None:
@@ -144,15 +145,21 @@ class Cpu:
 
     def started_without_slot(self) -> None:
         """An order starts that needs no slot."""
+        self._recorded = min(EXPIRED, self._recorded + 1)
         self._started(self._without_slot)
 
     def takes_expired(self, orders: int) -> bool:
-        """Whether parked orders that have expired come back now, which are counted then."""
+        """Whether parked orders that have expired come back now, which are counted then.
+
+        While CPU is scarce they come back as fast as orders without a slot are recorded, or at ``LEAST``: more would be
+        read only to be parked again.
+        """
         if not self.is_scarce:
             return True
-        if self._now < self._expired_at:
+        if self._recorded < orders and self._now < self._expired_at:
             return False
-        self._expired_at = self._now + orders * self._pause * LEAST / EXPIRED
+        self._recorded = max(0, self._recorded - orders)
+        self._expired_at = self._now + orders * self._pause
         return True
 
     def pause(self) -> float:

@@ -14,7 +14,7 @@ from math import inf
 #: orders return so long before their turn. The broker's delays are whole seconds, and the round
 #: trip takes a part of another: with less, a merchant would idle until the next ones return.
 AHEAD = 1.5
-#: Bundles that return in a second at most, on average: each is parsed and published again.
+#: Bundles that return in a second and core at most, on average: each is parsed and published again.
 LOOKS = 20
 #: Seconds between checks of a waiting bundle, at least and at most; at least the second while no
 #: more orders of its merchant may wait, since there may be hundreds of bundles to check.
@@ -53,8 +53,8 @@ class ParkingState:
     waiting: int
     room: int
     parked: int
-    #: Bundles that this worker has parked, of all merchants.
-    bundles: int
+    #: Bundles that this worker has parked, of all merchants, for each core that it has.
+    bundles: float
     #: Whether its orders have lacked CPU for some seconds: a look at its bundles takes what a start needs.
     lacks_cpu: bool
     #: Bounds of a delay in seconds.
@@ -74,8 +74,17 @@ class ParkingQueue:
     #: When small bundles return, to be merged into one.
     _meeting: float = 0.0
 
-    def delay(self, state: ParkingState, *, few: bool) -> float:
-        """Seconds until orders parked now return.
+    def delay(self, state: ParkingState, *, few: bool, left: float = inf) -> float:
+        """Seconds until orders parked now return, of which the first expires in ``left`` seconds.
+
+        Orders that have expired return within the time in which all bundles can be checked: thousands may
+        expire in one moment.
+        """
+        due = max(0.0, left) + random.uniform(0.0, _looks(state))
+        return max(state.shortest, min(self._turn(state, few=few), due))
+
+    def _turn(self, state: ParkingState, *, few: bool) -> float:
+        """Seconds until it may be their turn.
 
         While the merchant answers, that is shortly before the orders ahead are done at best, or
         when that is known better, or any time within which all bundles can be checked, whichever is
@@ -83,7 +92,7 @@ class ParkingQueue:
         an open breaker, when that half-opens, and as long again at most. Within that range, ``few``
         return with others, to be merged into one bundle.
         """
-        soonest, latest = 0.0, _within(state.bundles / LOOKS, state.shortest, state.longest)
+        soonest, latest = 0.0, max(state.shortest, _looks(state))
         silent_for = self._silent_for(state)
         if (closed := state.not_before - state.now) > 0:
             soonest = closed
@@ -101,13 +110,13 @@ class ParkingQueue:
             if state.lacks_cpu:
                 latest = state.longest
             if seconds <= latest:
-                return max(state.shortest, seconds)
+                return seconds
         if not few:
-            return max(state.shortest, random.uniform(soonest, latest))
+            return random.uniform(soonest, latest)
         if not soonest <= self._meeting - state.now <= latest:
             # Spread over merchants, whose orders may have been parked in the same moment.
             self._meeting = state.now + random.uniform((soonest + latest) / 2, latest)
-        return max(state.shortest, self._meeting - state.now)
+        return self._meeting - state.now
 
     def unpark(self, orders: int, state: ParkingState) -> int:
         """How many of the returned orders to unpark now; they are counted as on their way.
@@ -150,6 +159,11 @@ def look_again(orders_at_hand: int, state: ParkingState) -> float | None:
     half_empty = (state.waiting - state.room / 2) * state.interval
     soonest = SOONEST_LOOK if state.room > state.waiting else CROWDED_LOOK
     return _within(half_empty, soonest, LATEST_LOOK)
+
+
+def _looks(state: ParkingState) -> float:
+    """Seconds within which all bundles can be checked."""
+    return min(state.bundles / LOOKS, state.longest)
 
 
 def _within(value: float, least: float, most: float) -> float:

@@ -134,9 +134,7 @@ def new(name: str, folder: Path) -> None:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
         click.echo(root / path)
-    output.notice(
-        f"next: cd {root} && pip install --editable . && pytest"
-    )
+    output.notice(f"next: cd {root} && pip install --editable . && pytest")
 
 
 def _package(name: str) -> dict[str, str]:

@@ -243,14 +243,16 @@ class Parking:
             return None
 
     def _delayed(self, bundle: Bundle) -> Message:
-        """The message that returns the bundle at its turn, or when its first order expires."""
-        delay = self._admission.park_delay(
-            bundle.merchant_id, self._now(), few=bundle.is_small(), look_ups=bundle.look_ups
-        )
+        """The message that returns the bundle at its turn, or once its first order has expired."""
         left = inf if bundle.deliver_by is None else bundle.deliver_by - time()
-        if left <= 0:  # it lacks CPU
-            left = inf
-        return bundle.message().delayed(min(delay, left), before=left, bits=FINE)
+        delay = self._admission.park_delay(
+            bundle.merchant_id,
+            self._now(),
+            few=bundle.is_small(),
+            look_ups=bundle.look_ups,
+            left=left,
+        )
+        return bundle.message().delayed(delay, before=left if delay < left else inf, bits=FINE)
 
     def _store(self, message: Message) -> bool:
         """Publish a message; False if this process stops before it is stored."""

@@ -810,14 +810,14 @@ FAULTS = [
     _fault(
         "while few bundles are parked all are back soon, whatever the estimate",
         "parking",
-        "_within(state.bundles / LOOKS, state.shortest, state.longest)",
+        "max(state.shortest, _looks(state))",
         "state.longest",
         "bursts::few_slow_replies",
     ),
     _fault(
         "bundles are not looked at more often than that costs little",
         "parking",
-        "_within(state.bundles / LOOKS, state.shortest, state.longest)",
+        "max(state.shortest, _looks(state))",
         "state.shortest",
         "bursts::checking_parked_bundles_costs_little_however_slow_their_merchants_are",
     ),
@@ -894,7 +894,7 @@ FAULTS = [
     _fault(
         "CPU is scarce by the worker's own part of a core",
         "cpu",
-        "self._rate = PART * cores",
+        "self._rate = cores * (PART if cores >= 1 else PART_OF_LESS)",
         "self._rate = PART",
         "cpu::part_of_a_core_less",
     ),
@@ -1022,7 +1022,21 @@ FAULTS = [
         "cpu",
         "self._expired_at = self._now + orders",
         "self._expired_at = self._now + 0 * orders",
-        "cpu::come_back_at_a_rate",
+        "cpu::come_back_as_fast_as_others",
+    ),
+    _fault(
+        "parked orders that expired come back as fast as others are recorded",
+        "cpu",
+        "if self._recorded < orders and",
+        "if",
+        "cpu::come_back_as_fast_as_others",
+    ),
+    _fault(
+        "orders that expire together return within the time of all looks",
+        "parking",
+        "random.uniform(0.0, _looks(state))",
+        "0.0",
+        "admission::expire_in_one_moment",
     ),
     _fault(
         "no merchant yields to those that have no orders",

@@ -18,7 +18,7 @@ from pos_gateway.admission.lanes import Lanes
 from pos_gateway.admission.latency import FIRST_DEVIATION, LEAST
 from pos_gateway.admission.limit_trial import WINDOW, LimitTrial
 from pos_gateway.admission.limits import AdmissionLimits, Terms
-from pos_gateway.admission.parking import AHEAD
+from pos_gateway.admission.parking import AHEAD, LOOKS
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
 
@@ -217,6 +217,25 @@ def test_parked_orders_are_back_when_their_merchants_breaker_closes() -> None:
     assert stage.admission.unpark("m", 64, stage.now) == 0
     stage.pass_time(open_for)
     assert stage.admission.unpark("m", 64, stage.now) == PROBES_TO_CLOSE
+
+
+def test_parked_orders_that_expire_in_one_moment_return_one_by_one() -> None:
+    stage = Stage(limit=0)
+    stage.offer("m")
+    stage.admission.park_delay("m", stage.now)
+    stage.pass_time(120.0)  # it has been silent for long, so that nothing returns within 15 s
+
+    def delays(left: float) -> list[float]:
+        return [stage.admission.park_delay("m", stage.now, left=left) for _ in range(200)]
+
+    assert min(delays(inf)) >= 15.0
+    stage.admission.parked_count.add("m", 64, 1000.0)
+    assert 5.0 <= min(delays(5.0)) <= max(delays(5.0)) <= 5.0 + 1 / LOOKS
+    stage.admission.parked_count.add("m", 64, 1000.0)
+    for _ in range(198):
+        stage.admission.parked_count.add("other", 64, 1000.0)
+    assert 5.0 <= min(delays(5.0)) < 6.0 < 14.0 < max(delays(5.0)) <= 5.0 + 200 / LOOKS
+    assert max(delays(-60.0)) <= 200 / LOOKS  # it has expired, and lacked CPU
 
 
 def test_no_more_orders_are_unparked_than_may_wait() -> None:

@@ -12,6 +12,7 @@ from pos_gateway.admission.cpu import (
     INTERVAL,
     LEAST,
     PART,
+    PART_OF_LESS,
     SAVED,
     SCARCE_FOR,
     Cpu,
@@ -64,7 +65,10 @@ def test_cpu_is_scarce_once_the_loop_has_no_time_left() -> None:
 def test_by_a_part_of_a_core_less_is_enough() -> None:
     cpu = a_cpu(0.5, is_busy=False)
     for _ in range(100):
-        cpu.turned((0.5 * PART + 0.05) * TURN, TURN)
+        cpu.turned((0.5 * PART_OF_LESS - 0.01) * TURN, TURN)
+    assert not cpu.is_scarce
+    for _ in range(100):
+        cpu.turned((0.5 * PART_OF_LESS + 0.02) * TURN, TURN)
     assert cpu.is_scarce
 
 
@@ -171,15 +175,30 @@ def test_what_needs_no_slot_starts_one_in_a_turn_beside_others() -> None:
     assert cpu.wait == cpu.wait_without_slot == 0
 
 
-def test_parked_orders_that_expired_come_back_at_a_rate_while_cpu_is_scarce() -> None:
+@pytest.mark.parametrize("recorded", [0, 1, 3])
+def test_parked_orders_that_expired_come_back_as_fast_as_others_are_recorded(recorded: int) -> None:
     cpu = a_cpu(0.5)
     taken = 0
-    for _ in range(1000):
+    for _ in range(2000):
         cpu.kept_up()
         cpu.turned(TURN, TURN)
+        for _ in range(recorded):
+            cpu.started_without_slot()
         taken += 64 * cpu.takes_expired(64)
-    assert taken == pytest.approx(0.5 * EXPIRED * 10, rel=0.15)
-    assert all(a_cpu(is_busy=False).takes_expired(64) for _ in range(100))
+    assert taken == pytest.approx(20 * (0.5 * LEAST + recorded / TURN), rel=0.3)
+
+
+def test_parked_orders_that_expired_come_back_at_once_while_cpu_is_not_scarce() -> None:
+    cpu = a_cpu(is_busy=False)
+    assert all(cpu.takes_expired(64) for _ in range(100))
+
+
+def test_after_a_long_time_a_few_hundred_that_expired_come_back_at_once() -> None:
+    cpu = a_cpu(0.5)
+    for _ in range(10_000):
+        cpu.started_without_slot()
+    taken = sum(64 * cpu.takes_expired(64) for _ in range(100))
+    assert EXPIRED <= taken <= EXPIRED + 64
 
 
 def test_the_events_pipeline_pauses_while_nothing_is_left_and_never_for_long() -> None:

@@ -469,9 +469,11 @@ class Driver:
     def _delay(self, kind: Kind, bundle: list[Order]) -> None:
         (merchant, look_ups), few = kind, len(bundle) <= BUNDLE // 2
         self._spend(core.BUNDLE + core.PARKED * len(bundle))
-        delay = self.admission.park_delay(merchant, self._now, few=few, look_ups=look_ups)
-        first = min(order.deadline(self._now) for order in bundle) - self._now
-        at = self._now + max(1, ceil(min(delay, first if first > 0 else inf)))
+        left = min(order.deadline(self._now) for order in bundle) - self._now
+        delay = self.admission.park_delay(
+            merchant, self._now, few=few, look_ups=look_ups, left=left
+        )
+        at = self._now + max(1, ceil(delay))
         self.admission.parked_count.add(merchant, len(bundle), at)
         self._at(at, self._enqueue, self._take_back, kind, bundle)
 
