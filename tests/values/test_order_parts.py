@@ -234,6 +234,14 @@ def test_a_courier_may_have_the_address() -> None:
     assert len(readings(order)) == 4
 
 
+def test_a_ref_counts_however_its_name_is_written() -> None:
+    record = an_order(items=[{**BURGER, "ref": "1"}, {**BURGER, "ref": "1"}], total=3400)
+    text = json.dumps(record).replace('"ref"', r'"re\u0066"').encode()
+    assert Order.read(text) is None
+    with pytest.raises(InvalidOrder, match="have a ref twice"):
+        Order.parse_json(text)
+
+
 def test_all_broken_rules_are_named_at_once() -> None:
     found = wrong(
         placed_at=AT,
