@@ -15,7 +15,7 @@ from pos_gateway.auth.token_endpoint import (
 )
 from pos_gateway.cache.refresh_ahead import REFRESH, Loaded, RefreshAheadCache, Shared
 from pos_gateway.domain.credentials import OAuth2, OAuth2Grant, ToastLogin
-from pos_gateway.domain.errors import NotLoaded
+from pos_gateway.domain.errors import NotLoaded, copy_of
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import green
 from pos_gateway.transport.errors import Misconfigured, NotSent, TransportError
@@ -126,7 +126,7 @@ class PosTokens:
         except NotLoaded:
             raise NotSent("token", f"no token within {timeout:.3g} s") from None
         except _Refused as refused:
-            raise refused.problem from None
+            raise copy_of(refused.problem) from None
         if token is None:
             raise NotSent("token", "no token could be had")
         return token.value

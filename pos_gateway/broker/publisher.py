@@ -15,12 +15,7 @@ from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.link import (
-    AmqpLink,
-    Confirm,
-    Link,
-    MemoryLink,
-)
+from pos_gateway.broker.link import AmqpLink, Confirm, Link, MemoryLink
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.broker.unreachable import unreachable
@@ -30,6 +25,7 @@ from pos_gateway.domain.errors import (
     PublishError,
     PublishRefused,
     Unroutable,
+    copy_of,
 )
 from pos_gateway.runtime.green import cooperatively
 
@@ -301,7 +297,7 @@ class Publisher:
                 raise error
             on_slow(error)
         if confirm.error is not None:
-            raise confirm.error
+            raise copy_of(confirm.error)
 
     def _connected(self) -> tuple[Link, bool]:
         if self._closed.is_set():

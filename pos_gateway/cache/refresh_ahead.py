@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
-from pos_gateway.domain.errors import NotLoaded, SharedUnavailable
+from pos_gateway.domain.errors import NotLoaded, SharedUnavailable, copy_of
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import green
 from pos_gateway.telemetry import metrics
@@ -292,7 +292,7 @@ class RefreshAheadCache(Generic[Value]):
     def _wait(self, key: str, timeout: float | None) -> Value | None:
         until, error = self._failed.get(key, _NEVER)
         if error is not None and self._now() < until:
-            raise error
+            raise copy_of(error)
         event = self._request_load(key, urgently=True)
         if event is None:
             self._fly([key])
@@ -302,7 +302,7 @@ class RefreshAheadCache(Generic[Value]):
         if entry is not None and self._now() < entry.until:
             return entry.value
         _, error = self._failed.get(key, _NEVER)
-        raise error or NotLoaded(f"{self.name}: {key!r} could not be loaded in time")
+        raise copy_of(error or NotLoaded(f"{self.name}: {key!r} could not be loaded in time"))
 
     def _request_load(self, key: str, *, urgently: bool = False) -> threading.Event | None:
         """Queue its load; the event is set when it is done. None: there is no thread for it."""

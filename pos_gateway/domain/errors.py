@@ -38,11 +38,21 @@ PosGatewayError
 from collections.abc import Sequence
 from dataclasses import dataclass
 from reprlib import Repr
-from typing import Any
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 
 class PosGatewayError(Exception):
     """Anything this package raises on purpose."""
+
+
+def copy_of(error: E) -> E:
+    """Copy a kept or shared error before raising: errors collect every raise's frames and objects."""
+    copy: E = type(error).__new__(type(error), *error.args)
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error.__cause__
+    return copy
 
 
 #: Marks an absent value (``None`` may be a value).

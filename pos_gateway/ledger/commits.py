@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.errors import LedgerUnavailable, copy_of
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
@@ -54,7 +54,7 @@ class _Waiting:
     def wait(self) -> Any:
         self._settled.wait()
         if self.error is not None:
-            raise self.error
+            raise copy_of(self.error)
         return self.result
 
 

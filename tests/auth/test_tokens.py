@@ -1,5 +1,6 @@
 """OAuth2 tokens: single flight, refresh-ahead, and refusals."""
 
+import gc
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -7,6 +8,7 @@ from datetime import UTC, datetime
 from threading import Event, Semaphore
 from typing import Any
 from urllib.parse import parse_qs
+from weakref import WeakSet
 
 import pytest
 
@@ -503,3 +505,27 @@ def test_remembered_clients_are_bounded(
     known = [endpoint.tokens.known(client(each)) for each in ("one", "two", "three")]
     assert known == [(), ("token-2",), ("token-3",)]
     assert endpoint.get(client("one")) == "token-4"
+
+
+class Held:
+    """What an attempt holds while it asks for a token."""
+
+
+def test_a_refusal_keeps_nothing_of_the_attempts_that_it_fails() -> None:
+    endpoint, held = Endpoint(), WeakSet[Held]()
+    endpoint.status = 401
+
+    def attempt() -> None:
+        holds = Held()
+        held.add(holds)
+        with pytest.raises(NotSent):
+            endpoint.get()
+
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(5):
+            attempt()
+        assert not held
+    finally:
+        gc.enable()

@@ -235,6 +235,33 @@ class DyingLink:
         raise AssertionError(error)
 
 
+class RefusingLink(DyingLink):
+    """A connection on which the broker refuses two messages together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.confirms: list[Confirm] = []
+
+    def send(self, confirm: Confirm) -> None:
+        self.confirms.append(confirm)
+        if len(self.confirms) == 2:
+            error = PublishRefused("the broker refused the message (nack)")
+            for each in self.confirms:
+                each.settle(error)
+
+
+def test_callers_whose_messages_are_refused_together_share_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    publisher, link = Publisher("amqp://127.0.0.1:1//"), RefusingLink()
+    monkeypatch.setattr(publisher, "_connected", lambda: (link, False))
+    with ThreadPoolExecutor(2) as threads:
+        tries = [threads.submit(publisher.publish, a_message(n)) for n in range(2)]
+    errors = [each.exception() for each in tries]
+    assert [type(each) for each in errors] == [PublishRefused] * 2
+    assert errors[0] is not errors[1]
+
+
 def test_every_message_of_a_connection_that_is_lost_meanwhile_has_its_error_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

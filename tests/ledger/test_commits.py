@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
+from traceback import walk_tb
 from typing import Any
 
 import pytest
@@ -360,6 +361,22 @@ def test_no_caller_waits_for_ever_during_close(database: Database) -> None:
         for each in threads:
             result = each.came_to()
             assert isinstance(result, LedgerUnavailable | str), result
+
+
+def test_callers_of_one_failed_transaction_share_no_traceback(
+    commit: GroupCommit, database: Database
+) -> None:
+    database.gate.clear()
+    waiting = callers(commit, range(3), timeout=0)
+    database.away = True
+    database.gate.set()
+    errors = [each.came_to() for each in waiting]
+    assert [str(each) for each in errors] == ["it is away"] * 3
+    callers_in = [
+        sum(frame.f_code is Caller.run.__code__ for frame, _ in walk_tb(each.__traceback__))
+        for each in errors
+    ]
+    assert callers_in == [1] * 3
 
 
 # Without a thread
