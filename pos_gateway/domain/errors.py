@@ -21,7 +21,8 @@ PosGatewayError
 ├── OrderChanged            an order has changed since it was read; read it again
 ├── MerchantChanged         a merchant's record was edited since it was read; read it again
 ├── LedgerUnavailable       the database did not answer; the write may or may not have succeeded
-│   └── LedgerUnreachable   no connection to the database: nothing was written
+│   ├── LedgerUnreachable   no connection to the database: nothing was written
+│   └── LedgerLocked        another session has locked some of the rows
 ├── EventIdTaken            another event has this event's id; nothing was written
 ├── NotLoaded               a value that an order needs was not loaded in time
 ├── SharedUnavailable       Redis did not answer, or answered nonsense: each process loads by itself
@@ -179,6 +180,14 @@ class LedgerUnavailable(PosGatewayError):
 
 class LedgerUnreachable(LedgerUnavailable):
     """Raised when there is no connection to the database: nothing was written."""
+
+
+class LedgerLocked(LedgerUnavailable):
+    """Raised when another session has locked rows; ``operations`` are the writes of these, if known."""
+
+    def __init__(self, message: str, operations: Sequence[Any] = ()) -> None:
+        self.operations = operations
+        super().__init__(message)
 
 
 class EventIdTaken(PosGatewayError):

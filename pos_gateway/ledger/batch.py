@@ -295,9 +295,25 @@ class Batch:
         taken = self._say.taken(self._cursor, ids) if ids else set()
         self.run([_with_a_free_id(each, taken) for each in operations])
 
+    def locked(self, operations: Sequence[Operation]) -> list[Operation]:
+        """The operations on rows that another session has locked."""
+        rows = [
+            {**_key(key), "ticket": ticket}
+            for each in operations
+            if (key := order_of(each)) is not None and (ticket := ticket_of(each)) is not None
+        ]
+        locked = self._say.locked(self._cursor, rows)
+        return [each for each in operations if ticket_of(each) in locked]
+
     def release(self, tickets: Iterable[int]) -> None:
-        """Reopen the orders of abandoned claims: no message may come to take them over."""
+        """Reopen the orders of abandoned claims: no message may come to take them over.
+
+        Not those that another session has locked: the next beat does.
+        """
         abandoned = {ticket: self._abandoned[ticket] for ticket in tickets}
+        rows = [{**_key(each.key), "ticket": ticket} for ticket, each in abandoned.items()]
+        for ticket in self._say.locked(self._cursor, rows):
+            del abandoned[ticket]
         found = self._find({**_key(each.key), "now": self._now} for each in abandoned.values())
         now = self._lease.clock()
         released: list[Row] = []
@@ -621,6 +637,26 @@ def _with_lost(row: Found, code: str) -> str:
     """The row's attempts with the one under its claim, which leaves no outcome."""
     is_sent, owner = row.state is State.SENDING, row.owner or ""
     return attempts.with_lost(row.history.recorded, at=row.at, sent=is_sent, code=code, owner=owner)
+
+
+def ticket_of(operation: Operation) -> int | None:
+    """The ticket of the operation's claim; None: it needs none."""
+    match operation:
+        case Claiming():
+            return operation.ticket
+        case Sending() | Finishing():
+            return operation.claim.ticket
+    return None
+
+
+def order_of(operation: Operation) -> Key | None:
+    """The order whose row or event the operation writes."""
+    match operation:
+        case Claiming() | Recording():
+            return operation.key
+        case Sending() | Finishing():
+            return operation.claim.key
+    return None
 
 
 #: Of a row, by which rows are written.

@@ -7,13 +7,13 @@ fifty. Operations that arrive during a transaction, or soon after it began, shar
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import inf
 from typing import Any
 
 import structlog
 
-from pos_gateway.domain.errors import LedgerUnavailable, copy_of
+from pos_gateway.domain.errors import LedgerLocked, LedgerUnavailable, copy_of
 from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
@@ -64,10 +64,13 @@ class GroupCommit:
     Args:
         write: writes operations in one transaction and returns the result of each. After
             LedgerUnavailable (the database is away) it is called with the same ones again, and
-            must detect those already written. After any other exception they are written singly.
+            must detect those already written. After LedgerLocked those that it names are written later,
+            and the others at once; if it names none, fewer at a time. After any other exception they
+            are written singly.
         size: bytes that an operation adds to a transaction.
         is_patient: whether nothing but an acknowledgement waits for an operation: where others are
             about to come, it is written with the next of them.
+        order_of: what an operation writes: no later one of the same order is written before it.
     """
 
     def __init__(
@@ -75,8 +78,10 @@ class GroupCommit:
         write: Callable[[Sequence[Any]], Sequence[Any]],
         size: Callable[[Any], int] = lambda _: 0,
         is_patient: Callable[[Any], bool] = lambda _: False,
+        order_of: Callable[[Any], Hashable] = lambda _: None,
     ) -> None:
         self._write = write
+        self._order_of = order_of
         self._size = size
         self._is_patient = is_patient
         #: When the last two operations came that are not patient.
@@ -84,8 +89,12 @@ class GroupCommit:
         #: An operation is to be written now, and all others with it.
         self._is_due = False
         self._waiting: deque[_Waiting] = deque()
-        #: The present transaction's operations.
+        #: The present transaction's operations, and how many it may have.
         self._writing: list[_Waiting] = []
+        self._most = MAX_OPERATIONS
+        #: Operations on rows that another session has locked, and when they are tried again.
+        self._locked: deque[_Waiting] = deque()
+        self._locked_until = inf
         self._something = threading.Event()
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -124,7 +133,12 @@ class GroupCommit:
     @property
     def operations(self) -> list[Any]:
         """Operations being written or queued, also those whose caller is gone."""
-        return [each.operation for each in (*self._writing, *self._waiting)]
+        return [each.operation for each in (*self._writing, *self._waiting, *self._locked)]
+
+    def later(self, operations: Sequence[Any]) -> None:
+        """Write operations on locked rows later, for no caller. Called by ``write`` only."""
+        self._locked += [_Waiting(each, inf) for each in operations]
+        self._locked_until = min(self._locked_until, time.monotonic() + RETRY_AFTER[1])
 
     def close(self) -> bool:
         """Write what is queued; if the database is away, fail it. Idempotent.
@@ -145,10 +159,15 @@ class GroupCommit:
         not_before = -inf
         while True:
             closing = self._closing.is_set()  # read first: nothing is appended after it
+            if self._locked and (closing or time.monotonic() >= self._locked_until):
+                self._waiting.extendleft(reversed(self._locked))
+                self._locked.clear()
+                self._locked_until, self._is_due = inf, True
             if closing and not self._waiting:
                 return
             if not (self._waiting and (closing or self._is_due)):
-                self._something.wait()
+                left = self._locked_until - time.monotonic() if self._locked else None
+                self._something.wait(left)
                 self._something.clear()
                 continue
             # Yield, at least: the order that gets a finished one's slot claims in the same turn of the
@@ -160,31 +179,56 @@ class GroupCommit:
             batch = self._writing = self._batch()
             if self._waiting:
                 self._is_due = True
+            if not batch:
+                continue
             writes = len(batch)
             try:
                 self._commit(batch)
+            except LedgerLocked as error:
+                metrics.ledger_failures.inc()
+                self._put_aside(batch, error)
             except LedgerUnavailable as error:
                 metrics.ledger_failures.inc()
                 if pause == RETRY_AFTER[0]:
                     log.warning("ledger.unavailable", error=str(error), operations=len(batch))
                 self._waiting.extendleft(reversed(batch))
                 self._is_due = True
-                self._end_waits(error)
+                self._end_waits(self._waiting, error)
                 self._closing.wait(pause)
                 pause = min(longest, pause * 2)
             else:
                 metrics.ledger_commit_seconds.observe(time.monotonic() - began)
                 metrics.ledger_commit_writes.observe(writes)
                 pause, not_before = RETRY_AFTER[0], began + GATHER
+                self._most = MAX_OPERATIONS
 
     def _batch(self) -> list[_Waiting]:
-        """The next transaction's operations: at least one, and within the limits."""
+        """The next transaction's operations: within the limits; none if all are to wait for a lock."""
         batch: list[_Waiting] = []
         size = 0
-        while self._waiting and len(batch) < MAX_OPERATIONS and size < MAX_BYTES:
-            batch.append(self._waiting.popleft())
-            size += self._size(batch[-1].operation)
+        locked = {self._order_of(each.operation) for each in self._locked} - {None}
+        while self._waiting and len(batch) < self._most and size < MAX_BYTES:
+            each = self._waiting.popleft()
+            if locked and self._order_of(each.operation) in locked:
+                self._locked.append(each)
+                continue
+            batch.append(each)
+            size += self._size(each.operation)
         return batch
+
+    def _put_aside(self, batch: list[_Waiting], error: LedgerLocked) -> None:
+        """Have the locked operations wait, and the others written at once."""
+        named = {id(each) for each in error.operations}
+        locked = [each for each in batch if id(each.operation) in named or len(batch) == 1]
+        if locked:
+            self._locked_until = min(self._locked_until, time.monotonic() + RETRY_AFTER[1])
+            self._locked += locked
+            self._most = MAX_OPERATIONS
+        else:  # a lock of another kind
+            self._most = len(batch) // 2
+        self._waiting.extendleft(each for each in reversed(batch) if each not in locked)
+        self._is_due = True
+        self._end_waits(self._locked, error)
 
     def _commit(self, batch: list[_Waiting]) -> None:
         try:
@@ -202,15 +246,15 @@ class GroupCommit:
             for each, result in zip(batch, results, strict=True):
                 each.settle(result)
 
-    def _end_waits(self, error: LedgerUnavailable) -> None:
-        """Fail the operations whose wait is over: the database is away."""
+    def _end_waits(self, waiting: deque[_Waiting], error: LedgerUnavailable) -> None:
+        """Fail the operations whose wait is over: the database is away, or their rows are locked."""
         now = time.monotonic()
-        for _ in range(len(self._waiting)):  # callers may append meanwhile
-            each = self._waiting.popleft()
+        for _ in range(len(waiting)):  # callers may append meanwhile
+            each = waiting.popleft()
             if self._closing.is_set() or now >= each.until:
                 each.settle(error=error)
             else:
-                self._waiting.append(each)
+                waiting.append(each)
 
 
 def at_once(write: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:

@@ -19,7 +19,12 @@ from sqlalchemy import Engine, Select, and_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.database.schema import orders
-from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable
+from pos_gateway.domain.errors import (
+    EventIdTaken,
+    LedgerLocked,
+    LedgerUnavailable,
+    LedgerUnreachable,
+)
 from pos_gateway.domain.outcome import RESOLVED, Lifecycle, Reason
 from pos_gateway.ledger import attempts
 from pos_gateway.ledger.batch import (
@@ -30,6 +35,8 @@ from pos_gateway.ledger.batch import (
     Operation,
     Recording,
     Sending,
+    order_of,
+    ticket_of,
 )
 from pos_gateway.ledger.commits import GroupCommit, at_once
 from pos_gateway.ledger.event_ids import with_another_id
@@ -61,6 +68,9 @@ log = structlog.get_logger(__name__)
 
 #: Seconds that an attempt waits for its claim while the database is away, before its retry.
 CLAIM_TIMEOUT = 10.0
+#: Session settings of PostgreSQL: a batch of many orders' writes waits for no lock, longer than another
+#: worker's commit takes. A forgotten session may hold one order's for hours.
+_SESSION = "set lock_timeout = '50ms'"
 #: Seconds between reads of the other workers' leases.
 LOOK = 1.0
 #: Lease lengths without a beat after which a lease's row is removed.
@@ -100,7 +110,7 @@ class Ledger:
         self._payloads = payloads or Payloads(Vault())
         self._run = run
         self._clock = clock
-        self._writer = Writer(engine)
+        self._writer = Writer(engine, session=_SESSION)
         self._notices = EventNotices(engine, clock)
         #: Whether to notify the events' leader, which is another process. Leadership sets it.
         self.notifies = True
@@ -399,7 +409,7 @@ class Ledger:
     def start(self) -> None:
         """Start the beat and group commit. Idempotent."""
         if self._beater is None:
-            self._group = self._commit = GroupCommit(self._write, _size, _is_patient)
+            self._group = self._commit = GroupCommit(self._write, _size, _is_patient, order_of)
             self._beater = threading.Thread(target=self._beat, name="lease", daemon=True)
             self._beater.start()
 
@@ -448,10 +458,10 @@ class Ledger:
             self._away_since = None
         beat = self.lease.beating() if self.lease.is_due else None
 
-        def write(cursor: Any) -> tuple[list[Any], list[int]]:
-            now = self._clock.now().timestamp()
+        def write(cursor: Any) -> tuple[list[Any], list[int], bool]:
+            now, is_beaten = self._clock.now().timestamp(), False
             if beat is not None:  # first: no claim may be visible without its lease
-                self._writer.say.beat(cursor, beat, self.lease.seconds, now)
+                is_beaten = self._writer.say.beat(cursor, beat, self.lease.seconds, now)
             if self._caught_up != self._writer.connects:
                 self._catch_up(cursor, now)
             batch = self._batch(cursor, now)
@@ -463,12 +473,16 @@ class Ledger:
                 # A restarted primary that is cut off from its synchronous standby shows commits
                 # that the standby lacks. Once it confirms this write, the standby has them all.
                 again = Beat(self.lease.id, self.lease.clock(), 0.0)
-                self._writer.say.beat(cursor, again, self.lease.seconds, now)
-            return results, batch.resumed
+                if not self._writer.say.beat(cursor, again, self.lease.seconds, now):
+                    raise LedgerLocked("another session has locked this worker's lease")
+            return results, batch.resumed, is_beaten
 
         results: list[Any]
         try:
-            results, resumed = self._writer.write(write)
+            results, resumed, is_beaten = self._writer.write(write)
+        except LedgerLocked as error:
+            self._unknown.update(_tickets(operations))
+            raise LedgerLocked(str(error), self._locked(operations)) from error
         except LedgerUnavailable as error:
             self._away_since = started
             if not isinstance(error, LedgerUnreachable):
@@ -479,7 +493,7 @@ class Ledger:
                 raise
             # Of the journal's: another worker has replayed the same event at this moment.
             raise LedgerUnreachable(f"the journal could not be replayed: {error}") from error
-        if beat is not None:
+        if beat is not None and is_beaten:
             self.lease.beaten(beat)
         self._journal.add(operations, results)
         for ticket in resumed:
@@ -491,11 +505,25 @@ class Ledger:
                 self._writer.read(self._notices.recorded)
         return results
 
+    def _locked(self, operations: Sequence[Operation]) -> list[Operation]:
+        """Those on rows that another session has locked. Raises LedgerUnavailable."""
+        now = self._clock.now().timestamp()
+        try:
+            locked: list[Operation]
+            locked = self._writer.write(lambda cursor: self._batch(cursor, now).locked(operations))
+        except LedgerLocked as error:  # a table: all operations wait alike
+            raise LedgerUnavailable(str(error)) from error
+        if locked:
+            keys = [order_of(each) for each in locked[:3]]
+            first = [f"{key.merchant_id}/{key.order_id}" for key in keys if key is not None]
+            log.warning("ledger.locked", operations=len(locked), first=first)
+        return locked
+
     def _releasable(self, operations: Sequence[Operation]) -> list[int]:
         """The oldest abandoned claims, except those with a write still queued."""
         abandoned = tuple(self._abandoned)
         queued = () if self._group is None else self._group.operations
-        busy = {_ticket(each) for each in (*operations, *queued)}
+        busy = {ticket_of(each) for each in (*operations, *queued)}
         return [each for each in abandoned if each not in busy][:RELEASED]
 
     def _batch(self, cursor: Any, now: float) -> Batch:
@@ -510,10 +538,12 @@ class Ledger:
 
     def _catch_up(self, cursor: Any, now: float) -> None:
         """Replay the journal on a new connection: after a failover the database may lack some."""
-        restored = 0
+        restored, group = 0, self._group
         for operations in self._journal.batches():
-            batch = self._batch(cursor, now)
-            batch.replay(operations)
+            batch, locked = self._batch(cursor, now), []
+            if group is not None and (locked := batch.locked(operations)):
+                group.later(locked)
+            batch.replay([each for each in operations if each not in locked])
             restored += len(batch.written)
         _say_restored(restored)
         self._caught_up = self._writer.connects
@@ -568,15 +598,6 @@ def _size(operation: Operation) -> int:
 def _is_patient(operation: Operation) -> bool:
     """An outcome: its slot is released, and only its acknowledgement and its event wait for it."""
     return type(operation) is Finishing
-
-
-def _ticket(operation: Operation) -> int | None:
-    match operation:
-        case Claiming():
-            return operation.ticket
-        case Sending() | Finishing():
-            return operation.claim.ticket
-    return None
 
 
 def _tickets(operations: Sequence[Operation]) -> list[int]:

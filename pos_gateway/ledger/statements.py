@@ -222,15 +222,23 @@ select {event_id}, {type}, {merchant_id}, {order_id}, {now}, {external_id}, {rea
 # written or fails: skipped, it would be lost silently.
 _ONCE = " and not exists (select 1 from events known where known.event_id = {event_id})"
 
+# Rows that another session has locked.
+_LOCKED = f"""
+with free as materialized (
+    select {{ticket}} as ticket from orders{{and_rows}}{_THIS} for update of orders skip locked)
+select {{ticket}} from orders{{and_rows}}{_THIS} and {{ticket}} not in (select ticket from free)"""
+
 _TAKEN = "select events.event_id from events{and_rows} where events.event_id = {event_id}"
 
 _BEAT = """
+update workers set beat = workers.beat + 1, beat_at = {now}, clock = {clock}
+where id in (select id from workers where id = {id}{skipping})"""
+_FIRST_BEAT = """
 insert into workers (id, beat, lease, beat_at, clock) values ({id}, 1, {lease}, {now}, {clock})
-on conflict (id) do update
-set beat = workers.beat + 1, beat_at = excluded.beat_at, clock = excluded.clock"""
+on conflict (id) do nothing"""
 
 _LEASES = "select id, beat, lease, clock from workers"
-_FORGET = "delete from workers where id = {id}"
+_FORGET = "delete from workers where id in (select id from workers where id = {id}{skipping})"
 _RELEASE = "delete from workers where substr(id, 1, length({prefix})) = {prefix}"
 
 
@@ -259,12 +267,16 @@ class LedgerStatements(Protocol):
         """Take over the rows that are unchanged since they were found; returns their tickets."""
         ...
 
+    def locked(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        """Tickets of the rows that another session has locked; waits for none."""
+        ...
+
     def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
         """Which of these ids events have."""
         ...
 
-    def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> None:
-        """Renew a lease."""
+    def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> bool:
+        """Renew a lease; False: another session has locked its row."""
         ...
 
     def leases(self, cursor: Any) -> list[LeaseRow]:
@@ -272,7 +284,7 @@ class LedgerStatements(Protocol):
         ...
 
     def forget(self, cursor: Any, lease_ids: Iterable[str]) -> None:
-        """Remove leases."""
+        """Remove leases, except those that another session has locked."""
         ...
 
     def release(self, cursor: Any, worker: str) -> None:
@@ -284,10 +296,15 @@ class _Common:
     """The statements on leases, which are few."""
 
     _place: str
+    #: What a select says to leave out rows that another session has locked.
+    _skipping: str
 
-    def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> None:
+    def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> bool:
         values = {"id": beat.lease_id, "lease": lease, "now": now, "clock": beat.at}
-        cursor.execute(_filled(_BEAT, values, self._place), values)
+        texts = (
+            _filled(t, values, self._place, skipping=self._skipping) for t in (_BEAT, _FIRST_BEAT)
+        )
+        return any(cursor.execute(text, values).rowcount for text in texts)
 
     def leases(self, cursor: Any) -> list[LeaseRow]:
         found: list[LeaseRow] = cursor.execute(_LEASES).fetchall()
@@ -295,7 +312,8 @@ class _Common:
 
     def forget(self, cursor: Any, lease_ids: Iterable[str]) -> None:
         for lease_id in lease_ids:
-            cursor.execute(_filled(_FORGET, ("id",), self._place), {"id": lease_id})
+            text = _filled(_FORGET, ("id",), self._place, skipping=self._skipping)
+            cursor.execute(text, {"id": lease_id})
 
     def release(self, cursor: Any, worker: str) -> None:
         prefix = {"prefix": f"{worker}-"}
@@ -308,7 +326,7 @@ class LedgerOnPostgreSQL(_Common):
     All of a batch's writes are one statement.
     """
 
-    _place = "%({})s"
+    _place, _skipping = "%({})s", " for update skip locked"
     #: No row is younger than it is, by more than a minute, whatever workers' times of day are.
     _now = "extract(epoch from clock_timestamp())::double precision"
     _times: ClassVar = {
@@ -344,6 +362,7 @@ union all select ticket, found from reclaimed"""
         self._write = Prepared("ledger_write", write.replace("%(rows)s", "$1::json"))
         self._find, self._take = self._of(self._rows, _FIND), self._of(self._rows, _TAKE + done)
         self._taken = self._of(self._rows, _TAKEN)
+        self._locked = self._of(self._rows, _LOCKED)
 
     def write(self, cursor: Any, rows: Sequence[Row]) -> Written:
         tickets, reclaimed = set(), {}
@@ -359,6 +378,9 @@ union all select ticket, found from reclaimed"""
 
     def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         return {ticket for (ticket,) in self._run(cursor, self._take, rows)}
+
+    def locked(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        return {ticket for (ticket,) in self._run(cursor, self._locked, rows)}
 
     def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
         rows = [{"event_id": each} for each in event_ids]
@@ -379,7 +401,7 @@ union all select ticket, found from reclaimed"""
 class LedgerOnSQLite(_Common):
     """All statements of a batch share the caller's transaction."""
 
-    _place = ":{}"
+    _place, _skipping = ":{}", ""
     _times: ClassVar = {"created": ":now", "known_for": ":now - orders.created_at"}
 
     def __init__(self) -> None:
@@ -412,6 +434,9 @@ class LedgerOnSQLite(_Common):
 
     def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         return {row["ticket"] for row in rows if cursor.execute(self._take, _all(row)).rowcount}
+
+    def locked(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        return set()  # the embedded database is locked as a whole
 
     def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
         wanted = ({"event_id": each} for each in event_ids)

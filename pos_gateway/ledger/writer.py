@@ -6,7 +6,12 @@ from typing import Any
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable, LedgerUnreachable
+from pos_gateway.domain.errors import (
+    EventIdTaken,
+    LedgerLocked,
+    LedgerUnavailable,
+    LedgerUnreachable,
+)
 from pos_gateway.ledger.statements import LedgerOnPostgreSQL, LedgerOnSQLite, LedgerStatements
 from pos_gateway.runtime.green import green
 
@@ -14,6 +19,8 @@ from pos_gateway.runtime.green import green
 _STATEMENT_TIMEOUT = 10
 #: Seconds for PostgreSQL's answer: a peer that has vanished never sends one.
 _ANSWER = 15.0
+#: PostgreSQL's ``lock_not_available``.
+_LOCKED = "55P03"
 #: Session settings. Every statement finds its few rows by key. PostgreSQL keeps the plan of a
 #: frequent statement, and one made while the tables are empty would scan them as they grow.
 _SESSION = (
@@ -65,6 +72,7 @@ class Writer:
         Raises:
             LedgerUnavailable: the database is away; the write may or may not have succeeded.
             LedgerUnreachable: it is away, and nothing was written.
+            LedgerLocked: a statement waited for a lock for longer than the session's ``lock_timeout``.
             EventIdTaken: nothing was written: an event's id is another event's.
         """
         return self._do(do, writes=True)
@@ -91,6 +99,10 @@ class Writer:
             elif not self._is_sqlite and cursor.connection.unconfirmed:
                 raise away("the wait for the synchronous standby was cancelled")
         except BaseException as error:
+            if isinstance(error, LedgerLocked):
+                raise
+            if getattr(error, "sqlstate", None) == _LOCKED:  # that statement alone has failed
+                raise LedgerLocked(str(error).strip()) from error
             # Also if the green thread is killed midway: the connection is out of step.
             self.close()
             if self._is_taken(error):

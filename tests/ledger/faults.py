@@ -619,8 +619,8 @@ FAULTS = [
     Fault(
         "a worker's lease is there before its claims",
         "ledger/ledger",
-        "self._writer.say.beat(cursor, beat, self.lease.seconds, now)",
-        "pass",
+        "is_beaten = self._writer.say.beat(cursor, beat, self.lease.seconds, now)",
+        "is_beaten = True",
         "claims::a_lease_younger_than_the_last_read_is_not_taken_for_a_released_one",
     ),
     Fault(
@@ -984,8 +984,8 @@ FAULTS = [
     Fault(
         "an outcome is written again although its event is another worker's by now",
         "ledger/ledger",
-        "batch.replay(operations)",
-        "batch.run(operations)",
+        "batch.replay([each for each in operations if each not in locked])",
+        "batch.run([each for each in operations if each not in locked])",
         "failover::a_lost_outcome_is_rewritten_although_another_worker_has_recorded_its_event",
     ),
     Fault(

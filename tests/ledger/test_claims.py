@@ -379,9 +379,10 @@ def test_a_renewal_that_commits_after_expiry_does_not_revive_the_lease(
     lost = claimed(one.claim(KEY, send=True))
     beat = one._writer.say.beat
 
-    def late(*arguments: Any) -> None:
-        beat(*arguments)
+    def late(*arguments: Any) -> bool:
+        written = beat(*arguments)
         one.clock.advance(1)
+        return written
 
     one._writer.say.beat = late  # type: ignore[method-assign]
     one.clock.advance(LEASE - MARGIN - 0.5)
@@ -741,9 +742,10 @@ def test_a_lease_counts_from_before_its_renewal_was_written(worker: Workers) -> 
     one = worker()
     beat = one._writer.say.beat
 
-    def slowly(*arguments: Any) -> None:
-        beat(*arguments)
+    def slowly(*arguments: Any) -> bool:
+        written = beat(*arguments)
         one.clock.advance(LEASE - MARGIN)  # the database is slow
+        return written
 
     one._writer.say.beat = slowly  # type: ignore[method-assign]
     assert not one.holds(claimed(one.claim(KEY, send=True)))

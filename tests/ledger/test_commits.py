@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.errors import LedgerLocked, LedgerUnavailable
 from pos_gateway.ledger import commits
 from pos_gateway.ledger.commits import GroupCommit, at_once
 from tests.ledger.lab import SOON
@@ -377,6 +377,73 @@ def test_callers_of_one_failed_transaction_share_no_traceback(
         for each in errors
     ]
     assert callers_in == [1] * 3
+
+
+class Locking(Database):
+    """A database in which another session has locked what some operations write."""
+
+    def __init__(self, *, is_named: bool = True) -> None:
+        super().__init__()
+        self.locked: set[Any] = set()
+        self._is_named = is_named
+
+    def write(self, operations: Sequence[Any]) -> list[Any]:
+        met = self.locked & set(operations)
+        if met:
+            self.tried.append(list(operations))
+            raise LedgerLocked(
+                "it is locked", [each for each in operations if each in met and self._is_named]
+            )
+        return super().write(operations)
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_locked_operation_waits_and_the_others_are_written(is_named: bool) -> None:
+    database = Locking(is_named=is_named)
+    commit = GroupCommit(database.write)
+    database.gate.clear()
+    first = Caller(commit, "first")
+    database.is_tried()
+    database.locked = {3, 8}
+    others = callers(commit, range(10))
+    database.gate.set()
+    assert first.came_to() == "first is written"
+    for number in {*range(10)} - database.locked:
+        assert others[number].came_to() == f"{number} is written"
+    assert not database.locked & set(database.written)
+    database.locked = set()
+    assert [others[each].came_to() for each in (3, 8)] == ["3 is written", "8 is written"]
+    assert commit.close()
+
+
+def test_no_later_operation_of_an_order_is_written_before_a_locked_one() -> None:
+    database = Locking()
+    commit = GroupCommit(database.write, order_of=lambda operation: operation[0])
+    database.locked = {"a1"}
+    first = Caller(commit, "a1")
+    _wait_until(lambda: len(database.tried) > 0)
+    later = Caller(commit, "a2")
+    assert [Caller(commit, f"b{n}").came_to() for n in range(5)] == [
+        f"b{n} is written" for n in range(5)
+    ]
+    database.locked = set()
+    assert (first.came_to(), later.came_to()) == ("a1 is written", "a2 is written")
+    assert [each for each in database.written if each[0] == "a"] == ["a1", "a2"]
+    assert commit.close()
+
+
+def test_a_locked_operations_wait_ends_with_its_time_or_the_process() -> None:
+    database = Locking()
+    commit = GroupCommit(database.write)
+    database.locked = {1, 2}
+    with pytest.raises(LedgerLocked):
+        commit(1, timeout=0)
+    waiting = Caller(commit, 2)
+    _wait_until(lambda: [2] in database.tried)
+    assert commit(3) == "3 is written"
+    assert commit.close()
+    assert isinstance(waiting.came_to(), LedgerLocked)
+    assert database.written == [3]
 
 
 # Without a thread
