@@ -81,7 +81,7 @@ class Gateway:
             networks=networks(settings.allowed_networks),
             ports=ports(settings.allowed_ports),
         )
-        self.transport = Transport(guard=guard, ca_file=settings.ca_file)
+        self.transport = Transport(guard=guard, ca_file=settings.ca_file, idle=settings.slots)
         self.publisher = Publisher(settings.broker_url)
         #: The fleet's shared limits; None: limits are per process.
         self.permits = RedisPermits(settings.redis_url) if settings.redis_url else None

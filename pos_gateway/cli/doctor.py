@@ -41,6 +41,7 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.reports.fleet_view import FleetView, a_minute
 from pos_gateway.reports.words import MORE_CPU, without_cpu
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, shown
+from pos_gateway.runtime.files import OTHER_FILES
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.runtime.vault import Vault, has_short_passphrase
 from pos_gateway.settings import Settings, celerys, explain, setting
@@ -60,8 +61,6 @@ _REDIS_PATIENCE, _WORKER_PATIENCE = 3.0, 60.0
 _METRICS_PATIENCE = 0.5
 #: Merchants that a finding names.
 _NAMED = 5
-#: Files open besides merchants' connections: broker, database, logs, the interpreter's.
-_OTHER_FILES = 100
 #: What ``celery/__main__.py`` and ``-A`` do, in order; then the check. Late patching makes gevent
 #: warn, and TLS recurse without end.
 _PROBE = """
@@ -405,9 +404,12 @@ def check_alerts(settings: Settings) -> Iterator[CheckResult]:
 
 
 def check_files(settings: Settings) -> Iterator[CheckResult]:
-    """Every slot may have a connection in use, and as many again are kept open for the next."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = 2 * settings.slots + _OTHER_FILES
+    """Every slot may have a connection in use, and as many again are kept open for the next.
+
+    A worker raises the soft limit.
+    """
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = 2 * settings.slots + OTHER_FILES
     what = f"open files: {limit} allowed, {needed} needed for {settings.slots} slots"
     if limit == resource.RLIM_INFINITY or limit >= needed:
         yield ok(what)

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import resource
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ import uvicorn
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from pos_gateway.runtime.addresses import networks
+from pos_gateway.runtime.files import OTHER_FILES, allow_files
 from pos_gateway.runtime.memory import return_large_blocks
 from pos_gateway.server.held import Held
 from pos_gateway.server.peer import noting_peer, unquoting
@@ -32,8 +32,6 @@ SEND_BUFFER = 128 * 1024
 #: Objects that are made between two searches for garbage in cycles; a batch of orders is some ten thousand,
 #: and makes none.
 _SEARCH_AFTER = 10_000
-#: Descriptors for all but clients: broker, database, Redis, files.
-_OTHER_FILES = 128
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -114,16 +112,8 @@ def _allowed(connections: int) -> int:
 
     Without a descriptor a connection is neither taken nor refused, and broker and database are away.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return connections
-    wanted = connections + _OTHER_FILES
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-        soft = wanted
-    allowed = max(1, min(connections, soft - _OTHER_FILES))
+    files = allow_files(connections + OTHER_FILES)
+    allowed = max(1, min(connections, files - OTHER_FILES))
     if allowed < connections:
-        log.warning("server.few_files", connections=allowed, files=soft)
+        log.warning("server.few_files", connections=allowed, files=files)
     return allowed

@@ -2,7 +2,9 @@
 
 import ssl
 import time
+from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from pos_gateway import __version__
@@ -33,6 +35,30 @@ _FIELDS = {
 }
 
 
+class IdleConnections(OrderedDict[Connection, "Endpoint"]):
+    """All merchants' idle connections, each with its endpoint; those idle for longest come first.
+
+    Args:
+        most: how many to keep open.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def close_oldest(self) -> None:
+        """Close the connection that has been idle for longest."""
+        connection, endpoint = self.popitem(last=False)
+        endpoint.drop(connection)
+
+    def close_expired(self) -> None:
+        """Close those that may not be reused any more: their peers have closed them, or will."""
+        now = time.monotonic()
+        for connection, endpoint in list(self.items()):
+            if now > connection.idle_until and self.pop(connection, None) is not None:
+                endpoint.drop(connection)
+
+
 class Endpoint:
     """Connections to one host, for one merchant's requests alone.
 
@@ -45,10 +71,12 @@ class Endpoint:
         connections: how many idle ones to keep open.
         context: for TLS.
         connect: opens TCP connections.
+        every_idle: where its idle ones are kept with others'.
     """
 
     __slots__ = (
-        *("_connect", "_connections", "_context", "_fields", "_heads", "_idle", "_is_closed"),
+        *("_connect", "_connections", "_context", "_every_idle", "_fields", "_heads"),
+        *("_idle", "_is_closed"),
         *("_name", "_port", "_session", "_session_until", "serves"),
     )
 
@@ -60,12 +88,14 @@ class Endpoint:
         connections: int,
         context: ssl.SSLContext,
         connect: dial.Dial,
+        every_idle: IdleConnections,
     ) -> None:
         self._name, self._port, self._connect = name, port, connect
         self._context = context if scheme == "https" else None
         self._connections = connections
         self._fields = {"Host": host(name, port, scheme), **_FIELDS}
         self._heads: dict[_Kind, Head] = {}
+        self._every_idle = every_idle
         #: Last used last.
         self._idle: list[Connection] = []
         self._is_closed = False
@@ -73,11 +103,6 @@ class Endpoint:
         self._session_until = 0.0
         #: Scheme, host and port as written, and connections: what its owner has made it for.
         self.serves = ("", "", 0)
-
-    @property
-    def idle(self) -> int:
-        """Idle connections."""
-        return len(self._idle)
 
     def exchange(
         self,
@@ -129,6 +154,9 @@ class Endpoint:
         if received.is_kept and len(self._idle) < self._connections and not self._is_closed:
             connection.mark_idle(received.seconds)
             self._idle.append(connection)
+            self._every_idle[connection] = self
+            if len(self._every_idle) > self._every_idle.most:
+                self._every_idle.close_oldest()
         else:
             connection.close(is_complete=True)
         return received
@@ -160,7 +188,15 @@ class Endpoint:
         """Close the idle connections; those in use are closed after their exchange."""
         self._is_closed = True
         while self._idle:
-            self._idle.pop().close()
+            connection = self._idle.pop()
+            self._every_idle.pop(connection, None)
+            connection.close()
+
+    def drop(self, connection: Connection) -> None:
+        """Close an idle connection, unless it is in use by now."""
+        with suppress(ValueError):
+            self._idle.remove(connection)
+            connection.close()
 
     def _new_head(self, kind: _Kind) -> Head:
         method, names, is_bare = kind
@@ -174,6 +210,7 @@ class Endpoint:
         """An idle connection, as far as is known: its peer may be closing it now."""
         while self._idle:
             connection = self._idle.pop()
+            self._every_idle.pop(connection, None)
             if connection.is_reusable():
                 connection.idle_until = 0.0
                 return connection

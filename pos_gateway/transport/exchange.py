@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from pos_gateway.runtime import tls
 from pos_gateway.transport import dial
 from pos_gateway.transport.deadline import CallContext, DeadlineExceeded
-from pos_gateway.transport.endpoint import Endpoint
+from pos_gateway.transport.endpoint import Endpoint, IdleConnections
 from pos_gateway.transport.errors import Misconfigured, TransportError
 from pos_gateway.transport.failures import by_progress, failure, without_tracebacks
 from pos_gateway.transport.guard import Guard
@@ -129,6 +129,7 @@ class Transport:
         guard: what may be connected to.
         ca_file: PEM file of certificate authorities to trust instead of the system's.
         resolver: resolves the hosts' names.
+        idle: maximum idle connections of all merchants; those idle for longest are closed first.
     """
 
     def __init__(
@@ -137,6 +138,7 @@ class Transport:
         guard: Guard | None = None,
         ca_file: str | None = None,
         resolver: Resolver | None = None,
+        idle: int = 200,
     ) -> None:
         self._guard = guard or Guard()
         self._dial = dial.Dialer(self._guard, resolver or Resolver()).dial
@@ -144,15 +146,15 @@ class Transport:
         #: Shared: loading the authorities takes milliseconds and a megabyte.
         self._tls = tls.context(ca_file=ca_file)
         self._endpoints: OrderedDict[str, Endpoint] = OrderedDict()
+        self._idle = IdleConnections(idle)
         self._exchanges: set[CallContext] = set()
 
     @property
     def connections(self) -> Connections:
         """Connections to all merchants now."""
-        exchanges, endpoints = tuple(self._exchanges), tuple(self._endpoints.values())
+        exchanges = tuple(self._exchanges)
         pending = sum(exchange.connecting for exchange in exchanges)
-        available = sum(endpoint.idle for endpoint in endpoints)
-        return Connections(available, len(exchanges) - pending, pending)
+        return Connections(len(self._idle), len(exchanges) - pending, pending)
 
     def send(
         self,
@@ -211,6 +213,10 @@ class Transport:
         context = CallContext()
         self._within(2 * dial.CONNECT_BUDGET, partial(endpoint.try_out, context), context)
 
+    def close_expired(self) -> None:
+        """Close the idle connections that may not be reused any more. Called now and then."""
+        self._idle.close_expired()
+
     def close(self) -> None:
         """Close every idle connection. Idempotent."""
         while self._endpoints:
@@ -260,7 +266,7 @@ class Transport:
         scheme, name, port = host_and_port(url)
         self._guard.check_url(scheme, name, port)
         context = self._tls if identity is None else self._context(identity)
-        made = Endpoint(scheme, name, port, connections, context, self._dial)
+        made = Endpoint(scheme, name, port, connections, context, self._dial, self._idle)
         made.serves = (*located(url)[:2], connections)
         return made
 

@@ -26,6 +26,7 @@ from pos_gateway.domain.outcome import Reason
 from pos_gateway.domain.trace_context import TRACEPARENT, TRACESTATE, TraceContext
 from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.control_groups import cpu_limit, memory_limit
+from pos_gateway.runtime.files import OTHER_FILES, allow_files
 from pos_gateway.runtime.memory import return_large_blocks
 from pos_gateway.worker import bundles
 from pos_gateway.worker.celery_internals import Consumer, maybe_shutdown
@@ -178,6 +179,7 @@ class OrderConsumer(Consumer):
                 watch_threads()
                 tune_gc()
                 return_large_blocks()
+                allow_files(2 * self.dispatcher.admission.slots + OTHER_FILES)
                 green_reporter(self._gateway, self.dispatcher, self.app).start()
         super().on_ready()
 

@@ -73,7 +73,7 @@ LEAVING = 8
 #: Times that a message is set aside at most. RabbitMQ counts each return, and dead-letters it after 100; one
 #: that was parked is a new message.
 REDELIVERIES = 20
-#: Seconds between checks of the time of day.
+#: Seconds between checks of the time of day, and of idle connections.
 TIME_OF_DAY = 0.5
 
 
@@ -311,6 +311,7 @@ class Dispatcher:
                 self._see_to_waiting()
             if self._clock.now() >= look_again:
                 look_again = self._clock.now() + TIME_OF_DAY
+                self._gate.transport.close_expired()
                 if step := time_of_day.stepped():
                     # Waiting orders keep their deadlines; arrivals go by the new time.
                     log.warning("clock.stepped", seconds=round(step, 3))

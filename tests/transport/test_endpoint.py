@@ -4,6 +4,7 @@ import queue
 import socket
 import ssl
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import trustme
 
 from pos_gateway.transport import endpoint as subject
+from pos_gateway.transport.connection import IDLE
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request, Transport
 from pos_gateway.transport.guard import Guard
@@ -293,3 +295,56 @@ def test_a_host_with_an_impossible_name_is_refused_before_anything_is_sent(name:
         Transport(guard=OPEN).send(
             Request("GET", f"https://{name}/"), key="m", connections=1, seconds=5
         )
+
+
+def used_once(transport: Transport, seen: Peer, *keys: str) -> None:
+    for key in keys:
+        request = Request("POST", seen.url(), b"{}")
+        transport.send(request, key=key, connections=2, seconds=PATIENCE)
+
+
+def test_idle_connections_of_all_merchants_are_bounded_and_the_oldest_is_closed_first() -> None:
+    transport, ended = Transport(guard=OPEN, idle=3), queue.Queue[int]()
+    numbers = iter(range(99))
+
+    def script(connection: socket.socket) -> None:
+        number = next(numbers)
+        while read_request(connection):
+            connection.sendall(a_reply())
+        ended.put(number)
+
+    with peer(script) as seen:
+        used_once(transport, seen, "a", "b", "c", "a", "d", "e")
+        assert transport.connections == (3, 0, 0)
+        assert [ended.get(timeout=PATIENCE) for _ in range(2)] == [1, 2]
+        used_once(transport, seen, "a", "d", "e")
+        assert seen.connections == 5
+    transport.close()
+    assert transport.connections == (0, 0, 0)
+
+
+def test_a_connection_past_its_time_is_closed_though_its_merchant_has_no_other_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    transport, ended = Transport(guard=OPEN), threading.Semaphore(0)
+
+    def script(connection: socket.socket) -> None:
+        while read_request(connection):
+            connection.sendall(a_reply())
+        ended.release()
+
+    with peer(script) as seen:
+        used_once(transport, seen, "a", "b")
+        transport.close_expired()
+        assert transport.connections == (2, 0, 0)
+        later = time.monotonic() + IDLE + 1
+        monkeypatch.setattr(
+            subject, "time", SimpleNamespace(**vars(time) | {"monotonic": lambda: later})
+        )
+        transport.close_expired()
+        assert transport.connections == (0, 0, 0)
+        assert all(ended.acquire(timeout=PATIENCE) for _ in range(2))
+        monkeypatch.undo()
+        used_once(transport, seen, "a")
+        assert seen.connections == 3
+    transport.close()

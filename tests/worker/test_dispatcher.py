@@ -108,6 +108,8 @@ class Scene:
         }
         self.adapters: dict[str, Any] = {}
         self.stored: list[tuple[str, str]] = []
+        #: When idle connections past their time were closed.
+        self.swept: list[float] = []
         self.broker_answers = Event()
         self.broker_answers.set()
         #: Whether another worker has taken over the orders in flight here.
@@ -133,6 +135,7 @@ class Scene:
             clock=clock,
             spine=self._spine(directory),
             store=self._store,
+            transport=SimpleNamespace(close_expired=lambda: self.swept.append(self.now)),
         )
         pool = TaskPool(SLOTS)
         pool.start()
@@ -1054,3 +1057,9 @@ def test_a_vendor_with_two_requests_an_order_gets_half_as_many_orders_a_second(
     terms = scene.dispatcher._terms_of("m")
     assert terms is not None
     assert (terms.limit, terms.per_second) == (50, 10_000 / (15 * 60) / 2)
+
+
+def test_idle_connections_past_their_time_are_closed_while_no_order_comes(scene: Scene) -> None:
+    scene.swept.clear()
+    scene.look_at_the_time()
+    assert scene.swept == [scene.now]

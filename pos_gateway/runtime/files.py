@@ -1,0 +1,17 @@
+"""The limit on open files, which a connection is, too."""
+
+import resource
+
+#: Descriptors for all but peers' connections: broker, database, Redis, logs, the interpreter's.
+OTHER_FILES = 128
+
+
+def allow_files(wanted: int) -> int:
+    """Raise the soft limit to ``wanted``, as far as the hard one allows; how many are allowed then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(soft, most)
