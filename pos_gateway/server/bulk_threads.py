@@ -5,6 +5,7 @@ once this one has stopped it, or has died.
 """
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -21,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 #: Previews of a server that wait or are made; another one is refused.
 PREVIEWS = 4
-#: Seconds for which a stop waits for runs to end.
+#: Seconds for which a stop waits for runs and previews to end.
 STOP_TIMEOUT = 10.0
 
 
@@ -128,8 +129,9 @@ class BulkThreads:
         self._stopping.set()
         with self._lock:
             threads = list(self._threads)
+        until = time.monotonic() + STOP_TIMEOUT
         for thread in threads:
-            thread.join(STOP_TIMEOUT)
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _fill(self, run_id: int, limit: int | None) -> None:
         try:

@@ -167,6 +167,8 @@ class Site:
         if self._alerts is not None:
             self._alerts.stop()
         self.intake.stop()
+        self.tokens.flush()  # also before a part that may take until the process is killed
+        self.audit.write()
         self.bulk.stop()
         self._splits.close()
         self.reading.close()

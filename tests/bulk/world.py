@@ -65,7 +65,7 @@ class World:
         work = self._work(Process(self))
         previews = self.store.previews
         run_id = previews.prepare(BulkAction.REPLAY, operator="kim", filter_={}, options={})
-        previews.fill(run_id, work.found())
+        previews.fill(run_id, filter(None, work.found()))
         self._run = self.store.run(run_id)
         self.plan, self.points = self._plan, 0
         return self._run

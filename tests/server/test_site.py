@@ -49,6 +49,17 @@ def test_last_uses_and_the_audit_are_written_as_it_stops(server: Inside) -> None
     assert [each[1] for each in server.audited()] == ["events.reveal"]
 
 
+def test_they_are_written_before_a_part_that_may_not_end_in_time(
+    server: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = server.token(Role.OPERATOR)
+    assert asyncio.run(server.ask("GET", "/v1/events", token)).status == 200
+    written: list[Any] = []
+    monkeypatch.setattr(server.site.bulk, "stop", lambda: written.extend(server.audited()))
+    server.site.stop()
+    assert [each[1] for each in written] == ["events.reveal"]
+
+
 def test_no_request_waits_for_the_first_canary_split(
     server: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,7 +74,7 @@ class LetterWork:
         self._open = queue
         self._queue: DeadLetterQueue | None = None
 
-    def found(self) -> Iterator[NewItem]:
+    def found(self) -> Iterator[NewItem | None]:
         """The letters that the filter selects, in the order of the queue, which all of them keep.
 
         It waits for other readers of the queue, whose letters it would not see. Raises AdminError if
@@ -94,7 +94,7 @@ class LetterWork:
                     "pos-gateway dlq, another server that counts them, or a foreign consumer; try again "
                     "in a moment"
                 )
-            self.wait(PAUSE)
+            yield from self._pause()
 
     def _judged(self, queue: DeadLetterQueue) -> Iterator[NewItem]:
         for letters in in_batches(filter(self._is_selected, queue), lambda each: len(each.body)):
@@ -122,10 +122,13 @@ class LetterWork:
                 wanted.give_up()
                 fruitless = 0
                 continue
-            until = self._clock() + PAUSE
-            while self._clock() < until:
-                yield None
-                self.wait(PAUSE / 10)
+            yield from self._pause()
+
+    def _pause(self) -> Iterator[None]:
+        until = self._clock() + PAUSE
+        while self._clock() < until:
+            yield None
+            self.wait(PAUSE / 10)
 
     def wait(self, seconds: float) -> None:
         """Wait; a pass's connection is kept alive meanwhile."""

@@ -54,14 +54,22 @@ class BulkOperations:
         self.store = BulkStore(engine)
 
     def found(
-        self, action: BulkAction, filter_: BulkFilter, options: BulkOptions
+        self,
+        action: BulkAction,
+        filter_: BulkFilter,
+        options: BulkOptions,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[NewItem]:
         """The letters or orders that the filter selects, each with why it would be refused now.
 
-        Changes and stores nothing.
+        Changes and stores nothing. Raises AdminError once ``is_stopped``.
         """
         with self._work(action, filter_, options) as work:
-            yield from work.found()
+            for item in work.found():
+                if is_stopped():
+                    raise AdminError("its server was stopped; preview it again")
+                if item is not None:
+                    yield item
 
     def preview(
         self,
@@ -97,9 +105,10 @@ class BulkOperations:
             AdminError: not all letters came, or it was stopped; it is stored why.
         """
         run = self.store.run(run_id)
-        found = self.found(run.action, BulkFilter.of(run.filter), BulkOptions.of(run.options))
+        filter_, options = BulkFilter.of(run.filter), BulkOptions.of(run.options)
+        found = self.found(run.action, filter_, options, is_stopped)
         try:
-            self.store.previews.fill(run_id, _until(is_stopped, _first(found, limit)))
+            self.store.previews.fill(run_id, _first(found, limit))
         except Exception as error:
             self.store.previews.fail(run_id, problem_of(error))
             raise
@@ -251,13 +260,6 @@ def _first(items: Iterator[NewItem], limit: int | None) -> Iterator[NewItem]:
         yield item
         if number == limit:
             return
-
-
-def _until(is_stopped: Callable[[], bool], items: Iterator[NewItem]) -> Iterator[NewItem]:
-    for item in items:
-        if is_stopped():
-            raise AdminError("its server was stopped; preview it again")
-        yield item
 
 
 def _nothing(_letter: DeadLetter) -> None:

@@ -20,8 +20,11 @@ class Task(NamedTuple):
 class Work(Protocol):
     """What a run acts on."""
 
-    def found(self) -> Iterator[NewItem]:
-        """The items that the filter means, each with why it would be refused now. Changes nothing."""
+    def found(self) -> Iterator[NewItem | None]:
+        """The items that the filter means, each with why it would be refused now. Changes nothing.
+
+        None in between, often, while it waits.
+        """
         ...
 
     def tasks(self, items: Iterable[BulkItem], operator: str, note: str) -> Iterator[Task | None]:
