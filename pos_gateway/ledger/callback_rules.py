@@ -43,7 +43,8 @@ class CallbackResult(StrEnum):
     MOVED = "moved"
     #: The order was reopened, and it is, or may be, about the order that the POS had before.
     EARLIER = "earlier"
-    #: It names an order by an id that the POS may be about to send: it is tried again.
+    #: It is tried again: it names an order by an id that the POS may be about to send, or an attempt that
+    #: takes or undoes steps ends its order, or cancel request.
     WAITING = "waiting"
     #: The POS has an order that ended otherwise, and whose end was published: for an operator.
     CONTRADICTION = "contradiction"
@@ -63,8 +64,8 @@ class Received:
     owners: Mapping[str, tuple[str, ...]]
     #: When it was stored as waiting (Unix time), if it is tried again.
     waiting_since: float | None = None
-    #: Whether the POS's acceptance ends an order: not where more steps may follow.
-    accepts: bool = True
+    #: The POS takes an order in steps: what it says of one of them ends no order.
+    in_steps: bool = False
 
     @property
     def key(self) -> Key | None:
@@ -123,6 +124,11 @@ class Standing:
         """Whether its POS may have got it, or the request: SENDING was durable once."""
         may_be_there = self.state is State.SENDING or self.in_doubt or self.pending
         return may_be_there or self.endpoint is not None
+
+    @property
+    def is_asked(self) -> bool:
+        """Of a cancel request: whether it is open, and its POS may have got it."""
+        return not self.state.is_final and self.may_be_sent
 
 
 @dataclass(slots=True)
@@ -226,8 +232,10 @@ class CallbackGroup:
         elif order.is_undoing:
             # The POS says this because it was asked to: the order's end is why.
             result = CallbackResult.KNOWN
-        elif not received.accepts and _OF_OPEN[meaning] is Kind.ACCEPTED:
-            # The order's attempt ends it, once all its steps are done.
+        elif received.in_steps and (
+            _OF_OPEN[meaning] is Kind.ACCEPTED or (request is not None and request.is_asked)
+        ):
+            # An attempt ends the order, once all its steps are done, or undone.
             result = CallbackResult.KNOWN if meaning is Kind.ACCEPTED else CallbackResult.WAITING
         else:
             self._end(received, order, _OF_OPEN[meaning])
@@ -268,9 +276,10 @@ class CallbackGroup:
             return CallbackResult.KNOWN
         if request is not None and request.state is State.CANCELLED:
             return CallbackResult.KNOWN if to is Lifecycle.CANCELLED_BY_POS else CallbackResult.LATE
-        is_asked = request is not None and not request.state.is_final and request.may_be_sent
-        if to is Lifecycle.CANCELLED_BY_POS and request is not None and is_asked:
-            # The POS may say this because it was asked to.
+        if to is Lifecycle.CANCELLED_BY_POS and request is not None and request.is_asked:
+            # The POS may say this because it was asked to; and more may be left there to undo.
+            if received.in_steps:
+                return CallbackResult.WAITING
             request.external_id = order.external_id
             self._end(received, request, Kind.CANCELLED)
             return CallbackResult.APPLIED

@@ -39,8 +39,8 @@ class CallbackIntake:
         received = []
         for each in said:
             owners = await self._merchants.owners(adapter, merchant, each)
-            accepts = len(steps_of(adapter)) == 1
-            received.append(Received(adapter.name, merchant.id, each, owners, accepts=accepts))
+            in_steps = len(steps_of(adapter)) > 1
+            received.append(Received(adapter.name, merchant.id, each, owners, in_steps=in_steps))
         return await self.apply_received(received)
 
     async def apply_received(self, received: Sequence[Received]) -> list[CallbackResult]:

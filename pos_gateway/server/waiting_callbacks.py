@@ -74,11 +74,11 @@ class WaitingCallbacks:
         if adapter is not None:
             merchant = await self._merchants.get(adapter, one.merchant_id)
         owners: Mapping[str, tuple[str, ...]] = {}
-        accepts = adapter is None or len(steps_of(adapter)) == 1
+        in_steps = adapter is not None and len(steps_of(adapter)) > 1
         if adapter is not None and merchant is not None:
             require_readable(merchant)
             owners = await self._merchants.owners(adapter, merchant, one.callback)
-        return Received(one.adapter, one.merchant_id, one.callback, owners, one.since, accepts)
+        return Received(one.adapter, one.merchant_id, one.callback, owners, one.since, in_steps)
 
 
 def _without_errors(results: Iterable[T | BaseException]) -> list[T]:

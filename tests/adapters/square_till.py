@@ -4,8 +4,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from pos_gateway.adapters.pos_fields import endpoint
+from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger.callback_rules import CallbackResult, Received
+from pos_gateway.ledger.callbacks import CallbackLedger
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.vault import Vault
 from pos_gateway.transport.exchange import Request
 from testkit.vendors.square import simulator
 from testkit.vendors.square.seller import Json, Kept
@@ -23,6 +31,7 @@ class Till:
 
     def __init__(self, tax: str | None = "9") -> None:
         self.gate: Gate | None = None
+        self._calls = 0
         self.square = simulator(self._now, currency="EUR")
         knobs = self.square.knobs
         knobs.needs_recipient, knobs.shop_tax, knobs.adds_tax_unasked = False, tax, True
@@ -60,6 +69,26 @@ class Till:
         """As a shop does."""
         [fulfillment] = self.order["fulfillments"]
         self.change(fulfillments=[{**fulfillment, "state": state}])
+
+    def calls_back(self) -> CallbackResult:
+        """Square's event that the fulfillment is cancelled, whoever has cancelled it."""
+        assert self.gate is not None
+        self._calls += 1
+        merchant, adapter = self.gate.directory.get("m"), self.gate.adapters["square"]
+        location, known_as = merchant.pos["location_id"], self.order["id"]
+        said = Callback(
+            str(self._calls),
+            Kind.CANCELLED,
+            external_id=known_as,
+            account=("location_id", str(location)),
+        )
+        owners = {"m": (endpoint(merchant, adapter),)}
+        ledger = CallbackLedger(self.gate.database, Payloads(Vault()), dehydrated, self.gate.clock)
+        try:
+            [applied] = ledger.apply([Received("square", "m", said, owners, in_steps=True)])
+        finally:
+            ledger.close()
+        return applied.result
 
     @property
     def kept(self) -> Kept:

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from pos_gateway.domain.outcome import CallResult, Kind, Reason
+from pos_gateway.ledger.callback_rules import CallbackResult
+from pos_gateway.ledger.states import Action
 from pos_gateway.transport.errors import NotSent, NoValidReply
+from pos_gateway.transport.exchange import Request
 from tests.adapters.square_till import Till
 from tests.gate import Gate
 
@@ -195,3 +198,84 @@ def test_an_order_is_cancelled_and_refunded_once_whatever_reply_is_lost(
     assert gate.recorded() == [("accepted", None), ("cancelled", None)]
     [fact] = till.square.facts()["orders"].values()
     assert (fact["cancelled"], fact["refunded"], len(till.square.seller.refunds)) == (True, 1700, 1)
+
+
+# Square calls back: also because of our own change
+
+
+@pytest.fixture
+def at_our_price(till: Till) -> None:
+    till.square.knobs.shop_tax = None
+
+
+def refunded(till: Till) -> int:
+    [fact] = till.square.facts()["orders"].values()
+    assert fact["cancelled"]
+    return int(fact["refunded"])
+
+
+@pytest.mark.usefixtures("at_our_price")
+@pytest.mark.parametrize("is_open", [False, True], ids=["accepted", "payment in doubt"])
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        lambda till: till.refuses.append(("POST refunds", (500, {}))),
+        lambda till: till.refuses.append(("POST refunds", (429, {}))),
+        lambda till: till.loses.append(("PUT", LOST)),
+    ],
+    ids=["500", "429", "lost"],
+)
+def test_a_cancellation_that_is_half_done_is_completed_though_square_calls_it_cancelled(
+    gate: Gate, till: Till, trouble: Callable[[Till], None], is_open: bool
+) -> None:
+    """Square calls because of the first of our two calls: the refund is still to be recorded."""
+    if is_open:
+        till.loses.append(("POST payments", LOST))
+    order = gate.an_order(seconds=3600)
+    gate.take(order)
+    gate.wait(60)
+    trouble(till)
+    gate.take_cancel(seconds=900)
+    assert refunded(till) == 0
+    assert till.calls_back() is CallbackResult.WAITING
+    gate.wait(60)
+    gate.take_cancel(seconds=900)
+    assert gate.recorded()[-1:] == [("cancelled", None)]
+    assert refunded(till) == 1700
+    assert till.calls_back() is CallbackResult.KNOWN
+    gate.take(order)
+    assert len(gate.recorded()) == (1 if is_open else 2)
+
+
+@pytest.mark.usefixtures("at_our_price")
+def test_square_calls_while_the_refund_is_asked_for_which_it_refuses(
+    gate: Gate, till: Till
+) -> None:
+    """The reason of the cancellation is told, whoever says first that it is one."""
+    gate.take(gate.an_order())
+    refusal = (400, {"errors": [{"code": "REFUND_AMOUNT_INVALID", "detail": "no"}]})
+    till.refuses.append(("POST refunds", refusal))
+    called = []
+
+    def pos(request: Request) -> object:
+        if request.url.endswith("/refunds"):
+            called.append(till.calls_back())
+        return till(request)
+
+    gate.pos = pos
+    gate.take_cancel()
+    assert called == [CallbackResult.WAITING]
+    assert gate.recorded() == [("accepted", None), ("cancelled", "not_refunded")]
+
+
+@pytest.mark.usefixtures("at_our_price")
+@pytest.mark.parametrize("is_asked", [False, True], ids=["no request", "a request that waits"])
+def test_an_accepted_order_that_the_shop_cancels_is_told_at_once(
+    gate: Gate, till: Till, is_asked: bool
+) -> None:
+    gate.take(gate.an_order())
+    if is_asked:  # nothing of it has come to Square
+        gate.take(gate.a_request(), Action.CANCEL, may_call=False)
+    till.fulfil("CANCELED")
+    assert till.calls_back() is CallbackResult.APPLIED
+    assert gate.recorded() == [("accepted", None), ("cancelled_by_pos", None)]

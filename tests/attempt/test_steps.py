@@ -665,7 +665,7 @@ def called(fleet: Fleet, kind: Kind) -> None:
     known = {"m": (endpoint(merchant, ADAPTERS[fleet.adapter]),)}
     ledger = CallbackLedger(gate.database, Payloads(Vault()), dehydrated, gate.clock)
     try:
-        ledger.apply([Received(fleet.adapter, "m", said, known, accepts=False)])
+        ledger.apply([Received(fleet.adapter, "m", said, known, in_steps=True)])
     finally:
         ledger.close()
 

@@ -201,9 +201,9 @@ def test_what_is_due_is_tried_with_the_owners_of_today() -> None:
     assert (received.owners, received.waiting_since) == ({"fast-1": ("the POS",)}, 5.0)
 
 
-@pytest.mark.parametrize(("adapter", "accepts"), [(RestAdapter(), True), (PaidAdapter(), False)])
+@pytest.mark.parametrize(("adapter", "in_steps"), [(RestAdapter(), False), (PaidAdapter(), True)])
 def test_a_callback_accepts_no_order_at_a_pos_that_takes_several_steps(
-    adapter: Any, accepts: bool
+    adapter: Any, in_steps: bool
 ) -> None:
     """Neither at once, nor one that has waited."""
     ledger = Ledger()
@@ -218,7 +218,7 @@ def test_a_callback_accepts_no_order_at_a_pos_that_takes_several_steps(
 
     asyncio.run(tried_again(ledger, merchants, adapter))
     asyncio.run(at_once())
-    assert [each.accepts for each in ledger.received] == [accepts] * 2
+    assert [each.in_steps for each in ledger.received] == [in_steps] * 2
 
 
 @pytest.mark.parametrize("adapter", ["rest", "square", "gone"])

@@ -146,8 +146,8 @@ class Callbacks:
     def _received(
         self, adapter: str, merchant_id: str, said: Callback, since: float | None = None
     ) -> Received:
-        accepts = len(steps_of(ADAPTERS[adapter])) == 1
-        return Received(adapter, merchant_id, said, self._owners(merchant_id), since, accepts)
+        in_steps = len(steps_of(ADAPTERS[adapter])) > 1
+        return Received(adapter, merchant_id, said, self._owners(merchant_id), since, in_steps)
 
     def _is_waiting(self, event_id: str) -> bool:
         query = "select 1 from callbacks where again_at is not null and event_id = ?"

@@ -438,8 +438,8 @@ FAULTS = [
     Fault(
         "a callback accepts no order before its last step",
         "ledger.callback_rules",
-        "elif not received.accepts and",
-        "elif False and",
+        "elif received.in_steps and (",
+        "elif False and (",
         seed=1,
     ),
     Fault(
