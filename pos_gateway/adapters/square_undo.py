@@ -33,10 +33,12 @@ from pos_gateway.adapters.square_state import (
     standing,
     tenders,
 )
+from pos_gateway.adapters.steps import NOT_REFUNDED
 from pos_gateway.domain.facts import Facts
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
+from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply, Request, Send
 
 #: Codes of an UpdateOrder with another version than the order has by now ("Update Orders").
@@ -55,7 +57,7 @@ def undo(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
 
     Returns:
         CANCELLED, also without a refund that Square refuses: the reason says so, and the kitchen has
-        stopped. REJECTED: the order stands. In doubt between the calls.
+        stopped. REJECTED: the order stands. In doubt between the calls, with the same reason.
     """
     outcome = _undo(order, merchant, facts, send)
     return _undo(order, merchant, facts, send) if outcome.reason == _OUTDATED else outcome
@@ -73,7 +75,15 @@ def _undo(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome
     if outcome.kind is not Kind.CANCELLED:
         return outcome
     # The kitchen has stopped: a refund that was not sent leaves the undo in doubt.
-    return after_refusal(lambda: _refunded(payments, order, merchant, send)) or outcome
+    try:
+        left = after_refusal(lambda: _refunded(payments, order, merchant, send)) or outcome
+    except NoValidReply as error:
+        left = Outcome(Kind.IN_DOUBT, Reason.of(error.code, error))
+    if left.kind is not Kind.IN_DOUBT or left.reason is None:
+        return left
+    known_as = ", ".join(str(each["id"]) for each in payments)
+    words = f"cancelled at Square; see there whether payment {known_as} is refunded: {left.reason.message}"
+    return replace(left, reason=Reason.of(NOT_REFUNDED, words))
 
 
 def _stopped(
@@ -190,5 +200,5 @@ def _refunded(
             return replace(outcome, kind=Kind.IN_DOUBT)
         if code != "REFUND_ALREADY_PENDING":
             words = f"cancelled at Square; refund payment {known_as} there: {code} {detail}"
-            return Outcome(Kind.CANCELLED, Reason.of("not_refunded", words))
+            return Outcome(Kind.CANCELLED, Reason.of(NOT_REFUNDED, words))
     return None

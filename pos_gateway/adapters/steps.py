@@ -30,6 +30,10 @@ class Covered(Enum):
 COVERED: Final = Covered.COVERED
 
 
+#: The reason's code of an undo after which the order is cancelled at its POS, and a refund is not recorded.
+NOT_REFUNDED: Final = "not_refunded"
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A call at the POS. Safe to be used by any number of threads at once.
@@ -55,7 +59,8 @@ class Step:
     #: with a different guarantee has a look-up.
     look_up: Callable[[Order, Merchant, Facts, Send], Outcome | None] | None
     #: Undoes the step: CANCELLED, also if the step was undone before; REJECTED if the POS refuses,
-    #: with ``unknown_order`` if the POS does not have the step. Without, the step cannot be undone.
+    #: with ``unknown_order`` if the POS does not have the step. IN_DOUBT as ``NOT_REFUNDED``: half done, and
+    #: REJECTED with facts by a look-up. Without, the step cannot be undone.
     undo: Callable[[Order, Merchant, Facts, Send], Outcome] | Covered | None = None
 
 

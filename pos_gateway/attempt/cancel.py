@@ -10,7 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from pos_gateway.adapters.protocol import Adapter
-from pos_gateway.adapters.steps import steps_of
+from pos_gateway.adapters.steps import NOT_REFUNDED, steps_of
 from pos_gateway.attempt import decision
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.call import Caller
@@ -165,12 +165,15 @@ class Cancel:
     def _expired(self, attempt: Attempt[CancelRequest]) -> Outcome | None:
         """The outcome of an expired request; None: the POS is asked about the cancellation first."""
         claim, late_by = attempt.claims[0], self._late_by(attempt.content)
+        last = self.ledger.last_reason(claim)
         if not claim.history.in_doubt:
-            return _too_late(why_late(-late_by, self.ledger.last_reason(claim)))
+            return _too_late(why_late(-late_by, last))
         if late_by >= RESOLVE_FOR:
-            return _unknown()
+            is_half_done = last is not None and last.code == NOT_REFUNDED
+            return Outcome(Kind.CANCELLED, last) if is_half_done else _unknown()
         if attempt.expired:  # without the slot for a look-up
-            return Outcome(Kind.IN_DOUBT, Reason.of("expired_in_doubt", "it is looked up next"))
+            last = last or Reason.of("expired_in_doubt", "it is looked up next")
+            return Outcome(Kind.IN_DOUBT, last)
         return None
 
     def _ask(self, attempt: Attempt[CancelRequest]) -> Outcome:

@@ -296,16 +296,23 @@ class Walk:
             number: the step's number.
             history: the undo's earlier attempts.
             because: why the order is undone.
-            otherwise: the outcome of a late attempt, which only looks the step up.
+            otherwise: the outcome of a late attempt, which only looks the step up, and goes on with an
+                undo that the look-up finds half done.
         """
         attempt = self._attempt
         step = attempt.step = self._steps[number]
         if step.undo is None or step.undo is COVERED:
             return Outcome(Kind.REJECTED, Reason.of("final", f"{step.name} cannot be undone"))
         outcome = otherwise or _CANNOT_SAY
-        wait, is_late = self._unsettled_for(history), attempt.late and otherwise is not None
+        wait = self._unsettled_for(history)
+        if attempt.late and otherwise is not None:
+            if step.look_up is None:
+                return _CANNOT_SAY
+            known = self._look_up(step)
+            if not _is_half_done(known):
+                return _undone(known, wait, otherwise)
         # While an earlier request may be at work, a second would only renew the doubt.
-        if not is_late and not (wait > 0 and step.look_up is not None):
+        if not (wait > 0 and step.look_up is not None):
             send = Send(partial(self._recording, number, because))
             outcome = step.undo(self._order, self._merchant, attempt.facts, send)
             is_refused = outcome.kind is Kind.REJECTED and not never_there(outcome)
@@ -408,6 +415,11 @@ _CANCELLING = Outcome(Kind.RETRY, Reason("cancelling", "a cancel request for it 
 _BY_REQUEST = Outcome(Kind.CANCELLED)
 #: Of an undo in doubt, where the POS cannot be asked.
 _CANNOT_SAY = Outcome(Kind.EXPIRED, CANCEL_IN_DOUBT)
+
+
+def _is_half_done(known: Outcome | None) -> bool:
+    """Whether a look-up finds that the POS has given up a step, and keeps a part of the step."""
+    return known is not None and known.kind is Kind.REJECTED and bool(known.facts)
 
 
 def _undone(known: Outcome | None, wait: float, otherwise: Outcome) -> Outcome:

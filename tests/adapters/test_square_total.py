@@ -28,6 +28,11 @@ def gate(tmp_path: Path, till: Till) -> Gate:
     return till.a_gate(tmp_path)
 
 
+@pytest.fixture
+def at_our_price(till: Till) -> None:
+    till.square.knobs.shop_tax = None
+
+
 def taken(gate: Gate, order: dict[str, object]) -> Kind:
     return gate.take(order).outcome.kind
 
@@ -200,18 +205,62 @@ def test_an_order_is_cancelled_and_refunded_once_whatever_reply_is_lost(
     assert (fact["cancelled"], fact["refunded"], len(till.square.seller.refunds)) == (True, 1700, 1)
 
 
-# Square calls back: also because of our own change
-
-
-@pytest.fixture
-def at_our_price(till: Till) -> None:
-    till.square.knobs.shop_tax = None
-
-
 def refunded(till: Till) -> int:
+    """What is refunded of an order that is cancelled."""
     [fact] = till.square.facts()["orders"].values()
     assert fact["cancelled"]
     return int(fact["refunded"])
+
+
+def cancelled_until_over(gate: Gate, seconds: float) -> None:
+    """Deliver a cancel request until no retry follows."""
+    request, said = gate.a_request(seconds=seconds), dict[str, object]()
+    for _ in range(400):
+        decision = gate.take(request, Action.CANCEL, **said)
+        if decision.again is None:
+            return
+        said = dict(decision.again.headers)
+        gate.wait(decision.again.delay)
+    raise AssertionError("it is retried without end")
+
+
+@pytest.mark.usefixtures("at_our_price")
+@pytest.mark.parametrize(
+    "trouble",
+    [(500, {}), (429, {}), (401, {}), LOST, NotSent("refused", "no connection")],
+    ids=["500", "429", "401", "lost", "not sent"],
+)
+@pytest.mark.parametrize("times", [5, 400], ids=["comes back", "stays away"])
+def test_a_cancellation_that_is_half_done_at_its_deadline_is_told_as_one(
+    gate: Gate, till: Till, trouble: object, times: int
+) -> None:
+    """The kitchen has stopped: it is never told as accepted, and says what is left."""
+    gate.take(gate.an_order())
+    till.refuses += [("POST refunds", trouble)] * times
+    cancelled_until_over(gate, seconds=60)
+    [_, (kind, code, words)] = gate.rows(
+        "select type, reason_code, reason_message from events order by id"
+    )
+    is_back = times < 400
+    assert (kind, code) == ("cancelled", None if is_back else "not_refunded")
+    assert refunded(till) == 1700 * is_back
+    [payment] = till.square.seller.payments
+    assert is_back or f"payment {payment}" in words
+
+
+@pytest.mark.usefixtures("at_our_price")
+def test_a_cancellation_whose_first_call_is_lost_before_its_deadline_is_completed(
+    gate: Gate, till: Till
+) -> None:
+    gate.take(gate.an_order())
+    till.loses.append((CANCELLED, LOST))
+    gate.take_cancel(seconds=20)
+    gate.wait(60)
+    gate.take_cancel(seconds=-40)
+    assert (gate.recorded()[-1], refunded(till)) == (("cancelled", None), 1700)
+
+
+# Square calls back: also because of our own change
 
 
 @pytest.mark.usefixtures("at_our_price")
