@@ -199,8 +199,11 @@ class _Submission(NamedTuple):
             ended = Outcome(Kind.EXPIRED, late, outcome.external_id)
             return self._end(ended, claim, after.attempts, dead_letter=True)
         until = self.left + RESOLVE_FOR * after.may_be_there
-        # An order that expires between two steps is undone: in doubt only if there is no time left.
-        if outcome.for_operator or delay >= (until if after.is_between_steps else self.left):
+        # An order between two steps is undone at ``deliver_by``, and in doubt only if that was in vain.
+        is_undone_next = after.is_between_steps and 0 < self.left <= delay
+        if is_undone_next:
+            delay = max(1.0, self.left)
+        if outcome.for_operator or (delay >= self.left and not is_undone_next):
             event_kind = Kind.IN_DOUBT
         elif outcome.kind is Kind.PENDING:
             event_kind = Kind.PENDING

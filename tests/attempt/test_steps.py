@@ -13,16 +13,21 @@ from typing import Any
 import pytest
 
 from pos_gateway.adapters.pos_fields import endpoint
+from pos_gateway.administration.resolve import Resolution
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.domain.callback import Callback
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.split import Split
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.callback_rules import Received
 from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.lease import BEAT
+from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
+from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
@@ -384,18 +389,69 @@ def test_expired_while_a_step_is_taken(fleet: Fleet, adapter: str, step: Act) ->
 
 @each_step_but_the_last
 def test_expired_between_two_steps(fleet: Fleet, adapter: str, step: Act) -> None:
-    """No order.in_doubt without a slot: a slot is needed for undoing."""
+    """A slot is needed for undoing, and may not come for hours: without one the order is in doubt."""
     fleet.refuse(fleet.next(step), 429, times=1)
     decision = fleet.one.take(fleet.order)
     assert decision.again is not None
     fleet.wait(LATE)
     headers = dict(decision.again.headers)
     decision = fleet.two.take(fleet.order, expired=True, **headers)
-    assert fleet.one.recorded() == []
-    assert decision.again is not None or decision.needs_pos
-    fleet.over(**dict(decision.again.headers if decision.again else headers))
+    assert fleet.one.recorded() == [("in_doubt", "http_429")]
+    assert decision.again is not None
+    fleet.over(**dict(decision.again.headers))
+    fleet.must_be("expired")
+    assert fleet.one.recorded() == [("in_doubt", "http_429"), ("expired", "http_429")]
+
+
+@each_step_but_the_last
+def test_undone_as_soon_as_it_expires_between_two_steps(
+    fleet: Fleet, adapter: str, step: Act
+) -> None:
+    """Its last attempt before its deadline leaves the undo to the next one."""
+    fleet.refuse(fleet.next(step), 429, times=400)
+    fleet.over()
     fleet.must_be("expired")
     assert fleet.one.recorded() == [("expired", "http_429")]
+
+
+@pytest.mark.parametrize("adapter", ["paid"])
+@pytest.mark.parametrize("status", [401, 429])
+def test_an_order_between_two_steps_that_cannot_be_undone_is_in_doubt_at_its_deadline(
+    fleet: Fleet, adapter: str, status: int
+) -> None:
+    """The credential has ended between the two: neither is the order told nothing, nor is it left."""
+    for act in (Act.PAY, Act.CANCEL):
+        fleet.refuse(act, status, times=400)
+    decision = fleet.two.take(fleet.order)
+    assert decision.again is not None
+    fleet.wait(LATE)
+    decision = fleet.two.take(fleet.order, **dict(decision.again.headers))
+    fleet.must_be("in_doubt", standing=True)
+    assert decision.again is not None, "its undo is tried again"
+    fleet.treat(Act.CANCEL)
+    fleet.over(**dict(decision.again.headers))
+    fleet.must_be("expired")
+    assert [kind for kind, _ in fleet.one.recorded()] == ["in_doubt", "expired"]
+
+
+@pytest.mark.parametrize("adapter", ["paid"])
+def test_an_order_between_two_steps_at_a_paused_merchant_is_an_operators_at_its_deadline(
+    fleet: Fleet, adapter: str
+) -> None:
+    """It gets no slot while its merchant is paused."""
+    fleet.refuse(Act.PAY, 429)
+    decision = fleet.two.take(fleet.order)
+    record = {"id": "m", "adapter": "paid", "base_url": "https://pos.example.com", "paused": True}
+    MerchantStore(fleet.one.database).put([Merchant.parse(record)])
+    fleet.wait(LATE)
+    assert decision.again is not None
+    fleet.two.take(fleet.order, expired=True, **dict(decision.again.headers))
+    fleet.must_be("in_doubt", standing=True)
+    admin = OrderAdmin(fleet.one.database, Payloads(Vault()), fleet.one.hand)
+    no_publisher: Any = None
+    resolution = Resolution(admin, no_publisher, "kim", Split(), fleet.one.hand)
+    resolution.not_sent(admin.find("o1", "m"), None)
+    assert fleet.two.row_state() == "cancelled"
 
 
 # Refused
