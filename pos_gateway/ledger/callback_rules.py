@@ -13,6 +13,7 @@ from pos_gateway.domain.outcome import Kind, Lifecycle, Reason, one_line
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import RESOLVE_FOR, EventRow, Key, State
+from pos_gateway.ledger.step_mark import StepMark
 
 #: Seconds by which an event may be older than its callback: a POS repeats one for a day, and a date
 #: long ago would have the event pruned at once.
@@ -116,8 +117,20 @@ class Standing:
     endpoint: str | None
     external_id: str | None
     lifecycle: Lifecycle | None
-    #: A worker undoes the order's steps, and has not left that to an operator.
-    is_undoing: bool
+    #: The step at the POS; None: the first, or none.
+    step: StepMark | None
+    last_event: str | None
+
+    @property
+    def is_undoing(self) -> bool:
+        """Whether a worker undoes the order's steps, and has not left that to an operator."""
+        is_left = self.last_event == State.IN_DOUBT
+        return self.step is not None and self.step.is_undo and not is_left
+
+    @property
+    def is_within_step(self) -> bool:
+        """Whether the POS may have a step behind the first, for which it may have been paid."""
+        return self.step is not None and (self.in_doubt or self.state is State.SENDING)
 
     @property
     def may_be_sent(self) -> bool:
@@ -233,7 +246,9 @@ class CallbackGroup:
             # The POS says this because it was asked to: the order's end is why.
             result = CallbackResult.KNOWN
         elif received.in_steps and (
-            _OF_OPEN[meaning] is Kind.ACCEPTED or (request is not None and request.is_asked)
+            _OF_OPEN[meaning] is Kind.ACCEPTED
+            or order.is_within_step
+            or (request is not None and request.is_asked)
         ):
             # An attempt ends the order, once all its steps are done, or undone.
             result = CallbackResult.KNOWN if meaning is Kind.ACCEPTED else CallbackResult.WAITING

@@ -10,6 +10,7 @@ from pos_gateway.domain.outcome import Lifecycle
 from pos_gateway.ledger.callback_rules import CallbackGroup, CallbackResult, Standing
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.states import Action, Key, State
+from pos_gateway.ledger.step_mark import StepMark
 
 # The rows of orders are locked until the commit: a server that stops in between must not keep them.
 SESSION = "set statement_timeout = '2s'; set idle_in_transaction_session_timeout = '2s'"
@@ -47,8 +48,7 @@ _FIND = f"""
 select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.epoch,
        orders.attempts, orders.doubt_since is not null, orders.pending, orders.reopened,
        orders.endpoint, orders.external_id, orders.lifecycle,
-       replace(orders.step, orders.reopened || ' -', '') <> orders.step
-         and coalesce(orders.{LAST_EVENT}, '') <> '{State.IN_DOUBT}'
+       orders.step, orders.{LAST_EVENT}
 from orders{{and_rows}}
 where orders.merchant_id = {{merchant_id}} and orders.order_id = {{order_id}}"""
 
@@ -259,7 +259,7 @@ def _read(row: Sequence[Any]) -> Standing:
     merchant_id, order_id, action, state, epoch, attempts, in_doubt, pending, reopened, *others = (
         row
     )
-    endpoint, external_id, lifecycle, is_undoing = others
+    endpoint, external_id, lifecycle, step, last_event = others
     return Standing(
         Key(merchant_id, order_id, Action(action)),
         State(state),
@@ -271,7 +271,8 @@ def _read(row: Sequence[Any]) -> Standing:
         endpoint,
         external_id,
         None if lifecycle is None else Lifecycle(lifecycle),
-        bool(is_undoing),
+        StepMark.parse(step, reopened),
+        last_event,
     )
 
 

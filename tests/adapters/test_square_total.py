@@ -328,3 +328,22 @@ def test_an_accepted_order_that_the_shop_cancels_is_told_at_once(
     till.fulfil("CANCELED")
     assert till.calls_back() is CallbackResult.APPLIED
     assert gate.recorded() == [("accepted", None), ("cancelled_by_pos", None)]
+
+
+@pytest.mark.usefixtures("at_our_price")
+@pytest.mark.parametrize("calls", [False, True], ids=["looked up", "Square calls"])
+def test_a_payment_in_doubt_of_an_order_that_the_shop_cancels_is_refunded(
+    gate: Gate, till: Till, calls: bool
+) -> None:
+    """The same end, whether Square is asked or calls."""
+    till.loses.append(("POST payments", LOST))
+    order = gate.an_order(seconds=3600)
+    gate.take(order)
+    till.fulfil("CANCELED")
+    if calls:
+        assert till.calls_back() is CallbackResult.WAITING
+    gate.wait(60)
+    gate.take(order)
+    assert gate.recorded() == [("rejected", "other")]
+    assert refunded(till) == 1700
+    assert till.calls_back() is CallbackResult.KNOWN
