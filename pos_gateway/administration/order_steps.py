@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from pos_gateway.adapters.steps import Step
 from pos_gateway.administration.doubts import is_left_to_a_person
-from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.states import State
+from pos_gateway.ledger.step_mark import NOT_UNDONE
 
 
 class StepState(StrEnum):
@@ -75,8 +75,8 @@ def steps_at_pos(order: OrderStanding, steps: Sequence[Step]) -> list[StepStandi
 def _present(order: OrderStanding, place: int) -> StepState:
     """The state of the step that an open order is in."""
     if order.is_being_undone:
-        is_left = order.reason_code == "not_undone" and order.last_event == Kind.IN_DOUBT
-        return StepState.NOT_UNDONE if is_left and order.is_in_doubt else StepState.UNDOING
+        is_left = order.reason_code == NOT_UNDONE and order.is_in_doubt
+        return StepState.NOT_UNDONE if is_left else StepState.UNDOING
     if order.state is State.SENDING and order.is_leased:
         return StepState.SENDING
     if order.is_in_doubt or order.doubt_since is not None:

@@ -49,6 +49,7 @@ from pos_gateway.ledger.states import (
     State,
     Suspected,
 )
+from pos_gateway.ledger.step_mark import NOT_UNDONE
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen
@@ -266,7 +267,7 @@ class Cancel:
 
 #: Why an order is not cancelled that is left to an operator while it was being undone.
 _NOT_UNDONE = Reason(
-    "not_undone", "its POS did not undo the order, and an operator was asked to decide"
+    NOT_UNDONE, "its POS did not undo the order, and an operator was asked to decide"
 )
 
 

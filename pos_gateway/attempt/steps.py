@@ -33,7 +33,7 @@ from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.domain.step_progress import StepProgress
 from pos_gateway.ledger.states import AttemptHistory, Claim, Ended
-from pos_gateway.ledger.step_mark import StepMark
+from pos_gateway.ledger.step_mark import NOT_UNDONE, StepMark
 from pos_gateway.runtime import failpoints
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.exchange import Reply, Request, Send
@@ -372,7 +372,7 @@ class Walk:
         why = f"the POS has {known_as}, of which {step} is not undone: {said.message or said.code}"
         if because is not None and because.reason is not None:
             why = f"{because.reason.code}: {because.reason.message}; {why}"
-        reason = Reason.of("not_undone", why)
+        reason = Reason.of(NOT_UNDONE, why)
         return Outcome(Kind.IN_DOUBT, reason, contact=CallResult.ANSWERED, for_operator=True)
 
     def _look_up(self, step: Step) -> Outcome | None:

@@ -13,7 +13,7 @@ from pos_gateway.domain.outcome import Kind, Lifecycle, Reason, one_line
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import RESOLVE_FOR, EventRow, Key, State
-from pos_gateway.ledger.step_mark import StepMark
+from pos_gateway.ledger.step_mark import NOT_UNDONE, StepMark
 
 #: Seconds by which an event may be older than its callback: a POS repeats one for a day, and a date
 #: long ago would have the event pruned at once.
@@ -119,12 +119,12 @@ class Standing:
     lifecycle: Lifecycle | None
     #: The step at the POS; None: the first, or none.
     step: StepMark | None
-    last_event: str | None
+    reason_code: str | None
 
     @property
     def is_undoing(self) -> bool:
         """Whether a worker undoes the order's steps, and has not left that to an operator."""
-        is_left = self.last_event == State.IN_DOUBT
+        is_left = self.state is State.IN_DOUBT and self.reason_code == NOT_UNDONE
         return self.step is not None and self.step.is_undo and not is_left
 
     @property

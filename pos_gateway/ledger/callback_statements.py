@@ -44,13 +44,13 @@ _VALUES = {
 
 _OPEN = ", ".join(f"'{state}'" for state in State if not state.is_final)
 
-_FIND = f"""
+_FIND = """
 select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.epoch,
        orders.attempts, orders.doubt_since is not null, orders.pending, orders.reopened,
        orders.endpoint, orders.external_id, orders.lifecycle,
-       orders.step, orders.{LAST_EVENT}
-from orders{{and_rows}}
-where orders.merchant_id = {{merchant_id}} and orders.order_id = {{order_id}}"""
+       orders.step, orders.reason_code
+from orders{and_rows}
+where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}"""
 
 _NAMED = """
 select orders.merchant_id, orders.external_id, orders.order_id from orders{and_rows}
@@ -259,7 +259,7 @@ def _read(row: Sequence[Any]) -> Standing:
     merchant_id, order_id, action, state, epoch, attempts, in_doubt, pending, reopened, *others = (
         row
     )
-    endpoint, external_id, lifecycle, step, last_event = others
+    endpoint, external_id, lifecycle, step, reason_code = others
     return Standing(
         Key(merchant_id, order_id, Action(action)),
         State(state),
@@ -272,7 +272,7 @@ def _read(row: Sequence[Any]) -> Standing:
         external_id,
         None if lifecycle is None else Lifecycle(lifecycle),
         StepMark.parse(step, reopened),
-        last_event,
+        reason_code,
     )
 
 

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+#: The reason's code of an order whose POS has refused to undo the step: an operator decides.
+NOT_UNDONE = "not_undone"
+
 
 @dataclass(frozen=True, slots=True)
 class StepMark:

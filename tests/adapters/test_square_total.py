@@ -347,3 +347,23 @@ def test_a_payment_in_doubt_of_an_order_that_the_shop_cancels_is_refunded(
     assert gate.recorded() == [("rejected", "other")]
     assert refunded(till) == 1700
     assert till.calls_back() is CallbackResult.KNOWN
+
+
+def test_an_order_in_doubt_that_is_still_undone_is_told_as_why(gate: Gate, till: Till) -> None:
+    """After order.in_doubt, too, Square's word of our own undo is no end."""
+    till.refuses.append((CANCELLED, (500, {})))
+    order = gate.an_order(seconds=100)
+    said = dict[str, object]()
+    for seconds in (200, 60):
+        decision = gate.take(order, expired=bool(said), **said)
+        assert decision.again is not None
+        said = dict(decision.again.headers)
+        gate.wait(seconds)
+    assert [kind for kind, _ in gate.recorded()] == ["in_doubt"]
+    till.loses.append((CANCELLED, LOST))
+    gate.take(order, **said)
+    assert till.state == "CANCELED"
+    assert till.calls_back() is CallbackResult.KNOWN
+    gate.wait(60)
+    gate.take(order, **said)
+    assert gate.recorded()[1:] == [("rejected", "price_mismatch")]
