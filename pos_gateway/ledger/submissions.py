@@ -106,6 +106,7 @@ class Submitting:
     merchant_id: str
     order_id: str
     digest: str
+    deliver_by: datetime
     #: Its ``deliver_by`` has passed: nothing is written, since it is only taken if it is known.
     is_late: bool = False
 
@@ -189,7 +190,7 @@ class Submissions:
         answers = []
         for order in orders:
             key = (order.merchant_id, order.order_id)
-            before = self._before(Key(*key), by_key[key])
+            before = self._before(Key(*key), by_key[key], order.deliver_by)
             if before is None and key in seen and not firsts[key].is_late:
                 before = firsts[key].digest, None
             seen.add(key)
@@ -209,19 +210,25 @@ class Submissions:
         """Close the connection. Idempotent."""
         self._writer.close()
 
-    def _before(self, key: Key, found: "Found | None") -> tuple[str | None, str | None] | None:
+    def _before(
+        self, key: Key, found: "Found | None", deliver_by: datetime
+    ) -> tuple[str | None, str | None] | None:
         """The digest, if it is known, and the state of what was there; None: nothing was."""
         if found is None:
             return None
         _, stored, state, payload = found
         if stored is None and payload is not None:
-            stored = self._digest_of(key, payload)
+            stored = self._digest_of(key, payload, deliver_by)
         return stored, state
 
-    def _digest_of(self, key: Key, payload: str) -> str | None:
-        """The digest of an order that came by AMQP; None if it cannot be read here."""
+    def _digest_of(self, key: Key, payload: str, deliver_by: datetime) -> str | None:
+        """The digest of an order that came by AMQP; None if it cannot be read here.
+
+        With the given ``deliver_by``: an operator may have extended the order's.
+        """
         try:
-            return digest(Order.parse_json(self._payloads.open(key, payload)))
+            order = Order.parse_json(self._payloads.open(key, payload))
+            return digest(order.model_copy(update={"deliver_by": deliver_by}))
         except (CannotOpen, InvalidOrder):
             return None
 

@@ -202,11 +202,19 @@ class SubmitRoutes:
             plain = self._plain(order) if isinstance(order, bytes) else None
             if plain is not None:
                 is_late, source = plain.deliver_by <= now, order
-                known_as = Submitting(*plain[:2], digest_of(plain.written), is_late)
+                known_as = Submitting(
+                    *plain[:2], digest_of(plain.written), plain.deliver_by, is_late
+                )
             else:
                 parsed = self._parsed(order)
                 is_late, source = parsed.expired(now), parsed.source
-                known_as = Submitting(parsed.merchant_id, parsed.order_id, digest(parsed), is_late)
+                known_as = Submitting(
+                    parsed.merchant_id,
+                    parsed.order_id,
+                    digest(parsed),
+                    parsed.deliver_by,
+                    is_late,
+                )
             key = home_of(known_as.merchant_id, split)
             message = wire.submit_message(known_as.order_id, source, routing_key=key)
             return Posted(message.following(trace), known_as)

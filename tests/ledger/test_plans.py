@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import Engine, text
@@ -17,6 +18,7 @@ from tests.ledger.lab import an_entry, without_event
 
 #: Executions after which a generic plan stays (psycopg prepares after 5, PostgreSQL plans 5 times).
 OFTEN = 15
+UNTIL = datetime(2026, 11, 20, tzinfo=UTC)
 MANY = 3000
 
 WRITE = f"""
@@ -101,12 +103,12 @@ def test_orders_by_http_that_were_compared_with_empty_tables_are_not_compared_wi
     """As a new gateway's are: its server connects before its first order."""
     known = Submissions(engine, Payloads(Vault(())))
     for n in range(OFTEN):
-        known.write([Submitting("m", f"o{n}", "a" * 64)], 1.0)
+        known.write([Submitting("m", f"o{n}", "a" * 64, UNTIL)], 1.0)
     with engine.begin() as connection:
         connection.execute(text(WRITE))
     before = rows_looked_through(engine)
     for n in range(OFTEN):
-        [found] = known.write([Submitting("m", f"more{n + 1}", "a" * 64)], 1.0)
+        [found] = known.write([Submitting("m", f"more{n + 1}", "a" * 64, UNTIL)], 1.0)
         assert found.state is State.NEW
     known.close()
     engine.dispose()

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from testkit.patience import PATIENCE
 NEW = Known(is_known=False, is_different=False, state=None)
 SAME = Known(is_known=True, is_different=False, state=None)
 OTHER = Known(is_known=True, is_different=True, state=None)
-ONE = Submitting("m1", "o1", "a" * 64)
+ONE = Submitting("m1", "o1", "a" * 64, datetime(2026, 11, 20, tzinfo=UTC))
 ITEM = {"sku": "s", "name": "n", "quantity": 1, "unit_price": 1}
 
 
@@ -108,12 +109,26 @@ def test_an_order_that_came_by_amqp_is_compared_with_its_content(
     order = an_order()
     with engine.begin() as connection:
         connection.execute(insert(orders).values(row_of(payloads, order)))
-    same = Submitting("m1", "o1", digest(order))
+    same = Submitting("m1", "o1", digest(order), order.deliver_by)
     other = replace(same, digest=digest(an_order(total=501)))
     ended = Known(is_known=True, is_different=False, state=State.ACCEPTED)
     assert known.write([same, other], 2.0) == [ended, replace(ended, is_different=True)]
     with engine.connect() as connection:
         assert not connection.execute(select(submissions)).all(), "the ledger knows it already"
+
+
+def test_an_order_that_an_operator_has_extended_is_the_same(
+    engine: Engine, known: Submissions, payloads: Payloads
+) -> None:
+    """The ledger's has the new deadline, and no submission says how the order came."""
+    order = an_order()
+    extended = order.until(order.deliver_by + timedelta(hours=2))
+    with engine.begin() as connection:
+        connection.execute(insert(orders).values(row_of(payloads, extended)))
+    same = Submitting("m1", "o1", digest(order), order.deliver_by)
+    other = replace(same, digest=digest(an_order(total=501)))
+    ended = Known(is_known=True, is_different=False, state=State.ACCEPTED)
+    assert known.write([same, other], 2.0) == [ended, replace(ended, is_different=True)]
 
 
 def test_an_order_whose_content_is_pruned_counts_as_the_same(
@@ -160,7 +175,7 @@ def test_a_time_that_utc_s_calendar_lacks_is_compared_all_the_same(
     )
     with engine.begin() as connection:
         connection.execute(insert(orders).values(row_of(payloads, order)))
-    neighbour = Submitting("m1", "o2", "c" * 64)
+    neighbour = replace(ONE, order_id="o2", digest="c" * 64, deliver_by=order.deliver_by)
     ended = Known(is_known=True, is_different=True, state=State.ACCEPTED)
     assert known.write([replace(neighbour, order_id="o1"), neighbour], 2.0) == [ended, NEW]
 

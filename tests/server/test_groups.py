@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from pos_gateway.server.posted import Posted, PostResult
 from pos_gateway.telemetry import metrics
 from tests.server.lab import SOON
 
+UNTIL = datetime(2026, 11, 20, tzinfo=UTC)
 NEW = Known(is_known=False, is_different=False, state=None)
 ENDED = Known(is_known=True, is_different=False, state=State.ACCEPTED)
 
@@ -149,7 +151,7 @@ class Table:
 
 def posted(order_id: str) -> Posted:
     message = wire.submit_message(order_id, b"{}", routing_key="orders")
-    return Posted(message, Submitting("m1", order_id, "digest"))
+    return Posted(message, Submitting("m1", order_id, "digest", UNTIL))
 
 
 def play(
