@@ -9,6 +9,12 @@ from pos_gateway.ledger.states import Entry, State
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, shown
 from pos_gateway.runtime.vault import CannotOpen
 
+#: Why an order gets no new time while it is undone.
+BEING_UNDONE = (
+    "it is being undone at its POS, and cannot be given new time: it ends once nothing of it is left "
+    "there. Have the backend submit it again, with another order_id"
+)
+
 
 class Extension:
     """Writes the new deadline. Nothing is published: the worker that gets the order's message with
@@ -92,10 +98,7 @@ def require_extendable(order: OrderStanding) -> None:
             f"a worker ({order.owner}) has it at this moment, so it cannot be given new time; try again"
         )
     if order.is_being_undone:
-        raise AdminError(
-            "it is being undone at its POS, and cannot be given new time: it ends once nothing of it is left "
-            "there. Have the backend submit it again, with another order_id"
-        )
+        raise AdminError(BEING_UNDONE)
     if order.is_in_doubt:
         raise AdminError(
             "it is in doubt, and cannot be given new time: the POS may have it. Ask the merchant, and "

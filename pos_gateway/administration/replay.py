@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from pos_gateway.administration.extend import BEING_UNDONE
 from pos_gateway.administration.refusal import Refusal
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import Bundle
@@ -248,6 +249,8 @@ def _require_replayable(order: OrderStanding, *, has_new_time: bool) -> None:
             f"{order.order_id} --merchant {order.merchant_id} --accepted, or --not-sent)",
             kind="it is in doubt: ask the merchant, then resolve it (pos-gateway orders resolve)",
         )
+    if order.is_being_undone and has_new_time:
+        raise AdminError(BEING_UNDONE)
     # This letter may be its only message, and without one it would stay in doubt for ever.
     if order.is_in_doubt and has_new_time:
         raise AdminError(
