@@ -179,7 +179,7 @@ class OrderConsumer(Consumer):
                 watch_threads()
                 tune_gc()
                 return_large_blocks()
-                allow_files(2 * self.dispatcher.admission.slots + OTHER_FILES)
+                allow_files(2 * self.dispatcher.admission.limits.slots + OTHER_FILES)
                 green_reporter(self._gateway, self.dispatcher, self.app).start()
         super().on_ready()
 

@@ -71,7 +71,7 @@ class Till:
         self.change(fulfillments=[{**fulfillment, "state": state}])
 
     def calls_back(self) -> CallbackResult:
-        """Square's event that the fulfillment is cancelled, whoever has cancelled it."""
+        """Square's event that the fulfillment is cancelled."""
         assert self.gate is not None
         self._calls += 1
         merchant, adapter = self.gate.directory.get("m"), self.gate.adapters["square"]

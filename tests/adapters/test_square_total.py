@@ -300,7 +300,7 @@ def test_a_cancellation_that_is_half_done_is_completed_though_square_calls_it_ca
 def test_square_calls_while_the_refund_is_asked_for_which_it_refuses(
     gate: Gate, till: Till
 ) -> None:
-    """The reason of the cancellation is told, whoever says first that it is one."""
+    """The reason of the cancellation is recorded, by the callback or by the look-up."""
     gate.take(gate.an_order())
     refusal = (400, {"errors": [{"code": "REFUND_AMOUNT_INVALID", "detail": "no"}]})
     till.refuses.append(("POST refunds", refusal))

@@ -529,7 +529,10 @@ def test_retries_that_are_due_together_are_parsed_in_turns() -> None:
         body=body, headers=dict(TASK), delivery_info={"routing_key": "orders"}
     )
     again = Message("orders", "orders", body, "o1", {wire.ATTEMPTS: 1})
-    task, consumer = SimpleNamespace(action=Action.SUBMIT), SimpleNamespace(event_dispatcher=None)
+    task, consumer = (
+        SimpleNamespace(action=Action.SUBMIT, name=""),
+        SimpleNamespace(event_dispatcher=None),
+    )
 
     def a_request() -> OrderRequest:
         request = OrderRequest(
