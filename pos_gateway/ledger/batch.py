@@ -296,7 +296,7 @@ class Batch:
         self.run([_with_a_free_id(each, taken) for each in operations])
 
     def locked(self, operations: Sequence[Operation]) -> list[Operation]:
-        """The operations on rows that another session has locked."""
+        """Operations on rows under another session's lock."""
         rows = [
             {**_key(key), "ticket": ticket}
             for each in operations
@@ -308,7 +308,7 @@ class Batch:
     def release(self, tickets: Iterable[int]) -> None:
         """Reopen the orders of abandoned claims: no message may come to take them over.
 
-        Not those that another session has locked: the next beat does.
+        Locked orders wait for the next beat.
         """
         abandoned = {ticket: self._abandoned[ticket] for ticket in tickets}
         rows = [{**_key(each.key), "ticket": ticket} for ticket, each in abandoned.items()]
@@ -640,7 +640,7 @@ def _with_lost(row: Found, code: str) -> str:
 
 
 def ticket_of(operation: Operation) -> int | None:
-    """The ticket of the operation's claim; None: it needs none."""
+    """The ticket of the operation's claim, if the operation needs a claim."""
     match operation:
         case Claiming():
             return operation.ticket

@@ -64,13 +64,13 @@ class GroupCommit:
     Args:
         write: writes operations in one transaction and returns the result of each. After
             LedgerUnavailable (the database is away) it is called with the same ones again, and
-            must detect those already written. After LedgerLocked those that it names are written later,
-            and the others at once; if it names none, fewer at a time. After any other exception they
-            are written singly.
+            must detect those already written. After LedgerLocked the operations named by the error are
+            written later, and the others at once; without names, fewer at a time. After any other
+            exception they are written singly.
         size: bytes that an operation adds to a transaction.
         is_patient: whether nothing but an acknowledgement waits for an operation: where others are
             about to come, it is written with the next of them.
-        order_of: what an operation writes: no later one of the same order is written before it.
+        order_of: the order that an operation writes. Operations of an order keep their sequence.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class GroupCommit:
         #: The present transaction's operations, and how many it may have.
         self._writing: list[_Waiting] = []
         self._most = MAX_OPERATIONS
-        #: Operations on rows that another session has locked, and when they are tried again.
+        #: Operations on rows under another session's lock, and the time of their next try.
         self._locked: deque[_Waiting] = deque()
         self._locked_until = inf
         self._something = threading.Event()
@@ -203,7 +203,7 @@ class GroupCommit:
                 self._most = MAX_OPERATIONS
 
     def _batch(self) -> list[_Waiting]:
-        """The next transaction's operations: within the limits; none if all are to wait for a lock."""
+        """The next transaction's operations: within the limits; none if all wait for a lock."""
         batch: list[_Waiting] = []
         size = 0
         locked = {self._order_of(each.operation) for each in self._locked} - {None}
@@ -247,7 +247,7 @@ class GroupCommit:
                 each.settle(result)
 
     def _end_waits(self, waiting: deque[_Waiting], error: LedgerUnavailable) -> None:
-        """Fail the operations whose wait is over: the database is away, or their rows are locked."""
+        """Fail the operations whose wait is over: the database is away, or rows are locked."""
         now = time.monotonic()
         for _ in range(len(waiting)):  # callers may append meanwhile
             each = waiting.popleft()

@@ -68,8 +68,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds that an attempt waits for its claim while the database is away, before its retry.
 CLAIM_TIMEOUT = 10.0
-#: Session settings of PostgreSQL: a batch of many orders' writes waits for no lock, longer than another
-#: worker's commit takes. A forgotten session may hold one order's for hours.
+#: Session settings of PostgreSQL: a batch of many orders' writes waits for another worker's commit, and
+#: no longer. A forgotten session may lock an order's row for hours.
 _SESSION = "set lock_timeout = '50ms'"
 #: Seconds between reads of the other workers' leases.
 LOOK = 1.0
@@ -506,7 +506,7 @@ class Ledger:
         return results
 
     def _locked(self, operations: Sequence[Operation]) -> list[Operation]:
-        """Those on rows that another session has locked. Raises LedgerUnavailable."""
+        """Operations on rows under another session's lock. Raises LedgerUnavailable."""
         now = self._clock.now().timestamp()
         try:
             locked: list[Operation]

@@ -222,7 +222,7 @@ select {event_id}, {type}, {merchant_id}, {order_id}, {now}, {external_id}, {rea
 # written or fails: skipped, it would be lost silently.
 _ONCE = " and not exists (select 1 from events known where known.event_id = {event_id})"
 
-# Rows that another session has locked.
+# Rows under another session's lock.
 _LOCKED = f"""
 with free as materialized (
     select {{ticket}} as ticket from orders{{and_rows}}{_THIS} for update of orders skip locked)
@@ -268,7 +268,7 @@ class LedgerStatements(Protocol):
         ...
 
     def locked(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        """Tickets of the rows that another session has locked; waits for none."""
+        """Tickets of rows under another session's lock, found without waiting."""
         ...
 
     def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
@@ -276,7 +276,7 @@ class LedgerStatements(Protocol):
         ...
 
     def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> bool:
-        """Renew a lease; False: another session has locked its row."""
+        """Renew a lease; False: the row is locked."""
         ...
 
     def leases(self, cursor: Any) -> list[LeaseRow]:
@@ -284,7 +284,7 @@ class LedgerStatements(Protocol):
         ...
 
     def forget(self, cursor: Any, lease_ids: Iterable[str]) -> None:
-        """Remove leases, except those that another session has locked."""
+        """Remove leases, except locked rows."""
         ...
 
     def release(self, cursor: Any, worker: str) -> None:
@@ -296,7 +296,7 @@ class _Common:
     """The statements on leases, which are few."""
 
     _place: str
-    #: What a select says to leave out rows that another session has locked.
+    #: Has a select leave out locked rows.
     _skipping: str
 
     def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> bool:

@@ -36,7 +36,7 @@ _FIELDS = {
 
 
 class IdleConnections(OrderedDict[Connection, "Endpoint"]):
-    """All merchants' idle connections, each with its endpoint; those idle for longest come first.
+    """All merchants' idle connections by endpoint, the longest idle first.
 
     Args:
         most: how many to keep open.
@@ -47,12 +47,12 @@ class IdleConnections(OrderedDict[Connection, "Endpoint"]):
         self.most = most
 
     def close_oldest(self) -> None:
-        """Close the connection that has been idle for longest."""
+        """Close the longest idle connection."""
         connection, endpoint = self.popitem(last=False)
         endpoint.drop(connection)
 
     def close_expired(self) -> None:
-        """Close those that may not be reused any more: their peers have closed them, or will."""
+        """Close connections past their time: peers have closed them, or will."""
         now = time.monotonic()
         for connection, endpoint in list(self.items()):
             if now > connection.idle_until and self.pop(connection, None) is not None:
@@ -71,7 +71,7 @@ class Endpoint:
         connections: how many idle ones to keep open.
         context: for TLS.
         connect: opens TCP connections.
-        every_idle: where its idle ones are kept with others'.
+        every_idle: all merchants' idle connections.
     """
 
     __slots__ = (
@@ -193,7 +193,7 @@ class Endpoint:
             connection.close()
 
     def drop(self, connection: Connection) -> None:
-        """Close an idle connection, unless it is in use by now."""
+        """Close an idle connection, unless an exchange has taken it."""
         with suppress(ValueError):
             self._idle.remove(connection)
             connection.close()

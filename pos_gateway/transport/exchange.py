@@ -129,7 +129,7 @@ class Transport:
         guard: what may be connected to.
         ca_file: PEM file of certificate authorities to trust instead of the system's.
         resolver: resolves the hosts' names.
-        idle: maximum idle connections of all merchants; those idle for longest are closed first.
+        idle: maximum idle connections of all merchants. The longest idle is closed first.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class Transport:
         self._within(2 * dial.CONNECT_BUDGET, partial(endpoint.try_out, context), context)
 
     def close_expired(self) -> None:
-        """Close the idle connections that may not be reused any more. Called now and then."""
+        """Close idle connections past their time. Called now and then."""
         self._idle.close_expired()
 
     def close(self) -> None:
