@@ -81,7 +81,7 @@ class ParkingQueue:
         expire in one moment.
         """
         due = max(0.0, left) + random.uniform(0.0, _looks(state))
-        return max(state.shortest, min(self._turn(state, few=few), due))
+        return min(max(state.shortest, self._turn(state, few=few)), due)
 
     def _turn(self, state: ParkingState, *, few: bool) -> float:
         """Seconds until it may be their turn.

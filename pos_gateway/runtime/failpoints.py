@@ -46,7 +46,8 @@ OF_GRANTS = frozenset({"grant.answered"})
 NAMES = OF_ORDERS | OF_STEPS | OF_EVENTS | OF_OUTBOX | OF_GRANTS
 
 _armed: dict[str, Callable[[], None]] = {}
-#: Runs the action armed at the failpoint of this name, if any: while none is armed, a look-up alone.
+#: Runs the action armed at the failpoint of this name, if any: while none is armed, a look-up alone. Call
+#: ``failpoints.reach``: arming puts another function here.
 reach: Callable[[str], object] = _armed.get
 
 

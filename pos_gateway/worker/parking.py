@@ -252,7 +252,7 @@ class Parking:
             look_ups=bundle.look_ups,
             left=left,
         )
-        return bundle.message().delayed(delay, before=left if delay < left else inf, bits=FINE)
+        return bundle.message().delayed(delay, before=max(left, delay + 1), bits=FINE)
 
     def _store(self, message: Message) -> bool:
         """Publish a message; False if this process stops before it is stored."""

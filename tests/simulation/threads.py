@@ -49,9 +49,9 @@ class Event:
     def clear(self) -> None:
         self._is_set = False
 
-    def wait(self, timeout: float = inf) -> bool:
+    def wait(self, timeout: float | None = None) -> bool:
         if not self._is_set:
-            _wait(self._scheduler, self._waiting, timeout)
+            _wait(self._scheduler, self._waiting, inf if timeout is None else timeout)
         return self._is_set
 
 

@@ -8,7 +8,7 @@ from pos_gateway.client.orders import CANCEL_FOR, require_submittable
 from pos_gateway.client.outbox.connections import adapted
 from pos_gateway.client.outbox.table import CHANNEL, TABLE, Dialect
 from pos_gateway.domain.order import CancelRequest, Order
-from pos_gateway.runtime.failpoints import reach
+from pos_gateway.runtime import failpoints
 from pos_gateway.settings import setting
 
 SUBMIT, CANCEL = "submit", "cancel"
@@ -88,4 +88,4 @@ def _write(
     notifies = notify and own.dialect is Dialect.POSTGRESQL
     statement = _INSERT_AND_NOTIFY if notifies else _INSERT
     own.execute(statement, (action, merchant_id, order_id, body))
-    reach("outbox.added")
+    failpoints.reach("outbox.added")

@@ -16,7 +16,7 @@ from pos_gateway.client.outbox.store import Delay, Lag, PendingRow, RefusedRow, 
 from pos_gateway.client.outbox.table import Dialect
 from pos_gateway.client.protocols import SubmittingClient
 from pos_gateway.domain.http_limits import BATCH_BYTES
-from pos_gateway.runtime.failpoints import reach
+from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.wakeup import Wakeup
 
 #: Python's: the program is the backend's.
@@ -155,7 +155,7 @@ class Relay:
         if not batch:
             store.finish([])
             return None
-        reach("outbox.taken")
+        failpoints.reach("outbox.taken")
         # The whole row is compared: a table that is made anew gives its ids again.
         if confirmed := [row.id for row in batch if self._confirmed.get(row.id) == row]:
             store.finish(confirmed)
@@ -163,12 +163,12 @@ class Relay:
                 del self._confirmed[each]
             return Published()
         published = publish(self._client, batch)
-        reach("outbox.confirmed")
+        failpoints.reach("outbox.confirmed")
         delayed = self._delayed(batch, published)
         self._confirmed = {row.id: row for row in batch if row.id in {*published.confirmed}}
         store.finish(published.confirmed, published.refused, delayed)
         self._confirmed = {}
-        reach("outbox.removed")
+        failpoints.reach("outbox.removed")
         self._report(published)
         return published
 

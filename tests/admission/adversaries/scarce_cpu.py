@@ -138,7 +138,7 @@ def _many_in_a_turn(line: Any) -> float:
 
 
 def _all_at_once(queue: Any, state: Any, *, few: bool, left: float) -> float:
-    return float(max(state.shortest, min(queue._turn(state, few=few), max(0.0, left))))
+    return float(min(max(state.shortest, queue._turn(state, few=few)), max(0.0, left)))
 
 
 def _answers(admission: Any, merchant_id: str, now: float) -> bool:
