@@ -45,6 +45,7 @@ FIELDS = {
     "cache": "which one: merchants, catalogs, tokens",
     "key": "what in it: a merchant's id; of a token, a digest of its credentials",
     "keys": "how many",
+    "grant": "the id of a grant, whose tokens are sealed in the database",
     "calls": "how many were refused since the line before",
     "merchants": "how many",
     "orders": "how many",

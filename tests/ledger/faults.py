@@ -1049,7 +1049,7 @@ FAULTS = [
     Fault(
         "a POS that was asked to cancel did not do so by itself",
         "ledger/callback_rules",
-        "if to is Lifecycle.CANCELLED_BY_POS and request is not None and is_asked:",
+        "if to is Lifecycle.CANCELLED_BY_POS and request is not None and request.is_asked:",
         "if request is not None and False:",
         "callbacks::because_it_was_asked",
     ),

@@ -367,9 +367,12 @@ def test_callers_of_one_failed_transaction_share_no_traceback(
     commit: GroupCommit, database: Database
 ) -> None:
     database.gate.clear()
-    waiting = callers(commit, range(3), timeout=0)
+    first = Caller(commit, 0, 0)
+    database.is_tried()
+    waiting = callers(commit, range(1, 4), timeout=0)
     database.away = True
     database.gate.set()
+    first.came_to()
     errors = [each.came_to() for each in waiting]
     assert [str(each) for each in errors] == ["it is away"] * 3
     callers_in = [
