@@ -68,7 +68,8 @@ def test_an_empty_batch_is_stored() -> None:
 def test_one_refused_before_the_others_are_sent_is_the_last_one() -> None:
     link = FakeLink(lambda n: REFUSED if n == 2 else None)
     stored, troubles, publisher = published(link, messages())
-    assert (stored, troubles, link.sent) == (2, [REFUSED], ["0", "1", "2"])
+    assert (stored, [str(each) for each in troubles]) == (2, ["no"])
+    assert link.sent == ["0", "1", "2"]
     assert publisher._link is None  # the next batch declares its queues
 
 
@@ -82,7 +83,7 @@ def test_what_is_stored_behind_one_that_was_refused_does_not_count() -> None:
                 self.waiting[2].settle(REFUSED)
 
     stored, troubles, _ = published(Slow(lambda _: None), messages())
-    assert (stored, troubles) == (2, [REFUSED])
+    assert (stored, [str(each) for each in troubles]) == (2, ["no"])
 
 
 def test_a_link_that_is_lost_is_told_with_how_many_are_stored() -> None:

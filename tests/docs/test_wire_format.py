@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from pos_gateway.adapters.steps import NOT_REFUNDED
 from pos_gateway.broker import topology, wire
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.client import in_canary
@@ -25,6 +26,7 @@ from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
+from pos_gateway.ledger.step_mark import NOT_UNDONE
 from pos_gateway.routing.splits import message_of
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
@@ -232,5 +234,7 @@ def code(node: ast.expr) -> Iterator[str]:
             yield text
         case ast.Name(id="CREDENTIAL_REFUSED" | "RESOLVED" as name):
             yield getattr(outcome, name)
+        case ast.Name(id="NOT_REFUNDED" | "NOT_UNDONE" as name):
+            yield {"NOT_REFUNDED": NOT_REFUNDED, "NOT_UNDONE": NOT_UNDONE}[name]
         case ast.JoinedStr(values=[ast.Constant(value=str(text)), ast.FormattedValue()]):
             yield f"{text}NNN"

@@ -171,7 +171,7 @@ def test_progress_is_sealed(worker: Workers, rows: Rows) -> None:
     assert one.progress(KEY, claim.history) == b'{"a":1}'
     assert one.finish(claim, an_entry(Kind.ACCEPTED, progress='{"a":2}'))
     assert '"a"' not in rows.order().facts
-    assert Payloads(one._payloads._vault).open(KEY, rows.order().facts) == b'{"a":2}'
+    assert Payloads(one._payloads.vault).open(KEY, rows.order().facts) == b'{"a":2}'
 
 
 def test_a_lost_connections_statement_takes_no_step_back(one: Worker, rows: Rows) -> None:
