@@ -73,7 +73,7 @@ def test_a_worker_goes_on_while_an_operators_process_is_paused(
     for limit in ("_IDLE", "_IDLE_MIGRATION"):
         monkeypatch.setattr(database, limit, "500ms")
     monkeypatch.setattr(writer, "_STATEMENT_TIMEOUT", 5)
-    monkeypatch.setattr(module, "CLAIM_TIMEOUT", 0)
+    monkeypatch.setattr(module, "CLAIM_TIMEOUT", 60)
     one, rows = Worker(engine), Rows(engine)
     claim = claimed(one.claim(KEY, send=True, deliver_by=DAY, order=b"{}"))
     if operator in (prunes_orders, prunes_all):
