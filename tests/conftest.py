@@ -201,3 +201,13 @@ def simulated_merchants() -> Iterator[SimulatedMerchants]:
     """The shared simulated merchants; a test that uses them resets them."""
     with SimulatedMerchants() as merchants:
         yield merchants
+
+
+@pytest.fixture(autouse=True)
+def _no_gate_stays_open() -> Iterator[None]:
+    """Close the files of a test's gates: ``select`` takes no number above 1,023, and a process runs thousands of tests."""
+    yield
+    gate = sys.modules.get("tests.gate")
+    while gate is not None and gate.OPEN:
+        with suppress(Exception):  # of a gate whose making failed, say
+            gate.OPEN.pop().disconnect()

@@ -61,6 +61,10 @@ class Clock:
         return datetime(2026, 11, 20, 12, tzinfo=UTC) + timedelta(seconds=self.seconds)
 
 
+#: Gates that the present test has made.
+OPEN: "list[Gate]" = []
+
+
 class Gate(Gateway):
     """Delivers messages one after the other."""
 
@@ -73,6 +77,7 @@ class Gate(Gateway):
         settings: dict[str, Any] | None = None,
         **merchant: Any,
     ) -> None:
+        OPEN.append(self)
         self.hand = clock or Clock()
         shutil.copy(_template(), folder / "gateway.db")
         url = f"sqlite:///{folder}/gateway.db"
