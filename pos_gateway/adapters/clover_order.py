@@ -23,9 +23,9 @@ from pos_gateway.adapters.clover_api import encoded
 from pos_gateway.adapters.marks import merchant_digest
 from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.adapters.rejection import Refused, Rejection
-from pos_gateway.adapters.unsupported import PARTS, Reads
+from pos_gateway.adapters.unsupported import Reads
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import AnyModifier, Customer, Item, Order
+from pos_gateway.domain.order import PARTS, AnyModifier, Customer, Item, Order
 from pos_gateway.domain.order_parts import DeliveryInfo, DineIn, Discount, OrderType
 
 #: The fields that have a place at Clover: all, in a field or in a note.

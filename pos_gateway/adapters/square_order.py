@@ -15,9 +15,9 @@ from pos_gateway.adapters import lines
 from pos_gateway.adapters.rejection import Refused, Rejection
 from pos_gateway.adapters.square_api import encoded, key
 from pos_gateway.adapters.square_fulfillment import fulfillment
-from pos_gateway.adapters.unsupported import PARTS, Reads
+from pos_gateway.adapters.unsupported import Reads
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import AnyModifier, Item, Order
+from pos_gateway.domain.order import PARTS, AnyModifier, Item, Order
 from pos_gateway.domain.order_parts import Tax
 
 #: The fields that have a place at Square: all.

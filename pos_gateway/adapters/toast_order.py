@@ -23,26 +23,11 @@ from pos_gateway.adapters.toast_dining import dining, stamp
 from pos_gateway.adapters.toast_guest import guest
 from pos_gateway.adapters.unsupported import Reads
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.order import AnyModifier, Item, Order
+from pos_gateway.domain.order import PARTS, AnyModifier, Item, Order
 from pos_gateway.domain.outcome import Outcome
 
 #: The fields that have a place at Toast.
-READS = Reads(
-    frozenset(
-        [
-            "order_type",
-            "scheduled_for",
-            "delivery",
-            "dine_in",
-            "discounts",
-            "fees",
-            "taxes",
-            "payment",
-            "utensils",
-        ]
-    ),
-    frozenset({"modifiers", "notes"}),
-)
+READS = Reads(frozenset(PARTS) - {"prep_minutes"}, frozenset({"modifiers", "notes"}))
 #: An item's id in a catalog, or a sku.
 _ITEM = re.compile(f"(?P<group>{GUID})/(?P<item>{GUID})")
 ITEM = PosField(

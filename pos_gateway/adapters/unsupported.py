@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.domain.order import AnyModifier, Order
+from pos_gateway.domain.order import PARTS, AnyModifier, Order
 from pos_gateway.domain.outcome import Outcome, one_line
 from pos_gateway.domain.record import Record
 from pos_gateway.runtime import green
@@ -41,19 +41,6 @@ MEANINGFUL = frozenset(
 #: Unknown fields of an item or a modifier that are the backend's own data. Any other one is refused.
 OWN = frozenset({"id", "line_id", "ref", "metadata"})
 
-#: Optional fields of an order that an adapter reads, or refuses. All read ``display_id``.
-PARTS = [
-    "order_type",
-    "scheduled_for",
-    "prep_minutes",
-    "delivery",
-    "dine_in",
-    "discounts",
-    "fees",
-    "taxes",
-    "payment",
-    "utensils",
-]
 #: Fields compared before yielding to other green threads, in a millisecond or so.
 YIELD_EVERY = 500
 _LETTERS = re.compile("[^a-z0-9]")

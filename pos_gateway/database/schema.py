@@ -68,7 +68,7 @@ grants = Table(
     Column("refresh_expires_at", Double),
     Column("due_at", Double, nullable=False),
     Column("refreshed_at", Double, nullable=False),
-    # The refresh that is under way: no other one begins.
+    # The present refresh, of which there is one at a time.
     Column("refresher", String(32)),
     # When the endpoint refused the refresh token last, and its answer.
     Column("refused_at", Double),

@@ -331,23 +331,22 @@ class Order(Record):
         return _written(self)
 
 
+#: Optional fields that a POS may have no place for, in the order in which a reason names them.
+PARTS = (
+    "order_type",
+    "scheduled_for",
+    "prep_minutes",
+    "delivery",
+    "dine_in",
+    "discounts",
+    "fees",
+    "taxes",
+    "payment",
+    "utensils",
+)
 #: Optional fields that few orders have, by model: see ``plain_order.py``.
 RARE: Mapping[type[Record], frozenset[str]] = {
-    Order: frozenset(
-        [
-            "display_id",
-            "order_type",
-            "scheduled_for",
-            "prep_minutes",
-            "delivery",
-            "dine_in",
-            "discounts",
-            "fees",
-            "taxes",
-            "payment",
-            "utensils",
-        ]
-    ),
+    Order: frozenset({"display_id", *PARTS}),
     Item: frozenset({"ref"}),
     Modifier: frozenset({"notes", "modifiers"}),
     Customer: frozenset({"email", "first_name", "last_name"}),

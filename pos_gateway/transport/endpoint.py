@@ -118,10 +118,8 @@ class Endpoint:
         Raises:
             TransportError, OSError, DeadlineExceeded: ``context`` says how far it came.
         """
-        body, kind = (
-            request.body or b"",
-            (request.method, (*request.headers,), request.body is None),
-        )
+        body = request.body or b""
+        kind = request.method, (*request.headers,), request.body is None
         head = self._heads.get(kind) or self._new_head(kind)
         data = head.filled(target, (*request.headers.values(),), len(body)) + body
         connection = self._reusable()

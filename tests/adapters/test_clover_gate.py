@@ -1,6 +1,5 @@
 """Clover behind a whole gateway: an order is made, paid and printed once, or undone, or left to an operator."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,8 @@ def shop() -> Shop:
 
 
 @pytest.fixture
-def gate(tmp_path: Path, shop: Shop) -> Iterator[Gate]:
-    gate = shop.a_gate(tmp_path)
-    yield gate
-    gate.disconnect()
+def gate(tmp_path: Path, shop: Shop) -> Gate:
+    return shop.a_gate(tmp_path)
 
 
 def taken(gate: Gate, order: dict[str, Any]) -> list[tuple[str, str | None]]:
