@@ -608,7 +608,11 @@ COKE = "Coke: no ice, 3 x lime (peeled (thin)), cold"
         ),
         ({"utensils": True, "prep_minutes": 20}, "takes 20 minutes with utensils"),
         ({"customer": {**ADA, "email": "ada@example.com"}}, "ada@example.com"),
-        ({"scheduled_for": LATER.isoformat()}, f"for {LATER:%Y-%m-%d %H:%M} +0000"),
+        pytest.param(
+            {"scheduled_for": LATER.isoformat()},
+            f"for {LATER:%Y-%m-%d %H:%M} +0000",
+            id="scheduled_for",  # each test process has a clock of its own
+        ),
     ],
 )
 def test_the_note_has_what_clover_has_no_field_for(shop: Shop, fields: Body, note: str) -> None:
