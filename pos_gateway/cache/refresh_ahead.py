@@ -270,7 +270,7 @@ class RefreshAheadCache(Generic[Value]):
     def _note(self, key: str, version: float) -> None:
         """Note an edit; under the lock."""
         now = self._now()
-        self._edits[key] = version, now
+        self._edits[key] = max(version, self._least(key)), now
         self._edits.move_to_end(key)  # keeps the edits in the order seen
         # Every value loaded before that has expired, in all processes.
         while next(iter(self._edits.values()))[1] < now - self._lifetime:

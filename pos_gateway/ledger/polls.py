@@ -7,7 +7,10 @@ from typing import Any
 from sqlalchemy import Engine
 
 from pos_gateway.ledger.writer import Writer
+from pos_gateway.runtime.green import yield_control
 
+#: Rows read between two yields: some two milliseconds.
+_YIELD_EVERY = 1000
 #: Seconds that ``close`` waits for a query.
 _CLOSING = 0.5
 
@@ -35,9 +38,17 @@ class Polls:
         Raises:
             LedgerUnavailable: the database is away, or refuses the query.
         """
-        found: list[tuple[Any, ...]]
+        found: list[tuple[Any, ...]] = []
+
+        def read(cursor: Any) -> None:
+            cursor.execute(text, values or {})
+            while some := cursor.fetchmany(_YIELD_EVERY):
+                found.extend(some)
+                if len(some) == _YIELD_EVERY:
+                    yield_control()
+
         with self._one_at_a_time:
-            found = self._writer.read(lambda cursor: cursor.execute(text, values or {}).fetchall())
+            self._writer.read(read)
         return found
 
     def close(self) -> None:

@@ -165,7 +165,7 @@ class Directory:
                 return
             for edits, edited in zip(self._edits, found, strict=True):
                 try:
-                    edits.report(edited())
+                    edits.report(edited)
                 except Exception as error:  # noqa: BLE001  (an invalid stamp, say: polling goes on)
                     log.error("merchants.not_watched", error=str(error))
 

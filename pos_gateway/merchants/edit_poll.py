@@ -1,8 +1,7 @@
 """One query for the edits of records and catalogs, and for removals."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -12,7 +11,7 @@ from pos_gateway.merchants.store import YIELD_EVERY
 from pos_gateway.runtime.green import cooperatively
 
 #: The edits of a table: the rows' ids, each with its stamp.
-Edited = list[tuple[str, float]]
+Edited = Iterator[tuple[str, float]]
 
 _EDITED = """
 select 0, id, {stamp} from merchants where updated_at > {at}
@@ -41,10 +40,10 @@ class EditPoll:
     def __init__(self, polls: Polls) -> None:
         self._polls = polls
 
-    def __call__(self, since: float, catalogs_since: float) -> list[Callable[[], Edited]]:
+    def __call__(self, since: float, catalogs_since: float) -> list[Edited]:
         """The records edited or removed since a stamp, and the catalogs edited since another one.
 
-        Each is returned as a call, which raises ValueError for a row with an invalid stamp.
+        Each may be iterated over once, and raises ValueError at a row with an invalid stamp.
 
         Raises:
             LedgerUnavailable: the database is away.
@@ -57,12 +56,13 @@ class EditPoll:
             "catalogs_since": catalogs_since,
         }
         rows = self._polls.rows(_SQLITE if is_sqlite else _POSTGRESQL, values)
-        return [partial(_of, table, rows) for table in (0, 1)]
+        return [_of(table, rows) for table in (0, 1)]
 
 
 def _of(table: int, rows: list[tuple[Any, ...]]) -> Edited:
-    found = (row for row in rows if row[0] == table)
-    return [(each, _stamp(stamp)) for _, each, stamp in cooperatively(found, YIELD_EVERY)]
+    for of, each, stamp in cooperatively(rows, YIELD_EVERY):
+        if of == table:
+            yield each, _stamp(stamp)
 
 
 def _stamp(stamp: str | float) -> float:

@@ -1,19 +1,15 @@
 """Finds the rows of a table edited since the last look; see ``stamps.py``."""
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 
-from pos_gateway.merchants.store import YIELD_EVERY
 from pos_gateway.runtime.clock import Clock
-from pos_gateway.runtime.green import cooperatively
-
-#: Seconds by which an edit may become visible after later ones: an earlier release's, which takes
-#: no lock.
-LATE = 60.0
 
 
 class Edits:
-    """Reports each edit of a table, at least once. For one caller at a time.
+    """Reports each edit of a table once. For one caller at a time.
+
+    An edit of the first release, which locks no table, may become visible after an edit with a later
+    stamp. Readers see that edit when their record expires.
 
     Args:
         last_edit: returns the table's highest stamp; 0 without a row.
@@ -32,37 +28,21 @@ class Edits:
         self._last_edit, self._on_edit = last_edit, on_edit
         self._known_for = known_for
         self._clock = clock
-        #: The highest stamps seen, each with when that was, on this worker's clock. The first is
-        #: the last one seen at least ``LATE`` seconds ago.
-        self._highest: deque[tuple[float, float]] = deque()
-        #: The rows last read, with their stamps: each is read every second for a minute, and an import
-        #: has thousands.
-        self._reported: Mapping[str, float] = {}
+        #: The highest stamp reported; None before the first look.
+        self._highest: float | None = None
 
     def since(self) -> float:
         """The stamp after which edits are to be read now. Raises what ``last_edit`` does."""
-        now = self._clock.monotonic()
-        highest = self._highest
-        while len(highest) > 1 and now - highest[1][0] >= LATE:
-            highest.popleft()
-        if not highest:
-            highest.append((now, self._begin()))
-        return highest[0][1]
+        if self._highest is None:
+            # Stamps may be ahead of the time of day, or behind it since the last edit.
+            present = min(self._last_edit(), self._clock.now().timestamp())
+            self._highest = max(0.0, present - self._known_for)
+        return self._highest
 
-    def report(self, edited: Sequence[tuple[str, float]]) -> None:
-        """Report what is new in what was read: all rows with a higher stamp than ``since``, with it."""
-        seen = max((stamp for _, stamp in edited), default=0.0)
-        if seen > self._highest[-1][1]:
-            self._highest.append((self._clock.monotonic(), seen))
-        newest: dict[str, float] = {}  # a merchant that was removed and added again has two
-        for each, stamp in cooperatively(edited, YIELD_EVERY):
-            newest[each] = max(stamp, newest.get(each, stamp))
-        for each, stamp in cooperatively(newest.items(), YIELD_EVERY):
-            if self._reported.get(each) != stamp:
-                self._on_edit(each, stamp)
-        self._reported = newest
-
-    def _begin(self) -> float:
-        # Stamps may be ahead of the time of day, or behind it since the last edit.
-        present = min(self._last_edit(), self._clock.now().timestamp())
-        return max(0.0, present - self._known_for - LATE)
+    def report(self, edited: Iterable[tuple[str, float]]) -> None:
+        """Report what was read: all rows with a higher stamp than ``since``, each with its stamp."""
+        highest = self.since()
+        for each, stamp in edited:
+            self._on_edit(each, stamp)
+            highest = max(highest, stamp)
+        self._highest = highest

@@ -7,23 +7,23 @@ from tests.planting import Fault, try_all
 
 FAULTS = [
     Fault(
-        "an edit is reported once, however often it is read",
+        "an edit is read once",
         "merchants/edits",
-        "if self._reported.get(each) != stamp:",
-        "if True:",
-        "edits::an_edit_that_is_read_again_and_again_is_reported_once",
+        "        self._highest = highest\n",
+        "",
+        "edits::edits_are_read_once",
     ),
     Fault(
         "of a merchant's two rows the later one counts",
-        "merchants/edits",
-        "max(stamp, newest.get(each, stamp))",
-        "stamp",
-        "edits::of_a_removal_and_an_import_the_later_is_reported",
+        "cache/refresh_ahead",
+        "max(version, self._least(key)), now",
+        "version, now",
+        "cache::a_value_loaded_before_an_edit_is_not_served_after_it",
     ),
     Fault(
         "an edit takes as long however many were edited twice",
         "cache/refresh_ahead",
-        "        self._edits[key] = version, now\n        self._edits.move_to_end(key)",
+        "        self._edits[key] = max(version, self._least(key)), now\n        self._edits.move_to_end(key)",
         "        self._edits = dict(self._edits) | {key: (version, now)} if type(self._edits) is not dict else self._edits\n        self._edits.pop(key, None)\n        self._edits[key] = version, now",
         "cache::an_edit_takes_as_long_however_many_were_edited_twice",
     ),

@@ -27,7 +27,6 @@ from pos_gateway.merchants import admin as administration
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import LIFETIME, LOOK, Directory
-from pos_gateway.merchants.edits import LATE
 from pos_gateway.merchants.masked import Document
 from pos_gateway.merchants.removed import KEPT
 from pos_gateway.merchants.store import MerchantStore
@@ -177,7 +176,7 @@ def test_a_removal_and_a_later_import_are_seen_at_the_next_poll(
         directory.look()
         merchant = directory.get("m")
         assert (merchant.max_concurrency, dict(merchant.catalog)) == (4 + number, {})
-        clock.seconds += LATE + LIFETIME / 4
+        clock.seconds += LIFETIME / 4
         directory.look()
 
 
@@ -189,7 +188,7 @@ def test_an_edit_after_a_removal_is_seen(
     admin_of(engine, off_by(clock, 3600)).put([a_merchant()], KIM)
     directory = Directory(store, catalogs, polls, clock=clock)
     for _ in range(3):  # what is seen is no older than a poll
-        clock.seconds += LATE
+        clock.seconds += LOOK
         directory.look()
         directory.get("other")
     admin_of(engine, clock).remove("m", KIM)

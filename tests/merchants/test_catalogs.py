@@ -16,7 +16,6 @@ from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants import directory as subject
 from pos_gateway.merchants.catalogs import BATCH_SIZE, CatalogStore, of_text
 from pos_gateway.merchants.directory import LIFETIME, LOOK, STALE, Directory
-from pos_gateway.merchants.edits import LATE
 from pos_gateway.merchants.store import YIELD_EVERY, MerchantStore
 from pos_gateway.runtime import green
 from tests.merchants.conftest import HandClock
@@ -318,7 +317,8 @@ def test_a_large_import_does_not_block_orders_at_a_poll(
     catalogs.put({each: {} for each in ids})
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=turns.append))
     directory.look()
-    assert len(turns) == 6 * 4  # each kind's edits are read, compared, and handled
+    rows = 2 * len(ids)  # are read by the thousand, and then handled for each table
+    assert len(turns) == rows // 1000 + 2 * (rows // YIELD_EVERY - 1)
 
 
 def test_an_invalid_row_fails_no_order(
@@ -368,6 +368,6 @@ def test_an_invalid_stamp_hides_no_edit_of_another_kind(
     assert directory.get("m").catalog == {"burger": "V1"}
     for number in range(3):  # nor later, when only what is higher than the highest stamp is read
         catalogs.put({"m": {"burger": f"V{number}"}})
-        clock.seconds += LATE
+        clock.seconds += LOOK
         directory.look()
         assert directory.get("m").catalog == {"burger": f"V{number}"}

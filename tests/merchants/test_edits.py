@@ -12,7 +12,7 @@ from pos_gateway.database.schema import metadata
 from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import LIFETIME, LOOK, Directory
-from pos_gateway.merchants.edits import LATE, Edits
+from pos_gateway.merchants.edits import Edits
 from pos_gateway.merchants.stamps import next_stamp
 from pos_gateway.merchants.store import MerchantStore
 from tests.merchants.conftest import HandClock
@@ -58,7 +58,7 @@ def test_an_edit_is_seen_at_the_next_poll_whatever_the_editors_clock_says(
     assert seen() == (4, True, "2")
     store.pause(["m"], paused=False)
     assert seen() == (4, False, "2")
-    clock.seconds += LATE + LIFETIME / 4
+    clock.seconds += LIFETIME / 4
     directory.look()
     MerchantStore(engine, wrong).put([a_merchant(max_concurrency=5)])
     assert seen() == (5, False, "2")
@@ -129,58 +129,17 @@ def looking(clock: HandClock) -> Callable[[Table], Callable[[], set[str]]]:
     return begin
 
 
-def test_an_edit_that_was_committed_after_a_later_one_is_seen(
-    looking: Callable[[Table], Callable[[], set[str]]], clock: HandClock
-) -> None:
-    """An earlier release's import commits only as a whole."""
-    table = Table(a=100.0)
-    look = looking(table)
-    look()
-    clock.seconds = 1000.0
-    look()
-    table.stamps["b"] = 2000.0
-    assert "b" in look()
-    clock.seconds += LATE - 1
-    table.stamps["c"] = 1990.0
-    assert "c" in look()
-
-
-def test_edits_seen_long_ago_are_not_read_again(
+def test_edits_are_read_once(
     looking: Callable[[Table], Callable[[], set[str]]], clock: HandClock
 ) -> None:
     """After an import of all merchants, whatever its clock said."""
     table = Table(**{f"m{n}": 4e9 for n in range(9)})
     look = looking(table)
     assert len(look()) == 9
-    clock.seconds = LATE
-    look()
-    look()
-    assert table.read == 0
+    clock.seconds += LOOK
+    assert (look(), table.read) == (set(), 0)
     table.stamps["m1"] = 4e9 + 0.001
     assert look() == {"m1"}
-
-
-def test_an_edit_that_is_read_again_and_again_is_reported_once(
-    looking: Callable[[Table], Callable[[], set[str]]], clock: HandClock
-) -> None:
-    """After an import of all merchants each is read every second, for a minute."""
-    table = Table(**{f"m{n}": 4e9 for n in range(9)})
-    look = looking(table)
-    assert len(look()) == 9
-    clock.seconds += 1
-    assert (look(), table.read) == (set(), 9)
-    table.stamps["m1"] = 4e9 + 0.001
-    assert look() == {"m1"}
-    assert look() == set()
-
-
-def test_of_a_removal_and_an_import_the_later_is_reported(clock: HandClock) -> None:
-    reported: list[tuple[str, float]] = []
-    edits = Edits(lambda: 9.0, lambda *edit: reported.append(edit), known_for=LIFETIME, clock=clock)
-    for _ in range(2):
-        edits.since()
-        edits.report([("m", 7.0), ("m", 5.0), ("n", 5.0), ("n", 7.0)])
-    assert reported == [("m", 7.0), ("n", 7.0)]
 
 
 @pytest.mark.parametrize("ahead", SKEWS)
