@@ -5,7 +5,7 @@ with several calls (create, pay, print) has ``steps``, each with a guarantee, a 
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol, runtime_checkable
@@ -85,6 +85,12 @@ def steps_of(adapter: Adapter) -> tuple[Step, ...]:
     if known is None:
         known = _KNOWN[id(adapter)] = adapter, _checked(adapter)
     return known[1]
+
+
+def several_steps(adapter: Adapter) -> Mapping[str, bool]:
+    """The names of the adapter's steps, each with whether it can be looked up; empty for a single step."""
+    steps = steps_of(adapter)
+    return {each.name: each.look_up is not None for each in steps} if len(steps) > 1 else {}
 
 
 def _checked(adapter: Adapter) -> tuple[Step, ...]:

@@ -26,12 +26,10 @@ from pos_gateway.administration.bulk.groups import LetterGroup
 from pos_gateway.database.schema import merchants, orders, workers
 from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.order_search import Place, behind, within_time
-from pos_gateway.ledger.states import RESOLVE_FOR, Action, State
+from pos_gateway.ledger.states import ONLY_A_PERSON, RESOLVE_FOR, Action, State
 
 #: Orders that are counted and grouped at most: those that changed longest ago.
 MAX_COUNTED = 10_000
-#: Reasons for which the gateway does not ask the POS.
-ONLY_A_PERSON = ("blind", "moved", "not_undone", "facts", "poison")
 #: Reasons for which the gateway may ask or not: with order.in_doubt long before ``deliver_by``, it does not.
 MAY_BE_ASKED = ("price_mismatch", "invalid_reply")
 #: Seconds before ``deliver_by`` from which on order.in_doubt says that the time is over.

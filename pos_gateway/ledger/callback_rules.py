@@ -12,15 +12,15 @@ from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.outcome import Kind, Lifecycle, Reason, one_line
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import RESOLVE_FOR, EventRow, Key, State
-from pos_gateway.ledger.step_mark import NOT_UNDONE, StepMark
+from pos_gateway.ledger.states import ONLY_A_PERSON, RESOLVE_FOR, EventRow, Key, State
+from pos_gateway.ledger.step_mark import StepMark
 
 #: Seconds by which an event may be older than its callback: a POS repeats one for a day, and a date
 #: long ago would have the event pruned at once.
 OLDEST = 86_400.0
 #: Seconds for which a callback waits for its order's id: as long as an order is looked up after its
-#: ``deliver_by``; and those until it is tried again for the first time.
-WAIT, FIRST_WAIT = RESOLVE_FOR, 1.0
+#: ``deliver_by``; and those until it is tried again, for the first time and at most.
+WAIT, FIRST_WAIT, LONGEST_WAIT = RESOLVE_FOR, 1.0, 300.0
 #: Maximum callbacks that wait for one account at a POS.
 MAX_WAITING = 100
 
@@ -49,7 +49,7 @@ class CallbackResult(StrEnum):
     WAITING = "waiting"
     #: The POS has an order that ended otherwise, and whose end was published: for an operator.
     CONTRADICTION = "contradiction"
-    #: Not stored: workers write the order all the time. The POS sends it again.
+    #: Not stored: workers write the order all the time, or too many wait. The POS sends it again.
     BUSY = "busy"
 
 
@@ -65,8 +65,9 @@ class Received:
     owners: Mapping[str, tuple[str, ...]]
     #: When it was stored as waiting (Unix time), if it is tried again.
     waiting_since: float | None = None
-    #: The POS takes an order in steps: what it says of one of them ends no order.
-    in_steps: bool = False
+    #: The steps in which the POS takes an order, each with whether a worker looks it up: what the POS
+    #: says of one of them ends no order. Empty: a single one.
+    steps: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def key(self) -> Key | None:
@@ -120,12 +121,16 @@ class Standing:
     #: The step at the POS; None: the first, or none.
     step: StepMark | None
     reason_code: str | None
+    deliver_by: float | None
 
-    @property
-    def is_undoing(self) -> bool:
-        """Whether a worker undoes the order's steps, and has not left that to an operator."""
-        is_left = self.state is State.IN_DOUBT and self.reason_code == NOT_UNDONE
-        return self.step is not None and self.step.is_undo and not is_left
+    def is_left(self, steps: Mapping[str, bool], now: float) -> bool:
+        """Whether no worker takes it up again: its POS or an operator says what has become of it."""
+        if self.state is not State.IN_DOUBT:
+            return False
+        is_over = self.deliver_by is not None and self.deliver_by + RESOLVE_FOR < now
+        step = self.step
+        is_blind = step is not None and not step.is_undo and not steps.get(step.name, True)
+        return is_over or is_blind or self.reason_code in ONLY_A_PERSON
 
     @property
     def is_within_step(self) -> bool:
@@ -174,22 +179,27 @@ class CallbackGroup:
         before = len(self.events)
         result = self._apply(received, order, request)
         if result is CallbackResult.WAITING:
-            return self.wait(received)
+            return self.wait(received, is_known=order is not None)
         self._put(received, result)
         key = None if order is None else order.key
         return Applied(result, key, tuple(each["said"] for each in self.events[before:]))
 
-    def wait(self, received: Received) -> Applied:
-        """Store it to be retried after as long as it has waited; drop it if that, or their number, is too large."""
+    def wait(self, received: Received, *, is_known: bool = False) -> Applied:
+        """Store it to be retried after as long as it has waited, or ``LONGEST_WAIT``.
+
+        If their number is too large, it is not stored. Nor is one whose order is unknown after ``WAIT``.
+        """
         since, shop = received.waiting_since, received.shop
         waited = 0.0 if since is None else max(0.0, self.now - since)
         if since is None:  # one that waits keeps its place
             self.waiting[shop] = 1 + (self.waiting.get(shop) or self.count_waiting(shop))
         is_one_too_many = since is None and self.waiting[shop] > MAX_WAITING
-        if waited > WAIT or is_one_too_many:
+        if is_known and is_one_too_many:
+            return Applied(CallbackResult.BUSY)
+        if not is_known and (waited > WAIT or is_one_too_many):
             return self.drop(received)
         text = self.payloads.seal(_place(received.identity), _CALLBACK.dump_json(received.callback))
-        again_at = self.now + max(FIRST_WAIT, waited)
+        again_at = self.now + min(max(FIRST_WAIT, waited), LONGEST_WAIT)
         self._put(
             received,
             CallbackResult.WAITING,
@@ -232,6 +242,7 @@ class CallbackGroup:
         if order is None:
             return CallbackResult.UNKNOWN
         meaning, endpoint = received.callback.meaning, order.endpoint
+        is_left = order.is_left(received.steps, self.now)
         if order.state is not State.ACCEPTED and not order.may_be_sent:
             result = CallbackResult.UNSENT
         elif endpoint is not None and endpoint not in received.owners[order.key.merchant_id]:
@@ -242,16 +253,23 @@ class CallbackGroup:
             result = self._advance(received, order, request, _OF_ACCEPTED[meaning])
         elif order.state.is_final:
             result = self._compare(received, order)
-        elif order.is_undoing:
+        elif order.step is not None and order.step.is_undo and not is_left:
             # The POS says this because it was asked to: the order's end is why.
             result = CallbackResult.KNOWN
-        elif received.in_steps and (
-            _OF_OPEN[meaning] is Kind.ACCEPTED
-            or order.is_within_step
-            or (request is not None and request.is_asked)
+        elif received.steps and meaning is Kind.ACCEPTED:
+            result = (
+                CallbackResult.KNOWN
+            )  # an attempt accepts the order, once all its steps are done
+        elif (
+            received.steps
+            and not is_left
+            and (
+                _OF_OPEN[meaning] is Kind.ACCEPTED
+                or order.is_within_step
+                or (request is not None and request.is_asked)
+            )
         ):
-            # An attempt ends the order, once all its steps are done, or undone.
-            result = CallbackResult.KNOWN if meaning is Kind.ACCEPTED else CallbackResult.WAITING
+            result = CallbackResult.WAITING  # an attempt ends it, with its steps done or undone
         else:
             self._end(received, order, _OF_OPEN[meaning])
             if isinstance(meaning, Lifecycle) and meaning is not Lifecycle.CANCELLED_BY_POS:
@@ -293,7 +311,7 @@ class CallbackGroup:
             return CallbackResult.KNOWN if to is Lifecycle.CANCELLED_BY_POS else CallbackResult.LATE
         if to is Lifecycle.CANCELLED_BY_POS and request is not None and request.is_asked:
             # The POS may say this because it was asked to; and more may be left there to undo.
-            if received.in_steps:
+            if received.steps:
                 return CallbackResult.WAITING
             request.external_id = order.external_id
             self._end(received, request, Kind.CANCELLED)

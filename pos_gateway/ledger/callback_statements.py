@@ -48,7 +48,7 @@ _FIND = """
 select orders.merchant_id, orders.order_id, orders.action, orders.state, orders.epoch,
        orders.attempts, orders.doubt_since is not null, orders.pending, orders.reopened,
        orders.endpoint, orders.external_id, orders.lifecycle,
-       orders.step, orders.reason_code
+       orders.step, orders.reason_code, orders.deliver_by
 from orders{and_rows}
 where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}"""
 
@@ -259,7 +259,7 @@ def _read(row: Sequence[Any]) -> Standing:
     merchant_id, order_id, action, state, epoch, attempts, in_doubt, pending, reopened, *others = (
         row
     )
-    endpoint, external_id, lifecycle, step, reason_code = others
+    endpoint, external_id, lifecycle, step, reason_code, deliver_by = others
     return Standing(
         Key(merchant_id, order_id, Action(action)),
         State(state),
@@ -273,6 +273,7 @@ def _read(row: Sequence[Any]) -> Standing:
         None if lifecycle is None else Lifecycle(lifecycle),
         StepMark.parse(step, reopened),
         reason_code,
+        deliver_by,
     )
 
 

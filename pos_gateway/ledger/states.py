@@ -12,6 +12,8 @@ from pos_gateway.ledger.step_mark import StepMark
 #: Seconds after ``deliver_by`` for which an order that the POS may have, or may have cancelled, is
 #: still looked up; after that it is for an operator.
 RESOLVE_FOR = 3600.0
+#: Reasons of an order in doubt for which workers do not ask its POS.
+ONLY_A_PERSON = ("blind", "moved", "not_undone", "facts", "poison")
 
 
 class Action(StrEnum):

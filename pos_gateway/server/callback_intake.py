@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import structlog
 
 from pos_gateway.adapters.protocol import Adapter
-from pos_gateway.adapters.steps import steps_of
+from pos_gateway.adapters.steps import several_steps
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
@@ -39,8 +39,8 @@ class CallbackIntake:
         received = []
         for each in said:
             owners = await self._merchants.owners(adapter, merchant, each)
-            in_steps = len(steps_of(adapter)) > 1
-            received.append(Received(adapter.name, merchant.id, each, owners, in_steps=in_steps))
+            steps = several_steps(adapter)
+            received.append(Received(adapter.name, merchant.id, each, owners, steps=steps))
         return await self.apply_received(received)
 
     async def apply_received(self, received: Sequence[Received]) -> list[CallbackResult]:

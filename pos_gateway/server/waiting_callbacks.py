@@ -8,7 +8,7 @@ from typing import TypeVar
 import structlog
 
 from pos_gateway.adapters.protocol import Adapter
-from pos_gateway.adapters.steps import steps_of
+from pos_gateway.adapters.steps import several_steps
 from pos_gateway.ledger.callback_rules import Received
 from pos_gateway.ledger.callbacks import CallbackLedger, WaitingCallback
 from pos_gateway.server.callback_intake import CallbackIntake
@@ -74,11 +74,11 @@ class WaitingCallbacks:
         if adapter is not None:
             merchant = await self._merchants.get(adapter, one.merchant_id)
         owners: Mapping[str, tuple[str, ...]] = {}
-        in_steps = adapter is not None and len(steps_of(adapter)) > 1
+        steps = {} if adapter is None else several_steps(adapter)
         if adapter is not None and merchant is not None:
             require_readable(merchant)
             owners = await self._merchants.owners(adapter, merchant, one.callback)
-        return Received(one.adapter, one.merchant_id, one.callback, owners, one.since, in_steps)
+        return Received(one.adapter, one.merchant_id, one.callback, owners, one.since, steps)
 
 
 def _without_errors(results: Iterable[T | BaseException]) -> list[T]:

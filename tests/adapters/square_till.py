@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pos_gateway.adapters.pos_fields import endpoint
+from pos_gateway.adapters.steps import several_steps
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
@@ -85,7 +86,9 @@ class Till:
         owners = {"m": (endpoint(merchant, adapter),)}
         ledger = CallbackLedger(self.gate.database, Payloads(Vault()), dehydrated, self.gate.clock)
         try:
-            [applied] = ledger.apply([Received("square", "m", said, owners, in_steps=True)])
+            [applied] = ledger.apply(
+                [Received("square", "m", said, owners, steps=several_steps(adapter))]
+            )
         finally:
             ledger.close()
         return applied.result

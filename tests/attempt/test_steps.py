@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 
 from pos_gateway.adapters.pos_fields import endpoint
+from pos_gateway.adapters.steps import several_steps
 from pos_gateway.administration.resolve import Resolution
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker import wire
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.domain.split import Split
 from pos_gateway.events.event import dehydrated
-from pos_gateway.ledger.callback_rules import Received
+from pos_gateway.ledger.callback_rules import WAIT, CallbackResult, Received
 from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.lease import BEAT
 from pos_gateway.ledger.order_admin import OrderAdmin
@@ -713,15 +714,21 @@ def test_a_worker_whose_lease_is_lost_within_a_step_sends_no_byte_of_the_next(
 # The POS calls back
 
 
-def called(fleet: Fleet, kind: Kind) -> None:
+def called(
+    fleet: Fleet, meaning: Kind | Lifecycle, *, waiting_since: float | None = None
+) -> CallbackResult:
     """The POS calls back; the server's process applies the callback."""
     gate = fleet.one
     merchant = gate.directory.get("m")
-    said = Callback("1", kind, "o1", "o1")
+    said = Callback("1", meaning, "o1", "o1")
     known = {"m": (endpoint(merchant, ADAPTERS[fleet.adapter]),)}
     ledger = CallbackLedger(gate.database, Payloads(Vault()), dehydrated, gate.clock)
     try:
-        ledger.apply([Received(fleet.adapter, "m", said, known, in_steps=True)])
+        received = Received(
+            fleet.adapter, "m", said, known, waiting_since, several_steps(ADAPTERS[fleet.adapter])
+        )
+        [applied] = ledger.apply([received])
+        return applied.result
     finally:
         ledger.close()
 
@@ -760,3 +767,53 @@ def test_a_callback_between_two_steps_ends_an_order_that_the_restaurant_ends(
     fleet.over(**dict(decision.again.headers if decision.again else {}))
     fleet.must_be(kind)
     assert fleet.truth.requests[fleet.next(step)] == 1
+
+
+#: What a POS says of an order that is left to it or an operator, and the events that follow.
+LEFT = [
+    (Kind.ACCEPTED, []),  # created, which says nothing of the steps behind
+    (Lifecycle.COMPLETED, ["accepted", "completed"]),
+    (Kind.CANCELLED, ["cancelled"]),
+]
+
+
+@pytest.mark.parametrize(("said", "events"), LEFT)
+@pytest.mark.parametrize("adapter", ["printed"])
+def test_a_callback_ends_an_order_that_no_worker_looks_up_any_more(
+    fleet: Fleet, adapter: str, said: Kind | Lifecycle, events: list[str]
+) -> None:
+    fleet.treat(Act.PRINT, loses=Loses.REPLY, times=1)
+    fleet.over()
+    assert fleet.told == ("in_doubt", "timeout")
+    called(fleet, said)
+    assert [kind for kind, _ in fleet.one.recorded()] == ["in_doubt", *events]
+
+
+@pytest.mark.parametrize(("said", "events"), LEFT)
+@each_undo
+def test_a_callback_ends_an_order_that_its_pos_has_not_undone(
+    fleet: Fleet, adapter: str, undo: Act, said: Kind | Lifecycle, events: list[str]
+) -> None:
+    fleet.refuse(fleet.steps[-1])
+    fleet.refuse(undo, 409)
+    fleet.over()
+    called(fleet, said)
+    assert [kind for kind, _ in fleet.one.recorded()] == ["in_doubt", *events]
+
+
+@pytest.mark.parametrize("adapter", ["paid"])
+def test_a_callback_waits_for_a_step_in_doubt_while_the_step_is_looked_up(
+    fleet: Fleet, adapter: str
+) -> None:
+    """It is not dropped, however long that takes: until an hour after ``deliver_by``."""
+    fleet.treat(Act.PAY, loses=Loses.REPLY, times=1)
+    fleet.one.take(fleet.order)
+    came = fleet.one.clock.now().timestamp()
+    for seconds, result in [
+        (0.0, CallbackResult.WAITING),
+        (WAIT + 1, CallbackResult.WAITING),
+        (LATE, CallbackResult.APPLIED),
+    ]:
+        fleet.one.wait(seconds)
+        assert called(fleet, Lifecycle.COMPLETED, waiting_since=came) is result
+    assert [kind for kind, _ in fleet.one.recorded()] == ["accepted", "completed"]

@@ -153,20 +153,21 @@ def test_it_waits_no_longer_than_an_order_lacks_its_id(
     assert told(rows) == ["accepted"]
 
 
-def test_it_is_tried_after_as_long_as_it_has_waited_and_for_an_hour(
+def test_it_is_tried_after_as_long_as_it_has_waited_or_five_minutes_and_for_an_hour(
     ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine, clock: Clock
 ) -> None:
     sent(worker)
     assert apply(ledger, of("7")) == [WAITING]
     came, tries = clock.of_day, []
     # Around each of them, and often in between: one at another time would be seen late.
-    around = {2**n + each for n in range(13) for each in (-1, 0, 1)} - {0}
+    due = [*(2**n for n in range(10)), *range(812, 4000, 300)]
+    around = {at + each for at in due for each in (-1, 0, 1)} - {0}
     for after in sorted({*around, *range(1, 5000, 400)}):
         clock.of_day = came + after
         tries += [clock.of_day - came for _ in again(ledger)]
     assert waiting(engine) == []
-    assert tries == [*(2**n for n in range(12)), 4096]
-    assert WAIT == 3600
+    assert tries == due
+    assert (WAIT, due[-2:]) == (3600, [3512, 3812])
 
 
 def test_a_hundred_of_a_shop_wait(

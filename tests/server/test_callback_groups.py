@@ -28,7 +28,7 @@ from pos_gateway.server.problems import Problem
 from pos_gateway.server.reading import Reading
 from pos_gateway.server.waiting_callbacks import WaitingCallbacks
 from testkit.patience import PATIENCE
-from testkit.steps.adapters import PaidAdapter
+from testkit.steps.adapters import PaidAdapter, PrintedAdapter
 from tests.adapters.callers import REST, rest_body, rest_signed
 from tests.server.lab import SOON
 
@@ -201,9 +201,16 @@ def test_what_is_due_is_tried_with_the_owners_of_today() -> None:
     assert (received.owners, received.waiting_since) == ({"fast-1": ("the POS",)}, 5.0)
 
 
-@pytest.mark.parametrize(("adapter", "in_steps"), [(RestAdapter(), False), (PaidAdapter(), True)])
+@pytest.mark.parametrize(
+    ("adapter", "steps"),
+    [
+        (RestAdapter(), {}),
+        (PaidAdapter(), {"create": True, "pay": True}),
+        (PrintedAdapter(), {"create": True, "pay": True, "print": False}),
+    ],
+)
 def test_a_callback_accepts_no_order_at_a_pos_that_takes_several_steps(
-    adapter: Any, in_steps: bool
+    adapter: Any, steps: dict[str, bool]
 ) -> None:
     """Neither at once, nor one that has waited."""
     ledger = Ledger()
@@ -218,7 +225,7 @@ def test_a_callback_accepts_no_order_at_a_pos_that_takes_several_steps(
 
     asyncio.run(tried_again(ledger, merchants, adapter))
     asyncio.run(at_once())
-    assert [each.in_steps for each in ledger.received] == [in_steps] * 2
+    assert [each.steps for each in ledger.received] == [steps] * 2
 
 
 @pytest.mark.parametrize("adapter", ["rest", "square", "gone"])

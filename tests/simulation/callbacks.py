@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.adapters.pos_fields import endpoint
-from pos_gateway.adapters.steps import steps_of
+from pos_gateway.adapters.steps import several_steps
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind, Lifecycle
@@ -146,8 +146,8 @@ class Callbacks:
     def _received(
         self, adapter: str, merchant_id: str, said: Callback, since: float | None = None
     ) -> Received:
-        in_steps = len(steps_of(ADAPTERS[adapter])) > 1
-        return Received(adapter, merchant_id, said, self._owners(merchant_id), since, in_steps)
+        steps = several_steps(ADAPTERS[adapter])
+        return Received(adapter, merchant_id, said, self._owners(merchant_id), since, steps)
 
     def _is_waiting(self, event_id: str) -> bool:
         query = "select 1 from callbacks where again_at is not null and event_id = ?"

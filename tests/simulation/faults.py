@@ -438,8 +438,8 @@ FAULTS = [
     Fault(
         "a callback accepts no order before its last step",
         "ledger.callback_rules",
-        "elif received.in_steps and (",
-        "elif False and (",
+        "elif received.steps and meaning is Kind.ACCEPTED:",
+        "elif False:",
         seed=1,
     ),
     Fault(

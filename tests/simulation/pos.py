@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
+from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.step_mark import StepMark
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
@@ -255,15 +256,20 @@ class Transport:
         scheduler.sleep(random.uniform(0, 0.1))
         exchange.arrive(reply)
 
+    def _is_called_back(self, order_id: str) -> bool:
+        """Whether a callback has ended the order while a worker that had committed SENDING was held up."""
+        query = "select 1 from audit where order_id = ? and what like 'callback.%' and at > ?"
+        since = self._scheduler.now().timestamp() - LEASE
+        return bool(self._database.rows(query, order_id, since))
+
     def _must_be_sending(self, pos: Pos, request: Request) -> None:
         """The ledger must have SENDING and the step durable before the first byte."""
         step = pos.step_of(request)
         if step is None:
             return
         order_id = pos.order_of(request)
-        found = self._database.rows(
-            "select action, state, owner, step, reopened from orders where order_id = ?", order_id
-        )
+        columns = "action, state, owner, step, reopened"
+        found = self._database.rows(f"select {columns} from orders where order_id = ?", order_id)
         owners = [
             owner
             for action, state, owner, text, reopened in found
@@ -272,7 +278,10 @@ class Transport:
             and str(StepMark.parse(text, reopened) or "").removeprefix(f"{reopened} ") == step
         ]
         if not owners:
-            self._violated(f"{step or 'create'} of {order_id} is sent while its rows say {found}")
+            if not self._is_called_back(order_id):
+                self._violated(
+                    f"{step or 'create'} of {order_id} is sent while its rows say {found}"
+                )
         elif self._is_over(owners[0]):
             self._violated(f"{order_id} is sent while others may take it over")
         if not step.startswith("-") and self._database.rows(_UNWANTED, order_id):
