@@ -48,6 +48,7 @@ from pos_gateway.ledger.states import (
     LeasedElsewhere,
     State,
     Suspected,
+    is_given_up,
 )
 from pos_gateway.ledger.step_mark import NOT_UNDONE
 from pos_gateway.merchants.directory import Directory
@@ -101,7 +102,7 @@ class Cancel:
         if isinstance(submission, Claim):
             if not submission.history.may_be_there:
                 return Outcome(Kind.CANCELLED)
-            if _is_left_undone(submission.history) and not attempt.claims[0].history.in_doubt:
+            if self._is_left_undone(submission.history) and not attempt.claims[0].history.in_doubt:
                 return Outcome(Kind.FAILED, _NOT_UNDONE)
         elif submission.state is State.CANCELLED:
             return Outcome(Kind.CANCELLED)
@@ -113,6 +114,13 @@ class Cancel:
             return Outcome(Kind.REJECTED, reason)
         over = self._expired(attempt) if attempt.late else None
         return over or (None if attempt.may_call else NEEDS_POS)
+
+    def _is_left_undone(self, history: AttemptHistory) -> bool:
+        """Whether the POS did not undo the order, and no worker tries again."""
+        if history.step is None or not history.step.is_undo or history.last_event != Kind.IN_DOUBT:
+            return False
+        code = None if history.reason is None else history.reason.code
+        return is_given_up(code, history.deliver_by, self.clock.now().timestamp())
 
     def call(self, attempt: Attempt[CancelRequest]) -> Outcome:
         """Cancel an order at a POS that may have the order; late, only look the order up."""
@@ -269,13 +277,6 @@ class Cancel:
 _NOT_UNDONE = Reason(
     NOT_UNDONE, "its POS did not undo the order, and an operator was asked to decide"
 )
-
-
-def _is_left_undone(history: AttemptHistory) -> bool:
-    """Whether the POS has refused to undo the order, and no worker tries again."""
-    is_undo = history.step is not None and history.step.is_undo
-    is_refused = history.reason is not None and history.reason.code == _NOT_UNDONE.code
-    return is_undo and is_refused and history.last_event == Kind.IN_DOUBT
 
 
 def _order(attempt: Attempt[CancelRequest]) -> Key:

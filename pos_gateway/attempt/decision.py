@@ -12,6 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from pos_gateway.adapters.steps import NOT_REFUNDED
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.content import UnreadMessage
 from pos_gateway.attempt.doubt import CANCEL_IN_DOUBT, LOOK_AGAIN_AFTER, NEEDS_POS
@@ -399,6 +400,9 @@ class _Cancelling:
         entries = self._released_submission()
         if claim is not None:
             entry = replace(self._entry(State.NEW, claim), doubt_since=since)
+            last = claim.history.reason
+            if last is not None and last.code == NOT_REFUNDED:  # no later failure makes it untrue
+                entry = replace(entry, keeps_reason=True)
             if self._attempt.waits:  # each look would displace an attempt in the row
                 entry = replace(entry, attempts=claim.history.attempts)
             entries.append((claim, entry))

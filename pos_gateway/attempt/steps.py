@@ -79,7 +79,7 @@ class Walk:
 
         Args:
             because: the order's outcome after its undo, for an order in an undo.
-            expired: returns the outcome of an expired order; None: the order has time left.
+            expired: returns the outcome of an order without time, or left to an operator; else None.
         """
         history, place = self._attempt.claims[0].history, 0
         if history.step is not None:
@@ -130,7 +130,7 @@ class Walk:
             is_queryable or history.cancelling or _may_forget(history)
         )
         if known is None and (history.pending or ask_first or self._attempt.late):
-            known = self._ask(step, history)
+            known = self._ask(step, history, expired)
         if known is None and history.cancelling:  # each failing send would renew the doubt
             known = _CANCELLING
         return known or self._record(number) or self._run(step, history, was_asked=ask_first)
@@ -164,7 +164,9 @@ class Walk:
             return _unsettled(why, wait)
         return outcome
 
-    def _ask(self, step: Step, history: AttemptHistory) -> Outcome | None:
+    def _ask(
+        self, step: Step, history: AttemptHistory, expired: Callable[[], Outcome | None]
+    ) -> Outcome | None:
         """Look up a step in doubt or late; None: the POS does not have the step, and may be sent it."""
         known = self._look_up(step)
         if known is not None:
@@ -173,9 +175,9 @@ class Walk:
         if wait > 0:
             why = "the POS does not know it, and may not have had the time"
             return replace(_unsettled(why, wait), not_found=True)
-        if self._attempt.late:
+        if self._attempt.late and step is self._steps[0]:
             return Outcome(Kind.EXPIRED, Reason.of("expired", "the POS does not have it"))
-        return None
+        return expired()  # the steps before are undone for want of time, and for no other reason
 
     def _back(self, place: int, because: Outcome, history: AttemptHistory) -> Outcome:
         """Undo the steps from ``place`` to the first; ``because`` once no step is left at the POS."""
@@ -263,7 +265,8 @@ class Walk:
             numbers = range(place, place + 1)
             return place - 1 if is_known else self._looked_up(numbers, history)
         # An order accepted by a release without steps has no facts.
-        return last if self._attempt.facts else self._looked_up(range(last + 1), history)
+        known = last if self._attempt.facts else self._looked_up(range(last + 1), history)
+        return known if isinstance(known, Outcome) else max(0, known)
 
     def _looked_up(self, numbers: range, history: AttemptHistory) -> int | Outcome:
         """The number of the last of these steps at the POS; the step's facts are kept."""

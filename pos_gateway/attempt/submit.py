@@ -178,11 +178,13 @@ class Submit:
         return walk.forward(because, partial(self._expired, attempt))
 
     def _expired(self, attempt: Attempt[Order]) -> Outcome | None:
-        """The outcome of an order that has expired between two steps, if it has."""
+        """The outcome of an order that has no time left, or is left to an operator; else None."""
         left = self._left(attempt.content)
         if left > 0 and not attempt.late:
             return None
         last = self.ledger.last_reason(attempt.claims[0])
+        if left > 0:
+            return Outcome(Kind.IN_DOUBT, last, for_operator=True)
         return Outcome(Kind.EXPIRED, _why_late(left, last))
 
     def _too_late(self, claim: Claim, left: float) -> Outcome:

@@ -12,7 +12,7 @@ from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.outcome import Kind, Lifecycle, Reason, one_line
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import ONLY_A_PERSON, RESOLVE_FOR, EventRow, Key, State
+from pos_gateway.ledger.states import RESOLVE_FOR, EventRow, Key, State, is_given_up
 from pos_gateway.ledger.step_mark import StepMark
 
 #: Seconds by which an event may be older than its callback: a POS repeats one for a day, and a date
@@ -127,10 +127,14 @@ class Standing:
         """Whether no worker takes it up again: its POS or an operator says what has become of it."""
         if self.state is not State.IN_DOUBT:
             return False
-        is_over = self.deliver_by is not None and self.deliver_by + RESOLVE_FOR < now
         step = self.step
         is_blind = step is not None and not step.is_undo and not steps.get(step.name, True)
-        return is_over or is_blind or self.reason_code in ONLY_A_PERSON
+        return is_blind or is_given_up(self.reason_code, self.deliver_by, now)
+
+    @property
+    def is_undoing(self) -> bool:
+        """Whether its steps are undone, the last one first."""
+        return self.step is not None and self.step.is_undo
 
     @property
     def is_within_step(self) -> bool:
@@ -253,19 +257,15 @@ class CallbackGroup:
             result = self._advance(received, order, request, _OF_ACCEPTED[meaning])
         elif order.state.is_final:
             result = self._compare(received, order)
-        elif order.step is not None and order.step.is_undo and not is_left:
-            # The POS says this because it was asked to: the order's end is why.
-            result = CallbackResult.KNOWN
         elif received.steps and meaning is Kind.ACCEPTED:
-            result = (
-                CallbackResult.KNOWN
-            )  # an attempt accepts the order, once all its steps are done
+            result = CallbackResult.KNOWN  # an attempt accepts it, once all its steps are done
         elif (
             received.steps
             and not is_left
             and (
                 _OF_OPEN[meaning] is Kind.ACCEPTED
                 or order.is_within_step
+                or order.is_undoing  # the POS says so because it was asked to
                 or (request is not None and request.is_asked)
             )
         ):

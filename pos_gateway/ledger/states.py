@@ -16,6 +16,17 @@ RESOLVE_FOR = 3600.0
 ONLY_A_PERSON = ("blind", "moved", "not_undone", "facts", "poison")
 
 
+def is_given_up(code: str | None, deliver_by: float | None, now: float) -> bool:
+    """Whether workers have left an order in doubt to an operator.
+
+    Args:
+        code: of the order's reason.
+        deliver_by: the order's (Unix time).
+        now: Unix time.
+    """
+    return code in ONLY_A_PERSON or (deliver_by is not None and deliver_by + RESOLVE_FOR <= now)
+
+
 class Action(StrEnum):
     """What a message asks for; each action has its own row."""
 

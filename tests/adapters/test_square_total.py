@@ -363,7 +363,7 @@ def test_an_order_in_doubt_that_is_still_undone_is_told_as_why(gate: Gate, till:
     till.loses.append((CANCELLED, LOST))
     gate.take(order, **said)
     assert till.state == "CANCELED"
-    assert till.calls_back() is CallbackResult.KNOWN
+    assert till.calls_back() is CallbackResult.WAITING
     gate.wait(60)
     gate.take(order, **said)
     assert gate.recorded()[1:] == [("rejected", "price_mismatch")]
