@@ -89,6 +89,14 @@ class FaultLab(Lab):
         happened = self.backend.wait(lambda: len(self.backend.events(order_id)) >= count, PATIENCE)
         assert happened, self.backend.events(order_id)
 
+    def wait_for_event(self, order_id: str, type_: str) -> None:
+        """Wait for an order's event of this type."""
+
+        def has_it() -> bool:
+            return any(event["type"] == type_ for event in self.backend.events(order_id))
+
+        assert self.backend.wait(has_it, PATIENCE), self.backend.events(order_id)
+
     def settle(self) -> None:
         """Wait until every order is terminal or in doubt, and no longer than the patience for each.
 

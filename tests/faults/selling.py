@@ -7,7 +7,7 @@ the last event agrees with the facts at the vendor.
 import json
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +27,7 @@ from tests.server.lab import Server, serving
 
 Json = dict[str, Any]
 ACCEPTED, CANCELLED, REJECTED = ("order.accepted",), ("order.cancelled",), ("order.rejected",)
+EXPIRED = ("order.expired",)
 #: The key of callbacks, and the key that seals secrets.
 KEY, SECRET = "a-key", "a passphrase that is long enough"
 ADA = {"name": "Ada", "phone": "+12125550123"}
@@ -182,6 +183,8 @@ def wrong(seller: Seller, events: list[Json]) -> list[Any]:
     """Everything that is not as the case says."""
     case, facts, reason = seller.case, seller.facts, json.dumps(events[-1].get("reason"))
     types = tuple(event["type"] for event in events)
+    if case.events == EXPIRED and types[0] == "order.in_doubt":
+        types = types[1:]  # a slow machine undoes the order after its deliver_by
     accepted = [event["external_id"] for event in events if event["type"] in ACCEPTED]
     return [
         *([types] if types != case.events else []),
@@ -207,11 +210,6 @@ def delivered(
     """
     every, market = [*killed, *sellers], Sellers()
     market.ways |= {each.id: each.way for each in every}
-
-    def wait(events: Callable[[Case], int]) -> None:
-        """Wait until each order has as many events."""
-        for each in every:
-            lab.wait_for_events(each.id, events(each.case))
 
     secret = {"POS_GATEWAY_SECRET_KEY": SECRET}
     with (
@@ -241,7 +239,8 @@ def delivered(
                 if each.case.cancels == "before":
                     market.wait(each.has_order)
                     lab.backend.cancel(each.id, each.id)
-            wait(lambda _: 1)
+            for each in every:
+                lab.wait_for_events(each.id, 1)
             with market.changed:
                 for each in sellers:
                     if each.case.cancels == "after":
@@ -249,6 +248,7 @@ def delivered(
                         lab.backend.cancel(each.id, each.id)
                     elif each.case.shop and each.case.shop[0] == "accepted":
                         each.call_back()
-            wait(lambda case: len(case.events))
+            for each in every:
+                lab.wait_for_event(each.id, each.case.events[-1])
     found = {each.case.name: wrong(each, lab.backend.events(each.id)) for each in every}
     return {name: said for name, said in found.items() if said}

@@ -20,6 +20,7 @@ from tests.faults.selling import (
     CANCELLED,
     CHARGED,
     COKE,
+    EXPIRED,
     LATER,
     LOST,
     REJECTED,
@@ -127,7 +128,7 @@ CASES = [
         events=(*ACCEPTED, "order.cancelled_by_pos"),
         shop=("accepted", "delete"),
     ),
-    Case("expired before its payment", {"seconds": 6}, ("order.expired",), troubles=(UNPAID,)),
+    Case("expired before its payment", {"seconds": 6}, EXPIRED, troubles=(UNPAID,)),
     *(
         Case(f"{what} of {method} {path}", {"tip": 200}, troubles=(Trouble(what, method, path),))
         for method, path in FORWARD

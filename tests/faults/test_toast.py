@@ -19,6 +19,7 @@ from tests.faults.selling import (
     ACCEPTED,
     ADDRESS,
     CANCELLED,
+    EXPIRED,
     LATER,
     LOST,
     REJECTED,
@@ -214,7 +215,7 @@ CASES = [
     case(
         "expired before it is made",
         {"seconds": 6},
-        ("order.expired",),
+        EXPIRED,
         troubles=(Trouble("before", path=PRICES, times=1000, status=429),),
     ),
     *(
