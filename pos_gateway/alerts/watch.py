@@ -43,9 +43,13 @@ class AlertWatch:
         """Begin."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """End, after the message that is being sent. Idempotent."""
+    def end(self) -> None:
+        """End after the message that is being sent. Idempotent."""
         self._stopping.set()
+
+    def stop(self) -> None:
+        """Wait until it has ended. Idempotent."""
+        self.end()
         if self._thread.is_alive():
             self._thread.join(TIMEOUT + 1)
 

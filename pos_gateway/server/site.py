@@ -165,10 +165,9 @@ class Site:
         self._stopping.set()
         self.end_streams()
         if self._alerts is not None:
-            self._alerts.stop()
+            self._alerts.end()
         self.intake.stop()
-        self.tokens.flush()  # also before a part that may take until the process is killed
-        self.audit.write()
+        self.audit.write()  # also before a part that may take until the process is killed
         self.bulk.stop()
         self._splits.close()
         self.reading.close()
@@ -179,6 +178,8 @@ class Site:
         self._callbacks.stop()
         self.tokens.flush()
         self.audit.write()
+        if self._alerts is not None:
+            self._alerts.stop()
         self.metrics_port.stop()
         self.database.dispose()
 

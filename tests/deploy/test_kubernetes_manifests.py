@@ -11,11 +11,15 @@ import pytest
 import yaml
 from prometheus_client import Counter, Histogram
 
-from pos_gateway.broker import topology
+from pos_gateway.auth import grants
+from pos_gateway.broker import queue_metrics, topology
 from pos_gateway.events import relay
-from pos_gateway.ledger import commits, ledger
+from pos_gateway.fleet import coordinator
+from pos_gateway.ledger import commits, ledger, polls
+from pos_gateway.reports import reporter
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry import metrics
+from pos_gateway.telemetry import serving as metrics_serving
 from pos_gateway.worker import consumer
 from tests.deploy.dockerfile import Dockerfile
 from tests.deploy.kustomize import APPLIED, K8S, ROOT, load, of_kind, render, render_with, rendered
@@ -269,12 +273,14 @@ def test_the_config_map_has_no_password_and_no_canary_share() -> None:
 
 
 def test_a_worker_has_time_to_drain_and_close_before_it_is_killed() -> None:
+    """Even if database, broker and Redis have vanished without a word."""
     closing = (
-        *(consumer.CANCEL_TIMEOUT, relay.GRACE, relay._LAST, relay._LAST),
-        *(commits.CLOSING, ledger._RELEASE_TIMEOUT),
+        *(consumer.CANCEL_TIMEOUT, coordinator._FAREWELL, reporter.GRACE, grants.STOP),
+        *(relay.GRACE, relay._LAST, relay._LAST, commits.CLOSING, ledger._RELEASE_TIMEOUT),
+        *(polls._CLOSING, queue_metrics._GRACE, metrics_serving._POLL),
     )
     drain = float(settings_in("base")["POS_GATEWAY_REQUEST_TIMEOUT"]) + consumer.DRAIN_MARGIN
-    assert drain + sum(closing) < pod_of(workers())["terminationGracePeriodSeconds"] == 30
+    assert drain + sum(closing) < pod_of(workers())["terminationGracePeriodSeconds"] == 60
     events = of_kind("Deployment", render("base"))["pos-gateway-events"]
     assert sum(closing) < pod_of(events)["terminationGracePeriodSeconds"]
 

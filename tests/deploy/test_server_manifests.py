@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.alerts import sender
+from pos_gateway.database import engine
 from pos_gateway.domain.http_limits import BATCH_BYTES, LONGEST_WAIT
-from pos_gateway.server import following, intake, serving
+from pos_gateway.ledger import writer
+from pos_gateway.server import bulk_threads, following, intake, serving
 from pos_gateway.server.openapi import OPERATIONS
 from tests.deploy.kustomize import ROOT, Resource, of_kind, render_with
 from tests.deploy.policies import pod_of
@@ -56,7 +59,12 @@ def test_it_has_time_to_finish_requests_before_it_is_killed(
 ) -> None:
     program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
     assert program == "sleep"
-    stopping = serving.GRACE + intake.TIMEOUT
+    """Even if the database has vanished without a word: each part that asks it waits by itself."""
+    audited_twice_and_last_uses = 3 * engine._PING_ANSWER
+    stopping = serving.GRACE + intake.TIMEOUT + audited_twice_and_last_uses
+    stopping += bulk_threads.STOP_TIMEOUT + writer._ANSWER  # callbacks: the present group
+    # The message that is being sent ends beside all of these.
+    assert stopping - serving.GRACE > sender.TIMEOUT + 1
     assert int(seconds) + stopping < pod_of(deployment)["terminationGracePeriodSeconds"]
     assert stopping < float(SERVICES["server"]["stop_grace_period"].removesuffix("s"))
 
