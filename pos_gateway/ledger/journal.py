@@ -11,8 +11,8 @@ from pos_gateway.ledger.batch import Finishing, Operation, Recording
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.clock import Clock
 
-#: Seconds that outcomes are kept: a standby that lags further should not be promoted.
-REMEMBERED = 10.0
+#: Seconds that outcomes are kept, and bytes of their orders: a standby that lags further should not be promoted.
+REMEMBERED, MAX_BYTES = 10.0, 32 * 2**20
 #: Maximum outcomes in a replayed batch.
 BATCH = 256
 
@@ -22,7 +22,9 @@ class Journal:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._written: deque[tuple[float, Finishing | Recording]] = deque()
+        #: When each was confirmed, and the bytes of its order.
+        self._written: deque[tuple[float, int, Finishing | Recording]] = deque()
+        self._bytes = 0
 
     def add(self, operations: Sequence[Operation], results: Sequence[Any]) -> None:
         """Add the outcomes of a transaction just confirmed; forget those older than a standby may lag.
@@ -31,16 +33,23 @@ class Journal:
         """
         now = self._clock.monotonic()
         for each, result in zip(operations, results, strict=True):
-            if (type(each) is Finishing and result) or type(each) is Recording:
-                self._written.append((now, each))
-        while self._written and now - self._written[0][0] > REMEMBERED:
-            self._written.popleft()
+            if type(each) is Finishing and result:
+                payload = each.claim.payload
+            elif type(each) is Recording:
+                payload = each.payload
+            else:
+                continue
+            size = len(payload or "")
+            self._written.append((now, size, each))
+            self._bytes += size
+        while self._written and (now - self._written[0][0] > REMEMBERED or self._bytes > MAX_BYTES):
+            self._bytes -= self._written.popleft()[1]
 
     def batches(self) -> Iterator[list[Finishing | Recording]]:
         """All outcomes, in order. A batch has an order once at most: its outcomes stay apart."""
         batch: list[Finishing | Recording] = []
         keys: set[Key] = set()
-        for _, each in self._written:
+        for *_, each in self._written:
             key = each.claim.key if isinstance(each, Finishing) else each.key
             if key in keys or len(batch) == BATCH:
                 yield batch

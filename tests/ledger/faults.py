@@ -991,8 +991,8 @@ FAULTS = [
     Fault(
         "no more outcomes are remembered than a standby may lack",
         "ledger/journal",
-        "while self._written and now",
-        "while False and now",
+        "while self._written and (now - self._written[0][0] > REMEMBERED or ",
+        "while self._written and (False or ",
         "failover::commits_are_remembered_for_as_long_as_a_standby_may_lag",
     ),
     Fault(
@@ -1112,9 +1112,16 @@ FAULTS = [
     Fault(
         "a callback waits for an hour at most",
         "ledger/callback_rules",
-        "if waited > WAIT or ",
-        "if ",
+        "(waited > WAIT or ",
+        "(",
         "callbacks_waiting::for_an_hour",
+    ),
+    Fault(
+        "outcomes of large orders are remembered as far as their bytes have room",
+        "ledger/journal",
+        " or self._bytes > MAX_BYTES",
+        "",
+        "failover::commits_of_large_orders_are_remembered",
     ),
     Fault(
         "few callbacks of a shop wait",

@@ -15,6 +15,7 @@ from pos_gateway.database.schema import events, orders, workers
 from pos_gateway.domain.errors import EventIdTaken, LedgerUnavailable
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger import journal
 from pos_gateway.ledger.journal import REMEMBERED
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.statements import Written
@@ -357,6 +358,21 @@ def test_commits_are_remembered_for_as_long_as_a_standby_may_lag(worker: Workers
         one.clock.advance(REMEMBERED / 2)
     remembered: Any = list(one._journal.batches())
     assert [each.claim.key.order_id for batch in remembered for each in batch] == ["o2", "o3", "o4"]
+
+
+def test_commits_of_large_orders_are_remembered_as_far_as_their_bytes_have_room(
+    worker: Workers, standby: Standbys, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MAX_BYTES", 250)
+    one = worker()
+    one.beat()
+    before = standby()
+    for n in range(5):
+        key = Key("m", f"o{n}")
+        one.finish(claimed(one.claim(key, send=True, order=b"x" * 100)), an_entry(key=key))
+    before.promote(one)
+    one.beat()
+    assert [event.order_id for event in rows.events()] == ["o3", "o4"]
 
 
 def test_an_event_that_another_worker_replays_at_the_same_moment_blames_no_order(
