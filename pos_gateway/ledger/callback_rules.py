@@ -252,7 +252,7 @@ class CallbackGroup:
         elif endpoint is not None and endpoint not in received.owners[order.key.merchant_id]:
             result = CallbackResult.MOVED
         elif order.reopened and received.callback.external_id != (order.external_id or ""):
-            result = self._by_external_id(received, order)
+            result = self._by_external_id(received, order, is_left=is_left)
         elif order.state is State.ACCEPTED:
             result = self._advance(received, order, request, _OF_ACCEPTED[meaning])
         elif order.state.is_final:
@@ -277,12 +277,14 @@ class CallbackGroup:
             result = CallbackResult.APPLIED
         return result
 
-    def _by_external_id(self, received: Received, order: Standing) -> CallbackResult:
+    def _by_external_id(
+        self, received: Received, order: Standing, *, is_left: bool
+    ) -> CallbackResult:
         """The order was reopened: only the POS's id says which of its generations the callback is about."""
         if received.callback.external_id is None:
             return CallbackResult.EARLIER
         if order.external_id is None and not order.state.is_final:
-            return CallbackResult.WAITING
+            return CallbackResult.EARLIER if is_left else CallbackResult.WAITING
         if order.external_id is None and order.state is State.ACCEPTED:
             return CallbackResult.EARLIER  # or this one's: the POS sent no id of it
         if _OF_OPEN[received.callback.meaning] is not Kind.ACCEPTED:

@@ -368,13 +368,18 @@ def test_an_order_that_was_accepted_again_without_an_id_contradicts_no_other(
         assert [each for each in notes if each.startswith("callback")] == []
 
 
+@pytest.mark.parametrize("kind", [Kind.EXPIRED, Kind.IN_DOUBT])
 def test_an_order_that_is_not_sent_again_is_waited_for_in_vain(
-    ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine, clock: Clock
+    ledger: CallbackLedger,
+    worker: Callable[..., Worker],
+    engine: Engine,
+    clock: Clock,
+    kind: Kind,
 ) -> None:
     one = reopened(engine, worker)
     assert apply(ledger, named("7", Kind.REJECTED)) == [WAITING]
-    claim = claimed(one.claim(KEY, send=False))
-    assert one.finish(claim, an_entry(Kind.EXPIRED))
+    claim = claimed(one.claim(KEY, send=kind is Kind.IN_DOUBT, endpoint=HERE))
+    assert one.finish(claim, an_entry(kind, reason=Reason("blind", "an operator has to say")))
     clock.of_day += 1
     assert again(ledger) == [EARLIER]
     assert waiting(engine) == []
