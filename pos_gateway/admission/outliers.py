@@ -57,9 +57,11 @@ class Outliers(Generic[Ticket]):
         A stranger is judged by the first answers of all merchants, since it has none. Such a call
         includes connecting.
         """
-        usual = self._first if lane.latency.mean is None else lane.latency
-        silent_after = self.silent_after(lane)
-        return min(silent_after, usual.exceeded_after(silent_after))
+        latency = lane.latency
+        silent_after = latency.silent_after(self._slow_after)
+        if latency.mean is None:
+            return self._first.exceeded_after(silent_after)
+        return min(silent_after, latency.exceeded_after(silent_after))
 
     def silent_after(self, lane: Lane[Ticket]) -> float:
         """Seconds after which a call makes its merchant silent.

@@ -101,7 +101,8 @@ class Scheduler(Generic[Ticket]):
             light = LIGHT if self._keeps_up(lane) else LIGHT_WITH_BACKLOG
             part = lane.projected(now) * max(1, self.working) / (light * self._slots)
         lane.crowded_since = min(lane.crowded_since, now) if lane.is_crowded else inf
-        if now - lane.crowded_since >= BEHIND_AFTER or self._parked.of(lane.merchant_id):
+        has_parked = self._parked.total > 0 and self._parked.of(lane.merchant_id)
+        if has_parked or now - lane.crowded_since >= BEHIND_AFTER:
             lane.behind_at = now
         lane.is_light = part < 1
         lane.yields = self._cpu.is_scarce and (GRADE * part >= 1 or lane.was_behind(now))
@@ -229,7 +230,8 @@ class Scheduler(Generic[Ticket]):
         if lane.is_working is not lane.counted_working:
             lane.counted_working = not lane.counted_working
             self.working += 1 if lane.counted_working else -1
-        silent = lane.usage.held if lane.is_silent else 0
+        held = lane.usage.held
+        silent = held if held and lane.is_silent else 0
         self.silent += silent - lane.counted_silent
         lane.counted_silent = silent
         if lane.waiting and lane.has_room:
