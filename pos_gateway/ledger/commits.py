@@ -35,27 +35,21 @@ CLOSING = 5.0
 class _Waiting:
     """One caller's operation, and its wait."""
 
-    __slots__ = ("_settled", "error", "operation", "result", "until")
+    __slots__ = ("error", "operation", "result", "settled", "until")
 
     def __init__(self, operation: Any, until: float) -> None:
         self.operation = operation
         self.until = until
         self.result: Any = None
         self.error: BaseException | None = None
-        self._settled = threading.Event()
+        self.settled = threading.Event()
 
     def settle(self, result: Any = None, error: BaseException | None = None) -> None:
         self.result, self.error = result, error
-        self._settled.set()
+        self.settled.set()
 
     def is_settled_within(self, seconds: float) -> bool:
-        return self._settled.wait(seconds)
-
-    def wait(self) -> Any:
-        self._settled.wait()
-        if self.error is not None:
-            raise copy_of(self.error)
-        return self.result
+        return self.settled.wait(seconds)
 
 
 class GroupCommit:
@@ -68,8 +62,6 @@ class GroupCommit:
             written later, and the others at once; without names, fewer at a time. After any other
             exception they are written singly.
         size: bytes that an operation adds to a transaction.
-        is_patient: whether nothing but an acknowledgement waits for an operation: where others are
-            about to come, it is written with the next of them.
         order_of: the order that an operation writes. Operations of an order keep their sequence.
     """
 
@@ -77,13 +69,11 @@ class GroupCommit:
         self,
         write: Callable[[Sequence[Any]], Sequence[Any]],
         size: Callable[[Any], int] = lambda _: 0,
-        is_patient: Callable[[Any], bool] = lambda _: False,
         order_of: Callable[[Any], Hashable] = lambda _: None,
     ) -> None:
         self._write = write
         self._order_of = order_of
         self._size = size
-        self._is_patient = is_patient
         #: When the last two operations came that are not patient.
         self._came = (-inf, -inf)
         #: An operation is to be written now, and all others with it.
@@ -100,8 +90,14 @@ class GroupCommit:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def __call__(self, operation: Any, *, timeout: float = inf) -> Any:
+    def __call__(self, operation: Any, *, timeout: float = inf, is_patient: bool = False) -> Any:
         """Return the operation's result once it is durable.
+
+        Args:
+            operation: an operation for ``write``.
+            timeout: seconds to wait for the database.
+            is_patient: nothing but an acknowledgement waits for the operation. While others come, the
+                operation is written with the next of them.
 
         Raises:
             LedgerUnavailable: the database was away for ``timeout`` seconds, or this process is
@@ -110,7 +106,7 @@ class GroupCommit:
         """
         now = time.monotonic()
         waiting = _Waiting(operation, now + timeout)
-        is_patient, is_settled = self._is_patient(operation), False
+        is_settled = False
         with self._lock:  # the thread sees what is appended here before it ends
             if self._closing.is_set():
                 raise LedgerUnavailable("this process is going down")
@@ -128,7 +124,10 @@ class GroupCommit:
             if not is_settled:  # also when the caller is killed
                 self._is_due = True
                 self._something.set()
-        return waiting.wait()
+        waiting.settled.wait()
+        if waiting.error is not None:
+            raise copy_of(waiting.error)
+        return waiting.result
 
     @property
     def operations(self) -> list[Any]:
@@ -260,7 +259,7 @@ class GroupCommit:
 def at_once(write: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
     """Commits in the calling thread, for a process with one caller: a prefork worker's parent."""
 
-    def commit(operation: Any, *, timeout: float = inf) -> Any:
+    def commit(operation: Any, *, timeout: float = inf, is_patient: bool = False) -> Any:
         until = time.monotonic() + timeout
         pause, longest = RETRY_AFTER
         while True:

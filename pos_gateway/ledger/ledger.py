@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any, overload
 
@@ -281,13 +282,15 @@ class Ledger:
         recorded = None
         if entry.attempts > claim.history.attempts:
             recorded = self._with_attempt(claim, entry, sealed)
+        # Patient: the slot is released, and the acknowledgement and the event alone wait for the outcome.
+        commit = partial(self._commit, timeout=timeout, is_patient=True)
         try:
-            written: bool = self._commit(Finishing(claim, sealed, recorded), timeout=timeout)
+            written: bool = commit(Finishing(claim, sealed, recorded))
         except EventIdTaken:
             if sealed.event is None:
                 raise
             sealed = replace(sealed, event=with_another_id(claim.key, sealed.event, claim.epoch))
-            written = self._commit(Finishing(claim, sealed, recorded), timeout=timeout)
+            written = commit(Finishing(claim, sealed, recorded))
         failpoints.reach("outcome.committed")
         return written
 
@@ -409,7 +412,7 @@ class Ledger:
     def start(self) -> None:
         """Start the beat and group commit. Idempotent."""
         if self._beater is None:
-            self._group = self._commit = GroupCommit(self._write, _size, _is_patient, order_of)
+            self._group = self._commit = GroupCommit(self._write, _size, order_of)
             self._beater = threading.Thread(target=self._beat, name="lease", daemon=True)
             self._beater.start()
 
@@ -593,11 +596,6 @@ def _size(operation: Operation) -> int:
     if type(operation) is Finishing:
         return len(operation.attempts or "")
     return len(getattr(operation, "payload", None) or "")
-
-
-def _is_patient(operation: Operation) -> bool:
-    """An outcome: its slot is released, and only its acknowledgement and its event wait for it."""
-    return type(operation) is Finishing
 
 
 def _tickets(operations: Sequence[Operation]) -> list[int]:

@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import inf
 from traceback import walk_tb
 from typing import Any
@@ -73,15 +74,17 @@ def commit(database: Database) -> Iterator[GroupCommit]:
 class Caller(threading.Thread):
     """A caller with an operation."""
 
-    def __init__(self, commit: Callable[..., Any], operation: Any, timeout: float = inf) -> None:
+    def __init__(
+        self, commit: Callable[..., Any], operation: Any, timeout: float = inf, **options: Any
+    ) -> None:
         super().__init__(daemon=True)
-        self._commit, self._operation, self._timeout = commit, operation, timeout
+        self._commit = partial(commit, operation, timeout=timeout, **options)
         self.result: Any = None
         self.start()
 
     def run(self) -> None:
         try:
-            self.result = self._commit(self._operation, timeout=self._timeout)
+            self.result = self._commit()
         except Exception as error:  # noqa: BLE001
             self.result = error
 
@@ -91,12 +94,14 @@ class Caller(threading.Thread):
         return self.result
 
 
-def callers(commit: GroupCommit, operations: Sequence[Any], timeout: float = inf) -> list[Caller]:
+def callers(
+    commit: GroupCommit, operations: Sequence[Any], timeout: float = inf, **options: Any
+) -> list[Caller]:
     """Have them all wait, in this order."""
     present = len(commit._waiting)
     threads = []
     for number, each in enumerate(operations, start=present + 1):
-        threads.append(Caller(commit, each, timeout))
+        threads.append(Caller(commit, each, timeout, **options))
         _wait_until(lambda number=number: len(commit._waiting) >= number)
     return threads
 
@@ -510,10 +515,10 @@ def test_large_operations_share_a_transaction_with_few_others(database: Database
 
 @pytest.fixture
 def patiently(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[GroupCommit]:
-    """Commits whose operations below 0 are patient, for as long as a test lasts."""
+    """Commits whose patient operations wait for as long as a test lasts."""
     monkeypatch.setattr(commits, "LINGER", SOON)
     monkeypatch.setattr(commits, "RECENT", SOON)
-    group = GroupCommit(database.write, is_patient=lambda operation: operation < 0)
+    group = GroupCommit(database.write)
     yield group
     database.gate.set()
     assert group.close()
@@ -537,7 +542,7 @@ def test_a_patient_operation_shares_the_next_ones_transaction(
 
     monkeypatch.setattr(commits._Waiting, "is_settled_within", linger)
     busy(patiently, database)
-    patient = [Caller(patiently, each) for each in (-1, -2)]
+    patient = [Caller(patiently, each, is_patient=True) for each in (-1, -2)]
     for _ in patient:
         assert lingering.acquire(timeout=SOON)
     assert patiently(3) == "3 is written"
@@ -548,9 +553,10 @@ def test_a_patient_operation_shares_the_next_ones_transaction(
 def test_a_patient_operation_without_others_is_written_at_once(
     patiently: GroupCommit, database: Database
 ) -> None:
-    assert patiently(-1) == "-1 is written"
+    assert patiently(-1, is_patient=True) == "-1 is written"
     assert patiently(1) == "1 is written"
-    assert patiently(-2) == "-2 is written"  # one has come, which promises no other
+    # One has come, and promises no other.
+    assert patiently(-2, is_patient=True) == "-2 is written"
     assert database.transactions == [[-1], [1], [-2]]
 
 
@@ -559,7 +565,7 @@ def test_a_patient_operation_does_not_wait_for_others_that_do_not_come(
 ) -> None:
     busy(patiently, database)
     monkeypatch.setattr(commits, "LINGER", 0.001)
-    assert patiently(-1) == "-1 is written"
+    assert patiently(-1, is_patient=True) == "-1 is written"
 
 
 def test_a_patient_operation_is_written_although_its_caller_was_killed(
@@ -574,14 +580,14 @@ def test_a_patient_operation_is_written_although_its_caller_was_killed(
     busy(patiently, database)
     monkeypatch.setattr(commits._Waiting, "is_settled_within", die)
     with pytest.raises(Killed):
-        patiently(-1)
+        patiently(-1, is_patient=True)
     database.is_tried()
     _wait_until(lambda: database.written == [1, 2, -1])
 
 
 def test_close_writes_a_patient_operation(patiently: GroupCommit, database: Database) -> None:
     busy(patiently, database)
-    [patient] = callers(patiently, [-1])
+    [patient] = callers(patiently, [-1], is_patient=True)
     assert patiently.close()
     assert patient.came_to() == "-1 is written"
 
@@ -590,7 +596,7 @@ def test_a_patient_operation_is_retried_when_the_database_is_back(
     patiently: GroupCommit, database: Database
 ) -> None:
     busy(patiently, database)
-    [patient] = callers(patiently, [-1])
+    [patient] = callers(patiently, [-1], is_patient=True)
     database.failures = 2
     assert patiently(3) == "3 is written"
     assert patient.came_to() == "-1 is written"
