@@ -63,7 +63,7 @@ class AdmittedSlot(Slot):
             self.free(outcome)
         elif self.call is not None:
             slots.admission.answered(self.call, slots.now(), outcome.contact, outcome.retry_after)
-        if slots.retries.takes(request, decision):
+        if decision.messages and slots.retries.takes(request, decision):  # most orders end
             self._is_kept = True
             slots.retries.coming += 1
         # A stale delivery's message is redelivered and makes the retry. Publishing another one

@@ -33,9 +33,8 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
     A green pool goes through admission. Other pools (the synchronous way, to move back to) take
     orders as they come, as Celery does. Both dead-letter invalid messages.
     """
-    green = consumer.dispatcher is not None
-    take = _offer(task, consumer) if green else default_strategy(task, app, consumer)
-    limit = consumer.max_order_bytes
+    dispatcher, limit = consumer.dispatcher, consumer.max_order_bytes
+    celerys = default_strategy(task, app, consumer) if dispatcher is None else None
 
     def handle(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:
         message.headers = known_headers(message.headers)
@@ -44,11 +43,30 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
             payload = read(message, limit)
         except Malformed as problem:
             consumer.quarantine(message, problem.code, problem.reason)
-        else:
-            if not green:  # Celery would decode some strings as times or bytes
-                message.headers[wire.BODY] = message.body
-                message.content_type, message.content_encoding = "application/json", "utf-8"
-            take(message, payload if green else body, ack, reject, callbacks)
+            return
+        if celerys is not None:
+            # Celery would decode some strings as times or bytes.
+            message.headers[wire.BODY] = message.body
+            message.content_type, message.content_encoding = "application/json", "utf-8"
+            celerys(message, body, ack, reject, callbacks)
+            return
+        # Some clients repeat half the order there; the known headers are in ``headers``.
+        headers = message.properties.pop("application_headers", None)
+        request = OrderRequest(
+            message,
+            payload,
+            ack=ack,
+            reject=reject,
+            task=task,
+            consumer=consumer,
+            received=perf_counter(),
+        )
+        if request.size and headers:
+            returned = headers.get("x-delivery-count", 0)
+            request.redeliveries = returned if isinstance(returned, int) else 0
+        dispatcher.offer(request)
+        if request.state is not RequestState.IN_FLIGHT:
+            request.order = None  # thousands may wait
 
     return handle
 
@@ -109,28 +127,3 @@ def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
 
 def _short(value: str) -> str:
     return value.encode()[:HEADER_LIMIT].decode(errors="ignore")
-
-
-def _offer(task: Any, consumer: Any) -> Handler:
-    offer = consumer.dispatcher.offer
-
-    def take(message: Any, payload: Any, ack: Any, reject: Any, _callbacks: Any) -> None:
-        # Some clients repeat half the order there; the known headers are in ``headers``.
-        headers = message.properties.pop("application_headers", None)
-        request = OrderRequest(
-            message,
-            payload,
-            ack=ack,
-            reject=reject,
-            task=task,
-            consumer=consumer,
-            received=perf_counter(),
-        )
-        if request.size and headers:
-            returned = headers.get("x-delivery-count", 0)
-            request.redeliveries = returned if isinstance(returned, int) else 0
-        offer(request)
-        if request.state is not RequestState.IN_FLIGHT:
-            request.order = None  # thousands may wait
-
-    return take
