@@ -35,41 +35,19 @@ Fields = Mapping[type[Any], Collection[str]]
 _NOTHING: Fields = {}
 
 
-class QuickReader:
-    """Reads the JSON of a model whose validators are those in ``_INSTEAD``.
+def quick_reader(model: type[Any]) -> Callable[[bytes], Any] | None:
+    """A function that reads the model's JSON, and raises ValidationError where the model is to be asked.
 
-    Args:
-        model: the model.
+    None: the model has a validator that is not in ``_INSTEAD``, or pydantic writes schemas otherwise.
     """
-
-    def __init__(self, model: type[Any]) -> None:
-        schema = self.schema(model)
-        #: None: the model has another validator, or pydantic writes schemas otherwise.
-        self._validator = None if schema is None else SchemaValidator(schema)
-
-    @property
-    def is_quick(self) -> bool:
-        """Whether it reads anything."""
-        return self._validator is not None
-
-    def __call__(self, text: bytes) -> Any:
-        """The record; None: ask the model."""
-        if self._validator is None:
-            return None
-        try:
-            return self._validator.validate_json(text)
-        except ValidationError:
-            return None
-
-    def schema(self, model: type[Any]) -> Any:
-        """What it reads by; None: nothing."""
-        return _native(TypeAdapter(model).core_schema)
+    schema = _native(TypeAdapter(model).core_schema)
+    return None if schema is None else SchemaValidator(schema).validate_json
 
 
-class QuickFields(QuickReader):
-    """Reads the JSON of a model into dicts, and writes them as the model would: no part is an object.
+class QuickFields:
+    """Reads the JSON of a model into dicts, and writes the dicts as the model would: no part is an object.
 
-    It takes what ``QuickReader`` takes, without unknown fields.
+    Reads the texts that ``quick_reader`` reads, if no field is unknown.
 
     Args:
         model: the model.
@@ -77,19 +55,23 @@ class QuickFields(QuickReader):
     """
 
     def __init__(self, model: type[Any], without: Fields = _NOTHING) -> None:
-        self._without = without
-        super().__init__(model)
-        schema = self.schema(model)
+        schema = _in_dicts(_native(TypeAdapter(model).core_schema), without)
+        self._validator = None if schema is None else SchemaValidator(schema)
         self._serializer = None if schema is None else SchemaSerializer(schema)
+
+    def __call__(self, text: bytes) -> Any:
+        """The fields; None: ask the model."""
+        if self._validator is None:
+            return None
+        try:
+            return self._validator.validate_json(text)
+        except ValidationError:
+            return None
 
     def written(self, fields: dict[str, Any]) -> bytes:
         """The model's JSON without nulls, of fields that were read here."""
         assert self._serializer is not None  # noqa: S101
         return self._serializer.to_json(fields, exclude_none=True)
-
-    def schema(self, model: type[Any]) -> Any:
-        """The same, with a dict for each model."""
-        return _in_dicts(super().schema(model), self._without)
 
 
 def _in_dicts(schema: Any, without: Fields) -> Any:
