@@ -1,14 +1,26 @@
 """Authenticates requests to a merchant's POS."""
 
 from collections.abc import Mapping
+from datetime import datetime
+from uuid import uuid4
+
+from standardwebhooks import Webhook
 
 from pos_gateway.auth.grant_store import GrantStore
 from pos_gateway.auth.grants import Grants
 from pos_gateway.auth.redaction import redacted
-from pos_gateway.auth.signing import headers_for
 from pos_gateway.auth.tokens import Client, PosToken, PosTokens
 from pos_gateway.cache.refresh_ahead import Shared
-from pos_gateway.domain.credentials import Credentials, OAuth2Grant, UnreadableCredentials
+from pos_gateway.domain.credentials import (
+    ApiKey,
+    Basic,
+    Bearer,
+    Credentials,
+    OAuth2Grant,
+    Signature,
+    UnreadableCredentials,
+    basic,
+)
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -53,7 +65,16 @@ class Authenticator:
         """
         if isinstance(auth, Client):
             return _bearer(self._tokens.get(auth, timeout))
-        return headers_for(auth, request, self._clock.now())
+        match auth:
+            case ApiKey():
+                return {auth.header: auth.key.get_secret_value()}
+            case Basic():
+                return {"Authorization": basic(auth.username, auth.password.get_secret_value())}
+            case Bearer():
+                return _bearer(auth.token.get_secret_value())
+            case Signature():
+                return _signature(auth, request, self._clock.now())
+        return {}
 
     def instead(
         self, auth: Credentials, refused: Mapping[str, str], timeout: float
@@ -111,3 +132,15 @@ def credentials_of(merchant: Merchant) -> Credentials:
 
 def _bearer(token: str) -> Mapping[str, str]:
     return {"Authorization": f"{_BEARER}{token}"}
+
+
+def _signature(credentials: Signature, request: Request, now: datetime) -> Mapping[str, str]:
+    # A retry of the same order is the same message.
+    message_id = request.headers.get("Idempotency-Key") or f"msg_{uuid4().hex}"
+    body = (request.body or b"").decode()
+    signature = Webhook(credentials.secret.get_secret_value()).sign(message_id, now, body)
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": signature,
+    }

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from pos_gateway.auth.signing import basic
-from pos_gateway.domain.credentials import OAuth2, OAuth2Grant
+from pos_gateway.domain.credentials import OAuth2, OAuth2Grant, basic
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.transport.errors import Misconfigured
 from pos_gateway.transport.exchange import Reply, Request

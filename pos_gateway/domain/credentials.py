@@ -1,5 +1,6 @@
 """A merchant's credentials. No value shows a secret when printed."""
 
+import base64
 import hashlib
 import json
 import ssl
@@ -161,6 +162,11 @@ class Basic(Credentials):
     type: Literal["basic"]
     username: Annotated[str, StringConstraints(pattern=r"^[^:\x00-\x1f\x7f]*$", max_length=256)]
     password: Secret
+
+
+def basic(user: str, password: str) -> str:
+    """The value of an Authorization header (RFC 7617, in UTF-8)."""
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 class Bearer(Credentials):
