@@ -4,6 +4,7 @@ The ledger records each request that changes something before the first byte, fo
 """
 
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from math import inf
 
@@ -82,7 +83,8 @@ class Submit:
         """The outcome of a claimed order whose POS is not to be called; None: the POS is called."""
         order, merchant, claim = attempt.content, attempt.merchant, attempt.claims[0]
         history, may_be_there = claim.history, claim.history.may_be_there
-        attempt.newer = self._newer(claim, order)
+        if history.deliver_by is not None:
+            attempt.newer = self._newer(order, from_unix(history.deliver_by))
         if attempt.newer is not None:
             return leased_elsewhere()
         late = late or self._left(order) <= 0  # the database may have been away for seconds
@@ -197,14 +199,12 @@ class Submit:
         why = f"{why_late(left, last)}; the POS may have the order"
         return Outcome(Kind.IN_DOUBT, Reason.of("expired_in_doubt", why))
 
-    def _newer(self, claim: Claim, order: Order) -> Order | None:
-        """The order with the later deadline that an operator has set since the message; else None.
+    def _newer(self, order: Order, until: datetime) -> Order | None:
+        """The order with the ledger's deadline, if an operator has set a later one since the message.
 
         However much time the message's own deadline leaves: a failure would expire the order by that deadline.
         """
-        if claim.history.deliver_by is None:
-            return None
-        until, now = from_unix(claim.history.deliver_by), self.clock.now()
+        now = self.clock.now()
         # As Unix times, as in the ledger: equal times may differ as datetimes.
         if until.timestamp() <= max(order.deliver_by.timestamp(), now.timestamp()):
             return None

@@ -198,7 +198,7 @@ class Endpoint:
 
     def _new_head(self, kind: _Kind) -> Head:
         method, names, is_bare = kind
-        head = Head(method, self._fields, names, has_body=not is_bare)
+        head = Head.of(method, self._fields, names, has_body=not is_bare)
         if len(self._heads) >= _HEADS:
             self._heads.clear()
         self._heads[kind] = head

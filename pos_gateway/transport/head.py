@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
 
 from pos_gateway.transport.errors import Misconfigured
 
@@ -16,24 +17,32 @@ _UNPRINTABLE = re.compile(r"[^\t\r\n\x20-\x7e\x80-\xff]")
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE"})
 
 
-class Head:
-    """The heads of requests to one host whose header names are the same; only values differ.
+class Head(NamedTuple):
+    """The heads of requests to one host whose header names are the same; only values differ."""
 
-    Args:
-        method: the requests'.
-        before: headers of every request, which ``names`` replace.
-        names: the requests' own headers; the last one of a name counts, whatever its case.
-        has_body: whether the requests have one.
+    #: The requests' own headers.
+    names: tuple[str, ...]
+    #: The head with ``%s`` for the target, and for each value; and of which header each value is.
+    template: str
+    places: tuple[int, ...]
+    #: Line ends in the head.
+    lines: int
 
-    Raises:
-        Misconfigured: HTTP cannot carry a name.
-    """
+    @classmethod
+    def of(
+        cls, method: str, before: Mapping[str, str], names: tuple[str, ...], *, has_body: bool
+    ) -> Self:
+        """The head of a kind of requests.
 
-    __slots__ = ("_lines", "_names", "_places", "_template")
+        Args:
+            method: the requests' method.
+            before: headers of every request, which ``names`` replace.
+            names: the requests' own headers; the last header of a name counts, whatever its case.
+            has_body: whether the requests have a body.
 
-    def __init__(
-        self, method: str, before: Mapping[str, str], names: Sequence[str], *, has_body: bool
-    ) -> None:
+        Raises:
+            Misconfigured: HTTP cannot carry a name.
+        """
         said: dict[str, tuple[str, str | int]] = {
             name.lower(): (name, value) for name, value in before.items()
         }
@@ -52,9 +61,8 @@ class Head:
                 places.append(value)
                 line = f"{name}: \0"
             lines.append(line.replace("%", "%%").replace("\0", "%s"))
-        self._names, self._places = tuple(names), tuple(places)
-        self._template = "\r\n".join((*lines, "", ""))
-        self._lines = len(lines) + 1
+        template = "\r\n".join((*lines, "", ""))
+        return cls(names, template, tuple(places), len(lines) + 1)
 
     def filled(self, target: str, values: Sequence[str], length: int) -> bytes:
         """The request line, the headers, and the empty line after them.
@@ -71,15 +79,15 @@ class Head:
         if not _TARGET.fullmatch(target):
             raise Misconfigured("url", "its path or query has characters that cannot be sent")
         all_values = (*values, str(length))  # the length is the last one, at place -1
-        text = self._template % (target, *[all_values[place] for place in self._places])
-        lines = self._lines
+        text = self.template % (target, *[all_values[place] for place in self.places])
+        lines = self.lines
         if text.count("\n") != lines or text.count("\r") != lines or _UNPRINTABLE.search(text):
             raise Misconfigured("header", f"the header {self._wrong(values)!r} cannot be sent")
         return text.encode("latin-1")
 
     def _wrong(self, values: Sequence[str]) -> str:
         """The name of the first header that cannot be sent."""
-        pairs = zip(self._names, values, strict=True)
+        pairs = zip(self.names, values, strict=True)
         return next(name[:64] for name, value in pairs if not _FIELD.fullmatch(f"X: {value}"))
 
 

@@ -16,7 +16,7 @@ FIELDS = st.dictionaries(st.from_regex(r"\A[A-Za-z][A-Za-z0-9-]{0,10}\Z"), VALUE
 
 
 def head(method: str, target: str, fields: Mapping[str, str], body: bytes | None = None) -> bytes:
-    built = Head(method, {}, tuple(fields), has_body=body is not None)
+    built = Head.of(method, {}, tuple(fields), has_body=body is not None)
     return built.filled(target, tuple(fields.values()), len(body or b""))
 
 
@@ -119,14 +119,14 @@ def test_content_length_is_sent_wherever_a_body_is_expected(
 
 
 def test_a_requests_own_header_replaces_one_of_every_request_whatever_its_case() -> None:
-    built = Head("GET", {"Host": "h", "Accept": "a"}, ("accept", "X", "x"), has_body=False)
+    built = Head.of("GET", {"Host": "h", "Accept": "a"}, ("accept", "X", "x"), has_body=False)
     assert built.filled("/", ("b", "1", "%s%d"), 0) == (
         b"GET / HTTP/1.1\r\nHost: h\r\naccept: b\r\nx: %s%d\r\n\r\n"
     )
 
 
 def test_the_same_head_serves_requests_that_differ_in_values() -> None:
-    built = Head("POST", {"Host": "100%"}, ("X%s",), has_body=True)
+    built = Head.of("POST", {"Host": "100%"}, ("X%s",), has_body=True)
     for target, value, length in (("/a", "1", 0), ("/b?c=%20", "", 70)):
         said = built.filled(target, (value,), length).decode()
         assert said == (
