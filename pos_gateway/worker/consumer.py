@@ -125,12 +125,17 @@ class OrderConsumer(Consumer):
         }
 
     def create_task_handler(self, *arguments: Any, **options: Any) -> Any:
-        """The handler of every message; a malformed one is dead-lettered and stops nothing."""
+        """The handler of every message; a malformed one is dead-lettered and stops nothing.
+
+        On a green pool without Celery's own handler, which makes two promises for each message: one
+        for an event loop, which a green worker lacks, and one that restores the prefetch window,
+        which the gateway never reduces.
+        """
         green = self.dispatcher is not None
-        handle = self._hand_over if green else super().create_task_handler(*arguments, **options)
+        celerys = None if green else super().create_task_handler(*arguments, **options)
         pass_on = (*self.connection_errors, *self.channel_errors)
 
-        def handle_safely(message: Any) -> None:
+        def handle(message: Any) -> None:
             try:
                 if COMPRESSION in message.headers:
                     reason = "the header compression is set; bodies are taken as they are only"
@@ -144,29 +149,21 @@ class OrderConsumer(Consumer):
                     self.quarantine(message, "undecodable", WHY_UNREADABLE)
                 elif not isinstance(message.headers.get("task", ""), str):
                     self.quarantine(message, "unknown_message", "the header task is no text")
+                elif celerys is not None:
+                    celerys(message)
+                elif (name := message.headers.get("task")) is None:
+                    self.on_unknown_message(None, message)
+                elif name not in self.strategies:
+                    self.on_unknown_task(None, message, KeyError(name))
                 else:
-                    handle(message)
+                    take = self.strategies[name]
+                    take(message, None, message.ack_log_error, message.reject_log_error, ())
             except pass_on:
                 raise
             except Exception as error:  # noqa: BLE001  (it would end every worker that got it)
                 self.quarantine(message, "invalid_message", type(error).__name__)
 
-        return handle_safely
-
-    def _hand_over(self, message: Any) -> None:
-        """Pass a message to the handler of its task.
-
-        Celery's own handler makes two promises for each message: one for an event loop, which a
-        green worker lacks, and one that restores the prefetch window, which ours never reduces.
-        """
-        name = message.headers.get("task")
-        if name is None:  # the body is not parsed: its type is unknown
-            self.on_unknown_message(None, message)
-        elif name not in self.strategies:
-            self.on_unknown_task(None, message, KeyError(name))
-        else:
-            take = self.strategies[name]
-            take(message, None, message.ack_log_error, message.reject_log_error, ())
+        return handle
 
     def on_ready(self) -> None:
         """Start the background work once the consumer reads the queue. Also after a reconnect."""
