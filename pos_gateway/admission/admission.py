@@ -114,7 +114,7 @@ class Admission(Generic[Ticket]):
         lane = self._lane(merchant_id)
         if lane.is_quiet(now):
             self._health.forget(lane)
-        if deadline <= (lane.breaker.until if lane.breaker.is_open else now):
+        if deadline <= max(now, lane.breaker.until):
             return AdmissionVerdict.EXPIRE
         if not lane.waiting and lane.has_room:
             if self._scheduler.may_start_at_once(lane, now):

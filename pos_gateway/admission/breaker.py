@@ -38,7 +38,7 @@ class Breaker:
     """A merchant's breaker. Its transitions are ``open``, ``half_open`` and ``close``."""
 
     state: BreakerState = BreakerState.CLOSED
-    #: Until when it is open.
+    #: When an open breaker half-opens; in the past while the breaker is not open.
     until: float = 0.0
     #: Openings since it was last closed.
     openings: int = 0
@@ -128,11 +128,9 @@ class Breaker:
         self.open_for(now, seconds)
 
     def open_for(self, now: float, seconds: float) -> None:
-        """Open for ``seconds``, or until its present end if that is later."""
-        if self.state is BreakerState.OPEN:
-            seconds = max(seconds, self.until - now)
+        """Open for ``seconds``; an open breaker stays open until its present end at least."""
         self.state = BreakerState.OPEN
-        self.until = now + seconds
+        self.until = max(self.until, now + seconds)
 
     def half_open(self) -> None:
         """Admit probes."""
@@ -143,5 +141,5 @@ class Breaker:
     def close(self) -> None:
         """Admit every order."""
         self.state = BreakerState.CLOSED
-        self.openings = self.probes = 0
+        self.until = self.openings = self.probes = 0
         self.forget()

@@ -306,7 +306,7 @@ class Lane(Generic[Ticket]):
         return Symptoms(
             self.standing(parked, now),
             0.0 if breaker.is_closed else now - evidence.since,
-            max(0.0, breaker.until - now) if breaker.is_open else 0.0,
+            max(0.0, breaker.until - now),
             breaker.calls,
             failures[CallResult.TIMED_OUT],
             failures[CallResult.FAILED],
@@ -438,10 +438,6 @@ class Call(Generic[Ticket]):
     def is_light(self) -> bool:
         """Whether its slot counts as a light merchant's."""
         return self.light == self.lane.light_spell
-
-    @property
-    def is_outlier(self) -> bool:
-        return self.outlier_since < inf
 
 
 class MerchantQueue(Generic[Ticket]):

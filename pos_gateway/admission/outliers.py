@@ -92,7 +92,7 @@ class Outliers(Generic[Ticket]):
 
     def came_back(self, call: Call[Ticket], now: float, *, answered: bool) -> None:
         """A call, outlier or not, has finished. A first answer is judged by first answers."""
-        is_outlier = call.is_outlier
+        is_outlier = call.outlier_since < inf
         if answered:
             self._late += NEWEST * (is_outlier - self._late)
             if not is_outlier and call.lane.latency.mean is not None:

@@ -70,7 +70,7 @@ class WaitBudget(Generic[Ticket]):
 
     def is_spent(self, lane: Lane[Ticket], now: float, *, look_ups: bool = False) -> bool:
         """Whether no more orders of this merchant, or no more of its look-ups, may wait here."""
-        if lane.breaker.is_open and lane.breaker.until - now > self._limits.local_wait_timeout:
+        if lane.breaker.until - now > self._limits.local_wait_timeout:
             return True
         room = self._room(lane, _limit(lane), look_ups=look_ups)
         return lane.waiting_of(look_ups=look_ups) >= room
@@ -110,7 +110,7 @@ class WaitBudget(Generic[Ticket]):
             answers=_answers(lane),
             may_be_called=not breaker.is_open and not _is_paused(lane),
             tries=_tries(lane),
-            not_before=breaker.until if breaker.is_open else now,
+            not_before=max(now, breaker.until),
             answered_at=lane.last_answer,
             interval=_interval(lane, slots),
             known_in=0.0 if lacks_cpu else _known_in(lane),

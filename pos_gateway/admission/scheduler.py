@@ -230,8 +230,7 @@ class Scheduler(Generic[Ticket]):
         if lane.is_working is not lane.counted_working:
             lane.counted_working = not lane.counted_working
             self.working += 1 if lane.counted_working else -1
-        held = lane.usage.held
-        silent = held if held and lane.is_silent else 0
+        silent = lane.usage.held if lane.usage.held and lane.is_silent else 0
         self.silent += silent - lane.counted_silent
         lane.counted_silent = silent
         if lane.waiting and lane.has_room:
