@@ -155,10 +155,12 @@ class BufferedConnection(amqp.Connection):
         if transport is None:  # the library would reconnect silently
             raise RecoverableConnectionError("connection already closed")
         if incoming is not None:
-            # The library keeps a part of a frame, which it has when its time is up.
-            if self._is_plain and incoming.is_empty and not transport._read_buffer:
-                self._read_ahead(transport, incoming, timeout)
             message = incoming.message()
+            # The library keeps a part of a frame, which it has when its time is up.
+            is_waited_for = message is None and self._is_plain and incoming.is_empty
+            if is_waited_for and not transport._read_buffer:
+                self._read_ahead(transport, incoming, timeout)
+                message = incoming.message()
             if message is not None:
                 self.bytes_recv += 1  # as the library, for its heartbeats
                 channel, *frames = message
