@@ -93,11 +93,8 @@ class GroupCommit:
     def __call__(self, operation: Any, *, timeout: float = inf, is_patient: bool = False) -> Any:
         """Return the operation's result once it is durable.
 
-        Args:
-            operation: an operation for ``write``.
-            timeout: seconds to wait for the database.
-            is_patient: nothing but an acknowledgement waits for the operation. While others come, the
-                operation is written with the next of them.
+        Nothing but an acknowledgement waits for a patient operation: while others come, the operation is
+        written with the next of them.
 
         Raises:
             LedgerUnavailable: the database was away for ``timeout`` seconds, or this process is

@@ -22,22 +22,21 @@ class Head(NamedTuple):
 
     #: The requests' own headers.
     names: tuple[str, ...]
-    #: The head with ``%s`` for the target, and for each value; and of which header each value is.
+    #: The text, with ``%s`` for the target and each value; the header of each value; the line ends.
     template: str
     places: tuple[int, ...]
-    #: Line ends in the head.
     lines: int
 
     @classmethod
     def of(
         cls, method: str, before: Mapping[str, str], names: tuple[str, ...], *, has_body: bool
     ) -> Self:
-        """The head of a kind of requests.
+        """The head of requests with this method; the last header of a name counts, whatever its case.
 
         Args:
             method: the requests' method.
             before: headers of every request, which ``names`` replace.
-            names: the requests' own headers; the last header of a name counts, whatever its case.
+            names: the requests' own headers.
             has_body: whether the requests have a body.
 
         Raises:
