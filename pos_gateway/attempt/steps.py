@@ -116,7 +116,7 @@ class Walk:
     ) -> Outcome:
         """Take one step, never twice: a step in doubt is looked up, sent with its key, or left."""
         step, known = self._steps[number], None
-        if history.may_be_there and step.look_up is None:
+        if step.look_up is None and history.may_be_there:
             why = Reason.of("blind", "this POS cannot be asked")
             return Outcome(Kind.IN_DOUBT, why, for_operator=True)
         if number and not history.in_doubt:
