@@ -44,6 +44,7 @@ from pos_gateway.broker.frames import (
     send_all,
 )
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.session import ANSWER
 
 log = structlog.get_logger(__name__)
 
@@ -150,7 +151,12 @@ class BufferedConnection(amqp.Connection):
                 self.collect()  # the reader fails, and the broker requeues
 
     def blocking_read(self, timeout: float | None = None) -> Any:
-        """Read a frame, or a whole delivery. What is buffered needs no time limit set on the socket."""
+        """Read a frame, or a whole delivery. What is buffered needs no time limit set on the socket.
+
+        Without a time limit the caller awaits the reply to a request. The library would do so for ever.
+        """
+        if timeout is None:
+            return self._read_answer()
         transport, incoming = self._transport, self._incoming
         if transport is None:  # the library would reconnect silently
             raise RecoverableConnectionError("connection already closed")
@@ -171,7 +177,14 @@ class BufferedConnection(amqp.Connection):
                 return self.on_inbound_frame(frame)
         return super().blocking_read(timeout)
 
-    def _read_ahead(self, transport: Any, incoming: Incoming, timeout: float | None) -> None:
+    def _read_answer(self) -> Any:
+        try:
+            return self.blocking_read(ANSWER)
+        except TimeoutError:
+            self.collect()
+            raise TimeoutError(f"the broker has not answered for {ANSWER:g} s") from None
+
+    def _read_ahead(self, transport: Any, incoming: Incoming, timeout: float) -> None:
         """Wait for bytes, as the library does for each part of a frame."""
         sock = transport.sock
         before = sock.gettimeout()

@@ -9,19 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pos_gateway.broker.kombu_internals import AmqpConnection, KombuConnection
-from pos_gateway.broker.session import ANSWER, shuffled
-
-
-class _Answered(AmqpConnection):
-    def drain_events(self, timeout: float | None = None) -> None:
-        """Handle one frame; without a time limit, the caller awaits the reply to a request."""
-        try:
-            super().drain_events(ANSWER if timeout is None else timeout)
-        except TimeoutError:
-            if timeout is None:
-                self.collect()
-                raise TimeoutError(f"the broker has not answered for {ANSWER:g} s") from None
-            raise
+from pos_gateway.broker.session import shuffled
 
 
 class AnsweredConnection(KombuConnection):
@@ -34,7 +22,7 @@ class AnsweredConnection(KombuConnection):
         arguments, options: kombu's.
     """
 
-    amqp_class = _Answered
+    amqp_class = AmqpConnection
 
     def __init__(self, hostname: Any = "localhost", *arguments: Any, **options: Any) -> None:
         # By kombu's name, as ``clone`` passes it: Celery's monitors clone a connection.
@@ -49,12 +37,12 @@ class AnsweredConnection(KombuConnection):
         Not known with TLS: False.
         """
         connection = self.connection if self.connected else None  # kombu would connect
-        return isinstance(connection, _Answered) and connection.waits
+        return isinstance(connection, AmqpConnection) and connection.waits
 
     def excuse_silence(self) -> None:
         """Count the peer's heartbeats as received: its bytes are not read for a while."""
         connection = self.connection
-        if isinstance(connection, _Answered):
+        if isinstance(connection, AmqpConnection):
             connection.bytes_recv += 1
 
     def acknowledge_together(self, later: Callable[[Callable[[], None]], object]) -> None:
@@ -65,5 +53,5 @@ class AnsweredConnection(KombuConnection):
         redelivered, and the ledger has its order's outcome.
         """
         connection = self.connection
-        if isinstance(connection, _Answered):  # an in-memory broker has none
+        if isinstance(connection, AmqpConnection):  # an in-memory broker has none
             connection.later = later

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from pos_gateway.broker.connection import _Answered
 from pos_gateway.broker.frames import MAX_BUFFERED, Incoming, Outgoing, acknowledgement, delivery
+from pos_gateway.broker.kombu_internals import AmqpConnection
 
 
 def sent(kind: int, payload: bytes, end: int = 0xCE) -> bytes:
@@ -47,9 +47,9 @@ class Socket:
         """Not asked for here."""
 
 
-def reading(socket: Socket) -> tuple[_Answered, list[Any]]:
+def reading(socket: Socket) -> tuple[AmqpConnection, list[Any]]:
     """A connection that has been made, and the frames that it has read."""
-    connection, came = _Answered(), []
+    connection, came = AmqpConnection(), []
     transport = TCPTransport("there")
     transport.sock, transport.connected, transport._read_buffer = socket, True, b""
     connection._transport = transport
@@ -126,14 +126,14 @@ class Calls:
         self.written: list[bytes] = []
         self.later: list[Callable[[], None]] = []
 
-    def connection(self) -> tuple[_Answered, Any]:
+    def connection(self) -> tuple[AmqpConnection, Any]:
         """A connection that has been made, on which one acknowledges together, and a channel."""
         connection, _ = reading(Socket([]))
         connection._outgoing = connection._transport._write = Outgoing(self._write)
         connection.later = self.later.append
         connection.frame_writer = frame_writer(connection, connection._transport)
         connection.channels = {}
-        channel = _Answered.Channel.__new__(_Answered.Channel)
+        channel = AmqpConnection.Channel.__new__(AmqpConnection.Channel)
         channel.connection, channel.channel_id = connection, 7
         return connection, channel
 

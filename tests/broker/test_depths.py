@@ -6,8 +6,7 @@ from threading import Event
 import pytest
 from kombu import Connection
 
-from pos_gateway.broker import connection as answers
-from pos_gateway.broker import topology
+from pos_gateway.broker import amqp_internals, topology
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.queue_metrics import QueueMetrics
@@ -60,7 +59,7 @@ def test_nothing_is_known_while_the_broker_cannot_be_asked(
         assert queue_metrics.ready == EMPTY
         proxy.half_open("server")  # nothing comes any more, and no error either
         with monkeypatch.context() as silent:
-            silent.setattr(answers, "ANSWER", 0.2)
+            silent.setattr(amqp_internals, "ANSWER", 0.2)
             queue_metrics.look()
         assert queue_metrics.ready == {}
         proxy.heal()

@@ -16,9 +16,9 @@ from kombu.transport.native_delayed_delivery import (
 )
 from structlog.testing import capture_logs
 
+from pos_gateway.broker import amqp_internals, topology
 from pos_gateway.broker import connection as answers
 from pos_gateway.broker import publisher as publishing
-from pos_gateway.broker import topology
 from pos_gateway.broker.link import AmqpLink, Confirm
 from pos_gateway.broker.message import FINE, MAX_DELAY, Message, undelayed
 from pos_gateway.broker.publisher import Publisher
@@ -360,7 +360,7 @@ def test_a_broker_that_vanishes_while_queues_are_declared_is_given_up(
 
             def declare_in_vain(connection: Connection) -> None:
                 proxy.half_open()
-                vanished.setattr(answers, "ANSWER", 0.2)
+                vanished.setattr(amqp_internals, "ANSWER", 0.2)
                 declare(connection)
 
             vanished.setattr(topology, "declare", declare_in_vain)
@@ -406,7 +406,7 @@ def test_a_connection_whose_question_stays_without_an_answer_is_over(
         channel = connection.channel()
         with pytest.raises(TimeoutError, match="timed out"):
             connection.drain_events(timeout=0.01)  # to wait for messages asks nothing
-        monkeypatch.setattr(answers, "ANSWER", 0.2)
+        monkeypatch.setattr(amqp_internals, "ANSWER", 0.2)
         proxy.half_open()
         with pytest.raises(TimeoutError, match="has not answered"):
             channel.basic_qos(0, 1, False)
