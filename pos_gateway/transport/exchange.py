@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from weakref import WeakValueDictionary
 
 from pos_gateway.runtime import tls
 from pos_gateway.transport import dial
@@ -143,8 +144,12 @@ class Transport:
         self._guard = guard or Guard()
         self._dial = dial.Dialer(self._guard, resolver or Resolver()).dial
         self._ca_file = ca_file
-        #: Shared: loading the authorities takes milliseconds and a megabyte.
         self._tls = tls.context(ca_file=ca_file)
+        #: TLS contexts by authority and chain, for as long as an endpoint uses them: loading the system's
+        #: authorities takes 50 ms and a megabyte.
+        self._contexts: WeakValueDictionary[tuple[str | None, str | None], ssl.SSLContext] = (
+            WeakValueDictionary()
+        )
         self._endpoints: OrderedDict[str, Endpoint] = OrderedDict()
         self._idle = IdleConnections(idle)
         self._exchanges: set[CallContext] = set()
@@ -271,9 +276,12 @@ class Transport:
         return made
 
     def _context(self, identity: ClientIdentity) -> ssl.SSLContext:
-        try:
-            return tls.context(
-                ca_file=self._ca_file, authority=identity.authority, chain=identity.chain
-            )
-        except ssl.SSLError as error:
-            raise Misconfigured("client_certificate", error) from error
+        terms = authority, chain = identity.authority, identity.chain
+        context = self._contexts.get(terms)
+        if context is None:
+            try:
+                context = tls.context(ca_file=self._ca_file, authority=authority, chain=chain)
+            except ssl.SSLError as error:
+                raise Misconfigured("client_certificate", error) from error
+            self._contexts[terms] = context
+        return context

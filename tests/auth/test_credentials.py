@@ -1,6 +1,7 @@
 """Authentication in a merchant's record, and that its secrets are not shown."""
 
 import json
+import ssl
 from typing import Any
 
 import pytest
@@ -110,3 +111,18 @@ def test_different_credentials_have_different_fingerprints() -> None:
     assert isinstance(one, OAuth2)
     assert one.fingerprint != other.fingerprint
     assert one.fingerprint == merchant(GOOD["oauth2"]).auth.fingerprint
+
+
+def test_a_certificate_is_checked_without_loading_the_systems_authorities(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that starts reads hundreds of records in one load: 50 ms each on its loop."""
+    loaded: list[str] = []
+    monkeypatch.setattr(
+        ssl.SSLContext, "load_default_certs", lambda *_: loaded.append("the system's")
+    )
+    ours = trustme.CA().issue_cert("gateway.example")
+    chain = "".join(each.bytes().decode() for each in ours.cert_chain_pems)
+    tls = {"certificate": chain, "key": ours.private_key_pem.bytes().decode()}
+    assert merchant({"type": "none", "tls": tls}).auth.tls is not None
+    assert loaded == []

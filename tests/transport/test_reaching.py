@@ -1,8 +1,10 @@
 """Connecting to a POS without a request: the diagnosis, and that nothing is sent."""
 
+import gc
 import socket
 import ssl
 import threading
+import weakref
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +12,10 @@ from typing import Any
 import pytest
 import trustme
 
+from pos_gateway.runtime import tls as contexts
 from pos_gateway.transport import dial, endpoint
 from pos_gateway.transport.errors import Misconfigured, NotSent
-from pos_gateway.transport.exchange import Transport
+from pos_gateway.transport.exchange import Request, Transport
 from pos_gateway.transport.guard import Guard
 from testkit.hostile.peer import Script, peer
 from testkit.patience import PATIENCE
@@ -170,3 +173,44 @@ def test_an_invalid_url_is_reported(ca: trustme.CA) -> None:
         with pytest.raises(Misconfigured) as caught:
             Transport(guard=Guard(allow_all=True)).reach(url)
         assert caught.value.code == "url"
+
+
+def test_merchants_with_one_certificate_share_a_tls_context_while_one_of_them_is_called(
+    ca: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A context holds the system's authorities: 50 ms of the loop and a megabyte each."""
+    made: list[weakref.ref[ssl.SSLContext]] = []
+    real = contexts.context
+
+    def context(**terms: Any) -> ssl.SSLContext:
+        context = real(**terms)
+        made.append(weakref.ref(context))
+        return context
+
+    monkeypatch.setattr(contexts, "context", context)
+    transport = Transport(guard=Guard(allow_all=True))
+    made.clear()  # for merchants without an identity
+    with closing(socket.create_server(("127.0.0.1", 0))) as gone:
+        url = f"https://127.0.0.1:{gone.getsockname()[1]}/"
+
+    def call(key: str, chain: str, authority: str | None) -> None:
+        # Another object each time, as each record's.
+        identity = SimpleNamespace(chain="".join(chain), authority=authority)
+        request = Request("POST", url, b"")
+        with pytest.raises(NotSent):
+            transport.send(request, key=key, connections=1, seconds=5, identity=identity)
+
+    ours, others = (
+        ca.issue_cert(name).private_key_and_cert_chain_pem.bytes().decode() for name in "ab"
+    )
+    for number in range(200):
+        call(f"merchant {number}", ours, None)
+    assert len(made) == 1
+    call("another certificate", others, None)
+    call("another authority", ours, pem(ca))
+    assert len(made) == 3
+    transport.close()
+    gc.collect()
+    assert [each() for each in made] == [None] * 3
+    call("merchant 0", ours, None)
+    assert len(made) == 4
