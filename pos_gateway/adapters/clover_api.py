@@ -19,8 +19,10 @@ from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 #: "API usage and rate limits": per token. Per app: 10 at once and 50 a second. An order takes a preview, a
 #: creation, a search for doubles, a payment, a print event, three looks at the order's lines and one at the
-#: event; without ``pos.tender`` two looks at the tenders, too.
-LIMITS = Limits(concurrency=5, per_second=16.0, requests=11, request_bytes=2**20)
+#: event; without ``pos.tender`` two looks at the tenders, too. Clover documents no longest reply: this one is Toast's.
+LIMITS = Limits(
+    longest_reply=30.0, concurrency=5, per_second=16.0, requests=11, request_bytes=2**20
+)
 _JSON = {"Content-Type": "application/json"}
 
 #: Messages of a 400 ("Manage orders data"). A message not listed is INVALID_ORDER.

@@ -53,8 +53,8 @@ def unsettled_for(history: AttemptHistory, time_limit: float, adapter: Adapter) 
 
 
 def longest_reply(adapter: Adapter, time_limit: float) -> float:
-    """Seconds in which the POS replies, or never does."""
-    return adapter.limits.longest_reply or time_limit
+    """Seconds in which the POS replies, or never does: the merchant's own may be longer than its vendor's."""
+    return max(adapter.limits.longest_reply or 0.0, time_limit)
 
 
 def has_moved(history: AttemptHistory, merchant: Merchant, adapter: Adapter) -> bool:

@@ -1,11 +1,14 @@
 """Clover behind a whole gateway: an order is made, paid and printed once, or undone, or left to an operator."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pos_gateway.domain.outcome import CallResult, Kind
+from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.exchange import Request
 from tests.adapters.clover_shop import Shop
 from tests.gate import Gate
 
@@ -67,6 +70,38 @@ def test_whatever_reply_is_lost_an_order_is_made_paid_and_printed_once(
     [fact] = shop.standing
     assert fact["payments"] == ([] if fields else [1700])
     assert len(fact["tickets"]) == 1
+
+
+@pytest.mark.parametrize("late", [12, 20, 30])
+@pytest.mark.parametrize("path", ["/orders", "/payments", "/print_event"])
+def test_a_request_that_clover_works_on_for_longer_than_the_time_limit_is_not_repeated(
+    gate: Gate, shop: Shop, path: str, late: float
+) -> None:
+    """The lost request is carried out ``late`` seconds after it was sent."""
+    given_up: list[Request] = []
+
+    def carried_out() -> None:
+        if given_up and gate.clock.now() >= due:
+            at_shop(given_up.pop())
+
+    def answer(request: Request) -> Any:
+        nonlocal due
+        carried_out()
+        if due is None and request.method == "POST" and request.url.endswith(path):
+            due = gate.clock.now() + timedelta(seconds=late)
+            given_up.append(request)
+            return NoValidReply("timeout", "no reply in time")
+        return at_shop(request)
+
+    due: Any = None
+    at_shop, gate.pos = gate.pos, answer
+    order, said = gate.an_order(seconds=3600), {}
+    while (decision := gate.take(order, **said)).again is not None:
+        said = dict(decision.again.headers)
+        gate.wait(decision.again.delay)
+    assert gate.recorded()[-1] == ("accepted", None)
+    [fact] = shop.facts
+    assert (fact["payments"], len(fact["tickets"]), given_up) == ([1700], 1, [])
 
 
 @pytest.mark.parametrize("what", ["before", "after"])

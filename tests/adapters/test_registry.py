@@ -80,6 +80,7 @@ def test_the_built_in_adapters_are_loaded() -> None:
         ("square", {"pos": {"location_id": "L/1"}}, ["pos.location_id"]),
         ("square", {"pos": {"location_id": "L1", "site": "2"}}, ["pos.site"]),
         ("clover", {"max_concurrency": 6}, ["max_concurrency"]),
+        ("clover", {"request_timeout": None}, ["request_timeout"]),
         ("toast", {"request_timeout": None}, ["request_timeout"]),
         ("toast", {"request_timeout": 29.9}, ["request_timeout"]),
         (

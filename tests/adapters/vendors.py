@@ -426,7 +426,7 @@ def _clover_items(sent: Body) -> list[str | None]:
 CLOVER = Vendor(
     adapter=CloverAdapter(),
     reads=clover_order.READS,
-    record={"pos": {"merchant_id": "M1", "tender": "EXTERNAL"}},
+    record={"pos": {"merchant_id": "M1", "tender": "EXTERNAL"}, "request_timeout": 30},
     accepted=_clover_accepted,
     found=lambda accepted: reply(200, {"elements": [{"id": "other", "note": None}, accepted]}),
     unknown=[reply(200, {"elements": []})] * 3,

@@ -127,7 +127,13 @@ def test_what_is_wrong_with_a_record_repeats_nothing_that_may_be_a_secret(
 def test_an_adapter_names_what_it_needs_of_a_record(migrated: Program) -> None:
     records = json_lines(
         merchant("a", adapter="square"),
-        merchant("b", adapter="clover", pos={"merchant_id": "M1"}, max_concurrency=6),
+        merchant(
+            "b",
+            adapter="clover",
+            pos={"merchant_id": "M1"},
+            max_concurrency=6,
+            request_timeout=30,
+        ),
         merchant("c", adapter="square", pos={"location_id": "L1"}),
         merchant("d", pos={"location_id": "L1"}),
     )

@@ -551,7 +551,8 @@ def test_of_two_operators_who_edit_at_once_the_second_is_refused(
 def test_an_operator_edits_the_other_fields(page: Desk, admin: MerchantAdmin) -> None:
     auth = {"type": "basic", "username": "us", "password": SECRET}
     pos = {"merchant_id": "S1"}
-    admin.put([a_merchant(provider="two\nlines", adapter="clover", pos=pos, auth=auth)], KIM)
+    more = {"adapter": "clover", "pos": pos, "auth": auth, "request_timeout": 30}
+    admin.put([a_merchant(provider="two\nlines", **more)], KIM)
     browser, path = page.operator(), "/merchants/m/edit"
     moved = {"base_url": "https://new.example.com/", "auth.password": SECRET}
     assert submit(browser, path, **moved).status == 303
