@@ -39,7 +39,7 @@ from tests.orders import an_order, received
 from tests.schema import make_tables
 from tests.simulation.adapters import Blind, Queryable
 from tests.simulation.clock import MachineClock
-from tests.simulation.pos import LONGEST
+from tests.simulation.pos import LONGEST, TIME_LIMIT
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 #: The order of these tests, as Square has it.
@@ -123,7 +123,8 @@ class Lab:
 
     def merchant(self, adapter: str = "queryable", **fields: Any) -> None:
         """Import the merchant, or another version of it."""
-        record = {"id": "m", "adapter": adapter, "base_url": "https://old.example", **fields}
+        record = {"id": "m", "adapter": adapter, "base_url": "https://old.example"}
+        record |= {"request_timeout": TIME_LIMIT, **fields}
         MerchantStore(self.engine).put([Merchant.parse(record)])
         for worker in self.workers:
             worker.directory._cache.outdated("m", float("inf"))
@@ -538,7 +539,7 @@ def test_an_order_with_a_cancel_call_may_be_recorded_as_cancelled(lab: Lab, lost
     lab.deliver(gate, lab.order())
     shop.meet(lost, "DELETE")
     assert lab.cancel(gate).outcome.kind is Kind.IN_DOUBT
-    lab.pass_time(11)  # until then the first one may be at work
+    lab.pass_time(31)  # until then the first one may be at work
     assert lab.cancel(gate).outcome.kind is Kind.CANCELLED
     assert shop.fact["is_deleted"]
     deletions = [each for each in shop.send.requests if each.method == "DELETE"]
