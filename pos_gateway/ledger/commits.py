@@ -59,8 +59,8 @@ class GroupCommit:
         write: writes operations in one transaction and returns the result of each. After
             LedgerUnavailable (the database is away) it is called with the same ones again, and
             must detect those already written. After LedgerLocked the operations named by the error are
-            written later, and the others at once; without names, fewer at a time. After any other
-            exception they are written singly.
+            written later, and the others at once. After any other exception, or without names, they
+            are written singly.
         size: bytes that an operation adds to a transaction.
         order_of: the order that an operation writes. Operations of an order keep their sequence.
     """
@@ -79,9 +79,8 @@ class GroupCommit:
         #: An operation is to be written now, and all others with it.
         self._is_due = False
         self._waiting: deque[_Waiting] = deque()
-        #: The present transaction's operations, and how many it may have.
+        #: The present transaction's operations.
         self._writing: list[_Waiting] = []
-        self._most = MAX_OPERATIONS
         #: Operations on rows under another session's lock, and the time of their next try.
         self._locked: deque[_Waiting] = deque()
         self._locked_until = inf
@@ -181,7 +180,6 @@ class GroupCommit:
             try:
                 self._commit(batch)
             except LedgerLocked as error:
-                metrics.ledger_failures.inc()
                 self._put_aside(batch, error)
             except LedgerUnavailable as error:
                 metrics.ledger_failures.inc()
@@ -196,14 +194,13 @@ class GroupCommit:
                 metrics.ledger_commit_seconds.observe(time.monotonic() - began)
                 metrics.ledger_commit_writes.observe(writes)
                 pause, not_before = RETRY_AFTER[0], began + GATHER
-                self._most = MAX_OPERATIONS
 
     def _batch(self) -> list[_Waiting]:
         """The next transaction's operations: within the limits; none if all wait for a lock."""
         batch: list[_Waiting] = []
         size = 0
-        locked = {self._order_of(each.operation) for each in self._locked} - {None}
-        while self._waiting and len(batch) < self._most and size < MAX_BYTES:
+        locked = self._locked_orders()
+        while self._waiting and len(batch) < MAX_OPERATIONS and size < MAX_BYTES:
             each = self._waiting.popleft()
             if locked and self._order_of(each.operation) in locked:
                 self._locked.append(each)
@@ -212,16 +209,16 @@ class GroupCommit:
             size += self._size(each.operation)
         return batch
 
+    def _locked_orders(self) -> set[Hashable]:
+        return {self._order_of(each.operation) for each in self._locked} - {None}
+
     def _put_aside(self, batch: list[_Waiting], error: LedgerLocked) -> None:
         """Have the locked operations wait, and the others written at once."""
+        metrics.ledger_failures.inc()
         named = {id(each) for each in error.operations}
         locked = [each for each in batch if id(each.operation) in named or len(batch) == 1]
-        if locked:
-            self._locked_until = min(self._locked_until, time.monotonic() + RETRY_AFTER[1])
-            self._locked += locked
-            self._most = MAX_OPERATIONS
-        else:  # a lock of another kind
-            self._most = len(batch) // 2
+        self._locked_until = min(self._locked_until, time.monotonic() + RETRY_AFTER[1])
+        self._locked += locked
         self._waiting.extendleft(each for each in reversed(batch) if each not in locked)
         self._is_due = True
         self._end_waits(self._locked, error)
@@ -229,18 +226,30 @@ class GroupCommit:
     def _commit(self, batch: list[_Waiting]) -> None:
         try:
             results = self._write([each.operation for each in batch])
-        except LedgerUnavailable:
-            raise
+        except LedgerUnavailable as error:
+            if not isinstance(error, LedgerLocked) or error.operations or len(batch) == 1:
+                raise
+            self._commit_singly(batch)
         except Exception as error:  # noqa: BLE001  (each has a waiting caller)
             if len(batch) == 1:
                 batch[0].settle(error=error)
-                return
-            while batch:  # one is to blame; the others are written
-                self._commit(batch[:1])
-                del batch[0]
+            else:
+                self._commit_singly(batch)
         else:
             for each, result in zip(batch, results, strict=True):
                 each.settle(result)
+
+    def _commit_singly(self, batch: list[_Waiting]) -> None:
+        """One is to blame; the others are written."""
+        while batch:
+            try:
+                if self._order_of(batch[0].operation) in self._locked_orders():
+                    self._locked.append(batch[0])
+                else:
+                    self._commit(batch[:1])
+            except LedgerLocked as error:
+                self._put_aside(batch[:1], error)
+            del batch[0]
 
     def _end_waits(self, waiting: deque[_Waiting], error: LedgerUnavailable) -> None:
         """Fail the operations whose wait is over: the database is away, or rows are locked."""

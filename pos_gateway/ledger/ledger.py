@@ -454,23 +454,21 @@ class Ledger:
         return results
 
     def _transact(self, operations: Sequence[Operation]) -> list[Any]:
-        """Write the operations in one transaction, with a beat if one is due."""
+        """Write the operations in one transaction, after a beat if one is due."""
         started = self._clock.monotonic()
         if self._away_since is not None:
             self._peers.excuse(started - self._away_since)
             self._away_since = None
-        beat = self.lease.beating() if self.lease.is_due else None
+        is_due = self.lease.is_due
 
-        def write(cursor: Any) -> tuple[list[Any], list[int], bool]:
-            now, is_beaten = self._clock.now().timestamp(), False
-            if beat is not None:  # first: no claim may be visible without its lease
-                is_beaten = self._writer.say.beat(cursor, beat, self.lease.seconds, now)
+        def write(cursor: Any) -> tuple[list[Any], list[int]]:
+            now = self._clock.now().timestamp()
             if self._caught_up != self._writer.connects:
                 self._catch_up(cursor, now)
             batch = self._batch(cursor, now)
             results = batch.run(operations)
             _say_restored(batch.restored)
-            if beat is not None and self._abandoned:
+            if is_due and self._abandoned:
                 batch.release(self._releasable(operations))
             if batch.has_read:
                 # A restarted primary that is cut off from its synchronous standby shows commits
@@ -478,11 +476,13 @@ class Ledger:
                 again = Beat(self.lease.id, self.lease.clock(), 0.0)
                 if not self._writer.say.beat(cursor, again, self.lease.seconds, now):
                     raise LedgerLocked("another session has locked this worker's lease")
-            return results, batch.resumed, is_beaten
+            return results, batch.resumed
 
         results: list[Any]
         try:
-            results, resumed, is_beaten = self._writer.write(write)
+            if is_due:  # first: no claim may be visible without its lease
+                self._renew()
+            results, resumed = self._writer.write(write)
         except LedgerLocked as error:
             self._unknown.update(_tickets(operations))
             raise LedgerLocked(str(error), self._locked(operations)) from error
@@ -496,8 +496,6 @@ class Ledger:
                 raise
             # Of the journal's: another worker has replayed the same event at this moment.
             raise LedgerUnreachable(f"the journal could not be replayed: {error}") from error
-        if beat is not None and is_beaten:
-            self.lease.beaten(beat)
         self._journal.add(operations, results)
         for ticket in resumed:
             self._abandoned.pop(ticket, None)
@@ -508,12 +506,28 @@ class Ledger:
                 self._writer.read(self._notices.recorded)
         return results
 
+    def _renew(self) -> None:
+        """Renew the lease in a transaction of its own: it counts whatever becomes of the others."""
+        beat, now = self.lease.beating(), self._clock.now().timestamp()
+        try:
+            is_durable = self._writer.write(
+                lambda cursor: self._writer.say.beat(cursor, beat, self.lease.seconds, now)
+            )
+        except LedgerLocked as error:  # the table
+            raise LedgerUnavailable(str(error)) from error
+        if is_durable:
+            self.lease.beaten(beat)
+
     def _locked(self, operations: Sequence[Operation]) -> list[Operation]:
         """Operations on rows under another session's lock. Raises LedgerUnavailable."""
         now = self._clock.now().timestamp()
+
+        def search(cursor: Any) -> list[Operation]:
+            self._writer.say.write(cursor, ())  # needs the tables, and none of their rows
+            return self._batch(cursor, now).locked(operations)
+
         try:
-            locked: list[Operation]
-            locked = self._writer.write(lambda cursor: self._batch(cursor, now).locked(operations))
+            locked: list[Operation] = self._writer.write(search)
         except LedgerLocked as error:  # a table: all operations wait alike
             raise LedgerUnavailable(str(error)) from error
         if locked:

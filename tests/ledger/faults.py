@@ -318,7 +318,7 @@ FAULTS = [
     Fault(
         "an abandoned claim that no message comes for is released",
         "ledger/ledger",
-        "if beat is not None and self._abandoned:",
+        "if is_due and self._abandoned:",
         "if False:",
         "claims::an_abandoned_claim_is_released_if_no_message_arrives",
     ),
@@ -619,9 +619,16 @@ FAULTS = [
     Fault(
         "a worker's lease is there before its claims",
         "ledger/ledger",
-        "is_beaten = self._writer.say.beat(cursor, beat, self.lease.seconds, now)",
-        "is_beaten = True",
+        "lambda cursor: self._writer.say.beat(cursor, beat, self.lease.seconds, now)",
+        "lambda _: True",
         "claims::a_lease_younger_than_the_last_read_is_not_taken_for_a_released_one",
+    ),
+    Fault(
+        "one whose lock has no name stops no other",
+        "ledger/commits",
+        "            self._commit_singly(batch)\n        except Exception",
+        "            raise\n        except Exception",
+        "commits::a_lock_that_has_no_name",
     ),
     Fault(
         "what was not written is written when the database is back",
@@ -661,8 +668,8 @@ FAULTS = [
     Fault(
         "what was written of many before the database went is not written again",
         "ledger/commits",
-        "                del batch[0]\n",
-        "                batch = batch[1:]\n",
+        "            del batch[0]\n",
+        "            batch = batch[1:]\n",
         "commits::fails_alone_also",
     ),
     Fault(

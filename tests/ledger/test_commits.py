@@ -424,6 +424,26 @@ def test_a_locked_operation_waits_and_the_others_are_written(is_named: bool) -> 
     assert commit.close()
 
 
+def test_a_lock_that_has_no_name_is_found_by_trying_each_order_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commits, "RETRY_AFTER", (0.001, SOON))
+    database = Locking(is_named=False)
+    commit = GroupCommit(database.write, order_of=lambda operation: operation[0])
+    database.gate.clear()
+    first = Caller(commit, "f1")
+    database.is_tried()
+    database.locked = {"a1"}
+    b1, a1, a2, c1 = callers(commit, ["b1", "a1", "a2", "c1"])
+    database.gate.set()
+    assert [each.came_to()[:2] for each in (first, b1, c1)] == ["f1", "b1", "c1"]
+    assert database.tried == [["f1"], ["b1", "a1", "a2", "c1"], ["b1"], ["a1"], ["c1"]]
+    database.locked = set()
+    assert commit.close()
+    assert [each.came_to()[:2] for each in (a1, a2)] == ["a1", "a2"]
+    assert database.tried[5:] == [["a1", "a2"]]
+
+
 def test_no_later_operation_of_an_order_is_written_before_a_locked_one() -> None:
     database = Locking()
     commit = GroupCommit(database.write, order_of=lambda operation: operation[0])

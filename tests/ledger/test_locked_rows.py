@@ -4,19 +4,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, insert, text
 
 from pos_gateway.database.engine import open_database
+from pos_gateway.database.schema import orders
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind
-from pos_gateway.ledger.lease import BEAT
+from pos_gateway.ledger.lease import BEAT, LEASE
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Claim, Key, State
 from tests.ledger.breaking import backend, terminate
-from tests.ledger.lab import KEY, Clock, Rows, Worker, an_entry, claimed
+from tests.ledger.lab import DAY, KEY, Clock, Rows, Worker, an_entry, claimed
 from tests.ledger.test_commits import Caller
 
 #: Beats of a minute.
 A_MINUTE = round(60 / BEAT)
+AN_ORDER = {
+    **dict.fromkeys(("ticket", "epoch", "attempts", "deaths", "reopened"), 0),
+    "merchant_id": "another",
+    "order_id": "o1",
+    "action": "submit",
+    "state": "new",
+    "pending": False,
+    "created_at": DAY,
+    "updated_at": DAY,
+}
 
 
 @pytest.fixture
@@ -50,8 +62,22 @@ def locked(engine: Engine, of: str = "orders where order_id = 'o1'") -> Iterator
         connection.rollback()
 
 
+@contextmanager
+def locked_table(engine: Engine, table: str) -> Iterator[None]:
+    """Another session makes an index."""
+    with engine.connect() as connection:
+        connection.execute(text(f"lock table {table} in share mode"))
+        yield
+        connection.rollback()
+
+
 def a_claim(ledger: Ledger, order_id: str, merchant_id: str = "another") -> Claim:
     return claimed(ledger.claim(Key(merchant_id, order_id), send=True, order=b"{}"))
+
+
+def a_claim_within(of: tuple[Ledger, str], timeout: float) -> Claim:
+    ledger, order_id = of
+    return a_claim(ledger, order_id)
 
 
 def delivered(ledger: Ledger, order_id: str) -> bool:
@@ -120,6 +146,45 @@ def test_the_locked_lease_is_followed_by_another(
             assert delivered(ledger, f"o{beat}")
             assert ledger.holds(in_flight) == (ledger.lease.id == before)
         assert ledger.lease.id != before
+
+
+@pytest.mark.parametrize("table", ["orders", "events"])
+def test_a_locked_table_is_an_outage_in_which_waits_end_and_the_lease_goes_on(
+    engine: Engine,
+    ledger: Ledger,
+    clock: Clock,
+    rows: Rows,
+    table: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_flight, other = a_claim(ledger, "in flight"), a_claim(ledger, "other")
+    monkeypatch.setattr("pos_gateway.ledger.ledger.CLAIM_TIMEOUT", 0)
+    with locked_table(engine, table):
+        waiting = finishing(ledger, other)
+        for beat in range(round(LEASE / BEAT) + 1):
+            clock.advance(BEAT)
+            claiming = [Caller(a_claim_within, (ledger, f"o{beat}-{n}")) for n in range(3)]
+            assert {type(each.came_to()) for each in claiming} == {LedgerUnavailable}
+            assert ledger.holds(in_flight)
+        assert waiting.is_alive()
+    assert waiting.came_to() is True
+    assert rows.order(other.key).state == State.ACCEPTED
+
+
+def test_a_new_order_that_another_session_writes_stops_no_other(
+    engine: Engine, ledger: Ledger, clock: Clock
+) -> None:
+    in_flight = a_claim(ledger, "in flight")
+    with engine.connect() as connection:
+        connection.execute(insert(orders).values(AN_ORDER))
+        waiting = Caller(a_claim_within, (ledger, "o1"))
+        for beat in range(round(LEASE / BEAT) + 1):
+            clock.advance(BEAT)
+            assert delivered(ledger, f"other {beat}")
+            assert ledger.holds(in_flight)
+        assert waiting.is_alive()
+        connection.rollback()
+    assert claimed(waiting.came_to()).epoch == 1
 
 
 def test_other_abandoned_orders_are_released(engine: Engine, rows: Rows) -> None:
