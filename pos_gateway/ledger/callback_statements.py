@@ -128,6 +128,9 @@ where callbacks.again_at is not null and excluded.result <> '{CallbackResult.DUP
 class CallbackStatements:
     """The statements, in one database's dialect."""
 
+    #: Has a select lock callbacks, and leave out those that are locked.
+    _skipping: str
+
     def _run(self, cursor: Any, text: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
         """Run for all these rows; returns what it finds."""
         raise NotImplementedError
@@ -163,13 +166,23 @@ class CallbackStatements:
             named.setdefault((merchant_id, external_id), []).append(order_id)
         return named
 
-    def seen(
+    def lock_seen(
         self, cursor: Any, ids: Iterable[tuple[str, str, str]]
+    ) -> tuple[set[tuple[str, str, str]], dict[tuple[str, str, str], bool]]:
+        """Lock those of these callbacks that came before; returns whether each one waits.
+
+        And first those that another session has locked.
+        """
+        there = self._seen(cursor, ids)
+        locked = self._seen(cursor, there, self._skipping) if there else there
+        return there.keys() - locked.keys(), locked
+
+    def _seen(
+        self, cursor: Any, ids: Iterable[tuple[str, str, str]], lock: str = ""
     ) -> dict[tuple[str, str, str], bool]:
-        """Which of these callbacks came before, and whether each one waits."""
         names = ("adapter", "merchant_id", "event_id")
         rows = [dict(zip(names, each, strict=True)) for each in ids]
-        found = self._run(cursor, _SEEN, rows)
+        found = self._run(cursor, _SEEN + lock, rows)
         return {(row[0], row[1], row[2]): bool(row[3]) for row in found}
 
     def waiting(self, cursor: Any, shop: str) -> int:
@@ -205,6 +218,7 @@ class CallbackStatements:
 class CallbacksOnPostgreSQL(CallbackStatements):
     """Each statement is for all rows."""
 
+    _skipping = " for update of callbacks skip locked"
     _rows = f"json_to_recordset(%s) as r({', '.join(f'{n} {t}' for n, t in _VALUES.items())})"
 
     def lock(
@@ -237,6 +251,7 @@ class CallbacksOnPostgreSQL(CallbackStatements):
 class CallbacksOnSQLite(CallbackStatements):
     """Each statement is for one row. The transaction has the whole database to itself."""
 
+    _skipping = ""
     _nothing = dict.fromkeys(_VALUES)
 
     def lock(

@@ -42,7 +42,7 @@ from pos_gateway.ledger.writer import Writer
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.vault import CannotOpen
 
-#: How often an order is tried that a worker is writing, and the seconds between two tries.
+#: How often one is tried that another session is writing, or whose order is, and the seconds between two tries.
 TRIES, PAUSE = 5, 0.02
 #: Seconds after which one that was due, and was not applied, is due again.
 CLAIMED_FOR = 10.0
@@ -145,19 +145,22 @@ class CallbackLedger:
         self._writer.close()
 
     def _transact(self, cursor: Any, received: dict[int, Received]) -> dict[int, Applied]:
-        """What followed from each; those whose order is being written are left out."""
+        """What followed from each; those that are being written, or whose order is, are left out."""
         keys, nameless = self._keys(cursor, received)
         busy, rows = self._say.lock(cursor, [_key(key) for key in sorted(set(keys.values()))])
         found = {(row.key.merchant_id, row.key.order_id, row.key.action): row for row in rows}
         present = {
             n: each for n, each in received.items() if n not in keys or _key(keys[n]) not in busy
         }
-        seen = self._say.seen(cursor, sorted({each.identity for each in present.values()}))
+        ids = sorted({each.identity for each in present.values()})
+        being_written, seen = self._say.lock_seen(cursor, ids)
         stored = set(seen)
         now, count = self._now(cursor.execute), partial(self._say.waiting, cursor)
         group = CallbackGroup(self._payloads, self._dehydrate, now, count)
         done = {}
         for place, each in present.items():
+            if each.identity in being_written:
+                continue
             is_waiting = seen.get(each.identity)
             if is_waiting is not None and not (is_waiting and each.waiting_since is not None):
                 done[place] = Applied(CallbackResult.DUPLICATE)

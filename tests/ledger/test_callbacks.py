@@ -477,6 +477,26 @@ def test_an_order_that_a_worker_is_writing_is_tried_again(
     assert rows.events()[-1].attempts == 5, "what the worker has written"
 
 
+def test_one_that_another_session_is_writing_holds_up_no_other(
+    postgresql_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    engine = open_database(postgresql_url)
+    rows, ledger = Rows(engine), CallbackLedger(engine, Payloads(Vault()), dehydrated)
+    request.addfinalizer(engine.dispose)
+    request.addfinalizer(ledger.close)
+    accepted(lambda: Worker(engine))
+    again, new = of(Lifecycle.PREPARING, "1"), of(Lifecycle.READY, "2")
+    assert apply(ledger, again) == [CallbackResult.APPLIED]
+    monkeypatch.setattr(module, "TRIES", 1)
+    with engine.connect() as connection:
+        connection.execute(select(callbacks).with_for_update())
+        assert apply(ledger, again, new) == [CallbackResult.BUSY, CallbackResult.APPLIED]
+    assert apply(ledger, again) == [CallbackResult.DUPLICATE]
+    assert told(rows) == ["accepted", "preparing", "ready"]
+
+
 def test_postgresql_finds_orders_by_their_key_alone(postgresql_url: str) -> None:
     """Not by their state, which most of them share."""
     engine = open_database(postgresql_url)
