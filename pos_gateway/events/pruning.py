@@ -36,7 +36,8 @@ def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[int]:
         )
         query = select(events.c.id, events.c.position).where(old).order_by(events.c.position)
         with changing(engine) as connection:
-            rows = connection.execute(query.limit(batch)).all()
+            free = query.limit(batch).with_for_update(skip_locked=True)
+            rows = connection.execute(free).all()
             if rows:
                 ids = [row.id for row in rows]
                 connection.execute(delete(events).where(events.c.id.in_(ids)))

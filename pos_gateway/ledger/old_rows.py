@@ -18,7 +18,7 @@ def remove_old(
     oldest_first: Column[Any],
     batch: int,
 ) -> Iterator[int]:
-    """Remove the rows that are old, ``batch`` at a time; yields how many.
+    """Remove the rows that are old, ``batch`` at a time, except locked ones; yields how many.
 
     Raises:
         LedgerUnavailable: the database is away.
@@ -27,7 +27,8 @@ def remove_old(
         while True:
             with changing(engine) as connection:
                 query = select(*key).where(old).order_by(oldest_first).limit(batch)
-                rows = [tuple(row) for row in connection.execute(query)]
+                free = query.with_for_update(skip_locked=True)
+                rows = [tuple(row) for row in connection.execute(free)]
                 if rows:
                     connection.execute(delete(table).where(tuple_(*key).in_(rows), old))
             if not rows:

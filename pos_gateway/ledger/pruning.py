@@ -99,7 +99,8 @@ def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[i
         old = and_(events.c.id > last, _is_old(before))
         query = select(events.c.id).where(old, ~_of_open(before))
         with changing(engine) as connection:
-            ids = connection.scalars(query.order_by(events.c.id).limit(batch)).all()
+            free = query.order_by(events.c.id).limit(batch).with_for_update(skip_locked=True)
+            ids = connection.scalars(free).all()
             if ids:
                 connection.execute(delete(events).where(events.c.id.in_(ids)))
         if not ids:
@@ -115,24 +116,36 @@ def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[
     or was never answered and its ``deliver_by`` was before this moment: its message is lost. Each batch
     reads a bounded number of rows; yields how many it has emptied and removed. What the HTTP server
     wrote of older orders and callbacks goes, too, uncounted, and what programs did in the audit, and bulk runs.
+    Rows that another session has locked stay for a later pass.
 
     Raises:
-        LedgerUnavailable: the database is away.
+        LedgerUnavailable: the database is away, or a table is locked; all other tables are pruned.
     """
+    failure: LedgerUnavailable | None = None
+    others = (prune_submissions, prune_callbacks, _prune_audit, _prune_runs)
+    uncounted = [((0, 0) for _ in prune_others(engine, before, batch)) for prune_others in others]
+    for each in (_prune_rows(engine, before, batch), *uncounted):
+        try:
+            yield from each
+        except LedgerUnavailable as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+
+
+def _prune_rows(engine: Engine, before: float, batch: int) -> Iterator[tuple[int, int]]:
     try:
         for keys in _ended_before(engine, before, batch):
-            # Checked in the same statement: an operator may have reopened one meanwhile.
-            these = tuple_(*_KEY).in_(keys)
-            empty = update(orders).where(these, _over(before), _has_content()).values(_CONTENT)
+            free = select(*_KEY).where(tuple_(*_KEY).in_(keys)).with_for_update(skip_locked=True)
             with changing(engine) as connection:
+                these = tuple_(*_KEY).in_([tuple(each) for each in connection.execute(free)])
+                # Checked in the same statement: an operator may have reopened one meanwhile.
+                empty = update(orders).where(these, _over(before), _has_content()).values(_CONTENT)
                 removed = connection.execute(delete(orders).where(these, _is_forgotten(before)))
                 emptied = connection.execute(empty)
             yield emptied.rowcount, removed.rowcount
     except SQLAlchemyError as error:
         raise LedgerUnavailable(str(error)) from error
-    for prune_others in (prune_submissions, prune_callbacks, _prune_audit, _prune_runs):
-        for _ in prune_others(engine, before, batch):
-            yield 0, 0
 
 
 def _prune_audit(engine: Engine, before: float, batch: int) -> Iterator[int]:

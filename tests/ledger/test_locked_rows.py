@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import Engine, insert, text
+from sqlalchemy import Connection, Engine, insert, text
 
 from pos_gateway.database.engine import open_database
-from pos_gateway.database.schema import orders
+from pos_gateway.database.schema import audit, callbacks, orders, submissions
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.lease import BEAT, LEASE
 from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.pruning import prune_orders
 from pos_gateway.ledger.states import Claim, Key, State
 from tests.ledger.breaking import backend, terminate
 from tests.ledger.lab import DAY, KEY, Clock, Rows, Worker, an_entry, claimed
@@ -200,6 +201,62 @@ def test_other_abandoned_orders_are_released(engine: Engine, rows: Rows) -> None
     worker.clock.advance(BEAT)
     worker.beat()
     assert [row.state for row in rows.orders()] == [State.IN_DOUBT] * 2
+
+
+def old_rows(connection: Connection, number: int) -> None:
+    """A row of each table that is pruned."""
+    order = {**AN_ORDER, "order_id": f"o{number}", "state": "accepted", "payload": "{}"}
+    connection.execute(insert(orders).values(order))
+    of_order = {"merchant_id": "m", "order_id": f"o{number}"}
+    connection.execute(insert(submissions).values(digest="", submitted_at=DAY + number, **of_order))
+    connection.execute(
+        insert(callbacks).values(
+            adapter="rest",
+            merchant_id="m",
+            event_id=f"{number}",
+            received_at=DAY + number,
+            result="known",
+        )
+    )
+    connection.execute(
+        insert(audit).values(at=DAY, operator="", what="orders.cancel", details="", **of_order)
+    )
+
+
+def counted(rows: Rows) -> list[int]:
+    """How many orders still have their content, and how many rows the other tables."""
+    others = [len(rows._all(table)) for table in (submissions, callbacks, audit)]
+    return [sum(row.payload is not None for row in rows.orders()), *others]
+
+
+@pytest.mark.parametrize(
+    "of", ["orders where order_id = 'o0'", "submissions", "callbacks where event_id = '0'", "audit"]
+)
+def test_all_that_is_not_locked_is_pruned(engine: Engine, rows: Rows, of: str) -> None:
+    with engine.begin() as connection:
+        for number in range(5):
+            old_rows(connection, number)
+    with locked(engine, of):
+        list(prune_orders(engine, DAY + 10, batch=2))
+        table, _, row = of.partition(" ")
+        left = {table: 1 if row else 5}
+        tables = ("orders", "submissions", "callbacks", "audit")
+        assert counted(rows) == [left.get(each, 0) for each in tables]
+    list(prune_orders(engine, DAY + 10, batch=2))
+    assert counted(rows) == [0] * 4
+
+
+def test_the_other_tables_are_pruned_although_one_cannot_be(engine: Engine, rows: Rows) -> None:
+    with engine.begin() as connection:
+        old_rows(connection, 0)
+        connection.execute(text("alter table submissions rename to elsewhere"))
+    try:
+        with pytest.raises(LedgerUnavailable, match="submissions"):
+            list(prune_orders(engine, DAY + 10))
+    finally:
+        with engine.begin() as connection:
+            connection.execute(text("alter table elsewhere rename to submissions"))
+    assert counted(rows) == [0, 1, 0, 0]
 
 
 def test_a_dead_workers_locked_lease_stops_no_other(engine: Engine) -> None:
