@@ -11,10 +11,10 @@ Helpers lock rows and never wait (``skip locked``), so they cannot deadlock with
 import json
 import select
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Engine
 
@@ -46,8 +46,7 @@ class Term:
     published: int
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """An event as recorded with its outcome, with its order and merchant."""
 
     id: int
@@ -343,7 +342,7 @@ delete from events where id in (
     where occurred_at < {before})"""
 
 
-_WIDTH = len(fields(Row))
+_WIDTH = len(Row._fields)
 
 #: The epoch, and the highest positions before and after an assignment (None: nothing was written), if
 #: there is a row; and the events, if they were read.
@@ -358,10 +357,6 @@ def _of(term: Term, most: int, floor: int) -> dict[str, Any]:
         "most": most,
         "floor": floor,
     }
-
-
-def _row(columns: Sequence[Any]) -> Row:
-    return Row(*columns[:_WIDTH])
 
 
 def _size(row: Row) -> int:
@@ -403,7 +398,8 @@ class _SharedStatements:
 
     def read(self, cursor: Any, after: int, most: int) -> list[Row]:
         return [
-            _row(each) for each in self._all(cursor, self._read, {"after": after, "most": most})
+            Row._make(each[:_WIDTH])
+            for each in self._all(cursor, self._read, {"after": after, "most": most})
         ]
 
     def prune(self, cursor: Any, values: Mapping[str, Any]) -> int:
@@ -506,12 +502,13 @@ update events set body = free.body from free where events.id = free.id"""
 
     def assign_and_read(self, cursor: Any, term: Term, most: int, floor: int = 0) -> Assigned:
         found = self._all(cursor, self._ASSIGN_AND_READ, _of(term, most, floor))
-        rows = [_row(each[4:]) for each in found if each[4] is not None]  # else there is no row
+        # Without an id there is no row.
+        rows = [Row._make(each[4 : 4 + _WIDTH]) for each in found if each[4] is not None]
         return (found[0][:4] if found else None), rows
 
     def chunk(self, cursor: Any, values: Mapping[str, Any]) -> list[Row]:
         text = self._CHUNK.replace("{is_alive}", "helper = any({alive}::text[])")
-        rows = [_row(each) for each in self._all(cursor, text, values)]
+        rows = [Row._make(each[:_WIDTH]) for each in self._all(cursor, text, values)]
         return sorted(rows, key=lambda row: -row.id)
 
     def write(self, cursor: Any, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -562,7 +559,7 @@ class _SQLite(_SharedStatements):
         one = ROWS + "events where id = {id}"
         rows, size = [], 0
         for (row_id,) in ids:
-            rows.append(_row(self._all(cursor, one, {"id": row_id})[0]))
+            rows.append(Row._make(self._all(cursor, one, {"id": row_id})[0][:_WIDTH]))
             size += _size(rows[-1])
             if size >= BATCH_BYTES:
                 break
@@ -576,7 +573,7 @@ class _SQLite(_SharedStatements):
         rows, size = [], 0
         cursor.execute(self._filled(_READ, values := {"after": after, "most": most}), values)
         while size < BATCH_BYTES and (found := cursor.fetchone()) is not None:
-            rows.append(_row(found))
+            rows.append(Row._make(found[:_WIDTH]))
             size += _size(rows[-1])
         return rows
 
