@@ -24,11 +24,11 @@ Ticket = TypeVar("Ticket")
 
 #: Seconds without a call after which a merchant in trouble gets the benefit of the doubt.
 QUIET = 60.0
-#: Seconds after an order that was not sent for which the merchant is shown: its retry comes within 60.
+#: Seconds for which a merchant is shown after an unsent order: the retry comes within 60.
 UNSENT = 120.0
-#: Seconds for which a merchant that was behind does not keep up, and its orders here that are several.
+#: Seconds for which a merchant counts as behind, and the number of orders that are several.
 BEHIND_FOR, SEVERAL = 5.0, 3
-#: Seconds that a call is assumed to take before the first answer.
+#: Assumed seconds of a call before the first answer.
 UNKNOWN_DURATION = 1.0
 #: Entries of a queue beyond twice the live ones before the void ones are purged.
 STALE = 64
@@ -36,17 +36,17 @@ STALE = 64
 
 @dataclass(slots=True, eq=False)
 class Provider:
-    """The state that the merchants of one POS vendor share: they fall silent together.
+    """The state shared by the merchants of a POS vendor: the merchants fall silent together.
 
-    A vendor is silent while a call to one of its merchants is an outlier, and none of them has
-    answered since that began."""
+    A vendor is silent while a call to a merchant is an outlier, and no merchant has answered since the
+    call began."""
 
     silent: bool = False
     _silent_since: float = 0.0
     _answered_at: float = -inf
 
     def answered(self, now: float) -> float | None:
-        """One of its merchants has answered; returns for how long the vendor was silent, if it was."""
+        """A merchant has answered; returns for how long the vendor was silent, None if not at all."""
         was_silent, self.silent = self.silent, False
         self._answered_at = now
         return now - self._silent_since if was_silent else None
@@ -65,26 +65,26 @@ class Waiting(Generic[Ticket]):
     ticket: Ticket
     since: float
     deadline: float
-    #: It does not wait any more.
+    #: The order waits no longer.
     done: bool = False
-    #: The POS may have it.
+    #: The POS may have the order.
     is_look_up: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class LookUps(Generic[Ticket]):
-    """One merchant's orders in doubt, first in, first out, and their half of its concurrency limit.
+    """A merchant's orders in doubt, first in, first out, with half of the concurrency limit.
 
     New orders arrive for ever at an overloaded merchant, each with a deadline. Beside them, an order in
     doubt would never be looked up; before them, a flood of look-ups would start no new order. Each kind
-    has half of the merchant's slot-time, and all of it while no order of the other kind waits.
+    has half of the merchant's slot-time, and all slot-time while no order of the second kind waits.
 
-    No deadline and no clock orders look-ups: an order that was parked comes back among look-ups alone.
+    No deadline and no clock orders look-ups: a parked order comes back among look-ups alone.
     """
 
     usage: Usage = field(default_factory=Usage)
     parking: ParkingQueue = field(default_factory=ParkingQueue)
-    #: Those that wait; done entries of the queue are skipped.
+    #: Waiting look-ups; done entries of the queue are skipped.
     waiting: int = 0
     queue: deque[Waiting[Ticket]] = field(default_factory=deque)
 
@@ -95,7 +95,7 @@ class LookUps(Generic[Ticket]):
         return self.queue[0] if self.queue else None
 
     def go_first(self, all_calls: Usage, now: float) -> bool:
-        """Whether the next start is a look-up's, of all calls' slot-time with these among them."""
+        """Whether the next start is a look-up's; ``all_calls`` has the look-ups' slot-time, too."""
         own, everything = self.usage, all_calls
         held = own.average(now) + own.held
         return 2 * held <= everything.average(now) + everything.held
@@ -104,7 +104,7 @@ class LookUps(Generic[Ticket]):
 class Demand(NamedTuple):
     """A merchant's demand in this process."""
 
-    #: Its concurrency limit; 0 while it is paused.
+    #: The concurrency limit; 0 while the merchant is paused.
     limit: int
     in_flight: int
     waiting: int
@@ -118,49 +118,48 @@ class Lane(Generic[Ticket]):
     done: ClassVar[bool] = False
 
     merchant_id: str
-    #: Its terms are known; until then its orders wait.
+    #: The terms are known; until then orders wait.
     known: bool = False
     provider: Provider | None = None
-    #: Its calls may be ended early: its POS honours our key, or can be asked by our order id.
+    #: Calls may be ended early: the POS honours our key, or has a look-up by our order id.
     may_be_cut_short: bool = True
     bulkhead: Bulkhead = field(default_factory=lambda: Bulkhead(0))
     breaker: Breaker = field(default_factory=Breaker)
     latency: LatencyEstimate = field(default_factory=LatencyEstimate)
-    #: None: it has no rate limit.
+    #: None: no rate limit.
     rate: Rate | None = None
     #: Waiting orders.
     waiting: int = 0
-    #: Whether the last order that waits does so for the merchant itself, or behind one that does, and
-    #: when one was last offered that did.
+    #: True while orders queue because of the merchant rather than for a slot; and when an order was last
+    #: offered meanwhile.
     is_holding: bool = False
     held_at: float = -inf
-    #: Since when it has several orders here, and when it was last seen behind: with several for some time, or
-    #: with parked ones; at first, when it came.
+    #: Since when several orders are here; and when the merchant was last seen behind: with several orders
+    #: for some time, or with parked orders; at first, when the lane was made.
     crowded_since: float = inf
     behind_at: float = -inf
     #: Late calls in flight.
     late_calls: int = 0
-    #: When its last call ended, whether or not it was answered.
+    #: When the last call ended, answered or not.
     last_call: float = 0.0
-    #: When it answered last, be it with 429 or 503.
+    #: When the merchant answered last, be the answer 429 or 503.
     last_answer: float = -inf
-    #: What went wrong, for operators; None: no call has failed or was late.
+    #: Failures, for operators; None: no call has failed or was late.
     evidence: Evidence | None = None
-    #: Slots that its orders hold.
+    #: Slots held by orders.
     usage: Usage = field(default_factory=Usage)
-    #: Whether it used less than its fair share of slot-time when last judged (``Scheduler``).
+    #: Whether the merchant used less than a fair share of slot-time when last judged (``Scheduler``).
     is_light: bool = False
-    #: Whether it yields to merchants that keep up, since CPU is scarce, as of then.
+    #: Whether the merchant then yielded to merchants that keep up, since CPU is scarce.
     yields: bool = False
-    #: Slots that its light calls hold, and the light spell that those belong to.
+    #: Slots held by light calls, and the light spell of these calls.
     light_held: int = 0
     light_spell: int = 0
-    #: Its queue for a slot, and its place there.
+    #: The queue for a slot, and the place there.
     queue: "MerchantQueue[Any] | None" = None
     place: int = 0
-    #: Its part in the counts of all merchants: waiting orders, those that wait for the merchant
-    #: itself, those whose merchant takes none, slots that it holds while it is silent, and whether
-    #: it has work.
+    #: The lane's part in the counts of all merchants: orders that wait, that wait for the merchant, and
+    #: that wait for a merchant that takes no order; slots held while silent; and whether there is work.
     counted_waiting: int = 0
     counted_blocked: int = 0
     counted_stuck: int = 0
@@ -173,20 +172,20 @@ class Lane(Generic[Ticket]):
 
     @property
     def parking(self) -> ParkingQueue:
-        """Its parking queue, made on demand: few merchants ever have a parked order."""
+        """The parking queue, made on demand: few merchants ever have a parked order."""
         if self._parking is None:
             self._parking = ParkingQueue()
         return self._parking
 
     @property
     def look_ups(self) -> LookUps[Ticket]:
-        """Its look-ups, made on demand: few merchants ever have an order in doubt."""
+        """The look-ups, made on demand: few merchants ever have an order in doubt."""
         if self._look_ups is None:
             self._look_ups = LookUps()
         return self._look_ups
 
     def waiting_of(self, *, look_ups: bool) -> int:
-        """Its waiting look-ups, or its other waiting orders."""
+        """The waiting look-ups, or the waiting orders that are no look-ups."""
         number = self._look_ups.waiting if self._look_ups is not None else 0
         return number if look_ups else self.waiting - number
 
@@ -202,19 +201,19 @@ class Lane(Generic[Ticket]):
 
     @property
     def has_room(self) -> bool:
-        """Whether its terms, limits and breaker allow one more start."""
+        """Whether terms, limits and breaker allow a further start."""
         is_under_limits = self.known and self.bulkhead.in_flight < self.bulkhead.limit
         has_rate = self.rate is None or not self.rate.is_spent
         return is_under_limits and has_rate and self.breaker.lets_through
 
     @property
     def is_spent(self) -> bool:
-        """Whether its rate limit is used up."""
+        """Whether the rate limit is used up."""
         return self.rate is not None and self.rate.is_spent
 
     @property
     def is_troubled(self) -> bool:
-        """Whether its orders wait for the merchant itself, not for a slot."""
+        """Whether orders wait for the merchant, not for a slot."""
         if self.latency.silent or self.breaker.state is not BreakerState.CLOSED:
             return True
         return self.is_spent or (self.known and self.bulkhead.is_full)
@@ -228,37 +227,37 @@ class Lane(Generic[Ticket]):
 
     @property
     def is_stranger(self) -> bool:
-        """Whether it has never answered, and has no call in flight."""
+        """Whether the merchant has never answered, and no call is in flight."""
         return self.latency.mean is None and not self.usage.held and not self.is_silent
 
     @property
     def is_early(self) -> bool:
-        """Whether it has never answered, and has a call in flight."""
+        """Whether the merchant has never answered, and a call is in flight."""
         return self.latency.mean is None and self.usage.held > 0 and not self.is_silent
 
     @property
     def is_paced(self) -> bool:
-        """Whether its starts are paced while it is heavy."""
+        """Whether starts are paced while the merchant is heavy."""
         return (self.latency.mean or 0.0) >= pacing.SHORTEST and not self.is_silent
 
     @property
     def is_working(self) -> bool:
-        """Whether it has orders here, and takes them as far as is known."""
+        """Whether orders are here, and the merchant takes orders as far as is known."""
         may_work = self.waiting > 0 and self.known and self.bulkhead.limit > 0
         has_work = self.usage.held > 0 or may_work
         return has_work and self.breaker.state is BreakerState.CLOSED and not self.latency.silent
 
     @property
     def is_crowded(self) -> bool:
-        """Whether it has several orders here, and one that waits."""
+        """Whether several orders are here, and an order waits."""
         return self.waiting > 0 and self.waiting + self.usage.held >= SEVERAL
 
     def was_behind(self, now: float) -> bool:
-        """Whether it did not keep up with its orders a short time ago."""
+        """Whether the merchant did not keep up with orders a short time ago."""
         return now - self.behind_at < BEHIND_FOR
 
     def projected(self, now: float) -> float:
-        """Its average of slots if one more of its orders starts now."""
+        """The average of slots if a further order starts now."""
         usual = UNKNOWN_DURATION if self.latency.mean is None else self.latency.mean
         return self.usage.average(now) + (self.usage.held + 1) * usual / WINDOW
 
@@ -283,23 +282,23 @@ class Lane(Generic[Ticket]):
         )
 
     def is_unsent(self, now: float) -> bool:
-        """Whether its orders are not sent, for want of something at the gateway."""
+        """Whether orders are not sent, for want of something at the gateway."""
         return self.evidence is not None and now - self.evidence.unsent_at < UNSENT
 
     def offered(self, now: float) -> None:
-        """An order is offered that does not start at once."""
+        """An order is offered, and does not start at once."""
         self.is_holding = self.is_troubled or (self.is_holding and self.waiting > 0)
         if self.is_holding:
             self.held_at = now
 
     def noted(self) -> Evidence:
-        """Its evidence, made on demand: few merchants ever have any."""
+        """The evidence, made on demand: few merchants ever have any."""
         if self.evidence is None:
             self.evidence = Evidence()
         return self.evidence
 
     def symptoms(self, parked: int, now: float) -> Symptoms:
-        """Its status, and what shows why."""
+        """The merchant's status, and the reasons."""
         breaker, evidence = self.breaker, self.evidence or Evidence()
         failures = Counter(evidence.last(breaker.failed))
         error, failed_at = evidence.error or (None, now)
@@ -319,12 +318,12 @@ class Lane(Generic[Ticket]):
         )
 
     def is_forgettable(self, now: float) -> bool:
-        """Whether its next order may start as if it were the first."""
+        """Whether the next order may start like the first."""
         is_fresh = self.rate is None or self.rate.is_idle(now)
         return self.is_idle and self.breaker.is_closed and is_fresh and not self.is_unsent(now)
 
     def is_quiet(self, now: float) -> bool:
-        """Whether it has been idle for so long that its history says little."""
+        """Whether the merchant has been idle for long: the history says little."""
         return now - self.last_call > QUIET and self.is_idle
 
     def put(
@@ -332,9 +331,9 @@ class Lane(Generic[Ticket]):
     ) -> Waiting[Ticket]:
         """Let an order wait; the earliest deadline goes first, and look-ups have a queue of their own.
 
-        While the breaker is not closed, the order that has waited longest goes first.
+        While the breaker is not closed, the order with the longest wait goes first.
 
-        An order without a deadline is invalid: an attempt only says so, and none is put before it for ever.
+        An order without a deadline is invalid, and queues as if due now: newer orders must not go first for ever.
         """
         waiting = Waiting(self, ticket, now, deadline, is_look_up=is_look_up)
         self.waiting += 1
@@ -351,7 +350,7 @@ class Lane(Generic[Ticket]):
         return waiting
 
     def first(self, now: float) -> Waiting[Ticket] | None:
-        """The waiting order whose turn is next."""
+        """The waiting order with the next turn."""
         order = self._first_order() if self.breaker.is_closed else self._first_come()
         look_ups = self._look_ups
         look_up = look_ups.first() if look_ups is not None else None
@@ -366,10 +365,10 @@ class Lane(Generic[Ticket]):
         return self._queue[0][2] if self._queue else None
 
     def _first_come(self) -> Waiting[Ticket] | None:
-        """The waiting order, no look-up, that has waited longest.
+        """The waiting order, no look-up, with the longest wait.
 
-        A probe is not the most urgent order, which may be the cause of the failures, and would be each
-        probe until its deadline.
+        The most urgent order is no probe: an order that causes the failures would be each probe until its
+        deadline.
         """
         queued = (entry for entry in self._queue if not entry[2].done)
         first = min(queued, key=lambda entry: entry[1], default=None)
@@ -381,7 +380,7 @@ class Lane(Generic[Ticket]):
         return sorted(left, key=lambda each: each.deadline)
 
     def take(self, waiting: Waiting[Ticket]) -> Ticket:
-        """Remove a waiting order and return its ticket. No reference to it is kept."""
+        """Remove a waiting order and return the ticket. No reference to the ticket is kept."""
         ticket = waiting.ticket
         del waiting.ticket
         waiting.done = True
@@ -394,11 +393,11 @@ class Lane(Generic[Ticket]):
         return ticket
 
     def take_all(self) -> list[Ticket]:
-        """Remove all waiting orders and return their tickets."""
+        """Remove all waiting orders and return the tickets."""
         return [self.take(waiting) for waiting in self._in_queues()]
 
     def _in_queues(self) -> list[Waiting[Ticket]]:
-        """Its waiting orders."""
+        """All waiting orders."""
         queued = [waiting for _, _, waiting in self._queue]
         if self._look_ups is not None:
             queued += self._look_ups.queue
@@ -407,43 +406,43 @@ class Lane(Generic[Ticket]):
 
 @dataclass(slots=True, eq=False)
 class Call(Generic[Ticket]):
-    """An order in flight: it holds a slot until it is released."""
+    """An order in flight: holds a slot until its release."""
 
     lane: Lane[Ticket]
     ticket: Ticket
-    #: When its exchange began; until then, when it took its slot.
+    #: When the exchange began; until then, when the order took the slot.
     started: float
-    #: Its merchant's light spell in which it started; None: the merchant was not light, or the call
-    #: is an outlier.
+    #: The merchant's light spell at the start; None: the merchant was not light, or the call is an
+    #: outlier.
     light: int | None = None
-    #: Its part of the merchant's time limit; less than 1 for a breaker's first probes.
+    #: The call's part of the merchant's time limit; less than 1 for a breaker's first probes.
     time_limit_share: float = 1.0
-    #: Seconds for which no order has had to wait for the merchant itself.
+    #: Seconds for which no order has had to wait for the merchant.
     well_for: float = inf
-    #: The breaker's half-open spell that admitted it; None: it is no probe.
+    #: The breaker's half-open spell that admitted the call; None: the call is no probe.
     probe: int | None = None
-    #: It is late: it counts against its merchant.
+    #: A late call counts against the merchant.
     late: bool = False
-    #: Since when it is an outlier.
+    #: Since when the call is an outlier.
     outlier_since: float = inf
-    #: It was asked to end early, since its slot is needed.
+    #: Asked to end early: the slot is needed.
     cut_short: bool = False
     done: bool = False
-    #: The POS may have its order.
+    #: The POS may have the order.
     is_look_up: bool = False
-    #: It started under a lowered limit.
+    #: Started under a lowered limit.
     lowered: bool = False
 
     @property
     def is_light(self) -> bool:
-        """Whether its slot counts as a light merchant's."""
+        """Whether the slot counts as a light merchant's."""
         return self.light == self.lane.light_spell
 
 
 class MerchantQueue(Generic[Ticket]):
-    """Merchants that lack only a slot: a heap of lanes, the least key first, and of equal ones the first to come.
+    """Merchants that lack only a slot: a heap of lanes, the least key first, and of equal keys the first to come.
 
-    A lane is in one queue at most, and leaves it in constant time: its entry is skipped later.
+    A lane is in at most a single queue, and leaves the queue in constant time: the entry is skipped later.
     """
 
     def __init__(self) -> None:
@@ -465,7 +464,7 @@ class MerchantQueue(Generic[Ticket]):
         heapq.heappush(self._entries, (key, lane.place, lane))
 
     def remove(self, lane: Lane[Ticket]) -> None:
-        """Remove a lane that is in this queue."""
+        """Remove a lane of this queue."""
         lane.queue = None
         self.size -= 1
 
