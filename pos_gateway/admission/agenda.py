@@ -1,4 +1,4 @@
-"""Timers: one heap for everything that admission waits for."""
+"""Timers: a heap of all that admission waits for."""
 
 import heapq
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from itertools import count
 from math import inf
 from typing import Any, Protocol
 
-#: Entries before those that are done are purged.
+#: Entries from which done entries are purged.
 STALE = 1000
 
 
@@ -15,21 +15,21 @@ class Timed(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether it has ended, so that its entry is void."""
+        """Whether the item has ended: the entry is void."""
         ...
 
 
 class Agenda:
-    """Calls an action with its item when its time has come, unless the item is done by then.
+    """Calls an action with an item when the time has come, unless the item is done by then.
 
-    Entries whose item is done are purged once they may be as many as the others, so that an
-    entry costs the logarithm of the live ones.
+    Entries of done items are purged once they may be as many as the live entries: an entry costs the
+    logarithm of the live entries.
     """
 
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, Callable[[Any, float], None], Timed]] = []
         self._number = count()
-        #: When the first entry is due, which may be void.
+        #: When the first entry is due; the entry may be void.
         self.due_at = inf
         self._look_at = STALE
 
@@ -43,7 +43,7 @@ class Agenda:
         self.due_at = self._entries[0][0]
 
     def run(self, now: float) -> None:
-        """Run all actions that are due."""
+        """Run all due actions."""
         while self._entries and self._entries[0][0] <= now:
             _, _, action, item = heapq.heappop(self._entries)
             if not item.done:

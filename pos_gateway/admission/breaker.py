@@ -1,8 +1,9 @@
-"""One merchant's circuit breaker: whether it is called at all.
+"""A merchant's circuit breaker: whether the merchant is called at all.
 
-Closed, it admits every order. It opens when too many of the last calls failed or were late, and on
-an overloaded merchant's ``Retry-After``. After that time it is half-open and admits one probe at a time, with a shorter
-deadline; two in a row that are answered close it, one that is not opens it again for twice as long.
+A closed breaker admits every order. A breaker opens when too many of the last calls failed or were late,
+and on an overloaded merchant's ``Retry-After``. After the time the breaker is half-open, and admits a single
+probe at a time, with a shorter deadline. Two answered probes in a row close the breaker; a probe without an
+answer opens the breaker again for twice as long.
 """
 
 import random
@@ -13,13 +14,13 @@ from enum import StrEnum
 WINDOW, MINIMUM = 20, 5
 #: Shares of failed, and of late calls, at which the breaker opens.
 FAILURE_RATE, SLOW_RATE = 0.5, 0.8
-#: Seconds that it stays open at first, doubled each time up to the second; both with jitter.
+#: Seconds open at first, doubled each time up to the second number; both with jitter.
 FIRST_OPEN, LONGEST_OPEN = 1.0, 30.0
-#: Probes in flight at once while half-open, and how many in a row must be answered to close. One at
-#: a time, since with hundreds of merchants down each probe holds a slot for seconds.
+#: Probes in flight at once while half-open, and how many in a row must be answered to close. A single
+#: probe at a time: with hundreds of merchants down each probe holds a slot for seconds.
 PROBES, PROBES_TO_CLOSE = 1, 2
-#: A probe's part of the merchant's time limit, by how often the breaker has opened in a row. In
-#: the end it is all of it, lest a merchant that has become slow for good be locked out.
+#: A probe's part of the merchant's time limit, by how often the breaker has opened in a row. The last
+#: part is all of the time limit, lest a merchant that has become slow for good be locked out.
 TIME_LIMIT_SHARES = (0.5, 0.75, 1.0)
 
 _ALL = (1 << WINDOW) - 1
@@ -35,19 +36,19 @@ class BreakerState(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Breaker:
-    """A merchant's breaker. Its transitions are ``open``, ``half_open`` and ``close``."""
+    """A merchant's breaker. The transitions are ``open``, ``half_open`` and ``close``."""
 
     state: BreakerState = BreakerState.CLOSED
     #: When an open breaker half-opens; in the past while the breaker is not open.
     until: float = 0.0
-    #: Openings since it was last closed.
+    #: Openings since the breaker was last closed.
     openings: int = 0
-    #: Probes in flight; each carries the number of the half-open spell that admitted it.
+    #: Probes in flight; each carries the number of the half-open spell that admitted the probe.
     probes: int = 0
     spell: int = 0
     _answered: int = 0
     _calls: int = 0
-    #: One bit for each call in the window, the newest lowest.
+    #: A bit for each call in the window, the newest lowest.
     _failed: int = 0
     _late: int = 0
 
@@ -81,7 +82,7 @@ class Breaker:
 
     @property
     def calls(self) -> int:
-        """Calls in the window. It stays as it is while the breaker is not closed."""
+        """Calls in the window, which stays unchanged while the breaker is not closed."""
         return self._calls
 
     @property
@@ -105,12 +106,12 @@ class Breaker:
         self._calls = self._failed = self._late = 0
 
     def begin_probe(self) -> int:
-        """Admit a probe; returns the spell for its ``end_probe``."""
+        """Admit a probe; returns the spell for ``end_probe``."""
         self.probes += 1
         return self.spell
 
     def end_probe(self, spell: int, *, answered: bool | None) -> bool:
-        """Record a finished probe (None: it was never sent); whether enough in a row were answered.
+        """Record a finished probe (None: never sent); whether enough in a row were answered.
 
         A probe of an earlier half-open spell is ignored.
         """
@@ -121,14 +122,14 @@ class Breaker:
         return self._answered >= PROBES_TO_CLOSE
 
     def open(self, now: float, *, at_least: float = 0.0) -> None:
-        """Open for the backoff, or for ``at_least`` seconds if that is longer."""
+        """Open for the backoff, or for ``at_least`` seconds if these are more."""
         self.openings += 1
         backoff = min(LONGEST_OPEN, FIRST_OPEN * 2 ** min(self.openings - 1, 10))
         seconds = max(backoff * random.uniform(0.75, 1.0), at_least * random.uniform(1.0, 1.05))
         self.open_for(now, seconds)
 
     def open_for(self, now: float, seconds: float) -> None:
-        """Open for ``seconds``; an open breaker stays open until its present end at least."""
+        """Open for ``seconds``; an open breaker stays open until the present end at least."""
         self.state = BreakerState.OPEN
         self.until = max(self.until, now + seconds)
 

@@ -1,4 +1,4 @@
-"""Judges merchants by their calls: whether they answer, how fast, and how much they can take."""
+"""Judges merchants by calls: whether a merchant answers, how fast, and how much the merchant can take."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,32 +13,31 @@ from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.outliers import Outliers
 from pos_gateway.domain.outcome import CallResult
 
-#: Why a breaker changed, when another worker changed it.
+#: Why a breaker changed, when a different worker made the change.
 FLEET = "fleet"
 
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A merchant's breaker has changed its state."""
+    """The change of a merchant's breaker to a state."""
 
     merchant_id: str
     state: BreakerState
-    #: How long it stays open, if it opened.
+    #: How long an opened breaker stays open.
     seconds: float
     why: str
 
 
 class Health(Generic[Ticket]):
-    """Judges calls in flight, and when they finish.
+    """Judges calls in flight, and finished calls.
 
     Args:
         limits: this process's limits.
-        agenda: runs its timers.
+        agenda: runs the timers.
         announce: called with every breaker's transition.
-        unusual: called with a call that became an outlier, and the time.
-        revived: called with a silent provider that answers again, for how long it was silent, and
-            the time.
-        changed: called with a lane that has changed other than by ``came_back``.
+        unusual: called with a new outlier, and the time.
+        revived: called with a silent provider that answers again, the seconds of silence, and the time.
+        changed: called with a lane after each change but ``came_back``.
     """
 
     def __init__(
@@ -77,9 +76,9 @@ class Health(Generic[Ticket]):
         Args:
             call: the call.
             now: the time.
-            contact: its result.
-            retry_after: the merchant's ``Retry-After`` in seconds, if it sent one.
-            delay: seconds for which its answer may have waited for this process.
+            contact: the call's result.
+            retry_after: the merchant's ``Retry-After`` in seconds, if the merchant sent any.
+            delay: seconds for which the answer may have waited for this process.
         """
         lane = call.lane
         lane.last_call = now
@@ -106,7 +105,7 @@ class Health(Generic[Ticket]):
     ) -> list[Call[Ticket]]:
         """Calls to end early for merchants that lack a slot, by class. Each is returned once.
 
-        As many outliers as the silent budget has slots always go on.
+        Outliers within the silent budget always go on.
         """
         outliers = self._outliers
         most = min(outliers.number - self._budget, light + strangers + heavy) - outliers.ending
@@ -151,9 +150,9 @@ class Health(Generic[Ticket]):
     def _judge_speed(
         self, call: Call[Ticket], now: float, contact: CallResult, delay: float
     ) -> None:
-        """Update the merchant's latency estimate, and whether it is silent.
+        """Update the merchant's latency estimate, and whether the merchant is silent.
 
-        Of a time that is less exact than outliers are said to be, what is nearest to the estimate counts, if it differs.
+        Of a time less exact than an outlier's excess, the value nearest to the estimate counts, if different.
         """
         latency, seconds = call.lane.latency, now - call.started
         is_first, may_be_usual = latency.mean is None, False
@@ -171,9 +170,9 @@ class Health(Generic[Ticket]):
     ) -> None:
         """Update the merchant's breaker.
 
-        A ``Retry-After`` opens it if the merchant said that it is overloaded, and no longer than
-        failures do: one reply, which may be about one order, must not end all others. The order
-        itself is not sent again before that (``attempt/decision.py``).
+        A ``Retry-After`` of an overloaded merchant opens the breaker, and no longer than failures do: a
+        single reply, perhaps about a single order, must not end all other orders. The order of the reply
+        is not sent again before that time (``attempt/decision.py``).
         """
         lane, breaker = call.lane, call.lane.breaker
         asked = None
@@ -198,7 +197,7 @@ class Health(Generic[Ticket]):
             self.open(lane, now, "asked", asked)
 
     def _is_unusual(self, call: Call[Ticket], now: float) -> None:
-        """A call became an outlier; should it go on, its merchant is silent."""
+        """A call became an outlier; should the call go on, the merchant is silent."""
         self._outliers.add(call, now)
         silent_at = call.started + self._outliers.silent_after(call.lane)
         self._agenda.add(silent_at, self._is_silent, call)
@@ -210,7 +209,7 @@ class Health(Generic[Ticket]):
         self._unusual(call, now)
 
     def _is_silent(self, call: Call[Ticket], now: float) -> None:
-        """A call makes its merchant silent; a stranger's not yet if first calls now take longer."""
+        """A call makes the merchant silent; a stranger's call not yet if first calls now take longer."""
         lane = call.lane
         silent_at = call.started + self._outliers.silent_after(lane)
         if silent_at > now:
@@ -221,7 +220,7 @@ class Health(Generic[Ticket]):
         self._changed(lane)
 
     def _is_late(self, call: Call[Ticket], now: float) -> None:
-        """A call is late: it counts against its merchant from now."""
+        """A call is late, and counts against the merchant from now on."""
         lane = call.lane
         call.late = True
         lane.late_calls += 1

@@ -1,8 +1,8 @@
 """Outliers, calls longer than their merchants' usual: the first to be cut short if slots lack.
 
 Long before a call takes five times the usual, dozens of outliers at once show that merchants have
-stopped answering. One outlier alone cuts nothing short; it only stops counting as light, and may
-make its provider silent.
+stopped answering. A lone outlier cuts nothing short; the call only stops counting as light, and may
+make the provider silent.
 """
 
 import heapq
@@ -14,8 +14,8 @@ from typing import Generic
 from pos_gateway.admission.lane import Call, Lane, Ticket
 from pos_gateway.admission.latency import LatencyEstimate
 
-#: Seconds that a call is an outlier before it can be cut short: after a stall of this process, the
-#: answers that arrived meanwhile are read first.
+#: Seconds from a call's turning into an outlier until the call can be cut short: after a stall of this
+#: process, the answers that arrived during the stall are read first.
 GRACE = 0.05
 #: Above this fraction of late answers the worker itself counts as slow (two hundred replies at once
 #: keep it busy for longer than a quick merchant takes), and only silent merchants' calls are cut
@@ -26,7 +26,7 @@ NEWEST_FIRST = 0.02
 
 
 class Outliers(Generic[Ticket]):
-    """The outliers in flight, and which of them to cut short.
+    """The outliers in flight, and the choice of calls to cut short.
 
     Args:
         slow_after: seconds before which a merchant that has never answered is not silent.
@@ -34,27 +34,27 @@ class Outliers(Generic[Ticket]):
 
     def __init__(self, slow_after: float) -> None:
         self._slow_after = slow_after
-        #: How many there are, including those cut short that are still in flight.
+        #: How many outliers are in flight, calls cut short among them.
         self.number = 0
-        #: Calls cut short that still hold their slots.
+        #: Calls cut short that still hold slots.
         self.ending = 0
-        #: Outliers of merchants that have answered before, and of strangers, the oldest first;
-        #: those that make their merchants silent also in a heap, the oldest on top. Done: skipped.
+        #: Outliers of merchants that have answered before, and of strangers, the oldest first; outliers
+        #: that make their merchants silent also in a heap, the oldest on top. Done calls are skipped.
         self._known: deque[Call[Ticket]] = deque()
         self._strangers: deque[Call[Ticket]] = deque()
         self._silent: list[tuple[float, int, Call[Ticket]]] = []
         self._count = count()
-        #: When any merchant last answered in its usual time.
+        #: When any merchant last answered in the merchant's usual time.
         self._answered_at = 0.0
-        #: EWMA of the fraction of answers that took longer.
+        #: EWMA of the fraction of slower answers.
         self._late = 0.0
         #: Latency estimate of all merchants' first answers.
         self._first = LatencyEstimate()
 
     def unusual_after(self, lane: Lane[Ticket]) -> float:
-        """Seconds after which a call is an outlier, or makes its merchant silent.
+        """Seconds after which a call is an outlier, or makes the merchant silent.
 
-        A stranger is judged by the first answers of all merchants, since it has none. Such a call
+        A stranger, without an answer, is judged by the first answers of all merchants: a first call
         includes connecting.
         """
         latency = lane.latency
@@ -64,10 +64,7 @@ class Outliers(Generic[Ticket]):
         return min(silent_after, latency.exceeded_after(silent_after))
 
     def silent_after(self, lane: Lane[Ticket]) -> float:
-        """Seconds after which a call makes its merchant silent.
-
-        For a stranger no sooner than its call is an outlier.
-        """
+        """Seconds after which a call makes the merchant silent; a stranger's call is an outlier by then."""
         after = lane.latency.silent_after(self._slow_after)
         return (
             after
@@ -80,14 +77,14 @@ class Outliers(Generic[Ticket]):
         self._first.learn(seconds, max(NEWEST_FIRST, 1 / (self._first.answers + 1)))
 
     def add(self, call: Call[Ticket], now: float) -> None:
-        """Add a call that is an outlier from now."""
+        """Add an outlier, from now on."""
         call.outlier_since = now
         self.number += 1
         calls = self._strangers if call.lane.latency.mean is None else self._known
         calls.append(call)
 
     def became_silent(self, call: Call[Ticket]) -> None:
-        """An outlier makes its merchant silent from now."""
+        """An outlier makes the merchant silent from now on."""
         heapq.heappush(self._silent, (call.outlier_since, next(self._count), call))
 
     def came_back(self, call: Call[Ticket], now: float, *, answered: bool) -> None:
@@ -112,10 +109,10 @@ class Outliers(Generic[Ticket]):
     def cut_short(self, light: int, strangers: int, most: int, now: float) -> list[Call[Ticket]]:
         """Up to ``most`` calls, the oldest first. Each is returned once.
 
-        A light merchant may end any outlier, a stranger those of known merchants, a heavy one those
-        of silent merchants. Never a merchant's that has answered since. If no merchant has answered
-        in its usual time since, or many answers are late, the worker itself may be slow: then only
-        calls that made their merchants silent are ended, so that the next order is tried.
+        A light merchant may end any outlier, a stranger the outliers of known merchants, a heavy merchant
+        the outliers of silent merchants. A merchant that has answered since keeps the call. If no merchant
+        has answered in the usual time since, or many answers are late, the worker may be slow: then
+        only calls that made their merchants silent are ended, and the next order is tried.
         """
         chosen: list[Call[Ticket]] = []
         settled = now - GRACE

@@ -1,13 +1,13 @@
 """Schedules slots by slot-time, not by orders.
 
-A merchant is *light* while its projected average of slots, with its calls in flight and one more,
-is less than its fair share: the slots, divided by the merchants that have work. With a backlog it
-is light below half of that, as is any merchant while strangers queue. So there is room for light
-ones whatever the other merchants do. Those are *heavy*, and leave as many slots free as light ones
-need; *silent* ones, which may not answer, share a small budget.
+A merchant is *light* while the merchant's projected average of slots, with the calls in flight and one
+more, is less than a fair share: the slots, divided by the merchants with work. A merchant with a backlog
+is light below half of the share, as is any merchant while strangers queue. This leaves room for light
+merchants whatever the rest do. All others are *heavy*, and leave as many slots free as light merchants
+need; *silent* merchants, who may not answer, share a small budget.
 
-While CPU is scarce merchants *yield* that use half of their fair share or more, or have not kept up with
-their orders for a while: they start as ``cpu.py`` allows. So do slow merchants while messages lie unread.
+While CPU is scarce, merchants *yield* if they use half of a fair share or more, or have not kept up with
+their orders for a while: they start as ``cpu.py`` allows. Slow merchants also yield while messages lie unread.
 """
 
 from itertools import chain
@@ -21,33 +21,33 @@ from pos_gateway.admission.pacing import Pacing
 from pos_gateway.admission.parking import ParkedCount
 from pos_gateway.admission.usage import WINDOW, Usage
 
-#: Standard deviations of the light calls' number, beyond its mean, that heavy ones leave free:
-#: calls arrive at random, so their number strays by its square root (square-root staffing).
+#: Standard deviations beyond the mean number of light calls that heavy merchants leave free: calls
+#: arrive at random, and their number strays by the square root (square-root staffing).
 DEVIATIONS = 2.0
 #: A light merchant at fraction f of its light threshold leaves free min(1, GRADE x f) of the
 #: reserve.
 GRADE = 2.0
-#: Calls are cut short for heavy merchants once silent ones hold more than 1/COSTLY of the slots.
+#: Calls are cut short for heavy merchants once silent merchants hold more than 1/COSTLY of the slots.
 COSTLY = 4
-#: The part of the fair share below which a merchant is light, and below which one is that has more
-#: than one order waiting: chance makes who uses half of its share exceed that now and then, and
-#: its order need not stand behind backlogs (as a sparse flow's packet in FQ-CoDel, RFC 8290).
+#: The part of the fair share below which a merchant is light, without and with several waiting orders.
+#: By chance a merchant who uses half of a share exceeds the share now and then, and the order need not
+#: stand behind backlogs (as a sparse flow's packet in FQ-CoDel, RFC 8290).
 LIGHT, LIGHT_WITH_BACKLOG = 1.0, 0.5
-#: Seconds with several orders here from which a merchant is behind: while CPU is scarce those of a merchant
-#: that keeps up may come together, and each waits for a turn of the loop.
+#: Seconds with several orders here from which a merchant is behind: while CPU is scarce the orders of a
+#: merchant that keeps up may come together, and each waits for a turn of the loop.
 BEHIND_AFTER = 1.5
 
 
 class Scheduler(Generic[Ticket]):
-    """Counts the slots, and queues the merchants that lack one.
+    """Counts the slots, and queues the merchants that lack a slot.
 
-    Merchants that their own limits hold back (see ``Lane.has_room``) are not queued, lest one hide
-    others. Call ``update`` after each change of a lane. Decisions cost the logarithm of the queues.
+    Merchants held back by their own limits (see ``Lane.has_room``) are not queued, lest they hide the
+    rest. Call ``update`` after each change of a lane. Decisions cost the logarithm of the queues.
 
     Args:
         limits: this process's limits.
-        cpu: this process's.
-        parked: the orders that this worker has parked.
+        cpu: this process's CPU.
+        parked: the orders parked by this worker.
     """
 
     def __init__(self, limits: AdmissionLimits, cpu: Cpu, parked: ParkedCount) -> None:
@@ -68,20 +68,20 @@ class Scheduler(Generic[Ticket]):
             self._early,
             self._silent,
         )
-        #: Slots that light calls hold, and that other calls hold. ``silent``: slots of silent
-        #: merchants, as of each lane's last update; light calls among them are in ``light``, too.
+        #: Slots held by light calls, and by all other calls. ``silent``: slots of silent merchants, as
+        #: of each lane's last update; light calls of silent merchants are in ``light``, too.
         self.light = Usage()
         self.heavy = 0
         self.silent = 0
-        #: Merchants that have work, and that may be called.
+        #: Merchants with work that may be called.
         self.working = 0
         self._pacing = Pacing(limits.slots)
-        #: The last start of those that yield was a stranger's.
+        #: The last start of a merchant that yields was a stranger's.
         self._stranger_started = False
 
     @property
     def in_flight(self) -> int:
-        """Slots that are held."""
+        """Held slots."""
         return self.light.held + self.heavy
 
     @property
@@ -108,14 +108,14 @@ class Scheduler(Generic[Ticket]):
         lane.yields = self._cpu.is_scarce and (GRADE * part >= 1 or lane.was_behind(now))
         lane.yields |= self._cpu.is_behind and lane.is_paced
         if lane.light_held and not lane.is_light:
-            # Nor are its calls: no slots are kept free for them.
+            # The calls are not light either: no slots are kept free for them.
             self.light.add(-lane.light_held, now)
             self.heavy += lane.light_held
             lane.light_held, lane.light_spell = 0, lane.light_spell + 1
         return part
 
     def has_slot(self, lane: Lane[Ticket], now: float) -> bool:
-        """Whether there is a slot for one more order of the merchant."""
+        """Whether there is a slot for a further order of the merchant."""
         free = self._slots - self.in_flight
         part = self.judge(lane, now)
         if self._cpu.wait if lane.yields else self._cpu.is_turn_over:
@@ -125,7 +125,7 @@ class Scheduler(Generic[Ticket]):
         if lane.is_silent and self.silent >= self._budget:
             return False
         if lane.is_early:
-            # Its first call shows what it is; more than one at once only while slots abound.
+            # The first call shows how fast the merchant is; several at once start only while slots abound.
             return 2 * free > self._slots and self._has_heavy_slot(free, 0, now)
         if lane.is_paced and not self._pacing.lets_start(now):
             return False
@@ -133,8 +133,10 @@ class Scheduler(Generic[Ticket]):
         return self._has_heavy_slot(free, more, now)
 
     def may_start_at_once(self, lane: Lane[Ticket], now: float) -> bool:
-        """Whether a newcomer may start without queueing: a light one if it has a slot, others only
-        if no merchant queues."""
+        """Whether a newcomer may start without queueing.
+
+        A light merchant needs a slot; for any other merchant no queue may have a merchant, either.
+        """
         if not self.has_slot(lane, now):
             return False
         if not lane.is_light or lane.yields:
@@ -142,7 +144,7 @@ class Scheduler(Generic[Ticket]):
         return not (self._light.size and self._cpu.is_scarce)
 
     def next(self, now: float) -> Lane[Ticket] | None:
-        """The merchant that starts its next order now; None if no slot is free for any."""
+        """The merchant whose next order starts now; None if no slot is free for any merchant."""
         if self.in_flight >= self._slots:
             return None
         for queue in self._queues:
@@ -151,14 +153,14 @@ class Scheduler(Generic[Ticket]):
         light, strangers = ([head] if (head := each.head()) else [] for each in self._queues[:2])
         others = [head for queue in self._queues[2:] if (head := queue.head())]
         others.sort(key=_key_of)
-        # While CPU is scarce, strangers and others share what may start: in turn.
+        # While CPU is scarce, strangers and heavy merchants start in turn.
         is_others_turn = self._stranger_started and self._cpu.is_scarce
         line = (light, others, strangers) if is_others_turn else (light, strangers, others)
         heads = chain.from_iterable(line)
         return next((lane for _, _, lane in heads if self.has_slot(lane, now)), None)
 
     def next_at(self, now: float) -> float:
-        """When pacing or CPU lets a queued merchant start; inf if none waits for that."""
+        """When pacing or CPU lets a queued merchant start; inf if no merchant waits for either."""
         if self._light.size and self._cpu.is_turn_over:
             return now + TURN
         if self._cpu.wait and any(queue.size for queue in self._queues[1:]):
@@ -168,7 +170,7 @@ class Scheduler(Generic[Ticket]):
         )
 
     def silence_is_costly(self, now: float) -> bool:
-        """Whether heavy merchants lack slots, and silent ones hold more than a quarter of all."""
+        """Whether heavy merchants lack slots, and silent merchants hold more than a quarter of all slots."""
         lack_slots = self._heavy.size > 0 or (self._paced.size > 0 and self._pacing.lets_start(now))
         return lack_slots and not self._cpu.wait and self.silent > self._slots // COSTLY
 
@@ -190,11 +192,11 @@ class Scheduler(Generic[Ticket]):
             self._stranger_started = lane.latency.mean is None
         elif lane.is_light and not lane.was_behind(now):
             self._cpu.kept_up()
-        if lane.queue is not None:  # it queues anew: its place was for this call
+        if lane.queue is not None:  # the place was for this call: the merchant queues anew
             lane.queue.remove(lane)
 
     def released(self, call: Call[Ticket], now: float) -> None:
-        """A call holds its slot no more."""
+        """A call holds a slot no more."""
         call.lane.usage.add(-1, now)
         if call.is_look_up:
             call.lane.look_ups.usage.add(-1, now)
@@ -205,7 +207,7 @@ class Scheduler(Generic[Ticket]):
             self.heavy -= 1
 
     def became_unusual(self, call: Call[Ticket], now: float) -> None:
-        """A call is an outlier: it does not count as light any more."""
+        """A call is an outlier, and does not count as light any more."""
         if call.is_light:
             call.light = None
             call.lane.light_held -= 1
@@ -214,9 +216,9 @@ class Scheduler(Generic[Ticket]):
         self.update(call.lane, now)
 
     def revived(self, provider: Provider, silent: float, now: float) -> None:
-        """A provider answers again after ``silent`` seconds: its merchants return to their queues.
+        """A provider answers again after ``silent`` seconds: the provider's merchants return to their queues.
 
-        Those that queue are charged as if they had held their fair share meanwhile: time in which a
+        Queued merchants are charged as if they had held a fair share during the silence: time in which a
         merchant could not be called is no credit, else hundreds return as light at once.
         """
         share = self._slots / max(1, self.working) * -expm1(-silent / WINDOW)
@@ -226,7 +228,7 @@ class Scheduler(Generic[Ticket]):
                 self.update(lane, now)
 
     def update(self, lane: Lane[Ticket], now: float) -> None:
-        """The lane has changed: count it anew, and move it to its queue, if any."""
+        """The lane has changed: count the lane anew, and move the lane to the right queue, if any."""
         if lane.is_working is not lane.counted_working:
             lane.counted_working = not lane.counted_working
             self.working += 1 if lane.counted_working else -1
@@ -239,9 +241,9 @@ class Scheduler(Generic[Ticket]):
             lane.queue.remove(lane)
 
     def slots(self) -> dict[str, int]:
-        """How many slots are free, and how many light, heavy and silent merchants' calls hold.
+        """How many slots are free, and how many are held by light, heavy and silent merchants' calls.
 
-        Light calls of a silent merchant are shown as light until it is judged anew.
+        Light calls of a silent merchant are shown as light until the merchant is judged anew.
         """
         silent = min(self.silent, self.heavy)
         free = max(0, self._slots - self.in_flight)
@@ -253,11 +255,11 @@ class Scheduler(Generic[Ticket]):
         }
 
     def _keeps_up(self, lane: Lane[Ticket]) -> bool:
-        """Whether the merchant has no backlog, and no stranger queues, which would wait for it."""
+        """Whether the merchant has no backlog, and no stranger queues, who would wait for the merchant."""
         return lane.waiting <= 1 and not self._strangers.size
 
     def _need(self, now: float) -> float:
-        """Slots that heavy merchants leave free for light ones, with a margin for chance."""
+        """Slots left free by heavy merchants for light merchants, with a margin for chance."""
         light = self.light
         mean = max(light.average(now), light.held + self._light.size)
         return self._reserve + mean + DEVIATIONS * sqrt(mean)
@@ -265,7 +267,7 @@ class Scheduler(Generic[Ticket]):
     def _has_heavy_slot(self, free: int, more: int, now: float) -> bool:
         if self.heavy < self._slots - self._need(now) + more:
             return True
-        return free > self._reserve and self.heavy == 0  # a pod with few slots has one for them
+        return free > self._reserve and self.heavy == 0  # a pod with few slots has a slot for them
 
     def _queue_of(self, lane: Lane[Ticket], now: float) -> MerchantQueue[Ticket]:
         self.judge(lane, now)
@@ -278,7 +280,7 @@ class Scheduler(Generic[Ticket]):
         return self._paced if lane.is_paced else self._heavy
 
     def _put_right(self, queue: MerchantQueue[Ticket], now: float) -> None:
-        """Move lanes off the head that belong elsewhere: time, work and providers change that."""
+        """Move lanes off the head that belong elsewhere: time, work and providers change a lane's queue."""
         while (head := queue.head()) is not None:
             own = self._queue_of(head[2], now)
             if own is queue:
@@ -286,7 +288,7 @@ class Scheduler(Generic[Ticket]):
             self._move(head[2], own, now)
 
     def _move(self, lane: Lane[Ticket], queue: MerchantQueue[Ticket], now: float) -> None:
-        """Move the lane to this queue; if it is in it already, it keeps its place."""
+        """Move the lane to this queue; a lane in this queue keeps the place."""
         present: MerchantQueue[Any] | None = lane.queue
         if present is queue:
             return
@@ -298,7 +300,7 @@ class Scheduler(Generic[Ticket]):
         """Sort key: less usage comes first, and a longer wait; usage is halved in 3.5 s."""
         if lane.is_stranger:
             return now
-        # A heavy one's next call does not count, else a returning slow merchant would wait long.
+        # A heavy merchant's next call does not count, else a returning slow merchant would wait long.
         is_next_free = not lane.is_light and not lane.usage.held
         used = lane.usage.average(now) if is_next_free else lane.projected(now)
         return log(max(1e-9, used)) + now / WINDOW

@@ -1,4 +1,4 @@
-"""The slots of a worker's attempts: when each is freed, and which retry the worker makes by itself."""
+"""The slots of a worker's attempts: when each slot is freed, and whether the worker makes the retry."""
 
 from collections.abc import Callable
 
@@ -13,7 +13,7 @@ from pos_gateway.worker.retries import Retries
 
 
 class Slots:
-    """The parts of a worker that hear of slots. Safe for green threads: nothing here blocks.
+    """The parts of a worker to tell of slots. Safe for green threads: nothing here blocks.
 
     ``now`` is admission's clock; ``wake`` wakes the dispatcher.
     """
@@ -30,12 +30,12 @@ class Slots:
         self.retries = retries
         self.now = now
         self.wake = wake
-        #: Orders whose slot is free and whose outcome is not durable yet.
+        #: Orders with a free slot and an outcome that is not durable yet.
         self.uncommitted = 0
 
 
 class AdmittedSlot(Slot):
-    """The slot of one attempt; or its lack, where none is needed."""
+    """The slot of an attempt; or no slot, for an attempt that needs no slot."""
 
     __slots__ = ("_is_counted", "_is_kept", "_request", "_slots", "again", "call")
 
@@ -43,7 +43,7 @@ class AdmittedSlot(Slot):
         self, slots: Slots, request: OrderRequest, call: Call[OrderRequest] | None
     ) -> None:
         self._slots, self._request = slots, request
-        #: The call that holds the slot; None: without a slot, or free.
+        #: The call with the slot; None: no slot is needed, or the slot is free.
         self.call = call
         self.again = None
         self._is_counted = self._is_kept = False
@@ -55,8 +55,8 @@ class AdmittedSlot(Slot):
     def answered(self, decision: Decision) -> None:
         slots, request, outcome = self._slots, self._request, decision.outcome
         request.decide(decision)
-        # At most ``slots`` outcomes may be uncommitted without a slot, so that an outage of
-        # database or broker stops the worker from starting more.
+        # At most ``slots`` outcomes may be uncommitted without a slot: an outage of database or broker
+        # stops the worker from starting more orders.
         if slots.uncommitted < slots.admission.limits.slots:
             self._is_counted = True
             slots.uncommitted += 1
@@ -66,7 +66,7 @@ class AdmittedSlot(Slot):
         if decision.messages and slots.retries.takes(request, decision):  # most orders end
             self._is_kept = True
             slots.retries.coming += 1
-        # A stale delivery's message is redelivered and makes the retry. Publishing another one
+        # A stale delivery's message is redelivered and makes the retry. Publishing a second message
         # would double the messages with each lost connection.
         if self._is_kept or request.is_stale:
             self.again = decision.again

@@ -20,18 +20,18 @@ from pos_gateway.worker.request import ORDINARY, OrderRequest, RequestState, bod
 
 Handler = Callable[..., None]
 
-#: Headers of an order's message, besides its trace context; all others are ignored.
+#: Headers of an order's message, besides the trace context; further headers are ignored.
 KNOWN_HEADERS = frozenset({"task", "id", "lang", *wire.HISTORY})
-#: Bytes of a text header that are kept. Headers travel in bundles, whose metadata per order is
-#: bounded: more of it would make the whole bundle invalid.
+#: Kept bytes of a text header. Headers travel in bundles with bounded metadata per order: more
+#: metadata would make the whole bundle invalid.
 HEADER_LIMIT = 128
 
 
 def admitted(task: Any, app: Any, consumer: Any) -> Handler:
     """The message handler for the task on this consumer.
 
-    A green pool goes through admission. Other pools (the synchronous way, to move back to) take
-    orders as they come, as Celery does. Both dead-letter invalid messages.
+    A green pool goes through admission. Any different pool (the synchronous way, to move back to) takes
+    orders as they come, as Celery does. Both pools dead-letter invalid messages.
     """
     dispatcher, limit = consumer.dispatcher, consumer.max_order_bytes
     celerys = default_strategy(task, app, consumer) if dispatcher is None else None
@@ -72,17 +72,17 @@ def admitted(task: Any, app: Any, consumer: Any) -> Handler:
 
 
 def read(message: Any, limit: int) -> Any:
-    """Parse an order's message, ``[[order], {}, {}]``; or the ``Order``, if it certainly is a valid one.
+    """Parse an order's message, ``[[order], {}, {}]``; or the ``Order``, if the order is certainly valid.
 
     Raises:
         Malformed: the message is invalid.
     """
     body = message.body
-    # A republished order may exceed the limit: it was within it on its arrival.
+    # A republished order may exceed the limit: on arrival the order was within.
     parts = wire.require_small(body, inf if wire.ATTEMPTS in message.headers else limit)
     if not isinstance(message.headers.get("id"), str):
         raise Malformed("invalid_message", "the header id is missing or not a string")
-    # An order alone may be nested more deeply than its message can be parsed again, for its retry.
+    # A lone order may be nested too deeply for parsing the message again, for the retry.
     is_usual = parts <= wire.FLAT and len(body) <= ORDINARY
     if is_usual and message.headers.get("task") == wire.SUBMIT_ORDER:
         source = wire.text_in(body)
@@ -93,7 +93,7 @@ def read(message: Any, limit: int) -> Any:
 
 
 def why_undecodable(error: BaseException) -> str:
-    """A sentence that quotes nothing of the body, which may be personal data."""
+    """A sentence without a quotation of the body, since the body may be personal data."""
     root = next((each for each in error.args if isinstance(each, Exception)), error)
     match root:
         case ContentDisallowed():
@@ -106,10 +106,10 @@ def why_undecodable(error: BaseException) -> str:
 
 
 def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
-    """The headers that the gateway knows.
+    """The headers known to the gateway.
 
-    Celery would obey others (``expires`` loses an order, ``timelimit`` kills it, ``eta`` keeps
-    it in memory) and fail on some of them.
+    Celery would obey further headers (``expires`` loses an order, ``timelimit`` kills the order, ``eta``
+    keeps the order in memory) and fail on some.
     """
     known: dict[str, Any] = {}
     for name in KNOWN_HEADERS & headers.keys():
@@ -117,7 +117,7 @@ def known_headers(headers: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(value, str):
             if wire.is_plain(value):
                 known[name] = value
-        # The gateway's own are numbers and flags.
+        # The gateway's own headers are numbers and flags.
         elif name not in wire.HISTORY and (value.isascii() or wire.is_plain(value)):
             known[name] = value if len(value) <= HEADER_LIMIT // 4 else _short(value)
     if TRACEPARENT in headers and (trace := TraceContext.of(headers)):
