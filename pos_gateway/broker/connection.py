@@ -1,8 +1,8 @@
 """Connections with a time limit on every wait for the broker's reply.
 
-The library bounds its handshake only, no later request. When packets stop coming (a failover, a
+The library bounds the handshake only, no later request. When packets stop coming (a failover, a
 firewall that drops state), the wait ends only when the process is killed: heartbeats don't help,
-since the blocked thread is the one that sends them.
+since the blocked thread is the heartbeats' sender.
 """
 
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from pos_gateway.broker.session import shuffled
 
 
 class AnsweredConnection(KombuConnection):
-    """kombu's, on which a request without a reply raises TimeoutError.
+    """kombu's connection, on which a request without a reply raises TimeoutError.
 
-    The connection is dropped with it, so that closing it sends no further request.
+    The error drops the connection: closing the connection sends no further request.
 
     Args:
         hostname: the broker's URLs; a cluster's nodes, with ``;`` between them, are tried in random order.
@@ -32,7 +32,7 @@ class AnsweredConnection(KombuConnection):
 
     @property
     def waits(self) -> bool:
-        """Whether its reader waits for a message, and a TimeoutError thrown there loses nothing.
+        """Whether the reader waits for a message, and a TimeoutError thrown there loses nothing.
 
         Not known with TLS: False.
         """
@@ -40,17 +40,17 @@ class AnsweredConnection(KombuConnection):
         return isinstance(connection, AmqpConnection) and connection.waits
 
     def excuse_silence(self) -> None:
-        """Count the peer's heartbeats as received: its bytes are not read for a while."""
+        """Count the peer's heartbeats as received: the peer's bytes are not read for a while."""
         connection = self.connection
         if isinstance(connection, AmqpConnection):
             connection.bytes_recv += 1
 
     def acknowledge_together(self, later: Callable[[Callable[[], None]], object]) -> None:
-        """Batch acknowledgements from now on: they are written when ``later`` calls its argument.
+        """Batch acknowledgements from now on, written when ``later`` calls the argument.
 
-        Each alone is a system call and a packet, and a worker's come together: one transaction
-        commits the outcomes of many orders. A lost acknowledgement is harmless: the message is
-        redelivered, and the ledger has its order's outcome.
+        An acknowledgement alone is a system call and a packet, and a worker's acknowledgements come
+        together: a transaction commits the outcomes of many orders. A lost acknowledgement is harmless:
+        the message is redelivered, and the ledger has the order's outcome.
         """
         connection = self.connection
         if isinstance(connection, AmqpConnection):  # an in-memory broker has none

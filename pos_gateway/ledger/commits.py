@@ -1,7 +1,7 @@
 """Group commit: the writes of many orders share one transaction.
 
-A commit costs the database a write to disk and both sides a few round trips, for one order or for
-fifty. Operations that arrive during a transaction, or soon after it began, share the next.
+A commit costs the database a write to disk and both sides a few round trips, for a single order or for
+fifty. Operations that arrive during a transaction, or soon after its beginning, share the next transaction.
 """
 
 import threading
@@ -20,11 +20,11 @@ log = structlog.get_logger(__name__)
 
 #: Maximum operations in a transaction, and the bytes after which it is full.
 MAX_OPERATIONS, MAX_BYTES = 256, 2**20
-#: Minimum seconds from the start of one transaction to the next. Most of its cost to this process is
-#: the round trip, whatever is in it. The first operation after a pause does not wait.
+#: Minimum seconds from the start of a transaction to the start of the next. The round trip is most of a
+#: transaction's cost to this process. The first operation after a pause does not wait.
 GATHER = 0.0022
-#: Seconds that a patient operation waits at most for the next one that is not, and shares its
-#: transaction; and the seconds that the last two of those must be in for it to wait at all.
+#: Seconds that a patient operation waits at most for the next impatient operation, to share a transaction;
+#: and the seconds since the last impatient operation but one within which a patient operation waits at all.
 LINGER, RECENT = 0.02, 0.04
 #: Seconds until the first retry while the database is away, doubling up to the second number.
 RETRY_AFTER = (0.05, 1.0)
@@ -33,7 +33,7 @@ CLOSING = 5.0
 
 
 class _Waiting:
-    """One caller's operation, and its wait."""
+    """A caller's operation, and the caller's wait."""
 
     __slots__ = ("error", "operation", "result", "settled", "until")
 
@@ -53,7 +53,7 @@ class _Waiting:
 
 
 class GroupCommit:
-    """Writes operations in batches, on its own thread (a green one in a green worker).
+    """Writes operations in batches, on its own thread (a green thread in a green worker).
 
     Args:
         write: writes operations in one transaction and returns the result of each. After
@@ -74,9 +74,9 @@ class GroupCommit:
         self._write = write
         self._order_of = order_of
         self._size = size
-        #: When the last two operations came that are not patient.
+        #: The arrivals of the last two impatient operations.
         self._came = (-inf, -inf)
-        #: An operation is to be written now, and all others with it.
+        #: An operation is to be written now, together with all waiting operations.
         self._is_due = False
         self._waiting: deque[_Waiting] = deque()
         #: The present transaction's operations.
@@ -98,12 +98,12 @@ class GroupCommit:
         Raises:
             LedgerUnavailable: the database was away for ``timeout`` seconds, or this process is
                 stopping; the write may or may not have succeeded.
-            Exception: it cannot be written: a bug.
+            Exception: the operation cannot be written: a bug.
         """
         now = time.monotonic()
         waiting = _Waiting(operation, now + timeout)
         is_settled = False
-        with self._lock:  # the thread sees what is appended here before it ends
+        with self._lock:  # before its end the thread sees all operations appended here
             if self._closing.is_set():
                 raise LedgerUnavailable("this process is going down")
             if self._thread is None:
@@ -127,7 +127,7 @@ class GroupCommit:
 
     @property
     def operations(self) -> list[Any]:
-        """Operations being written or queued, also those whose caller is gone."""
+        """Operations being written or queued, with or without a caller."""
         return [each.operation for each in (*self._writing, *self._waiting, *self._locked)]
 
     def later(self, operations: Sequence[Any]) -> None:
@@ -136,7 +136,7 @@ class GroupCommit:
         self._locked_until = min(self._locked_until, time.monotonic() + RETRY_AFTER[1])
 
     def close(self) -> bool:
-        """Write what is queued; if the database is away, fail it. Idempotent.
+        """Write the queued operations; if the database is away, fail the operations. Idempotent.
 
         Returns:
             Whether the thread has ended; the database may not answer at all.
@@ -153,7 +153,7 @@ class GroupCommit:
         pause, longest = RETRY_AFTER
         not_before = -inf
         while True:
-            closing = self._closing.is_set()  # read first: nothing is appended after it
+            closing = self._closing.is_set()  # read first: no operation is appended after closing
             if self._locked and (closing or time.monotonic() >= self._locked_until):
                 self._waiting.extendleft(reversed(self._locked))
                 self._locked.clear()
@@ -165,12 +165,12 @@ class GroupCommit:
                 self._something.wait(left)
                 self._something.clear()
                 continue
-            # Yield, at least: the order that gets a finished one's slot claims in the same turn of the
-            # loop. Slept here, where something waits, and not after a commit: that would wake an idle
+            # Yield, at least: the order that gets a finished order's slot claims in the same turn of the
+            # loop. The sleep is here, where an operation waits: a sleep after a commit would wake an idle
             # process for nothing.
             time.sleep(max(0.0, not_before - time.monotonic()))
             began = time.monotonic()
-            self._is_due = False  # first: what comes from here on may not be in this batch
+            self._is_due = False  # first: an operation that comes from here on may miss this batch
             batch = self._writing = self._batch()
             if self._waiting:
                 self._is_due = True
@@ -196,7 +196,7 @@ class GroupCommit:
                 pause, not_before = RETRY_AFTER[0], began + GATHER
 
     def _batch(self) -> list[_Waiting]:
-        """The next transaction's operations: within the limits; none if all wait for a lock."""
+        """The next transaction's operations, within the limits; no operation if all wait for a lock."""
         batch: list[_Waiting] = []
         size = 0
         locked = self._locked_orders()
@@ -252,7 +252,7 @@ class GroupCommit:
             del batch[0]
 
     def _end_waits(self, waiting: deque[_Waiting], error: LedgerUnavailable) -> None:
-        """Fail the operations whose wait is over: the database is away, or rows are locked."""
+        """Fail the operations at the end of their wait: the database is away, or rows are locked."""
         now = time.monotonic()
         for _ in range(len(waiting)):  # callers may append meanwhile
             each = waiting.popleft()
@@ -263,7 +263,7 @@ class GroupCommit:
 
 
 def at_once(write: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[..., Any]:
-    """Commits in the calling thread, for a process with one caller: a prefork worker's parent."""
+    """Commits in the calling thread, for a process with a single caller: a prefork worker's parent."""
 
     def commit(operation: Any, *, timeout: float = inf, is_patient: bool = False) -> Any:
         until = time.monotonic() + timeout
