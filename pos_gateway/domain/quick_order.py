@@ -1,7 +1,7 @@
 """Reads a valid order's JSON at half the cost: without a call of Python for any field.
 
-What it takes is what the model takes, with the same values, and not all of that: anything else is the
-model's to judge, and to name the wrong fields of. Both are made from one schema.
+The reader takes most texts that the model takes, with the same values. The model judges the rest, and
+names the wrong fields. Reader and model are made from the same schema.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaSerializer, SchemaValidator, core_schema
 
-#: Identifiers in which no dot comes first, or after a separator: so none has a dot segment.
+#: Identifiers without a dot at the beginning or after a separator, and hence without a dot segment.
 _IDENTIFIER = r"^(?:[!-$&-\-0-:<->@-\[\]-~]\.*|[/\\;?#])+$"
-#: A time as RFC 3339 has it: by its section 5.6 a blank may stand for the T.
+#: A time by RFC 3339: by section 5.6 a blank may stand for the T.
 RFC_3339 = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
 
-#: What takes the place of a function of ours, by its name; it gets the schema that the function is about.
+#: Replacements of our functions, by name; a replacement gets the schema around the function.
 _INSTEAD: dict[str, Callable[[Any], Any]] = {
     "_no_dot_segment": lambda _: core_schema.str_schema(pattern=_IDENTIFIER, max_length=128),
     "_written_out": lambda time: core_schema.chain_schema(
@@ -36,9 +36,9 @@ _NOTHING: Fields = {}
 
 
 def quick_reader(model: type[Any]) -> Callable[[bytes], Any] | None:
-    """A function that reads the model's JSON, and raises ValidationError where the model is to be asked.
+    """A function to read the model's JSON; raises ValidationError where the model is to be asked.
 
-    None: the model has a validator that is not in ``_INSTEAD``, or pydantic writes schemas otherwise.
+    None: the model has a validator without a place in ``_INSTEAD``, or pydantic writes schemas otherwise.
     """
     schema = _native(TypeAdapter(model).core_schema)
     return None if schema is None else SchemaValidator(schema).validate_json
@@ -47,11 +47,11 @@ def quick_reader(model: type[Any]) -> Callable[[bytes], Any] | None:
 class QuickFields:
     """Reads the JSON of a model into dicts, and writes the dicts as the model would: no part is an object.
 
-    Reads the texts that ``quick_reader`` reads, if no field is unknown.
+    Reads the texts of ``quick_reader``, unless a field is unknown.
 
     Args:
         model: the model.
-        without: optional fields that are left to the model, by the model within ``model``.
+        without: optional fields left to the model, by the model within ``model``.
     """
 
     def __init__(self, model: type[Any], without: Fields = _NOTHING) -> None:
@@ -69,13 +69,13 @@ class QuickFields:
             return None
 
     def written(self, fields: dict[str, Any]) -> bytes:
-        """The model's JSON without nulls, of fields that were read here."""
+        """The model's JSON without nulls, of fields read here."""
         assert self._serializer is not None  # noqa: S101
         return self._serializer.to_json(fields, exclude_none=True)
 
 
 def _in_dicts(schema: Any, without: Fields) -> Any:
-    """The schema with a dict for each model; None: a field has what a dict's has not."""
+    """The schema with a dict for each model; None: a field has more than a dict's field can have."""
     try:
         return _without_models(schema, without)
     except KeyError:
@@ -102,14 +102,14 @@ def _without_models(schema: Any, without: Fields) -> Any:
 
 
 def _has_nothing_else(field: dict[str, Any]) -> bool:
-    """Whether a field has no alias, say. Raises KeyError if it has."""
+    """True: a field has no alias, say. Raises KeyError for a field with an alias."""
     if others := field.keys() - {"type", "schema", "metadata"}:
         raise KeyError(*others)
     return True
 
 
 def _native(schema: Any) -> Any:
-    """The schema without functions; None: one is not known."""
+    """The schema without functions; None: a function is not known."""
     try:
         return _without_functions(schema)
     except KeyError:

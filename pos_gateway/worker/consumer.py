@@ -106,9 +106,9 @@ class OrderConsumer(Consumer):
         time.sleep(RECONNECT_AFTER)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Drop a connection that was lost, or whose channel the broker has closed.
+        """Drop a lost connection, or a connection with a channel closed by the broker.
 
-        One lost before anything was consumed would be lost again at once (a queue that this user
+        A connection lost before anything was consumed would be lost again at once (a queue that this user
         may not read, a cluster without a quorum): the reconnect waits.
         """
         super().on_connection_error_after_connected(exc)
@@ -116,7 +116,7 @@ class OrderConsumer(Consumer):
             time.sleep(RECONNECT_AFTER)
 
     def update_strategies(self) -> None:
-        """Accept orders, cancel requests and parked bundles, none of Celery's built-in tasks."""
+        """Accept orders, cancel requests and parked bundles, and no built-in task of Celery."""
         super().update_strategies()
         self.strategies = {
             wire.SUBMIT_ORDER: self.strategies[wire.SUBMIT_ORDER],
@@ -125,11 +125,11 @@ class OrderConsumer(Consumer):
         }
 
     def create_task_handler(self, *arguments: Any, **options: Any) -> Any:
-        """The handler of every message; a malformed one is dead-lettered and stops nothing.
+        """The handler of every message; a malformed message is dead-lettered and stops nothing.
 
-        On a green pool without Celery's own handler, which makes two promises for each message: one
-        for an event loop, which a green worker lacks, and one that restores the prefetch window,
-        which the gateway never reduces.
+        A green pool does without Celery's own handler, and the handler's two promises for each message: the
+        first is for an event loop, and a green worker has no such loop; the second restores the prefetch
+        window, and the gateway never reduces the window.
         """
         green = self.dispatcher is not None
         celerys = None if green else super().create_task_handler(*arguments, **options)
@@ -140,7 +140,7 @@ class OrderConsumer(Consumer):
                 if COMPRESSION in message.headers:
                     reason = "the header compression is set; bodies are taken as they are only"
                     self.quarantine(message, "compressed", reason)
-                elif len(message.body) > self._longest:  # decoded, it would take many times that
+                elif len(message.body) > self._longest:  # decoding would take many times the bytes
                     reason = f"the message has {len(message.body)} bytes; "
                     self.quarantine(
                         message, "too_large", f"{reason}{self.max_order_bytes} are allowed"
@@ -160,7 +160,7 @@ class OrderConsumer(Consumer):
                     take(message, None, message.ack_log_error, message.reject_log_error, ())
             except pass_on:
                 raise
-            except Exception as error:  # noqa: BLE001  (it would end every worker that got it)
+            except Exception as error:  # noqa: BLE001  (the message would end every worker)
                 self.quarantine(message, "invalid_message", type(error).__name__)
 
         return handle
@@ -168,7 +168,7 @@ class OrderConsumer(Consumer):
     def on_ready(self) -> None:
         """Start the background work once the consumer reads the queue. Also after a reconnect."""
         self._reads = True
-        if self.dispatcher is None:  # its children have threads, and a parent that forks has none
+        if self.dispatcher is None:  # the children have threads; a parent that forks has no thread
             self._wake_up_for_stops()
         else:
             self._gateway.start()
@@ -181,7 +181,7 @@ class OrderConsumer(Consumer):
         super().on_ready()
 
     def _wake_up_for_stops(self) -> None:
-        """Have Celery's loop look for a stop often; else it does when a heartbeat is due."""
+        """Have Celery's loop look for a stop often, not only when a heartbeat is due."""
         if not self._wakes_up:
             self._wakes_up = True
             self.timer.call_repeatedly(STOP_SEEN_WITHIN, lambda: None)
@@ -202,7 +202,7 @@ class OrderConsumer(Consumer):
             if self._reads and self._stop_consuming():
                 self.dispatcher.requeue_waiting(CANCEL_TIMEOUT)
             else:
-                # The broker does not answer; it requeues what is unacknowledged by itself.
+                # The broker does not answer, and requeues unacknowledged messages by itself.
                 self.dispatcher.connection_lost()
                 self._abandon_connection()
         super().stop()
@@ -220,7 +220,7 @@ class OrderConsumer(Consumer):
             self._drain.interrupt()
 
     def _stop_consuming(self) -> bool:
-        """Cancel the consumer; whether the broker has confirmed it."""
+        """Cancel the consumer; returns whether the broker has confirmed."""
         import gevent  # noqa: PLC0415  (a synchronous worker runs without it)
 
         with gevent.Timeout(CANCEL_TIMEOUT, False):
@@ -232,7 +232,7 @@ class OrderConsumer(Consumer):
     def quarantine(self, message: Any, code: str, reason: str) -> None:
         """Dead-letter an invalid message, then acknowledge the message.
 
-        The message is requeued if another worker has taken over the order.
+        The message is requeued if a different worker has taken over the order.
         """
         if self.dispatcher is None:
             try:
@@ -253,7 +253,7 @@ class OrderConsumer(Consumer):
 
     @property
     def is_full(self) -> bool:
-        """Whether this worker's memory has no room for another message."""
+        """Whether this worker's memory has no room for a further message."""
         return self._set_aside > SET_ASIDE or (
             self.dispatcher is not None and self.dispatcher.is_full
         )
@@ -271,7 +271,7 @@ class OrderConsumer(Consumer):
         self.quarantine(message, "invalid_message", str(exc))
 
     def _abandon_connection(self) -> None:
-        """Drop a connection that does not answer, so that nothing waits for it."""
+        """Drop a connection without an answer: nothing waits for the broker any more."""
         self.task_consumer = None
         if self.connection is not None:
             self.connection.collect(socket_timeout=1)
@@ -286,7 +286,7 @@ class OrderConsumer(Consumer):
             return
         if dispatcher.in_flight:
             log.warning("worker.requeued", orders=dispatcher.in_flight)
-        # Green threads first: one may be connecting, and closing the publisher would wait for it.
+        # Green threads first: closing the publisher would wait for a thread that is connecting.
         dispatcher.requeue_in_flight()
         self._gateway.publisher.close()
 
