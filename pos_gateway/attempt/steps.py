@@ -1,6 +1,6 @@
 """Takes an order's steps at its POS, none twice, and undoes the steps.
 
-Each step, and each undo, is durable before the first byte: the next attempt goes on there. A doubt within a
+Each step, and each undo, is durable before its first changing request: the next attempt goes on there. A doubt within a
 step is resolved by the guarantee of this step, never by the guarantee of an earlier step. An order refused
 or expired between two steps is undone, the last step first. An order with a single step has no step in its
 row: the state SENDING says enough.
@@ -35,7 +35,7 @@ from pos_gateway.domain.step_progress import StepProgress
 from pos_gateway.ledger.states import AttemptHistory, Claim, Ended
 from pos_gateway.ledger.step_mark import NOT_UNDONE, StepMark
 from pos_gateway.runtime import failpoints
-from pos_gateway.transport.errors import NotSent
+from pos_gateway.transport.errors import NotSent, NoValidReply, TransportError
 from pos_gateway.transport.exchange import Reply, Request, Send
 
 #: Of a step that no earlier attempt has tried.
@@ -133,19 +133,25 @@ class Walk:
             known = self._ask(step, history, expired)
         if known is None and history.cancelling:  # each failing send would renew the doubt
             known = _CANCELLING
-        return known or self._record(number) or self._run(step, history, was_asked=ask_first)
+        if known is None and not number:
+            known = self._record(number)
+        return known or self._run(number, history, was_asked=ask_first)
 
-    def _run(self, step: Step, history: AttemptHistory, *, was_asked: bool) -> Outcome:
-        """Take a durable step.
+    def _run(self, number: int, history: AttemptHistory, *, was_asked: bool) -> Outcome:
+        """Take a step.
 
         Args:
-            step: the step.
+            number: the step's number; the first is durable.
             history: the step's earlier attempts.
             was_asked: the POS does not have the step: a refusal needs no look-up.
         """
-        failpoints.reach("sending.committed")
-        self._attempt.step = step  # until now an earlier one may be in doubt
-        outcome = step.run(self._order, self._merchant, self._attempt.facts, self._send)
+        step = self._steps[number]
+        if number:
+            outcome = self._run_later(number)
+        else:
+            failpoints.reach("sending.committed")
+            self._attempt.step = step
+            outcome = step.run(self._order, self._merchant, self._attempt.facts, self._send)
         # A first step that fails in doubt is in doubt; a later one's failure undoes the steps before.
         is_first = step is self._steps[0]
         ends = (Kind.REJECTED,) if is_first else (Kind.REJECTED, Kind.FAILED)
@@ -163,6 +169,40 @@ class Walk:
             wait = longest_reply(self._adapter, self._caller.time_limit(self._merchant))
             return _unsettled(why, wait)
         return outcome
+
+    def _run_later(self, number: int) -> Outcome:
+        """Run a step after the first, which becomes durable before its first changing request.
+
+        A worker that ends before, asking the POS, leaves nothing of this step in doubt. Until then the step
+        before may be in doubt.
+
+        Raises:
+            TransportError: of a request; NotSent, if that only asked.
+        """
+        attempt, step = self._attempt, self._steps[number]
+        send = Send(partial(self._recording, number, None))
+        try:
+            outcome = step.run(self._order, self._merchant, attempt.facts, send)
+        except _NotRecorded as error:
+            return error.outcome
+        except TransportError as error:
+            if attempt.step is step:
+                raise
+            not_recorded = self._reached(number, Kind.RETRY)
+            if not_recorded is not None:
+                return not_recorded
+            if isinstance(error, NoValidReply):
+                raise NotSent(error.code, error) from error
+            raise
+        return self._reached(number, outcome.kind) or outcome
+
+    def _reached(self, number: int, kind: Kind) -> Outcome | None:
+        """Record a step that ends open, for the next attempt to go on there; None: nothing is to be said of that."""
+        mark = self._attempt.claims[0].history.step
+        is_there = mark is not None and mark.name == self._steps[number].name
+        if kind in (Kind.PENDING, Kind.IN_DOUBT) or (kind is Kind.RETRY and not is_there):
+            return self._record(number)
+        return None
 
     def _ask(
         self, step: Step, history: AttemptHistory, expired: Callable[[], Outcome | None]
@@ -326,13 +366,21 @@ class Walk:
             return _CANNOT_SAY
         return _undone(self._look_up(step), wait, outcome)
 
-    def _recording(self, number: int, because: Outcome, request: Request) -> Reply:
-        """Send the request; a changing request only once the undo is durable.
+    def _recording(self, number: int, because: Outcome | None, request: Request) -> Reply:
+        """Send the request; a changing request only once the step, or with ``because`` its undo, is durable.
 
-        An adapter may look the order up first: while look-ups fail, the POS cannot have undone anything.
+        An adapter may look the order up first: while look-ups fail, the POS cannot have changed anything.
+
+        Raises:
+            _NotRecorded: nothing may be sent.
         """
-        if request.changes and self._record(number, because) is not None:
-            raise NotSent("fenced", "another worker has it")
+        if request.changes:
+            not_recorded = self._record(number, because)
+            if not_recorded is not None:
+                raise _NotRecorded(not_recorded)
+            if because is None:
+                failpoints.reach("sending.committed")
+            self._attempt.step = self._steps[number]  # until now an earlier one may be in doubt
         return self._send(request)
 
     def _record(self, number: int, because: Outcome | None = None) -> Outcome | None:
@@ -385,6 +433,15 @@ class Walk:
     def _unsettled_for(self, history: AttemptHistory) -> float:
         """Seconds for which an earlier request may still be at work."""
         return unsettled_for(history, self._caller.time_limit(self._merchant), self._adapter)
+
+
+class _NotRecorded(NotSent):
+    """A step, or its undo, is not durable: nothing of it was sent."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__("fenced", "another worker has it")
+        #: The attempt's, of an order that goes forward.
+        self.outcome = outcome
 
 
 def _alone(history: AttemptHistory) -> AttemptHistory:

@@ -104,6 +104,26 @@ def test_a_request_that_clover_works_on_for_longer_than_the_time_limit_is_not_re
     assert (fact["payments"], len(fact["tickets"]), given_up) == ([1700], 1, [])
 
 
+def test_an_order_whose_worker_ends_before_the_print_event_is_printed(
+    gate: Gate, shop: Shop
+) -> None:
+    """The look for a ticket of the shop's comes before: nothing of the event is in doubt."""
+
+    def end() -> None:
+        raise KeyboardInterrupt
+
+    shop.before["POST", "/payments"] = lambda: shop.before.update({("GET", fact_id()): end})
+
+    def fact_id() -> str:
+        return str(shop.fact["id"])
+
+    order = gate.an_order(seconds=3600)
+    with pytest.raises(KeyboardInterrupt):
+        gate.take(order)
+    assert taken(gate, order) == [("accepted", None)]
+    assert (shop.fact["payments"], len(shop.fact["tickets"])) == ([1700], 1)
+
+
 @pytest.mark.parametrize("what", ["before", "after"])
 def test_an_order_is_printed_once_or_left_to_an_operator_where_that_is_not_known(
     gate: Gate, shop: Shop, what: str

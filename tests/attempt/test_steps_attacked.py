@@ -87,6 +87,20 @@ class ForgetfulAdapter(PrintedAdapter):
     )
 
 
+class AskingAdapter(PrintedAdapter):
+    """Looks at the payment before it prints, as Clover's adapter looks for a ticket."""
+
+    name = "printed"
+
+    @staticmethod
+    def _print(*of: Any) -> Outcome:
+        known = paid(*of)
+        assert known is not None
+        return print_(*of) if known.kind is Kind.ACCEPTED else known
+
+    steps = (*PrintedAdapter.steps[:2], replace(PrintedAdapter.steps[2], run=_print))
+
+
 class BlindAdapter(RestAdapter):
     """The reference API without a promise."""
 
@@ -115,6 +129,45 @@ def test_failed_at_a_keyed_step_that_was_in_doubt(fleet: Fleet, adapter: str) ->
     fleet.over(**headers_of(decision))
     assert fleet.truth.requests.get("cancel", 0) == 0, fleet.truth
     fleet.must_be("accepted")
+
+
+@pytest.mark.parametrize("adapter", ["printed"])
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("how", ["process", "thread", "lost"])
+def test_a_blind_step_is_not_in_doubt_before_its_first_changing_request(
+    fleet: Fleet, adapter: str, how: str, resumed: bool
+) -> None:
+    """Killed, or without a reply, while the POS is only asked: the next attempt takes the step."""
+    fleet.one.adapters["printed"] = fleet.two.adapters["printed"] = AskingAdapter()
+    if resumed:  # nothing of the step before is in doubt any more
+        fleet.refuse(Act.PRINT, 429, times=1)
+        fleet.one.take(fleet.order)
+        fleet.wait(60)
+    if how in ("process", "thread"):
+        fleet.before[Act.SHOW] = test_steps.die
+        fleet.killed(process=how == "process")
+    else:
+        fleet.treat(Act.SHOW, loses=Loses.REPLY, times=1)
+    fleet.over()
+    fleet.must_be("accepted")
+    requests = {act: number for act, number in fleet.truth.requests.items() if act != Act.SHOW}
+    assert requests == dict.fromkeys(fleet.steps, 1) | {Act.PRINT: 1 + resumed}
+
+
+@pytest.mark.parametrize("adapter", ["printed"])
+def test_a_later_step_that_asks_first_costs_no_commit_more(
+    fleet: Fleet, adapter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.two.adapters["printed"] = AskingAdapter()
+    recorded, sending = [], fleet.two.ledger.sending
+
+    def counted(*of: Any, **named: Any) -> Any:
+        recorded.append(named["step"] and named["step"].name)
+        return sending(*of, **named)
+
+    monkeypatch.setattr(fleet.two.ledger, "sending", counted)
+    fleet.over()
+    assert recorded == ["pay", "print"]
 
 
 @pytest.mark.parametrize("adapter", ["keyed_pay"])

@@ -24,8 +24,8 @@ FAULTS = [
     Fault(
         "SENDING is durable before the first byte",
         "attempt.steps",
-        "known or self._record(number) or self._run",
-        "known or self._run",
+        "if known is None and not number:",
+        "if False:",
     ),
     Fault(
         "a claim of an order with an attempt history is not SENDING yet",
