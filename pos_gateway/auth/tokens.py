@@ -103,7 +103,7 @@ class PosTokens:
             max_weight=MAX_TOKENS,
             failures=(_Refused,),
             pause=_pause,
-            together=1,  # a hanging endpoint must not delay other clients' tokens
+            apart=True,  # a hanging endpoint must not delay other clients' tokens
             shared=shared,
             may_thread=green,
             clock=clock,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from math import inf
+from math import floor, inf
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
@@ -32,7 +32,7 @@ Value = TypeVar("Value")
 REFRESH, JITTER = 0.5, 0.1
 #: Seconds for which refreshes are collected into one load.
 COLLECT = 0.2
-#: Seconds between looks for a value that another process loads: with readers waiting, and without.
+#: Seconds between looks for values that other processes load: with readers waiting, and without.
 LOOK, LOOK_BESIDE = 0.1, 1.0
 
 
@@ -108,19 +108,29 @@ class _Entry(Generic[Value]):
     last: float
 
 
+@dataclass(slots=True, eq=False)
+class _Load:
+    """A load that is wanted or in progress."""
+
+    done: threading.Event = field(default_factory=threading.Event)
+    #: Readers that wait for it.
+    readers: int = 0
+
+
 class RefreshAheadCache(Generic[Value]):
     """Safe from threads and green threads. The constructor does no I/O and starts nothing.
 
     Args:
         name: for logs and metrics.
         load: loads values by key; a key that it does not return has none. For one caller at a
-            time, unless ``together`` is 1.
+            time, unless ``apart``.
         lifetime: seconds that a value is valid; ``absent``: that an absence is.
         stale: seconds that a value is served beyond that while the loader fails.
         max_weight: limit of all weights; above it the values loaded longest ago are evicted.
         weight_of: a value's weight; default: 1.
         stamped: a value with its version in it, for readers who need to know which one they read.
-        together: most keys in a load; with 1 each load has its own thread.
+        together: most keys in a load.
+        apart: each key is loaded by itself, on a thread of its own.
         failures: the loader's expected exceptions. Any other is blamed on a single value: only
             that one is not loaded, and is NotLoaded.
         pause: seconds until a failed load is retried, by its error.
@@ -143,6 +153,7 @@ class RefreshAheadCache(Generic[Value]):
         weight_of: Callable[[Value | None], int] = lambda _: 1,
         stamped: Callable[[Value, float], Value] = lambda value, _: value,
         together: int = 500,
+        apart: bool = False,
         insist: bool = False,
         shared: Shared[Value] | None = None,
         may_thread: Callable[[], bool] = green,
@@ -157,7 +168,7 @@ class RefreshAheadCache(Generic[Value]):
         self._lifetime, self._absent, self._stale_for = lifetime, absent, stale
         self._max_weight, self._weight_of, self._weight = max_weight, weight_of, 0
         self._stamped = stamped
-        self._together = together
+        self._together, self._apart = together, apart
         self._failures, self._pause, self._insist = failures, pause, insist
         self._shared = shared
         self._may_thread = may_thread
@@ -168,8 +179,8 @@ class RefreshAheadCache(Generic[Value]):
         #: Recent edits: the oldest version that may be read since, and when the edit was seen.
         #: Ordered: to find a dictionary's first key takes as long as it has removed keys before it.
         self._edits: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        #: Keys wanted and not loaded yet: their readers wait for the event.
-        self._loading: dict[str, threading.Event] = {}
+        #: Keys wanted and not loaded yet.
+        self._loading: dict[str, _Load] = {}
         self._wanted: dict[str, None] = {}
         self._again: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -257,11 +268,7 @@ class RefreshAheadCache(Generic[Value]):
                 entry.due = -inf
             elif key not in self._loading:
                 return
-        event = self._request_load(key, urgently=True)
-        if event is None:
-            self._fly([key])
-        elif not self._stopping:
-            event.wait(timeout)
+        self._await_load(key, timeout)
 
     def _least(self, key: str) -> float:
         """The oldest version that may be loaded."""
@@ -287,45 +294,56 @@ class RefreshAheadCache(Generic[Value]):
         self._urgently.set()
         with self._lock:
             waiting, self._loading = list(self._loading.values()), {}
-        _set(*waiting)
+        _end(*waiting)
 
     def _wait(self, key: str, timeout: float | None) -> Value | None:
         until, error = self._failed.get(key, _NEVER)
         if error is not None and self._now() < until:
             raise copy_of(error)
-        event = self._request_load(key, urgently=True)
-        if event is None:
-            self._fly([key])
-        elif not self._stopping:
-            event.wait(timeout)
+        self._await_load(key, timeout)
         entry = self._entries.get(key)
         if entry is not None and self._now() < entry.until:
             return entry.value
         _, error = self._failed.get(key, _NEVER)
         raise copy_of(error or NotLoaded(f"{self.name}: {key!r} could not be loaded in time"))
 
-    def _request_load(self, key: str, *, urgently: bool = False) -> threading.Event | None:
-        """Queue its load; the event is set when it is done. None: there is no thread for it."""
+    def _await_load(self, key: str, timeout: float | None) -> None:
+        """Load it, or wait until it is loaded."""
+        load = self._request_load(key, urgently=True, readers=1)
+        if load is None:
+            self._fly([key])
+            return
+        try:
+            if not self._stopping:
+                load.done.wait(timeout)
+        finally:  # also when a green thread is killed
+            with self._lock:
+                load.readers -= 1
+
+    def _request_load(self, key: str, *, urgently: bool = False, readers: int = 0) -> _Load | None:
+        """Queue its load, for which more readers are to wait. None: there is no thread for it."""
         if not self._may_thread():
             return None
         with self._lock:
-            event = self._loading.get(key)
-            if event is None:
-                event = threading.Event()
+            load = self._loading.get(key)
+            if load is None:
+                load = _Load()
                 entry = self._entries.get(key)
                 if entry is not None and self._now() < entry.due:
-                    event.set()  # loaded meanwhile
-                    return event
+                    load.readers = readers
+                    load.done.set()  # loaded meanwhile
+                    return load
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name=self.name, daemon=True)
                     thread.start()  # may fail, and is tried again by the next reader
                     self._thread = thread
-                self._loading[key] = event
+                self._loading[key] = load
                 self._wanted[key] = None
+            load.readers += readers
         self._something.set()
         if urgently:
             self._urgently.set()
-        return event
+        return load
 
     def _run(self) -> None:
         while not self._stopping:
@@ -337,10 +355,7 @@ class RefreshAheadCache(Generic[Value]):
                 self._again = {key: at for key, at in self._again.items() if at > now}
             left = iter(dict.fromkeys(keys))
             while batch := list(islice(left, self._together)):
-                if self._together == 1:
-                    threading.Thread(target=self._fly, args=(batch,), daemon=True).start()
-                else:
-                    self._fly(batch)
+                (self._fly_apart if self._apart else self._fly)(batch)
 
     def _rest(self) -> None:
         """Wait until there is something to load."""
@@ -349,25 +364,36 @@ class RefreshAheadCache(Generic[Value]):
             self._something.wait(max(0.0, again - self._now()))
         else:
             self._something.wait()
-        if self._together > 1 and not self._again:
+        if not (self._apart or self._again):
             self._urgently.wait(COLLECT)
         self._something.clear()
         self._urgently.clear()
 
-    def _fly(self, keys: Sequence[str]) -> None:
-        """Load these, and wake their readers."""
+    def _fly_apart(self, keys: Sequence[str]) -> None:
+        """Load these, each on a thread, but for those that another process loads or has loaded."""
+        standing, began = self._claim(keys)
+        theirs = [key for key in keys if key in standing.found or key in standing.elsewhere]
+        self._fly(theirs, (standing, began))
+        for key in set(keys).difference(theirs):
+            fences = {key: standing.ours[key]} if key in standing.ours else {}
+            mine: CacheState[Value] = CacheState(ours=fences)
+            args = [key], (mine, began)
+            threading.Thread(target=self._fly, args=args, daemon=True).start()
+
+    def _fly(
+        self, keys: Sequence[str], claimed: tuple[CacheState[Value], float] | None = None
+    ) -> None:
+        """Load these, and wake their readers; what is ``claimed`` already is not claimed again."""
         settled = set(keys)
         try:
-            settled -= self._obtain(keys)
+            settled -= self._obtain(keys, *(claimed or self._claim(keys)))
         finally:  # also when a green thread is killed
             with self._lock:
-                events = [self._loading.pop(key, None) for key in settled]
-            _set(*events)
+                loads = [self._loading.pop(key, None) for key in settled]
+            _end(*loads)
 
-    def _obtain(self, keys: Sequence[str]) -> set[str]:
-        """Load them; returns those that readers still have to wait for."""
-        began = self._now()
-        standing = self._claim(keys)
+    def _obtain(self, keys: Sequence[str], standing: CacheState[Value], began: float) -> set[str]:
+        """Load them; returns those whose load is not over."""
         found = dict(standing.found)
         self.loads["taken_over"] += len(found)
         ours = [key for key in keys if key not in found and key not in standing.elsewhere]
@@ -400,12 +426,21 @@ class RefreshAheadCache(Generic[Value]):
         return {}
 
     def _is_served(self, key: str) -> bool:
-        """Another process loads it: whether no reader has to wait for that."""
+        """Another process loads it: whether no reader has to wait for that.
+
+        Else it is looked for again, as long as a reader waits. The next reader begins another load.
+        """
         entry, now = self._entries.get(key), self._now()
         if entry is not None and now < entry.until and entry.version >= self._least(key):
             entry.due = now + LOOK_BESIDE
             return True
-        self._try_again([key], LOOK)
+        with self._lock:
+            load = self._loading.get(key)
+            if self._insist or (load is not None and load.readers):
+                # At the same moment as all others: one exchange for all of them.
+                self._again[key] = (floor(now / LOOK) + 1) * LOOK
+            else:
+                self._loading.pop(key, None)
         return False
 
     def _times(self, loaded: Loaded[Value]) -> tuple[float, float]:
@@ -431,14 +466,14 @@ class RefreshAheadCache(Generic[Value]):
             value, loaded.version, at + after, at + lifetime, at + lifetime + self._stale_for
         )
         with self._lock:  # a reader after a newer edit begins another load
-            event = self._loading.pop(key, None)
+            load = self._loading.pop(key, None)
             self._forget(key)  # keeps the entries in the order loaded
             self._entries[key] = entry
             self._weight += self._weight_of(value)
             while self._weight > self._max_weight:
                 self._forget(next(iter(self._entries)))
         self._notify(key, value)
-        _set(event)
+        _end(load)
         return True
 
     def _notify(self, key: str, value: Value | None) -> None:
@@ -482,12 +517,14 @@ class RefreshAheadCache(Generic[Value]):
             self._again.update(dict.fromkeys(keys, at))
         self._something.set()
 
-    def _claim(self, keys: Sequence[str]) -> CacheState[Value]:
+    def _claim(self, keys: Sequence[str]) -> tuple[CacheState[Value], float]:
+        """The shared cache's answer, and when it was asked."""
         standing: CacheState[Value] = CacheState()
+        began = self._now()
         if self._shared is not None:
             with self._sharing():
                 standing = self._shared.claim({key: self._least(key) for key in keys})
-        return standing
+        return standing, began
 
     @contextmanager
     def _sharing(self) -> Iterator[None]:
@@ -522,7 +559,7 @@ def _nothing() -> Loaded[Any]:
     return Loaded(None)
 
 
-def _set(*events: threading.Event | None) -> None:
-    for event in events:
-        if event is not None:
-            event.set()
+def _end(*loads: _Load | None) -> None:
+    for load in loads:
+        if load is not None:
+            load.done.set()

@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY
 
 from pos_gateway.cache.refresh_ahead import (
     JITTER,
+    LOOK,
     REFRESH,
     CacheEntry,
     CacheState,
@@ -232,7 +233,7 @@ def test_many_wanted_keys_are_one_load() -> None:
 
 
 def test_keys_that_are_loaded_one_by_one_do_not_wait_for_each_other() -> None:
-    with threaded(together=1) as scene:
+    with threaded(apart=True) as scene:
         scene.source.rows = {"a": ("A", 1.0), "b": ("B", 1.0)}
         scene.source.may_answer.clear()
         scene.cache.want("a")
@@ -302,11 +303,11 @@ def died(monkeypatch: pytest.MonkeyPatch) -> list[threading.ExceptHookArgs]:
     return died
 
 
-@pytest.mark.parametrize("together", [1, 500])
+@pytest.mark.parametrize("apart", [True, False])
 def test_an_unexpected_error_fails_its_key_alone(
-    together: int, died: list[threading.ExceptHookArgs]
+    apart: bool, died: list[threading.ExceptHookArgs]
 ) -> None:
-    with threaded(together=together) as scene:
+    with threaded(apart=apart) as scene:
         scene.source.rows = {f"k{n}": ("value", 1.0) for n in range(5)}
         scene.source.unreadable = {"k3"}
         scene.source.may_answer.clear()
@@ -447,9 +448,9 @@ def test_a_late_reader_starts_no_second_load() -> None:
     with threaded() as scene:
         scene.source.rows["k"] = "value", 1.0
         scene.cache.get("k")
-        event = scene.cache._request_load("k")  # as a reader that saw no value a moment ago
-        assert event is not None
-        assert event.is_set()
+        load = scene.cache._request_load("k")  # as a reader that saw no value a moment ago
+        assert load is not None
+        assert load.done.is_set()
         assert not scene.cache._wanted
 
 
@@ -567,6 +568,94 @@ def test_what_another_process_renews_is_waited_for() -> None:
         scene.cache.renew("k", 2.0, SOON)
         assert scene.cache.get("k") == "value-4"
         assert looks == [0.0, 2.0, 2.0, 2.0]
+
+
+class Elsewhere:
+    """A shared cache whose values another process loads, until it has them."""
+
+    def __init__(self) -> None:
+        self.claims: list[set[str]] = []
+        self.found: set[str] = set()
+        self.came = threading.Semaphore(0)
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+
+    def claim(self, least: Mapping[str, float]) -> CacheState[str]:
+        self.claims.append(set(least))
+        self.came.release()
+        assert self.may_answer.wait(SOON)
+        found = self.found & set(least)
+        return CacheState(
+            found=dict.fromkeys(found, Loaded("theirs", 1.0)), elsewhere=frozenset(least) - found
+        )
+
+    def store(self, entries: Mapping[str, CacheEntry[str]]) -> None:
+        raise AssertionError("it is loaded elsewhere")
+
+    give_up: Any = store
+
+    def wait_for_claim(self) -> set[str]:
+        assert self.came.acquire(timeout=SOON)
+        return self.claims[-1]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_values_that_another_process_loads_are_looked_for_in_one_exchange(
+    apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each was looked for ten times a second on a thread of its own: 300 tokens used up Redis's connections."""
+    shared, keys, started = Elsewhere(), {f"k{n}" for n in range(300)}, list[str]()
+    with (
+        threaded(apart=apart, shared=shared, name="looking", max_weight=len(keys)) as scene,
+        ThreadPoolExecutor(len(keys)) as pool,
+    ):
+        real = threading.Thread.start
+
+        def start(thread: threading.Thread) -> None:
+            if not thread.name.startswith("ThreadPool"):
+                started.append(thread.name)
+            real(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start)
+        readers = [pool.submit(scene.cache.get, key, SOON) for key in keys]
+        wait_until(lambda: set().union(*shared.claims) == keys)
+        for _ in range(3):
+            before = len(shared.claims)
+            wait_until(lambda: len(scene.cache._again) == len(keys))
+            scene.source.seconds += LOOK
+            wait_until(lambda: len(shared.claims) > before)  # noqa: B023
+            assert shared.claims[before:] == [keys]
+        wait_until(lambda: len(scene.cache._again) == len(keys))
+        shared.found = keys
+        scene.source.seconds += LOOK
+        assert {reader.result(SOON) for reader in readers} == {"theirs"}
+    assert started == ["looking"]
+    assert scene.source.loads == []
+
+
+@pytest.mark.parametrize("insist", [True, False])
+def test_a_value_that_another_process_loads_is_looked_for_while_a_reader_waits(
+    insist: bool,
+) -> None:
+    """Or while orders wait for it without a reader, as for a merchant's record."""
+    shared = Elsewhere()
+    shared.may_answer.clear()
+    with threaded(shared=shared, insist=insist) as scene:
+        with pytest.raises(NotLoaded):
+            scene.cache.get("k", 0.0)  # its reader is gone before the other process is heard of
+        assert shared.wait_for_claim() == {"k"}
+        shared.may_answer.set()
+        wait_until(
+            lambda: ("k" in scene.cache._again, "k" in scene.cache._loading) == (insist,) * 2
+        )
+        shared.found = {"another"}
+        scene.source.seconds += 100 * LOOK
+        assert scene.cache.get("another", SOON) == "theirs"
+        asked = [key for claim in shared.claims for key in claim]
+        assert (asked.count("k") > 1) == insist
+        scene.source.seconds += 100 * LOOK
+        shared.found = {"k"}
+        assert scene.cache.get("k", SOON) == "theirs"  # the next reader begins another load
 
 
 def test_the_oldest_value_is_evicted(scene: Scene) -> None:
