@@ -37,7 +37,19 @@ _SECONDS = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
 def json_object(reply: Reply) -> dict[str, Any] | None:
-    """The reply's body as a JSON object, or None when it is not safe to rely on.
+    """The reply's body as a JSON object, or None when it is not safe to rely on."""
+    value = _json(reply)
+    return value if isinstance(value, dict) else None
+
+
+def json_objects(reply: Reply) -> list[dict[str, Any]] | None:
+    """The objects of the reply's body, if that is a JSON list; None as for ``json_object``."""
+    value = _json(reply)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else None
+
+
+def _json(reply: Reply) -> Any:
+    """The reply's body as JSON, or None when it is not safe to rely on.
 
     Duplicate keys, NaN, infinities and whole numbers beyond 64 bits are refused: parsers disagree about
     them. So are overlong numbers, and objects with more parts than a meaningful reply of this size has: each costs as
@@ -47,7 +59,7 @@ def json_object(reply: Reply) -> dict[str, Any] | None:
     if body.count(b"{") + body.count(b"[") + body.count(b",") > _PARTS:
         return None
     try:
-        value = json.loads(
+        return json.loads(
             body.decode("utf-8", "strict"),
             object_pairs_hook=_no_duplicates,
             parse_float=_finite,
@@ -56,7 +68,6 @@ def json_object(reply: Reply) -> dict[str, Any] | None:
         )
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
 
 
 def with_the_order(order: Order) -> int:
@@ -72,12 +83,17 @@ def retry_after(reply: Reply) -> float | None:
     if _SECONDS.fullmatch(value):
         seconds = float(value)
     else:
-        until, now = _date(value), _date(reply.headers.get("date", ""))
+        until, now = _date(value), replied_at(reply)
         if until is None or now is None:  # relative to the peer's clock only
             return None
         seconds = (until - now).total_seconds()
     low, high = RETRY_AFTER
     return min(max(seconds, low), high)
+
+
+def replied_at(reply: Reply) -> datetime | None:
+    """The time by the peer's clock; None: the reply does not say."""
+    return _date(reply.headers.get("date", ""))
 
 
 def _date(text: str) -> datetime | None:

@@ -14,7 +14,13 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from pos_gateway.adapters import toast_create, toast_dining, toast_guest, toast_order
+from pos_gateway.adapters import (
+    toast_create,
+    toast_dining,
+    toast_guest,
+    toast_location,
+    toast_order,
+)
 from pos_gateway.adapters.pos_fields import GUID, PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
@@ -33,6 +39,7 @@ FIELDS = {
     **toast_dining.FIELDS,
     **toast_order.FIELDS,
     **toast_guest.FIELDS,
+    **toast_location.FIELDS,
 }
 #: A callback's time, and most that are tried: it is one of the first fields.
 _TIMESTAMP, _TIMES = re.compile(rb'"timestamp"\s*:\s*"([^"\\]{1,64})"'), 4

@@ -20,7 +20,7 @@ from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request
 LIMITS = Limits(
     longest_reply=30.0,
     per_second=10_000 / (15 * 60),
-    requests=2,
+    requests=4,  # prices, restaurant, stock, creation
     request_bytes=2**20,
     callback_bytes=2**20,  # "Orders webhook": over 600 kB
 )
@@ -33,8 +33,8 @@ _VOID = b'{"selections":{"voidAll":true},"payments":{"voidAll":true}}'
 
 def posting(path: str, content: bytes, order: Order, merchant: Merchant) -> Request:
     """A POST of the order to ``/prices``, or to ``/orders``, which makes the order."""
-    headers = {**_headers(merchant), "Content-Type": "application/json"}
-    return Request("POST", _orders(merchant) + path, content, headers, with_the_order(order))
+    given = {**headers(merchant), "Content-Type": "application/json"}
+    return Request("POST", _orders(merchant) + path, content, given, with_the_order(order))
 
 
 def voiding(guid: str | None, order: Order, merchant: Merchant) -> Request:
@@ -45,7 +45,7 @@ def voiding(guid: str | None, order: Order, merchant: Merchant) -> Request:
 def asking(external_id: str, merchant: Merchant) -> Request:
     """A look-up of the order with this external identifier."""
     url = f"{_orders(merchant)}/orders/{quote(external_id, safe='')}"
-    return Request("GET", url, headers=_headers(merchant), expects=BODY_LIMIT)
+    return Request("GET", url, headers=headers(merchant), expects=BODY_LIMIT)
 
 
 def error(reply: Reply) -> tuple[str, str]:
@@ -65,5 +65,6 @@ def _orders(merchant: Merchant) -> str:
     return f"{merchant.base_url}/orders/v2"
 
 
-def _headers(merchant: Merchant) -> dict[str, str]:
+def headers(merchant: Merchant) -> dict[str, str]:
+    """The headers of every request: the restaurant."""
     return {"Toast-Restaurant-External-ID": merchant.pos["restaurant"]}

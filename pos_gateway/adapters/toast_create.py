@@ -40,6 +40,7 @@ from pos_gateway.adapters.toast_api import (
     voiding,
 )
 from pos_gateway.adapters.toast_guest import REMEDY
+from pos_gateway.adapters.toast_location import not_now
 from pos_gateway.adapters.toast_order import content, named_in
 from pos_gateway.adapters.toast_search import answered, find
 from pos_gateway.adapters.toast_state import amounts, is_paid, mispriced, stage, standing
@@ -59,7 +60,10 @@ _OPEN = Reason(Rejection.PAYMENT_REQUIRED, "Toast has not taken the payment: its
 
 
 def create(order: Order, merchant: Merchant, send: Send) -> Outcome:
-    """Ask for the prices, and make the order if they are its own; ACCEPTED once approved and paid."""
+    """Ask for the prices, and make the order if they are its own; ACCEPTED once approved and paid.
+
+    The request for the prices tells Toast's own refusals; what Toast takes in silence is asked next.
+    """
     body = content(order, merchant)
     if isinstance(body, Outcome):
         return body
@@ -67,8 +71,9 @@ def create(order: Order, merchant: Merchant, send: Send) -> Outcome:
         prices = send(posting("/prices", body, order, merchant))
     except NoValidReply as lost:  # only prices were requested: no order exists yet
         raise NotSent(lost.code, lost) from lost
-    if (other := _priced_otherwise(order, merchant, prices)) is not None:
-        return other
+    refusal = _priced_otherwise(order, merchant, prices) or not_now(order, merchant, send)
+    if refusal is not None:
+        return refusal
     reply = send(posting("/orders", body, order, merchant))
     if reply.status == 200:
         made = answered(reply, order, merchant)

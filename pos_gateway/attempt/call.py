@@ -264,7 +264,7 @@ class _Conversation(Send):
             request,
             key=f"{merchant.id} {merchant.auth.fingerprint}",
             connections=merchant.max_concurrency or caller.default_concurrency,
-            seconds=seconds,
+            seconds=min(seconds, request.seconds),
             identity=merchant.auth.tls,
             fence=self._fence,
             context=attempt.context,

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -52,6 +53,8 @@ class Request:
     expects: int = ACKNOWLEDGEMENT
     #: A search: it changes nothing at the POS, though its method is not GET.
     is_search: bool = False
+    #: Seconds for the exchange, if fewer than the call has left: of a look that the call can do without.
+    seconds: float = inf
 
     @property
     def changes(self) -> bool:

@@ -180,7 +180,7 @@ def handler(played: Played) -> type[BaseHTTPRequestHandler]:
                 self._reply(200, json.dumps(result).encode(), {})
 
         def _reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-            self.send_response(status)
+            self.send_response_only(status)  # without a date: a vendor has its own
             length = {"Content-Type": "application/json", "Content-Length": str(len(body))}
             for name, value in {**length, **headers}.items():
                 self.send_header(name, value)

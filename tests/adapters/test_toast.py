@@ -31,7 +31,7 @@ from tests.gate import Gate
 
 ADA = {"name": "Ada Lovelace", "phone": "+1 (555) 010-0199", "email": "ada@example.com"}
 ORDER = order_of(tip=300, customer=ADA, notes="no nuts")
-[PRICES] = TOAST.before(ORDER)
+BEFORE = TOAST.before(ORDER)
 REFUSED = reply(400, {"status": 400, "code": 10025, "message": "Payment amount cannot be empty"})
 
 
@@ -48,7 +48,7 @@ def code_of(outcome: Outcome) -> str:
 def test_an_order_is_priced_and_then_posted_under_its_external_id() -> None:
     pos = toast_pos(ORDER)
     assert TOAST.adapter.submit(ORDER, TOAST.merchant, pos).kind is Kind.ACCEPTED
-    prices, creation = pos.requests
+    prices, _, _, creation = pos.requests
     assert prices.url == "https://pos.example.com/orders/v2/prices"
     assert creation.url == "https://pos.example.com/orders/v2/orders"
     assert creation.headers["Toast-Restaurant-External-ID"] == guid("restaurant")
@@ -93,7 +93,7 @@ def test_the_groups_guid_precedes_the_items() -> None:
     order = order_of(items=[{**item, "modifiers": [modifier]}], total=5)
     send = Scripted(*TOAST.before(order), reply(500))
     TOAST.adapter.submit(order, TOAST.merchant, send)
-    [selection] = body(send.requests[1])["checks"][0]["selections"]
+    [selection] = body(send.requests[0])["checks"][0]["selections"]
     assert selection["itemGroup"]["guid"] == guid("mains")
     sent, again = selection["modifiers"]
     assert sent == again
@@ -105,9 +105,11 @@ def test_the_catalog_maps_skus_to_guids() -> None:
     item = {"sku": "bur", "name": "b", "quantity": 1, "unit_price": 5, "modifiers": [modifier]}
     order = order_of(items=[item], total=10)
     catalog = {"bur": f"{guid('mains')}/{guid('burger')}", "may": f"{guid('s')}/{guid('mayo')}"}
-    send = Scripted(reply(200, {"checks": [{"amount": 0.1, "totalAmount": 0.1}]}), reply(500))
+    send = Scripted(
+        reply(200, {"checks": [{"amount": 0.1, "totalAmount": 0.1}]}), *BEFORE[1:], reply(500)
+    )
     TOAST.adapter.submit(order, TOAST.merchant.with_catalog(catalog), send)
-    [selection] = body(send.requests[1])["checks"][0]["selections"]
+    [selection] = body(send.requests[0])["checks"][0]["selections"]
     assert selection["itemGroup"]["guid"] == guid("mains")
     assert selection["item"]["guid"] == guid("burger")
     assert [each["item"]["guid"] for each in selection["modifiers"]] == [guid("mayo")]
@@ -441,21 +443,21 @@ def test_an_order_that_staff_collects_for_may_be_open() -> None:
 def test_a_pending_order_may_be_open() -> None:
     found = {**TOAST.accepted(ORDER.order_id), "approvalStatus": "NEEDS_APPROVAL"}
     check = {"amount": 17.0, "totalAmount": 17.0, "paymentStatus": "OPEN"}
-    assert submitted(PRICES, reply(200, {**found, "checks": [check]})).kind is Kind.PENDING
+    assert submitted(*BEFORE, reply(200, {**found, "checks": [check]})).kind is Kind.PENDING
 
 
 @pytest.mark.parametrize("status", [None, "SETTLED", ["CLOSED"]])
 def test_a_payment_of_which_toast_says_nothing_known_is_in_doubt(status: object) -> None:
     check = {"amount": 17.0, "totalAmount": 17.0, "paymentStatus": status}
     found = {**TOAST.accepted(ORDER.order_id), "checks": [check]}
-    assert submitted(PRICES, reply(200, found)).kind is Kind.IN_DOUBT
+    assert submitted(*BEFORE, reply(200, found)).kind is Kind.IN_DOUBT
 
 
 def test_an_order_for_nothing_owes_nothing() -> None:
     item = {"sku": sku_of("burger"), "name": "Burger", "quantity": 1, "unit_price": 0}
     order, check = order_of(items=[item], total=0), {"amount": 0, "totalAmount": 0.0}
     made = {**TOAST.accepted(order.order_id), "checks": [{**check, "paymentStatus": "OPEN"}]}
-    answers = (reply(200, {"checks": [check]}), reply(200, made))
+    answers = (reply(200, {"checks": [check]}), *BEFORE[1:], reply(200, made))
     assert submitted(*answers, order=order).kind is Kind.ACCEPTED
 
 
@@ -471,7 +473,7 @@ def test_an_item_that_toast_does_not_know_is_named_in_its_words() -> None:
     renamed = TOAST.adapter.submit(ORDER, merchant, pos)
     assert code_of(renamed) == "item_unavailable"
     unnamed = reply(404, {"code": 7, "message": "menu item not found"})
-    assert code_of(submitted(PRICES, unnamed)) == "item_unavailable"
+    assert code_of(submitted(*BEFORE, unnamed)) == "item_unavailable"
 
 
 def test_a_modifier_of_a_modifier_that_toast_does_not_know_is_named() -> None:
@@ -485,7 +487,7 @@ def test_a_modifier_of_a_modifier_that_toast_does_not_know_is_named() -> None:
 
 def test_a_setting_that_toast_does_not_know_fails_the_order_with_its_words() -> None:
     words = f"DiningOption {guid('dining option')} does not exist"
-    for replies in ([], [PRICES]):
+    for replies in ([], BEFORE):
         outcome = submitted(*replies, reply(404, {"code": 7, "message": words}))
         assert outcome.kind is Kind.FAILED
         assert outcome.reason is not None
@@ -559,10 +561,10 @@ def test_a_refused_price_request_is_a_rejection() -> None:
 
 def test_a_refused_order_is_looked_up() -> None:
     found = reply(200, TOAST.accepted(ORDER.order_id))
-    assert submitted(PRICES, REFUSED, found).kind is Kind.ACCEPTED
-    assert code_of(submitted(PRICES, REFUSED, *TOAST.unknown)) == "payment_required"
-    assert code_of(submitted(PRICES, reply(422), *TOAST.unknown)) == "invalid_order"
-    assert submitted(PRICES, REFUSED, reply(400)).kind is Kind.IN_DOUBT
+    assert submitted(*BEFORE, REFUSED, found).kind is Kind.ACCEPTED
+    assert code_of(submitted(*BEFORE, REFUSED, *TOAST.unknown)) == "payment_required"
+    assert code_of(submitted(*BEFORE, reply(422), *TOAST.unknown)) == "invalid_order"
+    assert submitted(*BEFORE, REFUSED, reply(400)).kind is Kind.IN_DOUBT
     for words in (
         "The externalId is taken",
         "An order with this identifier exists",
@@ -570,10 +572,10 @@ def test_a_refused_order_is_looked_up() -> None:
         "The order exists",
     ):
         taken = reply(400, {"message": words})
-        assert submitted(PRICES, taken, *TOAST.unknown).kind is Kind.IN_DOUBT
+        assert submitted(*BEFORE, taken, *TOAST.unknown).kind is Kind.IN_DOUBT
     for words in ("The table does not exist", "This revenue center doesn't exist"):
         lacking = reply(400, {"message": words})
-        assert code_of(submitted(PRICES, lacking, *TOAST.unknown)) == "invalid_order"
+        assert code_of(submitted(*BEFORE, lacking, *TOAST.unknown)) == "invalid_order"
 
 
 @pytest.mark.parametrize(
@@ -600,7 +602,7 @@ def test_a_refusal_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (toast_api, toast_create, toast_search):
         monkeypatch.setattr(module, "json_object", reading)
-    assert code_of(submitted(PRICES, REFUSED, *TOAST.unknown)) == "payment_required"
+    assert code_of(submitted(*BEFORE, REFUSED, *TOAST.unknown)) == "payment_required"
     assert read == [200, 400]
 
 

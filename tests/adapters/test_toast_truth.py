@@ -1,6 +1,6 @@
 """The Toast adapter against the strict simulator: what the kitchen has in truth when we say `accepted`.
 
-A test that is expected to fail says what the adapter cannot do yet; it fails as soon as the adapter can.
+What Toast takes in silence is in ``test_toast_location.py``.
 """
 
 from typing import Any
@@ -487,39 +487,6 @@ def test_a_fee_and_a_tax_are_paid_as_agreed() -> None:
     at = At(place, merchant=WHOLE)
     assert at.submit(order).kind is Kind.ACCEPTED
     assert is_cooked(place, "DELIVERY")
-
-
-@pytest.mark.parametrize(
-    "restaurant",
-    [
-        pytest.param(
-            {"hours": {}},
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="hours are not asked: Toast takes the order, and hours are a merchant's state",
-            ),
-            id="closed",
-        ),
-        pytest.param(
-            {"stock": {BURGER: 0}},
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="stock is not asked: Toast takes the order, and stock is a merchant's state",
-            ),
-            id="sold out",
-        ),
-        pytest.param(
-            {"currency": "CAD"},
-            marks=pytest.mark.xfail(
-                strict=True, reason="Toast's orders name no currency, and it is asked nowhere else"
-            ),
-            id="another currency",
-        ),
-    ],
-)
-def test_an_order_that_cannot_be_cooked_or_paid_is_not_accepted(restaurant: Body) -> None:
-    outcome = At(Place(**restaurant)).submit(ordered())
-    assert outcome.kind is not Kind.ACCEPTED
 
 
 def test_an_order_for_a_restaurant_that_is_offline_waits_for_its_approval() -> None:

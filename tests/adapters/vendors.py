@@ -323,6 +323,7 @@ def toast_pos(order: Order, **restaurant: Any) -> ToastPos:
         "menu": toast_menu(order),
         "dining_options": {_TOAST["dining_option"]: "DINE_IN"},
         "payment_types": {_TOAST["payment"]: "Paid elsewhere"},
+        "currency": order.currency,
     }
     return ToastPos(**{**facts, **restaurant})
 
@@ -361,7 +362,7 @@ TOAST = Vendor(
         reply(200, accepted),
         reply(200, {**accepted, "voided": True}),
     ],
-    before=lambda order: [toast_pos(order)],
+    before=lambda order: [toast_pos(order)] * 3,  # prices, restaurant, stock
     reads=toast_order.READS,
     pos=toast_pos,
     states=[

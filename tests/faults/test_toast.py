@@ -65,6 +65,7 @@ MODIFIERS = [
     *({"name": f"m{number}"} for number in range(60)),
 ]
 CREATE, PRICES, VOID = "/orders/v2/orders", "/orders/v2/prices", "/orders/v2/orders/.*/void"
+LOOKS = ("/restaurants/v1/restaurants/.*", "/stock/v1/inventory")
 #: Staff fires the orders.
 BY_STAFF = {"auto_fires": False}
 
@@ -168,6 +169,23 @@ CASES = [
         ("http_404", "pos.dining_option: ", f"DiningOption {PICKUP} was not found"),
         knobs={"dining_options": {DINE_IN: "DINE_IN"}},
     ),
+    case(
+        "sold out",
+        item(sku=SKU, quantity=2),
+        REJECTED,
+        ("item_unavailable", "'Burger'", "1 left"),
+        knobs={"stock": {BURGER: 1}},
+    ),
+    case("closed", {}, REJECTED, ("store_closed", "New_York"), knobs={"hours": {}}),
+    case("another currency", {}, REJECTED, ("price_mismatch", "USD"), knobs={"currency": "USD"}),
+    *(
+        case(
+            f"closed and sold out, {what} of the looks",
+            knobs={"hours": {}, "stock": {BURGER: 0}},
+            troubles=tuple(Trouble(what, "GET", path) for path in LOOKS),
+        )
+        for what in LOST
+    ),
     case("too many requests for prices", troubles=(Trouble("before", path=PRICES, status=429),)),
     case("too many creates", troubles=(Trouble("before", path=CREATE, status=429),)),
     case(
@@ -244,7 +262,8 @@ class ToastSeller(Seller):
 
     def open(self) -> Toast:
         toast = simulator(
-            lambda: datetime.now(UTC), **{**RESTAURANT, "guid": self.pos["restaurant"]}
+            lambda: datetime.now(UTC),
+            **{**RESTAURANT, "guid": self.pos["restaurant"], "currency": "EUR"},
         )
         toast.tokens.give(self.id)
         return toast

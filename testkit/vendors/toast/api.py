@@ -12,7 +12,8 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from typing import Any
 
 from testkit.vendors.http import VendorReply, VendorRequest
@@ -83,7 +84,7 @@ class Toast:
         )
 
     def answer(self, request: VendorRequest) -> VendorReply:
-        headers: dict[str, str] = {}
+        headers = {"Date": format_datetime(self._clock().astimezone(UTC), usegmt=True)}
         self._tick()
         try:
             body = self._answered(request, headers)
@@ -258,6 +259,8 @@ class Toast:
 
     def _inventory(self, request: VendorRequest) -> list[Body]:
         asked = request.query.get("status", ("OUT_OF_STOCK", "QUANTITY"))
+        if not {*asked} <= {"OUT_OF_STOCK", "QUANTITY"}:
+            raise Refused("status is OUT_OF_STOCK or QUANTITY")
         return [each for each in self.knobs.inventory() if each["status"] in asked]
 
     def _information(self, request: VendorRequest) -> Body:

@@ -1,0 +1,118 @@
+"""What Toast's orders API does not check, asked before an order is made: currency, hours, stock.
+
+Sources, on doc.toasttab.com: "Creating orders" (availability and stock are not checked), the restaurants
+API's definition (General, Schedules, DaySchedule, WeekSchedule: null is closed), "Getting stock
+information using the stock API" (an unlisted item is in stock; a modifier is listed by its item), "Dates and
+timestamps". Toast's own clock, the reply's ``Date``, tells the time. The documents leave open whether
+restaurants without configured hours have null for each day: closed here, with the remedy ``closed_as``.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pos_gateway.adapters import lines
+from pos_gateway.adapters.hours import DAYS, Hours
+from pos_gateway.adapters.location import SECONDS, LocationState, look
+from pos_gateway.adapters.pos_fields import PosField
+from pos_gateway.adapters.rejection import Rejection, rejected
+from pos_gateway.adapters.replies import json_object, json_objects, replied_at
+from pos_gateway.adapters.signatures import inside
+from pos_gateway.adapters.toast_api import headers
+from pos_gateway.adapters.toast_order import known_as
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import AnyModifier, Item, Order
+from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.transport.exchange import BODY_LIMIT, Request, Send
+
+FIELDS = {
+    "closed_as": PosField(
+        "SENT, if orders are sent outside of the restaurant's hours, too; else they are rejected",
+        "SENT",
+        required=False,
+        names_pos=False,
+    ),
+}
+
+
+def not_now(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
+    """The refusal of an order that the restaurant cannot make, or be paid for; None: no reason is known."""
+    location = located(merchant, send)
+    reason = location.refusal(order)
+    is_closed = reason is not None and reason.code == Rejection.STORE_CLOSED
+    if reason is not None and not (is_closed and "closed_as" in merchant.pos):
+        return Outcome(Kind.REJECTED, reason)
+    return None if _is_another_day(order, location) else _sold_out(order, merchant, send)
+
+
+def located(merchant: Merchant, send: Send) -> LocationState:
+    """The restaurant."""
+    path = f"restaurants/v1/restaurants/{merchant.pos['restaurant']}"
+    reply = look(_asking(path, merchant), send)
+    found = (json_object(reply) if reply else None) or {}
+    general, schedules = inside(found, "general"), inside(found, "schedules")
+    currency = general.get("currencyCode")
+    return LocationState(
+        currency if isinstance(currency, str) and len(currency) == len("USD") else None,
+        _hours(general.get("timeZone"), schedules.get("daySchedules"), schedules),
+        replied_at(reply) if reply else None,
+    )
+
+
+def stock(merchant: Merchant, send: Send) -> dict[str, float]:
+    """The number left by GUID, of items sold out or counted; empty: none is known."""
+    reply = look(_asking("stock/v1/inventory", merchant), send)
+    left: dict[str, float] = {}
+    for each in (json_objects(reply) if reply else None) or ():
+        status, number = each.get("status"), each.get("quantity")
+        if status == "OUT_OF_STOCK":
+            number = 0
+        if isinstance(number, int | float) and status in ("OUT_OF_STOCK", "QUANTITY"):
+            left[str(each.get("guid")).lower()] = number
+    return left
+
+
+def _sold_out(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
+    left, wanted = stock(merchant, send), Counter[str]()
+    for each, number in _portions(lines.cooperatively(order), 1) if left else ():
+        guid = known_as(each, merchant).rpartition("/")[2].lower()
+        wanted[guid] += number
+        if wanted[guid] > left.get(guid, wanted[guid]):
+            problem = (
+                f"{lines.shortened(each.name, 100)!r} ({each.sku}): Toast has {left[guid]:g} left"
+            )
+            return rejected(Rejection.ITEM_UNAVAILABLE, problem)
+    return None
+
+
+def _portions(
+    parts: Iterable[Item | AnyModifier], times: int
+) -> Iterator[tuple[Item | AnyModifier, int]]:
+    """Each item and modifier, with the number of portions."""
+    for each in parts:
+        yield each, times * each.quantity
+        yield from _portions(each.modifiers or (), times * each.quantity)
+
+
+def _is_another_day(order: Order, location: LocationState) -> bool:
+    """Whether the order is for a different day than the stock."""
+    if order.scheduled_for is None or location.hours is None or location.now is None:
+        return False
+    local = location.hours.local
+    return local(order.scheduled_for).date() != local(location.now).date()
+
+
+def _hours(zone: Any, days: Any, schedules: dict[str, Any]) -> Hours | None:
+    """The restaurant's hours; None if they cannot be read."""
+    week = schedules.get("weekSchedule")
+    if not (isinstance(week, dict) and isinstance(days, dict)) or not week.keys() >= {*DAYS}:
+        return None
+    named = [[] if week[day] is None else [inside(days, str(week[day]))] for day in DAYS]
+    return Hours.read(
+        zone, [[(each.get("openTime"), each.get("closeTime")) for each in day] for day in named]
+    )
+
+
+def _asking(path: str, merchant: Merchant) -> Request:
+    url = f"{merchant.base_url}/{path}"
+    return Request("GET", url, headers=headers(merchant), expects=BODY_LIMIT, seconds=SECONDS)
