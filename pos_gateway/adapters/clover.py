@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pos_gateway.adapters import clover_order
+from pos_gateway.adapters import clover_location, clover_order
 from pos_gateway.adapters.clover_api import LIMITS
 from pos_gateway.adapters.clover_steps import (
     ask_to_print,
@@ -32,6 +32,7 @@ from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.record import identifier
+from pos_gateway.transport.exchange import Send
 
 FIELDS = {
     "merchant_id": PosField("the Clover merchant's id (mId)", r"[A-Za-z0-9]{1,64}"),
@@ -63,6 +64,9 @@ class CloverAdapter:
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits)
+
+    def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
+        return clover_location.location(merchant, send)
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         """Clover signs nothing: it sends the app's auth code, and says only what has changed.

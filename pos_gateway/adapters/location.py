@@ -1,14 +1,19 @@
 """A merchant's location as its POS describes it, and why the location cannot take an order.
 
-A look at a location is optional: an order never fails, nor waits for long, because a look did.
+A look at a location is optional: an order never fails, nor waits for long, because a look did. ``merchants
+check`` says what the looks have found.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.hours import Hours
 from pos_gateway.adapters.rejection import Rejection
+from pos_gateway.adapters.replies import is_absent
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Reason
 from pos_gateway.transport.errors import TransportError
@@ -37,6 +42,55 @@ class LocationState:
         local = self.hours.local(when)
         problem = f"the location is closed on {local:%A %Y-%m-%d at %H:%M} ({self.hours.zone})"
         return Reason.of(Rejection.STORE_CLOSED, problem)
+
+    def words(self) -> Iterator[str]:
+        """The state now, for an operator."""
+        yield f"its currency is {self.currency or 'unknown'}"
+        if self.hours is None or self.now is None:
+            yield "its hours are unknown"
+        else:
+            open_ = "open" if self.hours.are_open(self.now) else "closed"
+            yield f"{open_} at {self.hours.local(self.now):%a %H:%M} ({self.hours.zone})"
+
+
+def ad_hoc(merchant: Merchant) -> Iterator[str]:
+    """What an operator should know of a merchant whose items are all ad hoc."""
+    if not merchant.catalog:
+        yield "no catalog: a kitchen's printers may not route its items"
+
+
+class LocationProblem(Exception):
+    """Every order of a merchant's would fail, by the POS's own words. ``advice`` is the remedy."""
+
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(problem)
+        self.advice = advice
+
+
+def asked(request: Request, send: Send, named: str) -> Reply | str:
+    """The POS's 200 to a look, or why there is none, in words.
+
+    Args:
+        request: the look.
+        send: to the POS.
+        named: the fields of the merchant's record that name the location.
+
+    Raises:
+        LocationProblem: the POS refuses the credentials, or does not know the location.
+    """
+    path = urlsplit(request.url).path
+    try:
+        reply = send(request)
+    except TransportError as error:
+        return f"{path} was not looked at: {error}"
+    if reply.status == 401:
+        problem = f"{path}: the POS answered 401: it refuses the merchant's credentials"
+        raise LocationProblem(problem, "is the credential right, and may it read the merchant?")
+    if is_absent(reply):
+        raise LocationProblem(f"{path}: the POS answered 404", f"is {named} right?")
+    missing = " (is a scope missing?)" if reply.status == 403 else ""
+    said = f"{path} was not looked at: the POS answered {reply.status}{missing}"
+    return reply if reply.status == 200 else said
 
 
 def look(request: Request, send: Send) -> Reply | None:

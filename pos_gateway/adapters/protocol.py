@@ -89,6 +89,19 @@ class TakesOrders(Protocol):
         ...
 
 
+@runtime_checkable
+class DescribesLocation(Protocol):
+    """What an adapter has besides, if its POS describes a merchant's location: for ``merchants check``."""
+
+    def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
+        """What the POS says of the location, in words. Two requests at most, which change nothing.
+
+        Raises:
+            LocationProblem: every order would fail (``location.py``).
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CallbackRequest:
     """A POST of a POS's, as it came."""

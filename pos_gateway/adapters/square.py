@@ -12,7 +12,7 @@ order.fulfillment.updated in the webhooks reference, FulfillmentState.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pos_gateway.adapters import square_fulfillment
+from pos_gateway.adapters import square_fulfillment, square_location
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
@@ -26,6 +26,7 @@ from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.domain.record import identifier
+from pos_gateway.transport.exchange import Send
 
 FIELDS = {
     "location_id": PosField("the Square location's id"),
@@ -61,6 +62,9 @@ class SquareAdapter:
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits) + square_fulfillment.problems(merchant)
+
+    def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
+        return square_location.location(merchant, send)
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         given = request.headers.get("x-square-hmacsha256-signature", "")

@@ -65,6 +65,9 @@ class ToastAdapter:
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         return toast_create.look_up(order, merchant, send)
 
+    def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
+        return toast_location.location(merchant, send)
+
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         """The signature is over the body and then its ``timestamp``.
 

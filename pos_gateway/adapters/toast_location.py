@@ -8,12 +8,12 @@ restaurants without configured hours have null for each day: closed here, with t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.hours import DAYS, Hours
-from pos_gateway.adapters.location import SECONDS, LocationState, look
+from pos_gateway.adapters.location import SECONDS, LocationProblem, LocationState, asked, look
 from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import json_object, json_objects, replied_at
@@ -23,7 +23,7 @@ from pos_gateway.adapters.toast_order import known_as
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import AnyModifier, Item, Order
 from pos_gateway.domain.outcome import Kind, Outcome
-from pos_gateway.transport.exchange import BODY_LIMIT, Request, Send
+from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 FIELDS = {
     "closed_as": PosField(
@@ -37,18 +37,30 @@ FIELDS = {
 
 def not_now(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
     """The refusal of an order that the restaurant cannot make, or be paid for; None: no reason is known."""
-    location = located(merchant, send)
-    reason = location.refusal(order)
+    of_restaurant, of_stock = _looks(merchant)
+    place = located(look(of_restaurant, send))
+    reason = place.refusal(order)
     is_closed = reason is not None and reason.code == Rejection.STORE_CLOSED
     if reason is not None and not (is_closed and "closed_as" in merchant.pos):
         return Outcome(Kind.REJECTED, reason)
-    return None if _is_another_day(order, location) else _sold_out(order, merchant, send)
+    if _is_another_day(order, place):
+        return None
+    return _sold_out(order, merchant, stock(look(of_stock, send)))
 
 
-def located(merchant: Merchant, send: Send) -> LocationState:
-    """The restaurant."""
-    path = f"restaurants/v1/restaurants/{merchant.pos['restaurant']}"
-    reply = look(_asking(path, merchant), send)
+def location(merchant: Merchant, send: Send) -> list[str]:
+    """The restaurant in words. Raises LocationProblem."""
+    found, left = (asked(each, send, "pos.restaurant") for each in _looks(merchant))
+    words = [found] if isinstance(found, str) else [*located(found).words()]
+    if not isinstance(found, str) and inside(json_object(found), "general").get("archived") is True:
+        raise LocationProblem("the restaurant is archived", "is pos.restaurant right?")
+    if isinstance(left, str):
+        return [*words, left]
+    return [*words, f"{sum(each <= 0 for each in stock(left).values())} sold out"]
+
+
+def located(reply: Reply | None) -> LocationState:
+    """The restaurant, by the reply to a look."""
     found = (json_object(reply) if reply else None) or {}
     general, schedules = inside(found, "general"), inside(found, "schedules")
     currency = general.get("currencyCode")
@@ -59,9 +71,8 @@ def located(merchant: Merchant, send: Send) -> LocationState:
     )
 
 
-def stock(merchant: Merchant, send: Send) -> dict[str, float]:
+def stock(reply: Reply | None) -> dict[str, float]:
     """The number left by GUID, of items sold out or counted; empty: none is known."""
-    reply = look(_asking("stock/v1/inventory", merchant), send)
     left: dict[str, float] = {}
     for each in (json_objects(reply) if reply else None) or ():
         status, number = each.get("status"), each.get("quantity")
@@ -72,8 +83,8 @@ def stock(merchant: Merchant, send: Send) -> dict[str, float]:
     return left
 
 
-def _sold_out(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
-    left, wanted = stock(merchant, send), Counter[str]()
+def _sold_out(order: Order, merchant: Merchant, left: Mapping[str, float]) -> Outcome | None:
+    wanted = Counter[str]()
     for each, number in _portions(lines.cooperatively(order), 1) if left else ():
         guid = known_as(each, merchant).rpartition("/")[2].lower()
         wanted[guid] += number
@@ -94,12 +105,12 @@ def _portions(
         yield from _portions(each.modifiers or (), times * each.quantity)
 
 
-def _is_another_day(order: Order, location: LocationState) -> bool:
+def _is_another_day(order: Order, place: LocationState) -> bool:
     """Whether the order is for a different day than the stock."""
-    if order.scheduled_for is None or location.hours is None or location.now is None:
+    if order.scheduled_for is None or place.hours is None or place.now is None:
         return False
-    local = location.hours.local
-    return local(order.scheduled_for).date() != local(location.now).date()
+    local = place.hours.local
+    return local(order.scheduled_for).date() != local(place.now).date()
 
 
 def _hours(zone: Any, days: Any, schedules: dict[str, Any]) -> Hours | None:
@@ -113,6 +124,17 @@ def _hours(zone: Any, days: Any, schedules: dict[str, Any]) -> Hours | None:
     )
 
 
-def _asking(path: str, merchant: Merchant) -> Request:
-    url = f"{merchant.base_url}/{path}"
-    return Request("GET", url, headers=headers(merchant), expects=BODY_LIMIT, seconds=SECONDS)
+def _looks(merchant: Merchant) -> list[Request]:
+    """The requests for the restaurant, and for the stock."""
+    restaurant = f"restaurants/v1/restaurants/{merchant.pos['restaurant']}"
+    return [
+        Request(
+            "GET",
+            f"{merchant.base_url}/{path}",
+            None,
+            headers(merchant),
+            BODY_LIMIT,
+            seconds=SECONDS,
+        )
+        for path in (restaurant, "stock/v1/inventory")
+    ]

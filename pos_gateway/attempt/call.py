@@ -106,6 +106,29 @@ class Caller:
         """
         self._transport.reach(merchant.base_url, identity=merchant.auth.tls)
 
+    def asking(self, merchant: Merchant) -> Send:
+        """A ``send`` for looks at the merchant's POS, which are of no order. With the merchant's credentials."""
+        auth, seconds = credentials_of(merchant), self.time_limit(merchant)
+
+        def exchanged(request: Request) -> Reply:
+            return self._transport.send(
+                request,
+                key=f"{merchant.id} {merchant.auth.fingerprint}",
+                connections=1,
+                seconds=min(seconds, request.seconds),
+                identity=merchant.auth.tls,
+            )
+
+        def ask(request: Request) -> Reply:
+            credentials = self.authenticator.headers(auth, request, seconds)
+            reply = exchanged(request.adding(credentials))
+            if reply.status != 401:
+                return reply
+            others = self.authenticator.instead(auth, credentials, seconds)
+            return reply if others is None else exchanged(request.adding(others))
+
+        return Send(ask)
+
     def claim(
         self, attempt: Attempt[Any], key: Key, *, unless_suspect: bool = False, **options: Any
     ) -> ClaimResult:

@@ -1,4 +1,4 @@
-"""``pos-gateway merchants check``: every step before an order's first byte, and no order."""
+"""``pos-gateway merchants check``: every step before an order's first byte, and a look at the location."""
 
 import logging
 import os
@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import click
 
+from pos_gateway.adapters.location import LocationProblem
 from pos_gateway.adapters.pos_fields import POS_ID
+from pos_gateway.adapters.protocol import DescribesLocation
 from pos_gateway.adapters.registry import misfits
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.auth.authenticator import GRANT
@@ -22,7 +24,7 @@ from pos_gateway.cli.merchants import require
 from pos_gateway.cli.pipeline import in_order
 from pos_gateway.cli.progress import progress_to
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
+from pos_gateway.domain.outcome import CREDENTIAL_REFUSED, one_line
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.runtime.green import green
 from pos_gateway.settings import Settings
@@ -62,18 +64,37 @@ class _Problem(NamedTuple):
     advice: str
 
 
+class _Looked(NamedTuple):
+    """What a check has found of a merchant."""
+
+    merchant: Merchant
+    problem: _Problem | None
+    #: What the POS says of the location; None: the POS was not asked.
+    location: Sequence[str] | None = None
+
+    @property
+    def untried(self) -> str | None:
+        """The credential that no request was sent with."""
+        is_tried = self.problem is not None or self.location is not None
+        return None if is_tried else _UNTRIED.get(self.merchant.auth.type)
+
+
 @click.command()
 @click.argument("merchant_ids", metavar="[ID]...", nargs=-1)
 @click.option(
-    "--json", "as_json", is_flag=True, help="JSON Lines: id, ok, problem, advice, not_tried."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="JSON Lines: id, ok, problem, advice, not_tried, location.",
 )
 def check(merchant_ids: Sequence[str], as_json: bool) -> None:
     """Run all that a worker does before it sends an order, for these merchants or for all of them.
 
     Is the record right for its adapter, can its secrets be opened, is an access token available,
-    does the name resolve to an allowed address, does it answer, and does TLS succeed both ways? The
-    POS gets no request, so a key, a password or a token of the record is not tried: the line says so.
-    A line for each merchant: ok, or the problem and its remedy.
+    does the name resolve to an allowed address, does it answer, and does TLS succeed both ways?
+    Square, Toast and Clover are asked for the location's state: active, scopes, currency, hours, stock.
+    Any other POS gets no request, so a key, a password or a token of the record is not tried: the line
+    says so. A line for each merchant: ok, or the problem and its remedy.
 
     \b
     Examples:
@@ -88,18 +109,18 @@ def check(merchant_ids: Sequence[str], as_json: bool) -> None:
     merchants = require(merchant_ids) if merchant_ids else _all()
     configure(logging.CRITICAL)  # problems are printed below
     gate = Gateway(Settings.from_environment())
-    found: list[tuple[Merchant, _Problem | None]] = []
+    found: list[_Looked] = []
     wrong = 0
     with catalog_store() as catalogs, progress_to(len(merchants)) as progress, CtrlC() as ctrl_c:
         work = partial(_checked, gate, catalogs)
         wanted = ctrl_c.until_pressed(iter(merchants))
-        for merchant, problem in in_order(work, wanted, width=CONCURRENCY):
-            found.append((merchant, problem))
-            wrong += problem is not None
+        for each in in_order(work, wanted, width=CONCURRENCY):
+            found.append(each)
+            wrong += each.problem is not None
             progress.update(f"{len(found)} of {len(merchants)}, {wrong} wrong", len(found))
     gate.stop()
-    for merchant, problem in found:
-        (_show_json if as_json else _show)(merchant, problem)
+    for each in found:
+        (_show_json if as_json else _show)(each)
     if wrong or ctrl_c.pressed:
         raise click.exceptions.Exit(INTERRUPTED if ctrl_c.pressed else 1)
 
@@ -116,11 +137,17 @@ def _all() -> list[Merchant]:
         return list(store.all())
 
 
-def _checked(
-    gate: Gateway, catalogs: CatalogStore, merchant: Merchant
-) -> tuple[Merchant, _Problem | None]:
+def _checked(gate: Gateway, catalogs: CatalogStore, merchant: Merchant) -> _Looked:
     whole = merchant.with_catalog(catalogs.get(merchant.id))
-    return merchant, _misfit(gate, whole) or _trouble(gate, whole)
+    problem = _misfit(gate, whole) or _trouble(gate, whole)
+    adapter = gate.adapters.get(merchant.adapter)
+    if problem is not None or not isinstance(adapter, DescribesLocation):
+        return _Looked(merchant, problem)
+    try:
+        said = adapter.location(whole, gate.caller.asking(whole))
+    except LocationProblem as error:
+        return _Looked(merchant, _Problem(str(error), error.advice))
+    return _Looked(merchant, None, [*map(one_line, said)])
 
 
 def _misfit(gate: Gateway, merchant: Merchant) -> _Problem | None:
@@ -142,18 +169,20 @@ def _trouble(gate: Gateway, merchant: Merchant) -> _Problem | None:
     return None
 
 
-def _show(merchant: Merchant, problem: _Problem | None) -> None:
-    if problem is None:
-        untried = _UNTRIED.get(merchant.auth.type)
-        not_tried = f": its {untried} was not tried; the POS judges it with the first order"
-        paused = " (paused)" if merchant.paused else ""
-        show(ok(f"{merchant.id}{paused}{not_tried if untried else ''}"))
-    else:
+def _show(found: _Looked) -> None:
+    merchant, problem = found.merchant, found.problem
+    if problem is not None:
         show(fail(f"{merchant.id}: {problem.what}", problem.advice))
+        return
+    said = list(found.location or ())
+    if found.untried:
+        said.append(f"its {found.untried} was not tried; the POS judges it with the first order")
+    paused = " (paused)" if merchant.paused else ""
+    show(ok(f"{merchant.id}{paused}{': ' if said else ''}{'; '.join(said)}"))
 
 
-def _show_json(merchant: Merchant, problem: _Problem | None) -> None:
-    what, advice = problem or (None, None)
-    record = {"id": merchant.id, "ok": problem is None, "problem": what, "advice": advice}
-    record["not_tried"] = None if problem else _UNTRIED.get(merchant.auth.type)
+def _show_json(found: _Looked) -> None:
+    what, advice = found.problem or (None, None)
+    record = {"id": found.merchant.id, "ok": found.problem is None, "problem": what}
+    record |= {"advice": advice, "not_tried": found.untried, "location": found.location}
     output.json_line(record)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from typing import Protocol
 
 
@@ -42,3 +44,8 @@ class Vendor(Protocol):
     """
 
     def answer(self, request: VendorRequest) -> VendorReply: ...
+
+
+def dated(now: datetime) -> dict[str, str]:
+    """The header of a vendor's own clock."""
+    return {"Date": format_datetime(now.astimezone(UTC), usegmt=True)}

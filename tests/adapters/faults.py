@@ -278,8 +278,8 @@ FAULTS = [
     Fault(
         "a look that hangs leaves an order its time",
         "attempt/call",
-        "seconds=min(seconds, request.seconds)",
-        "seconds=seconds",
+        "seconds=min(seconds, request.seconds),\n            identity=merchant.auth.tls,\n            fence",
+        "seconds=seconds,\n            identity=merchant.auth.tls,\n            fence",
         "toast_location::that_hang",
     ),
     Fault(
@@ -288,6 +288,20 @@ FAULTS = [
         "    except TransportError:",
         "    except ZeroDivisionError:",
         "toast_location::fails_no_order",
+    ),
+    Fault(
+        "a scope that orders need fails the check",
+        "adapters/square_location",
+        "if each not in granted])",
+        "if each in ()])",
+        "location::scope_that_orders_need",
+    ),
+    Fault(
+        "a scope that orders do without fails no check",
+        "adapters/location",
+        "    return reply if reply.status == 200 else said",
+        "    if reply.status == 403:\n        raise LocationProblem(said, said)\n    return reply",
+        "location::orders_do_not_need",
     ),
     Fault(
         "a paid order is not completed by that",

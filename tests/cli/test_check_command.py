@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,10 @@ import pytest
 from pos_gateway.database.engine import open_database
 from pos_gateway.runtime.vault import new_key
 from testkit.hostile.peer import Peer, a_reply, peer, read_request
+from testkit.vendors import square
+from testkit.vendors.sellers import Sellers
+from testkit.vendors.square.access import SCOPES, Token
+from testkit.vendors.way import Way
 from tests.adapters.vendors import TOAST, sku_of
 from tests.cli.conftest import PATIENCE, Program, on_terminal
 from tests.cli.test_merchants_command import entry, imported, json_lines
@@ -97,6 +102,33 @@ def test_merchants_that_can_be_sent_orders_are_ok_and_get_nothing(here: Program)
     )
     assert len(endpoint.received) == 1, "one token is good for all of a client's merchants"
     assert received == [b""] * 12
+
+
+def test_a_vendor_is_asked_for_the_state_of_its_location(here: Program) -> None:
+    market = Sellers()
+    for token in ("open", "idle", "refused"):
+        vendor = square.simulator(lambda: datetime.now(UTC))
+        vendor.access.access[token] = Token(None, frozenset(SCOPES), is_revoked=token == "refused")
+        vendor.knobs.is_active = token != "idle"
+        market.ways[token] = Way(vendor)
+    with market.served() as url:
+        own = {"base_url": url, "adapter": "square", "pos": {"location_id": "L1"}}
+        open_merchants(
+            here,
+            *(
+                {**own, "id": token, "auth": {"type": "bearer", "token": token}}
+                for token in market.ways
+            ),
+        )
+        code, lines = checked(here)
+        done = here.run("merchants", "check", "--json", "open")
+    has = ["its currency is USD", "its hours are unknown"]
+    has.append("no catalog: a kitchen's printers may not route its items")
+    assert (code, lines[1]) == (1, f"ok    open: {'; '.join(has)}")
+    assert lines[0].startswith("fail  idle: the location is INACTIVE at Square  -> ")
+    assert lines[2].startswith("fail  refused: /oauth2/token/status: the POS answered 401")
+    assert (json.loads(done.stdout)["location"], done.returncode) == (has, 0)
+    assert [json.loads(done.stdout)[name] for name in ("problem", "not_tried")] == [None, None]
 
 
 def test_a_grant_that_is_refused_is_told_while_its_access_token_lasts(here: Program) -> None:
@@ -224,7 +256,8 @@ def test_json_is_for_programs(here: Program) -> None:
         done = here.run("merchants", "check", "--json", "good", "bad")
     good, bad = map(json.loads, done.stdout.splitlines())
     assert done.returncode == 1
-    assert good == {"id": "good", "ok": True, "problem": None, "advice": None, "not_tried": None}
+    unknown = dict.fromkeys(["problem", "advice", "not_tried", "location"])
+    assert good == {"id": "good", "ok": True, **unknown}
     assert (bad["id"], bad["ok"]) == ("bad", False)
     assert bad["problem"].startswith("base_url http://127.0.0.1:")
     assert bad["advice"] == "is it up, and does it let this machine in?"

@@ -66,9 +66,11 @@ def _result(printed: bytes) -> Checked | None:
     try:
         found = json.loads(printed)
         is_ok, problem, advice = found["ok"], found["problem"], found["advice"]
+        location = "; ".join(found["location"] or ())
     except (ValueError, TypeError, KeyError):
         return None
     if is_ok:
-        return Checked(True, "Checked: all that a worker does before it sends an order succeeds.")
+        says = "Checked: all that a worker does before it sends an order succeeds."
+        return Checked(True, f"{says} The POS says: {location}." if location else says)
     says = f"Checked, and its orders would not be sent: {problem}. Remedy: {advice}"
     return Checked(False, says)

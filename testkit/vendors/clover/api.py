@@ -24,7 +24,7 @@ from testkit.vendors.clover.pricing import Totals, totals
 from testkit.vendors.clover.refusal import Body, Refusal
 from testkit.vendors.clover.restaurant import Restaurant, taken
 from testkit.vendors.clover.shop import Shop
-from testkit.vendors.http import VendorReply, VendorRequest
+from testkit.vendors.http import VendorReply, VendorRequest, dated
 
 _LISTS = ("lineItems", "payments", "refunds", "discounts")
 _OF_LINES = ("modifications", "discounts")
@@ -49,6 +49,7 @@ class Clover:
 
     def __init__(self, clock: Callable[[], datetime], shop: Shop | None = None) -> None:
         self.shop, self.access = shop or Shop(), Access(clock)
+        self._clock = clock
         self.restaurant = Restaurant(clock, self.shop, self.access.app_id)
         self.knobs, self.webhooks = self.restaurant.knobs, self.restaurant.webhooks
         self.facts = self.restaurant.facts
@@ -69,7 +70,11 @@ class Clover:
             found = self._routed(request)()
         except Refusal as refusal:
             return refusal.reply
-        return found if isinstance(found, VendorReply) else VendorReply(200, found)
+        return (
+            found
+            if isinstance(found, VendorReply)
+            else VendorReply(200, found, dated(self._clock()))
+        )
 
     def _routed(self, request: VendorRequest) -> _Answer:
         """The answer, to be computed, for a request that is admitted. Raises Refusal."""
@@ -205,9 +210,12 @@ class Clover:
 
     # The merchant
 
-    def _get_merchant(self, _: VendorRequest) -> Body:
-        properties = {"vat": self.shop.is_vat, "defaultCurrency": self.shop.currency}
-        return {"id": self.shop.merchant_id, "properties": properties}
+    def _get_merchant(self, request: VendorRequest) -> Body:
+        return {"id": self.shop.merchant_id, "properties": self._get_properties(request)}
+
+    def _get_properties(self, _: VendorRequest) -> Body:
+        zone = {"timezone": self.shop.timezone}
+        return {"vat": self.shop.is_vat, "defaultCurrency": self.shop.currency, **zone}
 
     def _list_records(self, request: VendorRequest, name: str) -> VendorReply:
         return lists.page(list(getattr(self.shop, name).values()), request)
@@ -239,6 +247,7 @@ _ROUTES: list[tuple[str, str, str, Callable[..., Body | VendorReply]]] = [
     ("POST", "/print_event", "ORDERS_W", Clover._ask_to_print),
     ("GET", "/print_event/([^/]+)", "ORDERS_R", Clover._get_print_event),
     ("GET", "", "MERCHANT_R", Clover._get_merchant),
+    ("GET", "/properties", "MERCHANT_R", Clover._get_properties),
     ("GET", "/(tenders|order_types|opening_hours)", "MERCHANT_R", Clover._list_records),
     ("GET", "/items", "INVENTORY_R", Clover._list_items),
 ]

@@ -42,6 +42,7 @@ class Shop:
         self, currency: str = "EUR", is_vat: bool = False, merchant_id: str = "M1"
     ) -> None:
         self.currency, self.is_vat, self.merchant_id = currency, is_vat, merchant_id
+        self.timezone = "America/New_York"
         extras = [modifier("CHEESE", "Cheese", 50), modifier("NOONIONS", "No onions", 0)]
         self.modifier_groups = _by_id({"id": "EXTRAS", "name": "Extras", "modifiers": extras})
         burger, coke = item("BURGER", "Burger", 850, "EXTRAS"), item("COKE", "Coke", 250)

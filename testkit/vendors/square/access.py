@@ -86,6 +86,13 @@ class Access:
             raise Refused("INSUFFICIENT_SCOPES", detail)
         self._keep_rate(per_second)
 
+    def status(self, request: VendorRequest) -> dict[str, Any]:
+        """RetrieveTokenStatus, for a request that was checked."""
+        token = self.access[request.headers["authorization"].partition(" ")[2]]
+        ends = {} if token.ends_at is None else {"expires_at": moment(token.ends_at)}
+        known = {"client_id": self.client_id, "merchant_id": self._merchant_id}
+        return {"scopes": sorted(token.scopes), **ends, **known}
+
     def _keep_rate(self, per_second: int | None) -> None:
         now = self._clock()
         while self._recent and now - self._recent[0] >= timedelta(seconds=1):

@@ -44,6 +44,7 @@ ROUTES = (
     Route("GET", "/v2/locations/([^/]+)", "RetrieveLocation", ("MERCHANT_PROFILE_READ",)),
     Route("GET", "/v2/catalog/list", "ListCatalog", ("ITEMS_READ",)),
     Route("POST", "/oauth2/token", "ObtainToken", None),
+    Route("POST", "/oauth2/token/status", "RetrieveTokenStatus", ()),
     Route("POST", "/oauth2/revoke", "RevokeToken", None),
 )
 _QUERY: Mapping[str, set[str]] = {"ListCatalog": {"cursor", "types", "catalog_version"}}

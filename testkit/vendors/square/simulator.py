@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from testkit.vendors.http import VendorReply, VendorRequest
+from testkit.vendors.http import VendorReply, VendorRequest, dated
 from testkit.vendors.square import orders, payments, routes, search
 from testkit.vendors.square.access import SCOPES, Access
 from testkit.vendors.square.catalog import Listed
@@ -77,7 +77,7 @@ class Square:
     def answer(self, request: VendorRequest) -> VendorReply:
         """Carry out the request, or refuse it without a change."""
         try:
-            return VendorReply(200, self._answered(request))
+            return VendorReply(200, self._answered(request), dated(self._clock()))
         except Refused as refused:
             self.refused.append(refused.reply.body)
             return refused.reply
@@ -120,6 +120,8 @@ class Square:
                 return self.access.obtain(given)
             case "RevokeToken":
                 return self.access.revoke_request(request, given)
+            case "RetrieveTokenStatus":
+                return self.access.status(request)
             case "ListCatalog":
                 return self._list_catalog(request.query)
             case "ListLocations":

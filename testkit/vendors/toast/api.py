@@ -12,11 +12,10 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from testkit.vendors.http import VendorReply, VendorRequest
+from testkit.vendors.http import VendorReply, VendorRequest, dated
 from testkit.vendors.toast.access import Rates, Tokens
 from testkit.vendors.toast.definition import GUID
 from testkit.vendors.toast.menu import Body
@@ -84,7 +83,7 @@ class Toast:
         )
 
     def answer(self, request: VendorRequest) -> VendorReply:
-        headers = {"Date": format_datetime(self._clock().astimezone(UTC), usegmt=True)}
+        headers = dated(self._clock())
         self._tick()
         try:
             body = self._answered(request, headers)

@@ -50,6 +50,7 @@ class Restaurant:
         hours: opening and closing time by day of the week; a day without is closed.
         auto_fires: a device approves orders and sends them to the kitchen; else staff does.
         is_online: that device works.
+        archived: the restaurant is given up.
         stock: number left by GUID of an item that is sold out (0), or soon will be.
         scopes: of our client's token, blank-separated.
         duplicate_status: of the refusal of a second order with an external identifier.
@@ -77,6 +78,7 @@ class Restaurant:
     published: str = "2026-01-01T00:00:00.000+0000"
     auto_fires: bool = True
     is_online: bool = True
+    archived: bool = False
     stock: dict[str, int] = field(default_factory=dict)
     scopes: str = SCOPES
     duplicate_status: int = 400
@@ -131,7 +133,11 @@ class Restaurant:
         week = {day: day if day in times else None for day in _DAYS}
         return {
             "guid": self.guid,
-            "general": {"timeZone": self.time_zone, "currencyCode": self.currency},
+            "general": {
+                "timeZone": self.time_zone,
+                "currencyCode": self.currency,
+                "archived": self.archived,
+            },
             "schedules": {"daySchedules": times, "weekSchedule": week},
             "onlineOrdering": {"enabled": True, "scheduling": True, "specialRequests": True},
             "prepTimes": dict.fromkeys(("takeoutPrepTime", "deliveryPrepTime"), self.prep_minutes),

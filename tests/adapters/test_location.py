@@ -1,0 +1,183 @@
+"""What ``merchants check`` says of a merchant's location, against the strict simulators.
+
+Each vendor's clock is at 12:00 on Friday, 20 November 2026, in UTC: 07:00 in New York.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+
+from pos_gateway.adapters.location import SECONDS, LocationProblem
+from pos_gateway.adapters.protocol import DescribesLocation
+from pos_gateway.domain.merchant import Merchant
+from testkit.vendors import clover, square
+from testkit.vendors.way import Trouble, VendorSend, Way
+from tests.adapters.vendors import VENDORS
+from tests.testkit.toast_place import BURGER, PLACE, SOUP, Clock, Place
+
+
+class Vendor(NamedTuple):
+    """A vendor, an adapter's merchant there, and the way to the vendor."""
+
+    name: str
+    vendor: Any
+    token: str
+    pos: dict[str, str]
+    catalog: Mapping[str, str] = MappingProxyType({"burger": "BURGER"})
+
+    def said(self, *troubles: Trouble, **pos: str) -> str:
+        """The location in words; a problem with its remedy."""
+        way = Way(self.vendor)
+        way.troubles += troubles
+        send = VendorSend(way, {"Authorization": f"Bearer {self.token}", "User-Agent": "x/1"})
+        adapter = VENDORS[self.name].adapter
+        assert isinstance(adapter, DescribesLocation)
+        own = {"id": "m", "adapter": self.name, "base_url": "https://pos.example.com"}
+        merchant = Merchant.parse({**own, "pos": {**self.pos, **pos}}).with_catalog(self.catalog)
+        try:
+            said = "; ".join(adapter.location(merchant, send))
+        except LocationProblem as problem:
+            said = f"fail: {problem} -> {problem.advice}"
+        assert len(send.requests) <= 2
+        assert {each.seconds for each in send.requests} == {SECONDS}
+        assert not any(each.changes for each in send.requests)
+        return said
+
+
+def a_square(*scopes: str) -> Vendor:
+    made = square.simulator(Clock())
+    granted = made.access.grant(scopes) if scopes else made.access.grant()
+    return Vendor("square", made, granted["access_token"], {"location_id": "L1"})
+
+
+def a_toast(**restaurant: Any) -> Vendor:
+    place = Place(**restaurant)
+    return Vendor("toast", place.toast, place.token, {"restaurant": PLACE})
+
+
+def a_clover() -> Vendor:
+    return Vendor("clover", clover.simulator(Clock()), "api-token", {"merchant_id": "M1"})
+
+
+def with_hours(vendor: Vendor, opens: str, closes: str) -> Vendor:
+    """The vendor's location with these hours on Fridays alone."""
+    if vendor.name == "square":
+        times = {"start_local_time": f"{opens}:00", "end_local_time": f"{closes}:00"}
+        vendor.vendor.knobs.hours = [{"day_of_week": "FRI", **times}]
+    elif vendor.name == "toast":
+        vendor.vendor.knobs.hours = {"friday": (f"{opens}:00.000", f"{closes}:00.000")}
+    else:
+        start, end = (int(each.replace(":", "")) for each in (opens, closes))
+        [hours] = vendor.vendor.shop.opening_hours.values()
+        hours |= {day: {"elements": []} for day in set(hours) - {"id"}}
+        hours["friday"] = {"elements": [{"start": start, "end": end or 2400}]}
+    return vendor
+
+
+MAKERS: list[Callable[[], Vendor]] = [a_square, a_toast, a_clover]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    ("opens", "closes", "word"),
+    [
+        ("07:00", "22:00", "open"),
+        ("07:01", "22:00", "closed"),
+        ("00:30", "07:00", "open"),
+        ("00:30", "06:59", "closed"),
+        ("06:00", "00:00", "open"),
+        ("06:00", "03:00", "open"),
+    ],
+)
+def test_currency_and_hours_are_said(
+    make: Callable[[], Vendor], opens: str, closes: str, word: str
+) -> None:
+    said = with_hours(make(), opens, closes).said()
+    currency = {a_clover: "EUR"}.get(make, "USD")
+    state = f"its currency is {currency}; {word} at Fri 07:00 (America/New_York)"
+    assert said == state + ("; 0 sold out" if make is a_toast else "")
+
+
+def test_hours_that_a_seller_has_not_set_are_unknown() -> None:
+    assert a_square().said() == "its currency is USD; its hours are unknown"
+    vendor = a_clover()
+    vendor.vendor.shop.opening_hours.clear()
+    assert vendor.said() == "its currency is EUR; its hours are unknown"
+
+
+@pytest.mark.parametrize("make", [a_square, a_clover])
+def test_a_merchant_whose_items_are_all_ad_hoc_is_told(make: Callable[[], Vendor]) -> None:
+    """Printers route by a category of the catalog's."""
+    assert (
+        make()
+        ._replace(catalog={})
+        .said()
+        .endswith("no catalog: a kitchen's printers may not route its items")
+    )
+
+
+def test_what_is_sold_out_is_counted() -> None:
+    assert a_toast(stock={BURGER: 0, SOUP: 3}).said().endswith("; 1 sold out")
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_refused_credential_is_named(make: Callable[[], Vendor]) -> None:
+    said = make()._replace(token="another").said()
+    assert said.startswith("fail: /")
+    assert "the POS answered 401: it refuses the merchant's credentials" in said
+
+
+def test_a_location_that_takes_no_orders_is_named() -> None:
+    vendor = a_square()
+    vendor.vendor.knobs.is_active = False
+    assert vendor.said() == "fail: the location is INACTIVE at Square -> is pos.location_id right?"
+    said = "fail: the restaurant is archived -> is pos.restaurant right?"
+    assert a_toast(archived=True).said() == said
+
+
+def test_a_location_that_the_pos_does_not_know_is_named() -> None:
+    said = a_square().said(location_id="L2")
+    assert said == "fail: /v2/locations/L2: the POS answered 404 -> is pos.location_id right?"
+
+
+def test_a_scope_that_orders_need_is_named() -> None:
+    said = a_square("ORDERS_READ", "ORDERS_WRITE", "PAYMENTS_READ").said()
+    assert said.startswith("fail: the seller has not granted PAYMENTS_WRITE -> ")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "path"),
+    [
+        (
+            a_square("ORDERS_READ", "ORDERS_WRITE", "PAYMENTS_READ", "PAYMENTS_WRITE"),
+            "/v2/locations/L1",
+        ),
+        (a_toast(scopes="stock:read"), f"/restaurants/v1/restaurants/{PLACE}"),
+        (a_toast(scopes="restaurants:read"), "/stock/v1/inventory"),
+    ],
+    ids=["square", "toast", "toast's stock"],
+)
+def test_a_scope_that_orders_do_not_need_is_no_problem(vendor: Vendor, path: str) -> None:
+    said = f"{path} was not looked at: the POS answered 403 (is a scope missing?)"
+    assert said in vendor.said().split("; ")
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    ("trouble", "word"),
+    [
+        ({"what": "before"}, "the connection was reset"),
+        ({"what": "slow", "seconds": 60}, "no reply within 60 s"),
+        ({"what": "before", "status": 429}, "the POS answered 429"),
+        ({"what": "before", "status": 503}, "the POS answered 503"),
+    ],
+)
+def test_a_look_that_fails_is_said_and_is_no_problem(
+    make: Callable[[], Vendor], trouble: Any, word: str
+) -> None:
+    said = make().said(Trouble(**trouble, times=2))
+    assert "fail:" not in said
+    assert "was not looked at: " in said
+    assert word in said
