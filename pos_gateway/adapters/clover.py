@@ -23,6 +23,7 @@ from pos_gateway.adapters.clover_steps import (
     ticket,
 )
 from pos_gateway.adapters.clover_undo import undo, unprint
+from pos_gateway.adapters.location import CLOSED_AS
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import is_key, said
@@ -43,6 +44,7 @@ FIELDS = {
         required=False,
         names_pos=False,
     ),
+    "closed_as": CLOSED_AS,
 }
 
 _CODE = re.compile(rb'\{\s*"verificationCode"\s*:\s*"([A-Za-z0-9-]{1,64})"\s*\}')
@@ -66,7 +68,7 @@ class CloverAdapter:
         return problems(merchant, FIELDS, self.limits)
 
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
-        return clover_location.location(merchant, send)
+        return clover_location.described(merchant, send)
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         """Clover signs nothing: it sends the app's auth code, and says only what has changed.

@@ -19,9 +19,10 @@ from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
 #: "API usage and rate limits": per token. Per app: 10 at once and 50 a second. An order takes a preview, a
 #: creation, a search for doubles, a payment, a print event, three looks at the order's lines and one at the
-#: event; without ``pos.tender`` two looks at the tenders, too. Clover documents no longest reply: this one is Toast's.
+#: event; without ``pos.tender`` two looks at the tenders, with ``pos.closed_as`` two at the hours, too. Clover
+#: documents no longest reply: this one is Toast's.
 LIMITS = Limits(
-    longest_reply=30.0, concurrency=5, per_second=16.0, requests=11, request_bytes=2**20
+    longest_reply=30.0, concurrency=5, per_second=16.0, requests=13, request_bytes=2**20
 )
 _JSON = {"Content-Type": "application/json"}
 

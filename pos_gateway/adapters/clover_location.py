@@ -7,28 +7,48 @@ missing permission is a 401, as a refused token is.
 
 from typing import Any
 
+from pos_gateway.adapters import location
 from pos_gateway.adapters.clover_api import listed, url
 from pos_gateway.adapters.hours import DAYS, Hours
-from pos_gateway.adapters.location import SECONDS, LocationState, ad_hoc, asked
+from pos_gateway.adapters.location import SECONDS, LocationState, ad_hoc, asked, look
 from pos_gateway.adapters.replies import json_object, replied_at
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.transport.exchange import Request, Send
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Outcome
+from pos_gateway.transport.exchange import Reply, Request, Send
 
 
-def location(merchant: Merchant, send: Send) -> list[str]:
-    """The merchant in words. Raises LocationProblem."""
-    properties, hours = (
-        asked(Request("GET", url(merchant, path), seconds=SECONDS), send, "pos.merchant_id")
-        for path in ("properties", "opening_hours")
+def closed(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
+    """The rejection of an order for a time when the merchant is closed; None: no reason is known."""
+    properties, hours = _looks(merchant)
+    return location.closed(
+        order, merchant, lambda: _state(look(properties, send), look(hours, send))
     )
+
+
+def described(merchant: Merchant, send: Send) -> list[str]:
+    """The merchant in words. Raises LocationProblem."""
+    properties, hours = (asked(each, send, "pos.merchant_id") for each in _looks(merchant))
     if isinstance(properties, str):
         return [properties]
-    found = json_object(properties) or {}
-    currency, zone = found.get("defaultCurrency"), found.get("timezone")
-    week = None if isinstance(hours, str) else _hours(zone, json_object(hours) or {})
-    known = currency if isinstance(currency, str) else None
-    words = [*LocationState(known, week, replied_at(properties)).words(), *ad_hoc(merchant)]
-    return [*words, hours] if isinstance(hours, str) else words
+    is_known = not isinstance(hours, str)
+    words = [*_state(properties, hours if is_known else None).words(), *ad_hoc(merchant)]
+    return words if is_known else [*words, hours]
+
+
+def _looks(merchant: Merchant) -> list[Request]:
+    paths = "properties", "opening_hours"
+    return [Request("GET", url(merchant, path), seconds=SECONDS) for path in paths]
+
+
+def _state(properties: Reply | None, hours: Reply | None) -> LocationState:
+    found = (json_object(properties) if properties else None) or {}
+    currency = found.get("defaultCurrency")
+    return LocationState(
+        currency if isinstance(currency, str) else None,
+        _hours(found.get("timezone"), (json_object(hours) if hours else None) or {}),
+        replied_at(properties) if properties else None,
+    )
 
 
 def _hours(zone: Any, found: dict[str, Any]) -> Hours | None:

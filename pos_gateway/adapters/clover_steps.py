@@ -36,6 +36,7 @@ from pos_gateway.adapters.clover_api import (
     url,
     words,
 )
+from pos_gateway.adapters.clover_location import closed
 from pos_gateway.adapters.clover_order import READS, Cart, is_ours, payment_reference, was_ours
 from pos_gateway.adapters.clover_search import find, referenced
 from pos_gateway.adapters.clover_state import (
@@ -76,7 +77,7 @@ def create(order: Order, merchant: Merchant, _: Facts, send: Send) -> Outcome:
     cart = _cart(order, merchant)
     if isinstance(cart, Outcome):
         return cart
-    refusal = _previewed(cart, order, merchant, send)
+    refusal = _previewed(cart, order, merchant, send) or closed(order, merchant, send)
     if refusal is None and order.total:
         tender = _tender(merchant, send)
         refusal = tender if isinstance(tender, Outcome) else None

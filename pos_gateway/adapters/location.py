@@ -4,23 +4,31 @@ A look at a location is optional: an order never fails, nor waits for long, beca
 check`` says what the looks have found.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
 
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.hours import Hours
+from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.adapters.rejection import Rejection
 from pos_gateway.adapters.replies import is_absent
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Reason
+from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.transport.errors import TransportError
 from pos_gateway.transport.exchange import Reply, Request, Send
 
 #: Seconds for a look.
 SECONDS = 3.0
+#: A merchant's setting: neglected hours would reject every order.
+CLOSED_AS = PosField(
+    "REJECTED or SENT: what becomes of an order for a time when the location is closed",
+    "REJECTED|SENT",
+    required=False,
+    names_pos=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +59,14 @@ class LocationState:
         else:
             open_ = "open" if self.hours.are_open(self.now) else "closed"
             yield f"{open_} at {self.hours.local(self.now):%a %H:%M} ({self.hours.zone})"
+
+
+def closed(order: Order, merchant: Merchant, looked: Callable[[], LocationState]) -> Outcome | None:
+    """The rejection of an order for a closed location; None: no reason is known, or no look is wanted."""
+    if merchant.pos.get("closed_as") != "REJECTED":
+        return None
+    reason = looked().refusal(order)
+    return None if reason is None else Outcome(Kind.REJECTED, reason)
 
 
 def ad_hoc(merchant: Merchant) -> Iterator[str]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pos_gateway.adapters import square_fulfillment, square_location
+from pos_gateway.adapters.location import CLOSED_AS
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
@@ -34,6 +35,7 @@ FIELDS = {
         "who has taken the guests' money, for Square's reports", required=False, names_pos=False
     ),
     **square_fulfillment.FIELDS,
+    "closed_as": CLOSED_AS,
 }
 #: What a callback means: by OrderState, else by FulfillmentState.
 _SAID: Mapping[str, Kind | Lifecycle] = {
@@ -64,7 +66,7 @@ class SquareAdapter:
         return problems(merchant, FIELDS, self.limits) + square_fulfillment.problems(merchant)
 
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
-        return square_location.location(merchant, send)
+        return square_location.described(merchant, send)
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         given = request.headers.get("x-square-hmacsha256-signature", "")

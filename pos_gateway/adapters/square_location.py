@@ -7,42 +7,65 @@ BusinessHours: no periods where the seller has set none).
 from dataclasses import replace
 from typing import Any
 
+from pos_gateway.adapters import location
 from pos_gateway.adapters.hours import DAYS, Hours
-from pos_gateway.adapters.location import SECONDS, LocationProblem, LocationState, ad_hoc, asked
+from pos_gateway.adapters.location import (
+    SECONDS,
+    LocationProblem,
+    LocationState,
+    ad_hoc,
+    asked,
+    look,
+)
 from pos_gateway.adapters.replies import json_object, replied_at
 from pos_gateway.adapters.signatures import inside
 from pos_gateway.adapters.square_api import asking
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.transport.exchange import Send
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Outcome
+from pos_gateway.transport.exchange import Reply, Request, Send
 
 #: Scopes of an order's way, undoing included.
 _SCOPES = ("ORDERS_READ", "ORDERS_WRITE", "PAYMENTS_READ", "PAYMENTS_WRITE")
 
 
-def location(merchant: Merchant, send: Send) -> list[str]:
+def closed(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
+    """The rejection of an order for a time when the seller is closed; None: no reason is known."""
+    return location.closed(order, merchant, lambda: _state(look(_where(merchant), send)))
+
+
+def described(merchant: Merchant, send: Send) -> list[str]:
     """The location in words. Raises LocationProblem."""
-    named, look = "pos.location_id", replace(asking(merchant.base_url), seconds=SECONDS)
-    status = replace(look, method="POST", url=f"{look.url}/oauth2/token/status", is_search=True)
-    token = asked(status, send, "base_url")
+    named, where = "pos.location_id", _where(merchant)
+    path = f"{merchant.base_url}/oauth2/token/status"
+    token = asked(replace(where, method="POST", url=path, is_search=True), send, "base_url")
     granted = None if isinstance(token, str) else (json_object(token) or {}).get("scopes")
     if isinstance(granted, list) and (missing := [each for each in _SCOPES if each not in granted]):
         problem = f"the seller has not granted {', '.join(missing)}"
         raise LocationProblem(
             problem, "have the seller authorize the application with these scopes"
         )
-    where = f"{look.url}/v2/locations/{merchant.pos['location_id']}"
-    reply = asked(replace(look, url=where), send, named)
+    reply = asked(where, send, named)
     if isinstance(reply, str):
         return [reply]
-    found = inside(json_object(reply), "location")
-    if found.get("status") == "INACTIVE":
+    if inside(json_object(reply), "location").get("status") == "INACTIVE":
         raise LocationProblem("the location is INACTIVE at Square", f"is {named} right?")
-    currency = found.get("currency")
-    state = LocationState(
-        currency if isinstance(currency, str) else None, _hours(found), replied_at(reply)
-    )
     unknown = [] if isinstance(granted, list) else ["its scopes are unknown"]
-    return [*state.words(), *unknown, *ad_hoc(merchant)]
+    return [*_state(reply).words(), *unknown, *ad_hoc(merchant)]
+
+
+def _where(merchant: Merchant) -> Request:
+    url = f"{merchant.base_url}/v2/locations/{merchant.pos['location_id']}"
+    return replace(asking(url), seconds=SECONDS)
+
+
+def _state(reply: Reply | None) -> LocationState:
+    if reply is None:
+        return LocationState()
+    found = inside(json_object(reply), "location")
+    currency = found.get("currency")
+    known = currency if isinstance(currency, str) else None
+    return LocationState(known, _hours(found), replied_at(reply))
 
 
 def _hours(found: dict[str, Any]) -> Hours | None:

@@ -31,6 +31,7 @@ from pos_gateway.adapters.square_api import (
     refused,
     short_key,
 )
+from pos_gateway.adapters.square_location import closed
 from pos_gateway.adapters.square_order import READS, REFERENCE, creation
 from pos_gateway.adapters.square_search import answered, find
 from pos_gateway.adapters.square_state import (
@@ -61,6 +62,8 @@ _NUMBER = "customer.phone: give a number like +14155552671, or the merchant pos.
 def create(order: Order, merchant: Merchant, _: Facts, send: Send) -> Outcome:
     """CreateOrder under an ``idempotency_key`` (at most 192 characters), which Square honours."""
     content = request(order, LIMITS, lambda: creation(order, merchant), READS)
+    if not isinstance(content, Outcome):
+        content = closed(order, merchant, send) or content
     if isinstance(content, Outcome):
         return content
     reply = send(changing("POST", f"{merchant.base_url}/v2/orders", content, order))

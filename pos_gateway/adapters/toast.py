@@ -21,6 +21,7 @@ from pos_gateway.adapters import (
     toast_location,
     toast_order,
 )
+from pos_gateway.adapters.location import CLOSED_AS
 from pos_gateway.adapters.pos_fields import GUID, PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
@@ -39,7 +40,7 @@ FIELDS = {
     **toast_dining.FIELDS,
     **toast_order.FIELDS,
     **toast_guest.FIELDS,
-    **toast_location.FIELDS,
+    "closed_as": CLOSED_AS,
 }
 #: A callback's time, and most that are tried: it is one of the first fields.
 _TIMESTAMP, _TIMES = re.compile(rb'"timestamp"\s*:\s*"([^"\\]{1,64})"'), 4
@@ -66,7 +67,7 @@ class ToastAdapter:
         return toast_create.look_up(order, merchant, send)
 
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
-        return toast_location.location(merchant, send)
+        return toast_location.described(merchant, send)
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         """The signature is over the body and then its ``timestamp``.

@@ -14,7 +14,6 @@ from typing import Any
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.hours import DAYS, Hours
 from pos_gateway.adapters.location import SECONDS, LocationProblem, LocationState, asked, look
-from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import json_object, json_objects, replied_at
 from pos_gateway.adapters.signatures import inside
@@ -25,15 +24,6 @@ from pos_gateway.domain.order import AnyModifier, Item, Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
-FIELDS = {
-    "closed_as": PosField(
-        "SENT, if orders are sent outside of the restaurant's hours, too; else they are rejected",
-        "SENT",
-        required=False,
-        names_pos=False,
-    ),
-}
-
 
 def not_now(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
     """The refusal of an order that the restaurant cannot make, or be paid for; None: no reason is known."""
@@ -41,14 +31,14 @@ def not_now(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
     place = located(look(of_restaurant, send))
     reason = place.refusal(order)
     is_closed = reason is not None and reason.code == Rejection.STORE_CLOSED
-    if reason is not None and not (is_closed and "closed_as" in merchant.pos):
+    if reason is not None and not (is_closed and merchant.pos.get("closed_as") == "SENT"):
         return Outcome(Kind.REJECTED, reason)
     if _is_another_day(order, place):
         return None
     return _sold_out(order, merchant, stock(look(of_stock, send)))
 
 
-def location(merchant: Merchant, send: Send) -> list[str]:
+def described(merchant: Merchant, send: Send) -> list[str]:
     """The restaurant in words. Raises LocationProblem."""
     found, left = (asked(each, send, "pos.restaurant") for each in _looks(merchant))
     words = [found] if isinstance(found, str) else [*located(found).words()]

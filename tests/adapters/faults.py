@@ -290,6 +290,20 @@ FAULTS = [
         "toast_location::fails_no_order",
     ),
     Fault(
+        "an order for a closed seller is rejected where the setting says so",
+        "adapters/square_steps",
+        "closed(order, merchant, send) or content",
+        "content",
+        "location::where_the_setting_says_so",
+    ),
+    Fault(
+        "hours reject no order unless the setting says so",
+        "adapters/location",
+        'if merchant.pos.get("closed_as") != "REJECTED":',
+        'if merchant.pos.get("closed_as") == "SENT":',
+        "location::where_the_setting_says_so",
+    ),
+    Fault(
         "a scope that orders need fails the check",
         "adapters/square_location",
         "if each not in granted])",

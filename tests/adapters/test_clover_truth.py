@@ -510,10 +510,11 @@ def test_an_order_takes_no_more_requests_than_its_limit_counts(
 ) -> None:
     """The longest way: the ticket is not out at the first look."""
     if not has_tender:
-        shop.merchant = shop.merchant.model_copy(update={"pos": {"merchant_id": "M1"}})
+        pos = {"merchant_id": "M1", "closed_as": "REJECTED"}
+        shop.merchant = shop.merchant.model_copy(update={"pos": pos})
     shop.knobs.prints_after = 10
     assert shop.delivered(order_of()).kind is Kind.ACCEPTED
-    assert len(shop.send.requests) == CLOVER.adapter.limits.requests - 2 * has_tender
+    assert len(shop.send.requests) == CLOVER.adapter.limits.requests - 4 * has_tender
 
 
 @pytest.mark.parametrize(("status", "tickets"), [(401, 1), (429, 1), (500, 0)])

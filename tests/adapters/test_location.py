@@ -4,6 +4,7 @@ Each vendor's clock is at 12:00 on Friday, 20 November 2026, in UTC: 07:00 in Ne
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -11,11 +12,19 @@ import pytest
 
 from pos_gateway.adapters.location import SECONDS, LocationProblem
 from pos_gateway.adapters.protocol import DescribesLocation
+from pos_gateway.adapters.steps import steps_of
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Kind
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.transport.errors import NoValidReply
 from testkit.vendors import clover, square
 from testkit.vendors.way import Trouble, VendorSend, Way
-from tests.adapters.vendors import VENDORS
+from tests.adapters.square_till import Till
+from tests.adapters.vendors import VENDORS, order_of
 from tests.testkit.toast_place import BURGER, PLACE, SOUP, Clock, Place
+
+TIMES = {"placed_at": "2026-11-20T12:00:00Z", "deliver_by": "2026-11-20T12:10:00Z"}
+OPEN = {"start_local_time": "06:00:00", "end_local_time": "22:00:00"}
 
 
 class Vendor(NamedTuple):
@@ -26,6 +35,29 @@ class Vendor(NamedTuple):
     token: str
     pos: dict[str, str]
     catalog: Mapping[str, str] = MappingProxyType({"burger": "BURGER"})
+
+    def taken(self, closed_as: str | None, *troubles: Trouble, **fields: Any) -> Any:
+        """The outcome of an order's first step, which agrees with the orders at the vendor."""
+        way = Way(self.vendor)
+        way.troubles += troubles
+        send = VendorSend(way, {"Authorization": f"Bearer {self.token}", "User-Agent": "x/1"})
+        setting = {} if closed_as is None else {"closed_as": closed_as}
+        record = {
+            **VENDORS[self.name].record,
+            "pos": {**self.pos, "scheduled_as": "NOTE", **setting},
+        }
+        if self.name == "square":
+            self.vendor.knobs.needs_recipient = False
+            del record["pos"]["scheduled_as"]
+        own = {"id": "m", "adapter": self.name, "base_url": "https://pos.example.com"}
+        currency = "USD" if self.name == "square" else "EUR"
+        order = order_of(currency=currency, **TIMES, **fields)
+        step = steps_of(VENDORS[self.name].adapter)[0]
+        outcome = step.run(order, Merchant.parse({**record, **own}), {}, send)
+        facts = self.vendor.facts()
+        made = facts["orders"] if self.name == "square" else facts
+        assert len(made) == (outcome.kind is Kind.ACCEPTED)
+        return outcome
 
     def said(self, *troubles: Trouble, **pos: str) -> str:
         """The location in words; a problem with its remedy."""
@@ -181,3 +213,67 @@ def test_a_look_that_fails_is_said_and_is_no_problem(
     assert "fail:" not in said
     assert "was not looked at: " in said
     assert word in said
+
+
+@pytest.mark.parametrize("make", [a_square, a_clover])
+@pytest.mark.parametrize(
+    ("opens", "closes", "fields", "is_open"),
+    [
+        ("07:00", "22:00", {}, True),
+        ("07:01", "22:00", {}, False),
+        ("00:30", "06:59", {}, False),
+        ("20:00", "03:00", {}, False),
+        ("08:00", "22:00", {"scheduled_for": "2026-11-20T14:00:00Z"}, True),
+        ("07:00", "08:00", {"scheduled_for": "2026-11-20T14:00:00Z"}, False),
+    ],
+)
+@pytest.mark.parametrize("closed_as", ["REJECTED", "SENT", None])
+def test_an_order_for_a_closed_merchant_is_rejected_where_the_setting_says_so(
+    make: Callable[[], Vendor],
+    opens: str,
+    closes: str,
+    fields: Any,
+    is_open: bool,
+    closed_as: str | None,
+) -> None:
+    outcome = with_hours(make(), opens, closes).taken(closed_as, **fields)
+    is_made = is_open or closed_as != "REJECTED"
+    assert outcome.kind is (Kind.ACCEPTED if is_made else Kind.REJECTED)
+    assert is_made or outcome.reason.code == "store_closed"
+
+
+@pytest.mark.parametrize("make", [a_square, a_clover])
+@pytest.mark.parametrize(
+    "trouble",
+    [{"what": "before"}, {"what": "slow", "seconds": 60}, {"what": "before", "status": 503}],
+    ids=str,
+)
+def test_a_look_at_the_hours_that_fails_fails_no_order(
+    make: Callable[[], Vendor], trouble: Any
+) -> None:
+    vendor = with_hours(make(), "20:00", "22:00")
+    troubles = [
+        Trouble(method="GET", path=".*(/L1|/properties|/opening_hours)", times=2, **trouble)
+    ]
+    assert vendor.taken("REJECTED", *troubles).kind is Kind.ACCEPTED
+
+
+def test_a_key_that_is_sent_again_once_the_shop_has_closed_finds_its_order(tmp_path: Path) -> None:
+    """The order was made while the shop was open, and the reply lost."""
+    till = Till(tax=None)
+    till.square.knobs.hours = [{"day_of_week": "FRI", **OPEN}]
+    gate = till.a_gate(tmp_path)
+    merchant = gate.directory.get("m")
+    pos = {**merchant.pos, "closed_as": "REJECTED"}
+    MerchantStore(gate.database).put([merchant.model_copy(update={"pos": pos})])
+    till.loses.append(("POST orders", NoValidReply("timeout", "no reply in time")))
+    order = gate.an_order(seconds=3600, scheduled_for="2026-11-20T14:00:00Z")
+    assert gate.take(order).outcome.kind is Kind.IN_DOUBT
+    till.square.knobs.hours = [{"day_of_week": "SAT", **OPEN}]
+    gate.wait(61)
+    gate.take(order)
+    assert [kind for kind, _ in gate.recorded()] == ["accepted"]
+    assert len(till.square.seller.orders) == 1
+    again = gate.an_order("o2", seconds=3600, scheduled_for="2026-11-20T14:00:00Z")
+    gate.take(again)
+    assert gate.recorded("o2") == [("rejected", "store_closed")]
