@@ -10,8 +10,7 @@ from typing import Any
 from pos_gateway.adapters import location
 from pos_gateway.adapters.clover_api import listed, url
 from pos_gateway.adapters.hours import DAYS, Hours
-from pos_gateway.adapters.location import SECONDS, LocationState, ad_hoc, asked, look
-from pos_gateway.adapters.replies import json_object, replied_at
+from pos_gateway.adapters.location import SECONDS, LocationState, ad_hoc, asked, found_in, look
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Outcome
@@ -42,13 +41,9 @@ def _looks(merchant: Merchant) -> list[Request]:
 
 
 def _state(properties: Reply | None, hours: Reply | None) -> LocationState:
-    found = (json_object(properties) if properties else None) or {}
-    currency = found.get("defaultCurrency")
-    return LocationState(
-        currency if isinstance(currency, str) else None,
-        _hours(found.get("timezone"), (json_object(hours) if hours else None) or {}),
-        replied_at(properties) if properties else None,
-    )
+    found = found_in(properties)
+    week = _hours(found.get("timezone"), found_in(hours))
+    return LocationState.of(properties, found.get("defaultCurrency"), week)
 
 
 def _hours(zone: Any, found: dict[str, Any]) -> Hours | None:

@@ -7,13 +7,14 @@ check`` says what the looks have found.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.hours import Hours
 from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.adapters.rejection import Rejection
-from pos_gateway.adapters.replies import is_absent
+from pos_gateway.adapters.replies import is_absent, json_object, replied_at
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
@@ -39,6 +40,12 @@ class LocationState:
     hours: Hours | None = None
     #: The time by the POS's clock.
     now: datetime | None = None
+
+    @classmethod
+    def of(cls, reply: Reply | None, currency: Any, hours: Hours | None) -> "LocationState":
+        """The state by the values in a reply; a currency of a different form is unknown."""
+        is_code = isinstance(currency, str) and len(currency) == len("USD")
+        return cls(currency if is_code else None, hours, replied_at(reply) if reply else None)
 
     def refusal(self, order: Order) -> Reason | None:
         """Why the location cannot be paid for the order, or is closed when the order is due; None: no reason is known."""
@@ -107,6 +114,11 @@ def asked(request: Request, send: Send, named: str) -> Reply | str:
     missing = " (is a scope missing?)" if reply.status == 403 else ""
     said = f"{path} was not looked at: the POS answered {reply.status}{missing}"
     return reply if reply.status == 200 else said
+
+
+def found_in(reply: Reply | None) -> dict[str, Any]:
+    """The object in a reply; empty: nothing is known."""
+    return (json_object(reply) if reply else None) or {}
 
 
 def look(request: Request, send: Send) -> Reply | None:

@@ -15,9 +15,9 @@ from pos_gateway.adapters.location import (
     LocationState,
     ad_hoc,
     asked,
+    found_in,
     look,
 )
-from pos_gateway.adapters.replies import json_object, replied_at
 from pos_gateway.adapters.signatures import inside
 from pos_gateway.adapters.square_api import asking
 from pos_gateway.domain.merchant import Merchant
@@ -39,7 +39,7 @@ def described(merchant: Merchant, send: Send) -> list[str]:
     named, where = "pos.location_id", _where(merchant)
     path = f"{merchant.base_url}/oauth2/token/status"
     token = asked(replace(where, method="POST", url=path, is_search=True), send, "base_url")
-    granted = None if isinstance(token, str) else (json_object(token) or {}).get("scopes")
+    granted = None if isinstance(token, str) else found_in(token).get("scopes")
     if isinstance(granted, list) and (missing := [each for each in _SCOPES if each not in granted]):
         problem = f"the seller has not granted {', '.join(missing)}"
         raise LocationProblem(
@@ -48,7 +48,7 @@ def described(merchant: Merchant, send: Send) -> list[str]:
     reply = asked(where, send, named)
     if isinstance(reply, str):
         return [reply]
-    if inside(json_object(reply), "location").get("status") == "INACTIVE":
+    if inside(found_in(reply), "location").get("status") == "INACTIVE":
         raise LocationProblem("the location is INACTIVE at Square", f"is {named} right?")
     unknown = [] if isinstance(granted, list) else ["its scopes are unknown"]
     return [*_state(reply).words(), *unknown, *ad_hoc(merchant)]
@@ -60,12 +60,8 @@ def _where(merchant: Merchant) -> Request:
 
 
 def _state(reply: Reply | None) -> LocationState:
-    if reply is None:
-        return LocationState()
-    found = inside(json_object(reply), "location")
-    currency = found.get("currency")
-    known = currency if isinstance(currency, str) else None
-    return LocationState(known, _hours(found), replied_at(reply))
+    found = inside(found_in(reply), "location")
+    return LocationState.of(reply, found.get("currency"), _hours(found))
 
 
 def _hours(found: dict[str, Any]) -> Hours | None:

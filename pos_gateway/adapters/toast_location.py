@@ -13,9 +13,16 @@ from typing import Any
 
 from pos_gateway.adapters import lines
 from pos_gateway.adapters.hours import DAYS, Hours
-from pos_gateway.adapters.location import SECONDS, LocationProblem, LocationState, asked, look
+from pos_gateway.adapters.location import (
+    SECONDS,
+    LocationProblem,
+    LocationState,
+    asked,
+    found_in,
+    look,
+)
 from pos_gateway.adapters.rejection import Rejection, rejected
-from pos_gateway.adapters.replies import json_object, json_objects, replied_at
+from pos_gateway.adapters.replies import json_objects
 from pos_gateway.adapters.signatures import inside
 from pos_gateway.adapters.toast_api import headers
 from pos_gateway.adapters.toast_order import known_as
@@ -42,7 +49,7 @@ def described(merchant: Merchant, send: Send) -> list[str]:
     """The restaurant in words. Raises LocationProblem."""
     found, left = (asked(each, send, "pos.restaurant") for each in _looks(merchant))
     words = [found] if isinstance(found, str) else [*located(found).words()]
-    if not isinstance(found, str) and inside(json_object(found), "general").get("archived") is True:
+    if not isinstance(found, str) and inside(found_in(found), "general").get("archived") is True:
         raise LocationProblem("the restaurant is archived", "is pos.restaurant right?")
     if isinstance(left, str):
         return [*words, left]
@@ -51,14 +58,10 @@ def described(merchant: Merchant, send: Send) -> list[str]:
 
 def located(reply: Reply | None) -> LocationState:
     """The restaurant, by the reply to a look."""
-    found = (json_object(reply) if reply else None) or {}
+    found = found_in(reply)
     general, schedules = inside(found, "general"), inside(found, "schedules")
-    currency = general.get("currencyCode")
-    return LocationState(
-        currency if isinstance(currency, str) and len(currency) == len("USD") else None,
-        _hours(general.get("timeZone"), schedules.get("daySchedules"), schedules),
-        replied_at(reply) if reply else None,
-    )
+    hours = _hours(general.get("timeZone"), schedules.get("daySchedules"), schedules)
+    return LocationState.of(reply, general.get("currencyCode"), hours)
 
 
 def stock(reply: Reply | None) -> dict[str, float]:
