@@ -632,8 +632,8 @@ FAULTS = [
     _fault(
         "a stranger is taken to be like others at their first call",
         "outliers",
-        "usual = self._first if lane.latency.mean is None else lane.latency",
-        "usual = lane.latency",
+        "        if latency.mean is None:\n            return self._first",
+        "        if latency.mean is None:\n            return latency",
         "cutting_short",
     ),
     _fault(

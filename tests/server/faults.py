@@ -331,8 +331,8 @@ FAULTS = [
     Fault(
         "the audit is written as the server stops",
         "server/site",
-        "        self.audit.write()\n        self.metrics_port.stop()",
-        "        self.metrics_port.stop()",
+        "        self.audit.write()\n        if self._alerts",
+        "        if self._alerts",
         "site::written_as_it_stops",
     ),
     Fault(

@@ -202,7 +202,7 @@ FAULTS = [
     Fault(
         "an order in doubt at a POS without look-up is not sent again",
         "attempt.steps",
-        "if history.may_be_there and step.look_up is None:",
+        "if step.look_up is None and history.may_be_there:",
         "if False:",
     ),
     Fault(
