@@ -23,9 +23,13 @@ class Hours:
 
     @classmethod
     def read(cls, zone: Any, week: Iterable[Iterable[tuple[Any, Any]]]) -> "Hours | None":
-        """Hours from an IANA time zone and times in ISO 8601; None if any cannot be read."""
+        """Hours from an IANA time zone and times in ISO 8601; None if any cannot be read, or there are none.
+
+        A week without any is of a shop that has set no hours, more often than of one that never opens.
+        """
         try:
-            return cls(ZoneInfo(zone), tuple(tuple(map(_span, day)) for day in week))
+            days = tuple(tuple(map(_span, day)) for day in week)
+            return cls(ZoneInfo(zone), days) if any(days) else None
         except (ValueError, TypeError, AttributeError, LookupError, OSError):
             return None
 

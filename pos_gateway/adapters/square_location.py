@@ -73,4 +73,4 @@ def _hours(found: dict[str, Any]) -> Hours | None:
         for number, name in enumerate(DAYS):
             if name[:3] == day:
                 week[number].append((period.get("start_local_time"), period.get("end_local_time")))
-    return Hours.read(found.get("timezone"), week) if any(week) else None
+    return Hours.read(found.get("timezone"), week)

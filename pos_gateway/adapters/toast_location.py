@@ -4,7 +4,7 @@ Sources, on doc.toasttab.com: "Creating orders" (availability and stock are not 
 API's definition (General, Schedules, DaySchedule, WeekSchedule: null is closed), "Getting stock
 information using the stock API" (an unlisted item is in stock; a modifier is listed by its item), "Dates and
 timestamps". Toast's own clock, the reply's ``Date``, tells the time. The documents leave open whether
-restaurants without configured hours have null for each day: closed here, with the remedy ``closed_as``.
+restaurants without configured hours have null for each day: their hours are unknown here.
 """
 
 from collections import Counter

@@ -35,6 +35,8 @@ from tests.testkit.toast_place import BURGER, MAYO, PAID, SOUP, Body, Place
 
 TIMES = {"placed_at": "2026-11-20T12:00:00Z", "deliver_by": "2026-11-20T12:10:00Z"}
 RESTAURANT, STOCK = "/restaurants/v1/restaurants/.*", "/stock/v1/inventory"
+#: Hours of another day.
+CLOSED = {"monday": ("07:00:00.000", "08:00:00.000")}
 THREE = {"items": [line(quantity=3)], "total": 2550}
 
 
@@ -57,7 +59,8 @@ HOURS: list[tuple[str, Body, Body, bool]] = [
     ("opens now", friday("07:00", "22:00"), {}, True),
     ("closes in this minute", friday("06:00", "07:00"), {}, True),
     ("closed a minute ago", friday("06:00", "06:59"), {}, False),
-    ("closed today", {"hours": {}}, {}, False),
+    ("closed today", thursday("07:00", "22:00"), {}, False),
+    ("no hours are set", {"hours": {}}, {}, True),
     ("all day", friday("00:00", "00:00"), {}, True),
     ("all day, to the last minute", friday("00:00", "23:59"), {}, True),
     ("open since yesterday", thursday("18:00", "08:00"), {}, True),
@@ -73,8 +76,8 @@ HOURS: list[tuple[str, Body, Body, bool]] = [
         later("2026-11-20T14:00:00Z"),
         False,
     ),
-    ("a zone that is unknown", {"hours": {}, "time_zone": "Mars/Olympus"}, {}, True),
-    ("a zone that is a path", {"hours": {}, "time_zone": "../../etc/passwd"}, {}, True),
+    ("a zone that is unknown", {"hours": CLOSED, "time_zone": "Mars/Olympus"}, {}, True),
+    ("a zone that is a path", {"hours": CLOSED, "time_zone": "../../etc/passwd"}, {}, True),
     ("a time that is none", friday("lunch", "22:00"), {}, True),
 ]
 
@@ -125,8 +128,8 @@ def test_the_walls_clock_counts_as_summer_time_ends(
 
 def test_a_merchant_may_have_orders_sent_while_it_is_closed() -> None:
     merchant = Merchant.parse({**RECORD, "pos": {**RECORD["pos"], "closed_as": "SENT"}})
-    assert outcome_at(Place(hours={}), merchant).kind is Kind.ACCEPTED
-    sold_out = outcome_at(Place(hours={}, stock={BURGER: 0}), merchant)
+    assert outcome_at(Place(hours=CLOSED), merchant).kind is Kind.ACCEPTED
+    sold_out = outcome_at(Place(hours=CLOSED, stock={BURGER: 0}), merchant)
     assert words_of(sold_out).startswith("item_unavailable")
 
 
@@ -183,7 +186,7 @@ def test_an_order_in_another_currency_than_the_restaurants_is_refused_by_both(
 
 
 def test_what_toast_refuses_by_itself_is_told_in_its_words() -> None:
-    outcome = outcome_at(Place(hours={}, stock={PAID: 0}), items=[line(PAID)])
+    outcome = outcome_at(Place(hours=CLOSED, stock={PAID: 0}), items=[line(PAID)])
     assert f"MenuItem {PAID} was not found" in words_of(outcome)
 
 
@@ -200,7 +203,7 @@ def test_what_toast_refuses_by_itself_is_told_in_its_words() -> None:
 )
 def test_a_look_that_fails_fails_no_order(path: str, trouble: Body) -> None:
     """Nor is the order held up for longer than a look may take."""
-    at = At(Place(hours={}, stock={BURGER: 0}), Trouble(method="GET", path=path, **trouble))
+    at = At(Place(hours=CLOSED, stock={BURGER: 0}), Trouble(method="GET", path=path, **trouble))
     other = {RESTAURANT: "item_unavailable", STOCK: "store_closed"}[path]
     assert words_of(at.submit(ordered())).startswith(other)
     at = At(Place(), Trouble(method="GET", path=path, **trouble))
@@ -238,7 +241,7 @@ def test_looks_that_hang_leave_an_order_its_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["stock:read", "restaurants:read"])
 def test_a_client_without_a_looks_scope_has_its_orders_made(missing: str) -> None:
-    place = Place(hours={}, stock={BURGER: 0})
+    place = Place(hours=CLOSED, stock={BURGER: 0})
     place.toast.knobs.scopes = place.toast.knobs.scopes.replace(missing, "")
     assert At(place).submit(ordered()).kind is Kind.REJECTED  # by the other look
     place.toast.knobs.scopes = place.toast.knobs.scopes.replace("stock:read", "")
@@ -250,7 +253,7 @@ def test_a_client_without_a_looks_scope_has_its_orders_made(missing: str) -> Non
     "body", [None, [], {}, [7], {"schedules": 7}, {"schedules": {"weekSchedule": {}}}, [{"a": 1}]]
 )
 def test_a_look_that_says_nothing_fails_no_order(body: object) -> None:
-    place = Place(hours={}, stock={BURGER: 0})
+    place = Place(hours=CLOSED, stock={BURGER: 0})
     answer = place.toast.answer
 
     def odd(request: Any) -> VendorReply:
@@ -263,7 +266,7 @@ def test_a_look_that_says_nothing_fails_no_order(body: object) -> None:
 
 def test_without_the_vendors_clock_no_hours_are_judged() -> None:
     """Ours may be wrong."""
-    place = Place(hours={})
+    place = Place(hours=CLOSED)
     at = At(place)
 
     def timeless(request: Any) -> Any:
