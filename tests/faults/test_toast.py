@@ -4,7 +4,7 @@ One order at most, paid once and as agreed while the kitchen has it; otherwise v
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from pprint import pformat
 from typing import Any
@@ -51,6 +51,8 @@ from tests.testkit.toast_place import (
 UNKNOWN = "00000000-0000-0000-0000-000000000000"
 PENDING, IN_DOUBT, FAILED = ("order.pending",), ("order.in_doubt",), ("order.failed",)
 UNDONE = ACCEPTED + CANCELLED
+#: Hours of a day that is neither today nor tomorrow anywhere.
+CLOSED = {f"{datetime.now(UTC) + timedelta(days=3):%A}".lower(): ("07:00:00.000", "08:00:00.000")}
 SKU = f"{MAINS}/{BURGER}"
 ALLERGY = "n" * 586 + " allergy: nuts"
 MODIFIERS = [
@@ -176,12 +178,12 @@ CASES = [
         ("item_unavailable", "'Burger'", "1 left"),
         knobs={"stock": {BURGER: 1}},
     ),
-    case("closed", {}, REJECTED, ("store_closed", "New_York"), knobs={"hours": {}}),
+    case("closed", {}, REJECTED, ("store_closed", "New_York"), knobs={"hours": CLOSED}),
     case("another currency", {}, REJECTED, ("price_mismatch", "USD"), knobs={"currency": "USD"}),
     *(
         case(
             f"closed and sold out, {what} of the looks",
-            knobs={"hours": {}, "stock": {BURGER: 0}},
+            knobs={"hours": CLOSED, "stock": {BURGER: 0}},
             troubles=tuple(Trouble(what, "GET", path) for path in LOOKS),
         )
         for what in LOST
