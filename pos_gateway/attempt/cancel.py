@@ -124,9 +124,10 @@ class Cancel:
 
     def call(self, attempt: Attempt[CancelRequest]) -> Outcome:
         """Cancel an order at a POS that may have the order; late, only look the order up."""
-        outcome = self._ask(attempt)
+        outcome, order = self._ask(attempt), attempt.claims[1:]
         refused = outcome.kind in (Kind.REJECTED, Kind.FAILED) and not outcome.for_operator
-        if refused and attempt.claims[1:]:  # the POS may cancel the order after a decision
+        # The POS may cancel an order after a decision. One whose first step is done waits for the request's end.
+        if refused and order and order[0].history.step is None:
             return replace(outcome, kind=Kind.RETRY)
         return outcome
 

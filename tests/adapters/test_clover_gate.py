@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.domain.outcome import CallResult, Kind
+from pos_gateway.ledger.states import Action
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Request
 from tests.adapters.clover_shop import Shop
@@ -228,19 +229,34 @@ def test_an_order_that_the_kitchen_has_is_not_cancelled(
 def test_a_cancel_request_for_a_paid_order_that_is_not_printed_yet_leaves_the_order(
     gate: Gate, shop: Shop, is_asked_for: bool
 ) -> None:
-    """It is refused until its deadline, and the order goes on."""
+    """It is refused once, and the order goes on."""
     if is_asked_for:
         shop.knobs.is_online = False
     else:
         shop.refuses[PRINTING] = 429
     order = gate.an_order(seconds=3600)
     gate.take(order)
-    assert gate.take_cancel(seconds=60).outcome.kind is not Kind.CANCELLED
-    gate.wait(61)
-    gate.take_cancel(seconds=-1)
+    refused = gate.take_cancel(seconds=900)
+    assert (refused.outcome.kind, refused.again) == (Kind.REJECTED, None)
     shop.refuses.clear()
     shop.knobs.is_online = True
     assert taken(gate, order)[-1][0] == "accepted"
+    assert (shop.fact["payments"], len(shop.fact["tickets"])) == ([1700], 1)
+
+
+@pytest.mark.parametrize("path", ["/payments", "/print_event"])
+def test_a_cancel_request_that_comes_while_an_order_is_paid_or_printed_leaves_the_order(
+    gate: Gate, shop: Shop, path: str
+) -> None:
+    """The request waits for the order's attempt; refused then, it does not stop the next step."""
+    order, request = gate.an_order(), gate.a_request(seconds=900)
+    shop.before["POST", path] = lambda: gate.take(request, Action.CANCEL)
+    decision = gate.take(order)
+    gate.wait(2)
+    assert gate.take(request, Action.CANCEL).again is None
+    if decision.again is not None:
+        gate.take(order)
+    assert gate.recorded()[0] == ("accepted", None)
     assert (shop.fact["payments"], len(shop.fact["tickets"])) == ([1700], 1)
 
 

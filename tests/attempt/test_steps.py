@@ -614,8 +614,10 @@ def test_a_cancel_request_that_the_pos_refuses_lets_the_order_go_on(
     fleet.refuse(last, 429, times=1)
     fleet.refuse(undo, 409)
     decision = fleet.one.take(fleet.order)
-    fleet.cancelled(seconds=60)
+    request = fleet.one.a_request(seconds=LATE)
+    assert fleet.two.take(request, Action.CANCEL).again is None, "the order waits for its end"
     assert fleet.one.recorded() == []
+    assert fleet.two.row_state(action="cancel") == "rejected"
     fleet.over(**dict(decision.again.headers if decision.again else {}))
     fleet.must_be("accepted")
 
