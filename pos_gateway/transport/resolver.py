@@ -26,7 +26,7 @@ LookUp = Callable[[str], Addresses]
 FRESH, STALE = 30.0, 600.0
 #: Seconds for which a failed look-up is not repeated.
 NEGATIVE = 5.0
-#: Cached names, and look-ups in flight at once.
+#: Cached names, and look-ups in flight at once; refreshes in the background begin while less than half of them are.
 NAMES, MAX_LOOK_UPS = 20_000, 500
 #: Addresses of a name that are tried.
 MAX_ADDRESSES = 8
@@ -90,7 +90,8 @@ class Resolver:
             return entry
         if age > STALE or not green():
             return None
-        if self._now() - entry.failed_at > NEGATIVE and len(self._look_ups) < MAX_LOOK_UPS:
+        is_due = self._now() - entry.failed_at > NEGATIVE
+        if is_due and len(self._look_ups) < MAX_LOOK_UPS // 2:
             self._begin(host)
         return entry
 
@@ -98,7 +99,7 @@ class Resolver:
         if not green():
             return self._ask(host)
         if host not in self._look_ups and len(self._look_ups) >= MAX_LOOK_UPS:
-            raise NotSent("dns", f"cannot resolve {host}: too many look-ups are in flight")
+            raise NotSent("local", f"cannot resolve {host}: too many look-ups are in flight")
         looking = self._begin(host)
         looking.join(timeout)
         if not looking.ready():

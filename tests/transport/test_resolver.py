@@ -133,10 +133,26 @@ def test_hanging_look_ups_are_bounded(names: Names, monkeypatch: pytest.MonkeyPa
     names.may_answer.clear()
     hanging = [gevent.spawn(names.resolve, f"hangs{n}.example") for n in range(3)]
     gevent.sleep(0)
-    with pytest.raises(NotSent, match="too many"):
+    with pytest.raises(NotSent, match="too many") as caught:
         names.resolve("well.example")
+    assert caught.value.code == "local"  # no merchant's fault
     names.may_answer.set()
     gevent.joinall(hanging, timeout=PATIENCE)
+
+
+def test_refreshes_that_hang_leave_places_for_first_look_ups(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of one provider's zone, whose name server hangs: all are served, and took every place."""
+    monkeypatch.setattr(subject, "MAX_LOOK_UPS", 6)
+    zone = [f"hangs{n}.example" for n in range(20)]
+    for name in zone:
+        names.resolve(name)
+    names.may_answer.clear()
+    names.now = FRESH + 1
+    assert [names.resolve(name) for name in zone] == [HERE] * 20
+    assert names.asked == [*zone, *zone[:3]]
+    assert [names.resolve(f"well{n}.example") for n in range(5)] == [HERE] * 5
 
 
 def test_an_address_needs_no_look_up(names: Names) -> None:
