@@ -187,6 +187,7 @@ class Admission(Generic[Ticket]):
         if call.cut_short:
             self._health.released(call)
         call.lane.bulkhead.leave()
+        del call.ticket  # a judgement may still be due, and keeps the call
         self._scheduler.released(call, now)
         self._changed(call.lane)
 
