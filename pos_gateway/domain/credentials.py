@@ -222,8 +222,8 @@ class OAuth2Grant(Credentials):
 
     @cached_property
     def grant_id(self) -> str:
-        """Differs for each grant, and stays when any field but the tokens and the client's id is edited."""
-        known = [self.client_id, _in_clear(self.refresh_token), _in_clear(self.access_token)]
+        """Differs for each grant, and stays when any field but the refresh token and the client's id is edited."""
+        known = [self.client_id, _in_clear(self.refresh_token)]
         return hashlib.sha256(b"pos-gateway grant\0" + json.dumps(known).encode()).hexdigest()[:32]
 
 
