@@ -68,12 +68,14 @@ class Gateway:
         self.shared = SharedCache(shares, store, vault) if shares else None
         #: Reads what is looked at every second or two.
         self.polls = Polls(self.database)
+        run = off_the_loop(self.database)
         self.directory = Directory(
             store,
             CatalogStore(self.database),
             self.polls,
             shared=self.shared.records if self.shared else None,
             shared_catalogs=self.shared.catalogs if self.shared else None,
+            run=run,
             clock=clock,
         )
         guard = Guard(
@@ -88,7 +90,7 @@ class Gateway:
         #: POS adapters, by name.
         self.adapters = adapters()
         #: Claims and outcomes of orders.
-        payloads, run = Payloads(vault), off_the_loop(self.database)
+        payloads = Payloads(vault)
         self.ledger = Ledger(self.database, payloads, run=run, clock=clock)
         self.schema = SchemaWatch(self.database, self.polls, run=run)
         #: Publishes the events that are recorded with outcomes.
@@ -113,7 +115,7 @@ class Gateway:
             default_concurrency=settings.merchant_concurrency,
             default_timeout=settings.request_timeout,
             tokens=self.shared.tokens if self.shared else None,
-            grants=GrantStore(self.database, vault),
+            grants=GrantStore(self.database, vault, self.polls, run),
             tracing=self.tracing,
             clock=clock,
         )

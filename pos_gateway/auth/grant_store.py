@@ -1,17 +1,18 @@
 """The tokens of grants in the database: a row for each grant, with a version that grows with each refresh.
 
 Moments are of the database's clock, since workers' clocks may differ. A write names the version
-read before, and changes nothing once the row has a newer version.
+read before, and changes nothing once the row has a newer version; but for a pair fetched under the present mark,
+newer than the pair of a process before the takeover.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-from sqlalchemy import Engine, and_, delete, exists, func, insert, not_, or_, select, update
+from sqlalchemy import Engine, and_, case, delete, exists, func, insert, not_, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from pos_gateway.auth.token_endpoint import DEFAULT_LIFETIME
@@ -19,6 +20,8 @@ from pos_gateway.database.clock import Now
 from pos_gateway.database.engine import changing
 from pos_gateway.database.schema import grants, merchants
 from pos_gateway.domain.credentials import OAuth2Grant
+from pos_gateway.ledger.ledger import Run, here
+from pos_gateway.ledger.polls import Polls
 from pos_gateway.ledger.resealing import Resealed
 from pos_gateway.runtime.vault import CannotOpen, Vault
 
@@ -34,6 +37,10 @@ KEPT_FOR = 90 * _DAY
 #: Minimum seconds between the stamps of two refreshes.
 _STEP = 0.001
 _LONGEST = 10 * 365 * _DAY
+_MARKS = "select id, version, refresher from grants where id = any(%(ids)s)"
+_MARKS_ON_SQLITE = (
+    "select id, version, refresher from grants where id in (select value from json_each(:ids))"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +72,16 @@ class StoredGrant:
     lasts: float
     due_in: float
     refresh_lasts: float | None
-    #: Mark of the refresh in progress.
+    #: Mark of the refresh in progress: of this process's, once claimed.
     refresher: str | None
     #: Seconds since the endpoint refused the refresh token; None: never.
     refused_for: float | None
     refusal: str
+
+    @property
+    def mark(self) -> tuple[int, str | None]:
+        """Changes with each write."""
+        return self.version, self.refresher
 
 
 class GrantInTrouble(NamedTuple):
@@ -85,10 +97,15 @@ class GrantStore:
     Args:
         engine: the database.
         vault: seals and opens the tokens.
+        polls: the same database, for looks at rows; default: a connection of its own.
+        run: where writes run (``off_the_loop``).
     """
 
-    def __init__(self, engine: Engine, vault: Vault) -> None:
+    def __init__(
+        self, engine: Engine, vault: Vault, polls: Polls | None = None, run: Run = here
+    ) -> None:
         self._engine, self._vault = engine, vault
+        self._polls, self._run = polls or Polls(engine), run
 
     def read(self, grant: OAuth2Grant) -> StoredGrant:
         """The grant's tokens; at first the operator's.
@@ -100,7 +117,7 @@ class GrantStore:
         with self._engine.connect() as connection:
             row = connection.execute(query).one_or_none()
         if row is None:
-            self._add(grant)
+            self._run(lambda: self._add(grant))
             with self._engine.connect() as connection:
                 row = connection.execute(query).one()
         access, refresh = json.loads(self._vault.open_bytes(row.sealed, whose=_whose(row.id)))
@@ -120,42 +137,56 @@ class GrantStore:
             refusal=row.refusal or "",
         )
 
-    def claim(self, found: StoredGrant) -> str | None:
-        """Mark the grant as being refreshed here; returns the mark. None: a process was faster."""
-        mark = uuid4().hex
-        row = grants.c
-        same = (
-            row.refresher.is_(None) if found.refresher is None else row.refresher == found.refresher
-        )
-        return mark if self._changed(found, same, refresher=mark) else None
+    def marks(self, ids: Collection[str]) -> Mapping[str, tuple[int, str | None]]:
+        """The ``mark`` of each of these grants, in one look. Raises LedgerUnavailable."""
+        is_sqlite = self._polls.is_sqlite
+        wanted: Any = json.dumps([*ids]) if is_sqlite else [*ids]
+        text = _MARKS_ON_SQLITE if is_sqlite else _MARKS
+        return {
+            each: (version, mark) for each, version, mark in self._polls.rows(text, {"ids": wanted})
+        }
 
-    def replace(self, found: StoredGrant, pair: Pair) -> bool:
-        """Store the next pair. False: the row has a newer pair, and this pair is dropped."""
-        values = self._values(found.id, pair, found.now)
-        since = max(found.now, found.refreshed_at + _STEP)
+    def claim(self, found: StoredGrant) -> StoredGrant | None:
+        """The grant, marked as being refreshed here. None: a process was faster."""
+        mark = uuid4().hex
+        is_marked = self._changed(found, _is_same(found), _has_mark(found), refresher=mark)
+        return replace(found, refresher=mark) if is_marked else None
+
+    def replace(self, claimed: StoredGrant, pair: Pair) -> bool:
+        """Store the next pair. False: the row has a newer pair, and this pair is dropped.
+
+        After a takeover the later process's mark stays, for a newer pair.
+        """
+        is_ours = _has_mark(claimed)
         return self._changed(
-            found,
-            version=found.version + 1,
-            refreshed_at=since,
-            refresher=None,
+            claimed,
+            or_(_is_same(claimed), is_ours),
+            version=grants.c.version + 1,
+            refreshed_at=max(claimed.now, claimed.refreshed_at + _STEP),
+            refresher=case((is_ours, None), else_=grants.c.refresher),
             refused_at=None,
             refusal=None,
-            **values,
+            **self._values(claimed.id, pair, claimed.now),
         )
 
-    def give_up(self, found: StoredGrant, mark: str, refusal: str | None) -> None:
+    def give_up(self, claimed: StoredGrant, refusal: str | None) -> None:
         """Let any process refresh the grant.
 
         Args:
             refusal: the endpoint's refusal of the refresh token; None: the refresh failed otherwise.
         """
         values = {} if refusal is None else {"refused_at": Now(), "refusal": refusal[:256]}
-        self._changed(found, grants.c.refresher == mark, refresher=None, **values)
+        self._changed(claimed, _is_same(claimed), _has_mark(claimed), refresher=None, **values)
 
     def _changed(self, found: StoredGrant, *terms: Any, **values: Any) -> bool:
-        same = (grants.c.id == found.id, grants.c.version == found.version, *terms)
-        with changing(self._engine) as connection:
-            return connection.execute(update(grants).where(*same).values(**values)).rowcount == 1
+        change = update(grants).where(grants.c.id == found.id, *terms).values(**values)
+
+        def write() -> bool:
+            with changing(self._engine) as connection:
+                return connection.execute(change).rowcount == 1
+
+        is_changed: bool = self._run(write)
+        return is_changed
 
     def _add(self, grant: OAuth2Grant) -> None:
         """Store the operator's pair, unless a process was faster; and drop grants of long ago."""
@@ -279,6 +310,16 @@ def _time(seconds: float) -> str:
     if seconds < 2 * 3600:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3600:.0f} hours" if seconds < 2 * _DAY else f"{seconds / _DAY:.0f} days"
+
+
+def _is_same(found: StoredGrant) -> Any:
+    """The row has no newer pair."""
+    return grants.c.version == found.version
+
+
+def _has_mark(found: StoredGrant) -> Any:
+    row, mark = grants.c, found.refresher
+    return row.refresher.is_(None) if mark is None else row.refresher == mark
 
 
 def _whose(grant_id: str) -> str:

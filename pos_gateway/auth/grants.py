@@ -11,7 +11,8 @@ unchanged for ``LEASE`` seconds of the process's own clock.
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import structlog
@@ -20,6 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.auth.grant_store import GrantStore, Pair, StoredGrant, problem_of
 from pos_gateway.auth.token_endpoint import is_usable, require_taken, token_request
 from pos_gateway.domain.credentials import OAuth2Grant, unix_time
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -31,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 #: Seconds after which an unchanged mark is a dead process's: longer than a token request and a commit.
 LEASE = 30.0
-#: Without a usable token: seconds between two looks for the pair of the process that refreshes, and seconds until
+#: Without a usable token: seconds between two looks for the pairs of processes that refresh, and seconds until
 #: the last look. With a usable token: seconds until the next look.
 LOOK, LOOK_FOR, LOOK_BESIDE = 0.2, 10.0, 1.0
 #: Seconds between two attempts to store a pair.
@@ -66,6 +68,15 @@ class GrantToken(NamedTuple):
     due_in: float
 
 
+@dataclass(slots=True, eq=False)
+class _Look:
+    """A look at the rows of all grants in refresh elsewhere, for all waiting threads."""
+
+    ids: set[str] = field(default_factory=set)
+    marks: Mapping[str, tuple[int, str | None]] = field(default_factory=dict)
+    done: threading.Event = field(default_factory=threading.Event)
+
+
 class Grants:
     """Grants' access tokens. Safe from threads and green threads.
 
@@ -84,6 +95,7 @@ class Grants:
         self._now = clock.monotonic
         #: Marks of refreshes elsewhere, and since when each is seen unchanged.
         self._seen: dict[str, tuple[str, float]] = {}
+        self._look: _Look | None = None
         self._refreshes = 0
         self._changed = threading.Condition()
 
@@ -97,8 +109,8 @@ class Grants:
             TransportError: no token is usable.
         """
         until = self._now() + LOOK_FOR
+        found = self._read(grant)
         while True:
-            found = self._read(grant)
             age = found.now - found.refreshed_at
             is_rejected = found.access == rejected and not 0 <= age < LEFT_ALONE
             if found.due_in > 0 and not is_rejected:
@@ -108,15 +120,16 @@ class Grants:
             problem: TransportError
             if refused is not None and 0 <= refused < LEFT_ALONE:
                 problem = Misconfigured(CREDENTIAL_REFUSED, found.refusal)
-            elif mark := self._claimed(found):
+            elif claimed := self._claimed(found):
                 try:
-                    return self._refreshed(grant, found, mark)
+                    return self._refreshed(grant, claimed)
                 except TransportError as error:
                     problem = error
             elif is_usable_yet:
                 return _token(found, LOOK_BESIDE)
             elif self._now() < until:
-                threading.Event().wait(LOOK)
+                if self._has_changed(found):
+                    found = self._read(grant)
                 continue
             else:
                 problem = NotSent("token", "another process refreshes it")
@@ -147,8 +160,32 @@ class Grants:
         except CannotOpen as error:
             raise NotSent("secret_key", f"the tokens of its grant are {error}") from None
 
-    def _claimed(self, found: StoredGrant) -> str | None:
-        """The mark of this process's refresh; None: a refresh is in progress elsewhere."""
+    def _has_changed(self, found: StoredGrant) -> bool:
+        """Whether the grant's row has changed, after ``LOOK`` seconds.
+
+        The first waiting thread looks for all threads waiting by then.
+        """
+        with self._changed:
+            is_first = self._look is None
+            look = self._look = self._look or _Look()
+            look.ids.add(found.id)
+        if is_first:
+            try:
+                threading.Event().wait(LOOK)
+            finally:  # also when a green thread is killed
+                with self._changed:
+                    self._look = None
+                try:
+                    look.marks = self._store.marks(look.ids)
+                except LedgerUnavailable:
+                    pass  # the next read of a row raises
+                finally:
+                    look.done.set()
+        look.done.wait()
+        return look.marks.get(found.id) != found.mark
+
+    def _claimed(self, found: StoredGrant) -> StoredGrant | None:
+        """The grant with the mark of this process's refresh; None: a refresh is in progress elsewhere."""
         now, theirs = self._now(), found.refresher
         if theirs is not None:
             seen, since = self._seen.get(found.id, ("", 0.0))
@@ -163,12 +200,12 @@ class Grants:
         except SQLAlchemyError as error:
             raise _away(error) from None
 
-    def _refreshed(self, grant: OAuth2Grant, found: StoredGrant, mark: str) -> GrantToken:
+    def _refreshed(self, grant: OAuth2Grant, claimed: StoredGrant) -> GrantToken:
         self._begin()
         try:
-            pair = self._fetched(grant, found, mark)
-            if not self._is_stored(found, pair):
-                self._store_later(found, pair)
+            pair = self._fetched(grant, claimed)
+            if not self._is_stored(claimed, pair):
+                self._store_later(claimed, pair)
                 raise NotSent("database", "a new token waits until the database has stored it")
         finally:
             self._end()
@@ -177,36 +214,38 @@ class Grants:
         stored = self._read(grant)  # perhaps newer already
         return _token(stored, stored.due_in)
 
-    def _fetched(self, grant: OAuth2Grant, found: StoredGrant, mark: str) -> Pair:
+    def _fetched(self, grant: OAuth2Grant, claimed: StoredGrant) -> Pair:
         """The endpoint's next pair; on failure any process may refresh the grant."""
-        fields = {"grant_type": "refresh_token", "refresh_token": found.refresh}
+        fields = {"grant_type": "refresh_token", "refresh_token": claimed.refresh}
         try:
             reply = self._fetch(grant, token_request(grant, fields))
             failpoints.reach("grant.answered")
-            return _pair(reply, found)
+            return _pair(reply, claimed)
         except TransportError as error:
             refusal = str(error) if isinstance(error, Misconfigured) else None
             try:
-                self._store.give_up(found, mark, refusal)
+                self._store.give_up(claimed, refusal)
             except SQLAlchemyError as away:  # the mark is taken over after a while
-                log.error("grant.not_given_up", grant=found.id, error=str(away.__cause__))
+                log.error("grant.not_given_up", grant=claimed.id, error=str(away.__cause__))
             raise
 
-    def _is_stored(self, found: StoredGrant, pair: Pair) -> bool:
+    def _is_stored(self, claimed: StoredGrant, pair: Pair) -> bool:
         """Whether the database has this pair, or a newer pair."""
         try:
-            if not self._store.replace(found, pair):  # or an attempt before was committed, unheard
-                log.info("grant.newer", grant=found.id)
+            if not self._store.replace(
+                claimed, pair
+            ):  # or an attempt before was committed, unheard
+                log.info("grant.newer", grant=claimed.id)
         except SQLAlchemyError as error:
-            log.error("grant.not_stored", grant=found.id, error=str(error.__cause__))
+            log.error("grant.not_stored", grant=claimed.id, error=str(error.__cause__))
             return False
         return True
 
-    def _store_later(self, found: StoredGrant, pair: Pair) -> None:
+    def _store_later(self, claimed: StoredGrant, pair: Pair) -> None:
         """Store the pair as soon as the database is back, while this process lives."""
 
         def store() -> None:
-            while not self._is_stored(found, pair):
+            while not self._is_stored(claimed, pair):
                 threading.Event().wait(STORE_AGAIN)
             self._end()
 

@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from pos_gateway.cache.refresh_ahead import Loaded, RefreshAheadCache, Shared
 from pos_gateway.domain.errors import UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.ledger.ledger import Run, here
 from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.edit_poll import EditPoll
@@ -55,6 +56,7 @@ class Directory:
         polls: the same database, for what is edited.
         shared: the records' cache shared with other workers.
         shared_catalogs: the same for catalogs.
+        run: where writes run (``off_the_loop``).
     """
 
     def __init__(
@@ -65,10 +67,12 @@ class Directory:
         *,
         shared: Shared[Merchant] | None = None,
         shared_catalogs: Shared[Mapping[str, str]] | None = None,
+        run: Run = here,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._store = store
         self._catalog_store = catalogs
+        self._run = run
         self._clock = clock
         self._stopping = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -151,7 +155,7 @@ class Directory:
 
         Raises SQLAlchemyError.
         """
-        is_paused = self._store.pause_unedited(merchant)
+        is_paused: bool = self._run(lambda: self._store.pause_unedited(merchant))
         self.look()
         return is_paused
 

@@ -1,10 +1,13 @@
 """Grants at a strict vendor with refresh tokens for a single use: no pair is lost, and none is fetched twice."""
 
 import json
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from pos_gateway.auth.tokens import EARLY, PosTokens
 from pos_gateway.database.schema import grants
 from pos_gateway.domain.credentials import OAuth2Grant
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants.records import parse
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime import failpoints
@@ -240,12 +244,13 @@ def test_a_mark_of_a_process_that_is_at_work_is_not_taken_over(world: World) -> 
     grant, other = world.grant(), world.worker()
     world.wait(other.token(grant).due_in)
     found = world.store.read(grant)
-    mark = world.store.claim(found)
+    claimed = world.store.claim(found)
+    assert claimed is not None
     assert world.store.claim(found) is None
     for seconds in (0, LEASE - 1):
         world.seconds += seconds
         assert other.token(grant).due_in == LOOK_BESIDE
-    world.store.give_up(found, mark or "", None)
+    world.store.give_up(claimed, None)
     assert world.store.claim(world.store.read(grant))
     for seconds in (1, LEASE - 1):
         world.seconds += seconds
@@ -293,14 +298,93 @@ def test_a_pair_that_was_stored_unheard_is_used(world: World) -> None:
 
 def test_an_older_pair_never_replaces_a_newer_one(world: World) -> None:
     grant = world.grant()
-    slow = world.store.read(grant)
-    mark = world.store.claim(slow)
+    slow = world.store.claim(world.store.read(grant))
+    assert slow is not None
     assert world.store.replace(slow, Pair("newer", "r-newer", HOUR, None))
     assert not world.store.replace(slow, Pair("older", "r-older", HOUR, None))
-    world.store.give_up(slow, mark or "", "refused, of a token that is replaced")
+    world.store.give_up(slow, "refused, of a token that is replaced")
     found = world.store.read(grant)
     assert (found.access, found.refresh, found.version) == ("newer", "r-newer", 2)
     assert not found.refusal
+
+
+@pytest.mark.parametrize(
+    "is_refused", [False, True], ids=["reusable refresh token", "for a single use"]
+)
+def test_a_pair_that_is_stored_late_is_kept_until_there_is_a_newer_one(
+    world: World, is_refused: bool
+) -> None:
+    """Its process could not store it for so long that another one has taken the mark over."""
+    grant, store = world.grant(), world.store
+    late = store.claim(store.read(grant))
+    assert late is not None
+    second = store.claim(store.read(grant))
+    assert second is not None
+    assert store.replace(late, Pair("late", "r-late", HOUR, None))
+    if is_refused:
+        store.give_up(second, "refused: the refresh token is used up")
+    else:
+        assert store.replace(second, Pair("newer", "r-newer", HOUR, None))
+        assert not store.replace(late, Pair("late", "r-late", HOUR, None))
+    found = store.read(grant)
+    assert (found.access, found.refusal) == ("late" if is_refused else "newer", "")
+
+
+def test_a_refresh_that_is_given_up_after_it_was_taken_over_does_not_lose_the_late_pair(
+    world: World,
+) -> None:
+    grant, store = world.grant(), world.store
+    late = store.claim(store.read(grant))
+    assert late is not None
+    second = store.claim(store.read(grant))
+    assert second is not None
+    store.give_up(second, "refused: the refresh token is used up")
+    assert store.replace(late, Pair("late", "r-late", HOUR, None))
+    assert (store.read(grant).access, store.read(grant).refusal) == ("late", "")
+
+
+def test_grants_that_others_refresh_are_waited_for_with_one_look(world: World) -> None:
+    """A read of each row five times a second took the connections with which merchants' records are read."""
+    looks: list[set[str]] = []
+    came = threading.Semaphore(0)
+
+    class Counted(GrantStore):
+        reads = 0
+
+        def read(self, grant: OAuth2Grant) -> StoredGrant:
+            self.reads += 1
+            return super().read(grant)
+
+        def marks(self, ids: Collection[str]) -> Mapping[str, tuple[int, str | None]]:
+            marks = super().marks(ids)
+            looks.append(set(ids))
+            came.release()
+            return marks
+
+    polls = Polls(world.engine)
+    counted = Counted(world.engine, VAULT, polls)
+    every = [world.grant(world.access.pair(), access_token=None) for _ in range(20)]
+    ids = {grant.grant_id for grant in every}
+    assert len(ids) == len(every)
+    claimed = [world.store.claim(world.store.read(grant)) for grant in every]
+    worker = Grants(counted, world.fetch, world)
+    with ThreadPoolExecutor(len(every)) as threads:
+        waiting = [threads.submit(worker.token, grant) for grant in every]
+        while not looks or looks[-1] != ids:
+            assert came.acquire(timeout=PATIENCE)
+        before = len(looks)
+        for _ in range(2):
+            assert came.acquire(timeout=PATIENCE)
+        assert looks[before : before + 2] == [ids, ids]
+        assert counted.reads == len(every)
+        for number, each in enumerate(claimed):
+            assert each is not None
+            world.store.replace(each, Pair(f"theirs-{number}", f"r-{number}", HOUR, None))
+        values = [each.result(PATIENCE).value for each in waiting]
+    assert values == [f"theirs-{number}" for number in range(len(every))]
+    assert counted.reads == 2 * len(every)
+    assert not world.asked
+    polls.close()
 
 
 def test_an_operators_new_grant_and_a_refresh_of_the_old_one_leave_each_other_alone(
@@ -329,7 +413,9 @@ def test_other_fields_and_another_import_of_the_same_record_keep_the_tokens(worl
     sealed = {name: each for name, each in store.row(record).items() if each is not None}
     again = parse(sealed, VAULT)
     edited = merchant("m1", world.grant(access_token=None, client_secret="another"))
-    for each in (again, edited):
+    # The access token alone: its refresh token is used up already.
+    another = merchant("m1", world.grant(access_token="another"))
+    for each in (again, edited, another):
         store.put([each])
         assert isinstance(each.auth, OAuth2Grant)
         assert world.worker().token(each.auth).value == "access_token-2"
@@ -566,3 +652,9 @@ def test_a_database_that_is_away_is_no_fault_of_the_merchants(world: World) -> N
     with pytest.raises(NotSent) as caught:
         worker.token(world.grant())
     assert caught.value.code == "database"
+
+
+def test_on_green_threads_a_write_waits_for_sqlite_beside_the_loop(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.auth.green", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr
