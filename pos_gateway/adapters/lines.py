@@ -5,6 +5,7 @@ A modifier applies to each unit of its item: 2 burgers with 1 extra cheese have 
 tip is not part of it.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 
@@ -18,6 +19,16 @@ from pos_gateway.runtime import green
 
 #: Items and modifiers translated before yielding to other green threads, in a millisecond or so.
 YIELD_EVERY = 200
+#: Currencies whose minor unit is no hundredth (ISO 4217).
+_NOT_HUNDREDTHS = re.compile(
+    "BIF|CLP|DJF|GNF|ISK|JPY|KMF|KRW|PYG|RWF|UGX|UYI|VND|VUV|XAF|XOF|XPF"
+    "|BHD|IQD|JOD|KWD|LYD|OMR|TND|CLF|UYW"
+)
+
+
+def has_hundredths(order: Order) -> bool:
+    """Whether amounts of the order have two decimals."""
+    return _NOT_HUNDREDTHS.fullmatch(order.currency) is None
 
 
 def shortened(value: str | None, limit: int) -> str:
@@ -124,8 +135,13 @@ def address_words(address: Address) -> str:
 
 def delivery_words(given: DeliveryInfo) -> list[str]:
     """Address, instructions and courier, for a note."""
-    words = [address_words(given.address)] if given.address else []
-    words += [given.instructions] if given.instructions else []
+    address = [address_words(given.address)] if given.address else []
+    return [*address, *handover_words(given)]
+
+
+def handover_words(given: DeliveryInfo) -> list[str]:
+    """Instructions and courier, for a note beside an address."""
+    words = [given.instructions] if given.instructions else []
     words += ["contactless"] if given.contactless else []
     courier = given.courier or Courier()
     known = " ".join(filter(None, (courier.name, courier.phone, courier.reference)))
@@ -141,7 +157,12 @@ def table_words(given: DineIn) -> list[str]:
 def time_words(order: Order) -> list[str]:
     """When the guest gets the order, and how long the kitchen needs, for a note."""
     at = [f"for {order.scheduled_for:%Y-%m-%d %H:%M %z}"] if order.scheduled_for else []
-    return at if order.prep_minutes is None else [*at, f"takes {order.prep_minutes} minutes"]
+    return [*at, *prep_words(order)]
+
+
+def prep_words(order: Order) -> list[str]:
+    """How long the kitchen needs, for a note beside a time."""
+    return [] if order.prep_minutes is None else [f"takes {order.prep_minutes} minutes"]
 
 
 def refuse_unpaid(order: Order) -> None:

@@ -59,11 +59,6 @@ FIELDS = {
 }
 #: Maximum minor units that a JSON number of dollars holds exact to the cent.
 _LARGEST = 10**15
-#: Currencies whose minor unit is no hundredth (ISO 4217): Toast's amounts have two decimals.
-_NOT_HUNDREDTHS = re.compile(
-    "BIF|CLP|DJF|GNF|ISK|JPY|KMF|KRW|PYG|RWF|UGX|UYI|VND|VUV|XAF|XOF|XPF"
-    "|BHD|IQD|JOD|KWD|LYD|OMR|TND|CLF|UYW"
-)
 #: Maximum characters of a special request.
 _REQUEST = 1000
 #: Bytes of the shortest modifier in a request, without its comma.
@@ -80,8 +75,7 @@ def content(order: Order, merchant: Merchant) -> bytes | Outcome:
 
 def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:
     """Our own rejection of an order that Toast's API cannot express."""
-    is_odd = _NOT_HUNDREDTHS.fullmatch(order.currency) is not None
-    if is_odd or max(order.total, order.tip or 0) > _LARGEST:
+    if not lines.has_hundredths(order) or max(order.total, order.tip or 0) > _LARGEST:
         problem = f"{order.total} {order.currency} cannot be written with two decimals"
         return rejected(Rejection.INVALID_ORDER, problem)
     size = 0
