@@ -24,7 +24,8 @@ class Sellers:
         self.changed = threading.Condition()
 
     def carried(self, request: VendorRequest) -> Carried:
-        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        given = request.headers.get("authorization") or request.headers.get("x-access-token", "")
+        token = given.removeprefix("Bearer ")
         with self.changed:
             carried = self.ways[token].carry(request)
             self.changed.notify_all()
