@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 import structlog
 
 from pos_gateway.adapters.clover import CloverAdapter
+from pos_gateway.adapters.hubrise import HubRiseAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
@@ -23,7 +24,13 @@ from pos_gateway.domain.merchant import Merchant
 log = structlog.get_logger(__name__)
 
 GROUP = "pos_gateway.adapters"
-BUILT_IN: tuple[Adapter, ...] = (RestAdapter(), SquareAdapter(), ToastAdapter(), CloverAdapter())
+BUILT_IN: tuple[Adapter, ...] = (
+    RestAdapter(),
+    SquareAdapter(),
+    ToastAdapter(),
+    CloverAdapter(),
+    HubRiseAdapter(),
+)
 
 
 #: Called with an adapter that cannot be used, and the reason.

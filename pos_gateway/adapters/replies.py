@@ -42,10 +42,16 @@ def json_object(reply: Reply) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
+def json_list(reply: Reply) -> list[Any] | None:
+    """The reply's body as a JSON list; None as for ``json_object``."""
+    value = _json(reply)
+    return value if isinstance(value, list) else None
+
+
 def json_objects(reply: Reply) -> list[dict[str, Any]] | None:
     """The objects of the reply's body, if that is a JSON list; None as for ``json_object``."""
-    value = _json(reply)
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else None
+    listed = json_list(reply)
+    return None if listed is None else [each for each in listed if isinstance(each, dict)]
 
 
 def _json(reply: Reply) -> Any:

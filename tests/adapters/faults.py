@@ -401,6 +401,48 @@ FAULTS = [
         'if not is_new and stage(found) not in (None, "preparing"):',
         "toast::begun_with",
     ),
+    Fault(
+        "a tip is a charge at HubRise, and not a part of the order's total",
+        "adapters/hubrise_state",
+        "total - (order.tip or 0)",
+        "total",
+        "hubrise_truth::field_has_its_place",
+    ),
+    Fault(
+        "an order whose texts HubRise cuts is not accepted",
+        "adapters/hubrise_state",
+        "whole.startswith(part)",
+        "whole == part",
+        "hubrise_truth::texts_are_cut",
+    ),
+    Fault(
+        "an order in preparation at HubRise is not cancelled for its price",
+        "adapters/hubrise_create",
+        "if isinstance(meaning(found, merchant), Lifecycle):",
+        "if meaning(found, merchant) is Lifecycle.READY:",
+        "hubrise_truth::begun_with",
+    ),
+    Fault(
+        "an order that has left the shop is not cancelled at HubRise",
+        "adapters/hubrise_create",
+        'found.get("status") in GONE',
+        'found.get("status") == "completed"',
+        "hubrise_truth::left_the_shop",
+    ),
+    Fault(
+        "an order whose double HubRise refuses is not refused",
+        "adapters/hubrise_create",
+        ' or "private_ref" in said',
+        "",
+        "hubrise_truth::double_that_is_refused",
+    ),
+    Fault(
+        "HubRise's word about an order at another price is not believed",
+        "adapters/hubrise_state",
+        "if each is not None) != total[0]",
+        "if each is not None) < 0",
+        "hubrise_truth::left_to_a_look_up",
+    ),
 ]
 
 

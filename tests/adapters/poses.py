@@ -8,7 +8,7 @@ from pos_gateway.adapters.testing import Made, json_of, json_reply, path_of
 from pos_gateway.domain.order import Order
 from pos_gateway.transport.exchange import Reply, Request
 from testkit.steps.pos import StepPos
-from testkit.vendors import clover, square
+from testkit.vendors import clover, hubrise, square
 from testkit.vendors.way import VendorSend, Way
 from tests.adapters.vendors import toast_pos
 
@@ -92,7 +92,8 @@ class Facts(VendorSend):
         made: Callable[[Order], Sequence[Made]],
         tax: Callable[[], object],
     ) -> None:
-        super().__init__(Way(vendor), {"Authorization": f"Bearer {token}", "User-Agent": "x/1"})
+        given = {"Authorization": f"Bearer {token}", "X-Access-Token": token, "User-Agent": "x/1"}
+        super().__init__(Way(vendor), given)
         self._clock, self._made, self._tax = clock, made, tax
 
     def made(self, order: Order) -> Sequence[Made]:
@@ -178,3 +179,22 @@ class ToastFacts:
     def dearer(self, minor: int) -> None:
         """A tax of nine percent, which is ``minor`` of the suite's order."""
         self._pos.toast.knobs.tax = 9
+
+
+def hubrise_pos() -> Facts:
+    """A location at HubRise, whose EPOS takes each order."""
+    clock = Ticking()
+    vendor = hubrise.simulator(clock)
+
+    def made(order: Order) -> list[Made]:
+        return [
+            Made(each["total"], int(each["paid"] > 0 and not is_over), is_over)
+            for each in vendor.facts()
+            if each["private_ref"].startswith(f"{order.order_id}-")
+            for is_over in (each["status"] == "cancelled",)
+        ]
+
+    def dearer() -> None:
+        vendor.knobs.adds = 153
+
+    return Facts(vendor, "token-1", clock, made, dearer)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pos_gateway.adapters.clover import CloverAdapter
+from pos_gateway.adapters.hubrise import HubRiseAdapter
 from pos_gateway.adapters.registry import BUILT_IN
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
@@ -12,10 +13,28 @@ from pos_gateway.adapters.testing.losses import SurvivesLosses
 from pos_gateway.adapters.testing.repeats import RepeatsItself
 from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.domain.order import Order
+from pos_gateway.transport.exchange import Reply
 from testkit.faults.adapters import QueryableAdapter
 from testkit.steps.adapters import PaidAdapter, PrintedAdapter
-from tests.adapters.poses import PosOfSteps, RestPos, ToastFacts, clover_pos, square_pos
-from tests.adapters.vendors import CLOVER, EXAMPLES, REST, SQUARE, TOAST, sku_of
+from tests.adapters.poses import (
+    PosOfSteps,
+    RestPos,
+    ToastFacts,
+    clover_pos,
+    hubrise_pos,
+    square_pos,
+)
+from tests.adapters.scripted import reply
+from tests.adapters.vendors import (
+    CLOVER,
+    EXAMPLES,
+    HUBRISE,
+    REST,
+    SQUARE,
+    TOAST,
+    hubrise_error,
+    sku_of,
+)
 
 Json = Mapping[str, Any]
 BASE_URL = "https://pos.example.com"
@@ -63,6 +82,18 @@ class TestToast(Conformance):
 
     def pos(self, order: Order) -> Pos:
         return ToastFacts(order)
+
+
+class TestHubRise(Conformance):
+    adapter = HubRiseAdapter()
+    record: ClassVar[Json] = {**HUBRISE.record, "base_url": f"{BASE_URL}/v1"}
+    refusals = ((hubrise_error("price"), "invalid_order"),)
+    no_answers: ClassVar[Mapping[str, Reply]] = {
+        "an internal error": reply(500, {"error_type": "internal_error"})
+    }
+
+    def pos(self, order: Order) -> Pos:
+        return hubrise_pos()
 
 
 class TestPaid(RepeatsItself, SurvivesLosses):

@@ -81,6 +81,14 @@ def test_the_built_in_adapters_are_loaded() -> None:
         ("square", {"pos": {"location_id": "L1", "site": "2"}}, ["pos.site"]),
         ("clover", {"max_concurrency": 6}, ["max_concurrency"]),
         ("clover", {"request_timeout": None}, ["request_timeout"]),
+        ("hubrise", {"pos": {}}, ["pos.location_id"]),
+        ("hubrise", {"auth": {"type": "bearer", "token": "t"}}, ["auth.type"]),
+        ("hubrise", {"auth": {"type": "api_key", "key": "t"}}, ["auth.header"]),
+        (
+            "hubrise",
+            {"pos": {"location_id": "3r4s3-1", "accepted_as": "NEW", "taxes_as": "TAX"}},
+            ["pos.taxes_as", "pos.accepted_as"],
+        ),
         ("toast", {"request_timeout": None}, ["request_timeout"]),
         ("toast", {"request_timeout": 29.9}, ["request_timeout"]),
         (
@@ -94,5 +102,6 @@ def test_a_wrong_field_of_a_merchants_record_is_named(
     adapter: str, change: dict[str, Any], fields: list[str]
 ) -> None:
     vendor = VENDORS[adapter]
-    merchant = Merchant.parse({**vendor.merchant.model_dump(exclude={"auth"}), **change})
+    plain = vendor.merchant.model_dump(exclude={"auth"})
+    merchant = Merchant.parse({**plain, "auth": vendor.record.get("auth", {}), **change})
     assert [error.field for error in vendor.adapter.check(merchant)] == fields

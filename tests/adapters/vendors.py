@@ -5,12 +5,21 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
-from pos_gateway.adapters import clover_api, clover_order, square_api, square_order, toast_order
+from pos_gateway.adapters import (
+    clover_api,
+    clover_order,
+    hubrise_order,
+    square_api,
+    square_order,
+    toast_order,
+)
 from pos_gateway.adapters.clover import CloverAdapter
+from pos_gateway.adapters.hubrise import HubRiseAdapter
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
@@ -21,6 +30,8 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Item, Modifier, Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.transport.exchange import Reply, Request, Send
+from testkit.vendors import hubrise
+from testkit.vendors.way import VendorSend, Way
 from tests.adapters.scripted import reply
 from tests.adapters.toast_pos import ToastPos
 from tests.orders import an_order
@@ -467,7 +478,87 @@ CLOVER = Vendor(
     item_ids=_clover_items,
 )
 
-VENDORS = {vendor.adapter.name: vendor for vendor in (REST, SQUARE, TOAST, CLOVER)}
+# HubRise
+
+
+def _hubrise_accepted(order_id: str) -> Body:
+    return {
+        "id": "5dpm9",
+        "location_id": "3r4s3-1",
+        "private_ref": f"{order_id}-{DIGEST}",
+        "status": "accepted",
+        "total": "17.00 EUR",  # of ``order_of``
+    }
+
+
+def hubrise_error(field: str) -> Reply:
+    """As in "Errors"."""
+    error = {"field": field, "message": "no\nway"}
+    said = {"message": "Validation failed", "errors": [error]}
+    return reply(422, {**said, "error_type": "unprocessable_entity"})
+
+
+def _hubrise_pos(order: Order) -> Callable[[Request], Reply]:
+    vendor = hubrise.simulator(lambda: datetime.now(UTC), currency=order.currency)
+    return VendorSend(Way(vendor), {"X-Access-Token": "token-1"})
+
+
+def _hubrise_total(order: Order, sent: Body) -> int:
+    [paid] = [each["amount"] for each in sent["payments"]]
+    amount, currency = paid.split(" ")
+    assert currency == order.currency
+    return int(Decimal(amount) * 100) - (order.tip or 0)
+
+
+HUBRISE = Vendor(
+    adapter=HubRiseAdapter(),
+    reads=hubrise_order.READS,
+    record={
+        "pos": {"location_id": "3r4s3-1"},
+        "auth": {"type": "api_key", "header": "X-Access-Token", "key": "token-1"},
+    },
+    accepted=_hubrise_accepted,
+    found=lambda accepted: reply(200, [accepted]),
+    unknown=[reply(200, b"[]")],
+    # What HubRise refuses is looked up as well; see ``test_hubrise_truth.py``.
+    refusals=[],
+    comes_to=_hubrise_total,
+    key=lambda request: body(request)["private_ref"],
+    cancelled=lambda accepted: [
+        reply(200, [accepted]),
+        reply(200, {**accepted, "status": "cancelled"}),
+    ],
+    pos=_hubrise_pos,
+    states=[
+        *(
+            ({"status": status}, Kind.ACCEPTED)
+            for status in ("received", "in_preparation", "awaiting_shipment", "awaiting_collection")
+        ),
+        *(
+            ({"status": status}, Kind.ACCEPTED)
+            for status in ("in_delivery", "completed", "delivery_failed")
+        ),
+        ({"status": "new"}, Kind.PENDING),
+        ({"status": "rejected"}, Kind.REJECTED),
+        ({"status": "cancelled"}, Kind.CANCELLED),
+        ({"status": "cancelled", "total": "18.53 EUR"}, Kind.REJECTED),
+        ({"status": "cancelled", "total": None}, Kind.CANCELLED),
+        ({"status": "in_preparation", "total": "18.53 EUR"}, Kind.IN_DOUBT),
+        ({"status": "eaten"}, Kind.IN_DOUBT),
+        ({"status": None}, Kind.IN_DOUBT),
+        ({"total": None}, Kind.IN_DOUBT),
+        ({"total": "17.00"}, Kind.IN_DOUBT),
+        ({"private_ref": None}, Kind.IN_DOUBT),
+        ({"id": 7}, Kind.IN_DOUBT),
+    ],
+    item_ids=lambda sent: [
+        ref
+        for item in sent["items"]
+        for ref in (item["sku_ref"], *(each["ref"] for each in item.get("options", ())))
+    ],
+)
+
+VENDORS = {vendor.adapter.name: vendor for vendor in (REST, SQUARE, TOAST, CLOVER, HUBRISE)}
 
 
 def _example(name: str) -> Any:

@@ -238,7 +238,7 @@ def test_a_record_and_a_catalog_that_do_not_fit_the_adapter_are_said(
     assert (code, lines) == (
         1,
         [
-            "fail  fax: adapter: is not one of the adapters here: clover, rest, square, toast "
+            "fail  fax: adapter: is not one of the adapters here: clover, hubrise, rest, square, toast "
             "(got 'fax')  -> mend the record (pos-gateway merchants import FILE)",
             "fail  square: pos.location_id: is required: the Square location's id"
             "  -> mend the record (pos-gateway merchants import FILE)",

@@ -84,7 +84,7 @@ def test_one_wrong_record_and_nothing_is_written(migrated: Program) -> None:
         "line 4: max_concurrency: input should be a valid integer",
         "line 5: id: string should match pattern",
         "line 6: base_url: is required",
-        "line 7: adapter: is not one of the adapters here: clover, rest, square, toast",
+        "line 7: adapter: is not one of the adapters here: clover, hubrise, rest, square, toast",
         "line 8: id: was given by line 1 already",
         "line 9: (record): should be an object",
         "line 10: (record): is not JSON: ",

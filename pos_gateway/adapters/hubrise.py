@@ -1,0 +1,86 @@
+"""HubRise's orders API. Built to HubRise's public documentation, not certified by HubRise.
+
+HubRise hands orders on to the shop's EPOS. An order takes a single step (``hubrise_create.py``), and is accepted once the EPOS
+has the order. The catalog's id for an item's ``sku``, or else the ``sku``, is the EPOS's ref code of the item; many ignore, or
+reject, an item without a ref code.
+
+Sources of the callbacks, on hubrise.com/developers/api: "Callbacks", "Order Status".
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pos_gateway.adapters import hubrise_create, hubrise_order, hubrise_state
+from pos_gateway.adapters.hubrise_api import LIMITS
+from pos_gateway.adapters.pos_fields import PosField, problems
+from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
+from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
+from pos_gateway.domain.callback import Callback
+from pos_gateway.domain.credentials import ApiKey
+from pos_gateway.domain.errors import FieldError
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
+from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome
+from pos_gateway.domain.record import identifier
+from pos_gateway.transport.exchange import Send
+
+FIELDS = {
+    "location_id": PosField("the HubRise location's id, like 3r4s3-1"),
+    **hubrise_order.FIELDS,
+    **hubrise_state.FIELDS,
+}
+_HEADER = "X-Access-Token"
+
+
+class HubRiseAdapter:
+    """``POST /locations/{id}/orders`` with a ``private_ref`` of order and merchant, which look-ups use."""
+
+    name = "hubrise"
+    pos_fields = FIELDS
+    guarantee = Guarantee.QUERYABLE
+    limits = LIMITS
+
+    def check(self, merchant: Merchant) -> list[FieldError]:
+        found = problems(merchant, FIELDS, self.limits)
+        if not isinstance(merchant.auth, ApiKey):
+            found.append(FieldError("auth.type", f"must be api_key, in the header {_HEADER}"))
+        elif merchant.auth.header.lower() != _HEADER.lower():
+            found.append(FieldError("auth.header", f"must be {_HEADER}", merchant.auth.header))
+        return found
+
+    def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+        return hubrise_create.create(order, merchant, send)
+
+    def cancel(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+        return hubrise_create.undo(order, merchant, send)
+
+    def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
+        return hubrise_create.look_up(order, merchant, send)
+
+    def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
+        given = request.headers.get("x-hubrise-hmac-sha256", "")
+        is_its = is_signed(given, merchant, request.body, written=bytes.hex)
+        return _callbacks(said(request.body), merchant) if is_its else None
+
+
+def _callbacks(event: dict[str, Any], merchant: Merchant) -> list[Callback]:
+    """The callback of an order.update, by HubRise's id. An accepted order not paid at the total is left to a look-up."""
+    found = inside(event, "new_state")
+    meaning = hubrise_state.meaning(found, merchant)
+    known_as, location = identifier(found.get("id")), identifier(found.get("location_id"))
+    is_update = (event.get("resource_type"), event.get("event_type")) == ("order", "update")
+    if not is_update or known_as is None or location is None or meaning in (None, Kind.PENDING):
+        return []
+    if meaning in (Kind.ACCEPTED, Lifecycle.PREPARING) and hubrise_state.owes(found):
+        return []
+    is_refused = meaning in (Kind.REJECTED, Kind.CANCELLED)
+    return [
+        Callback(
+            str(event.get("id")),
+            meaning,
+            external_id=known_as,
+            occurred_at=unix_time(event.get("created_at")),
+            reason=hubrise_state.why(found) if is_refused else None,
+            account=("location_id", location),
+        )
+    ]
