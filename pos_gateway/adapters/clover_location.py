@@ -30,9 +30,9 @@ def described(merchant: Merchant, send: Send) -> list[str]:
     properties, hours = (asked(each, send, "pos.merchant_id") for each in _looks(merchant))
     if isinstance(properties, str):
         return [properties]
-    is_known = not isinstance(hours, str)
-    words = [*_state(properties, hours if is_known else None).words(), *ad_hoc(merchant)]
-    return words if is_known else [*words, hours]
+    unknown = [hours] if isinstance(hours, str) else []
+    state = _state(properties, None if isinstance(hours, str) else hours)
+    return [*state.words(), *ad_hoc(merchant), *unknown]
 
 
 def _looks(merchant: Merchant) -> list[Request]:
@@ -57,7 +57,7 @@ def _hours(zone: Any, found: dict[str, Any]) -> Hours | None:
         ]
         for day in DAYS
     ]
-    return Hours.read(zone, week) if sets else None
+    return Hours.read(zone, week)
 
 
 def _time(number: Any) -> str | None:

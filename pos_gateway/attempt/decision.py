@@ -401,7 +401,7 @@ class _Cancelling:
         if claim is not None:
             entry = replace(self._entry(State.NEW, claim), doubt_since=since)
             last = claim.history.reason
-            if last is not None and last.code == NOT_REFUNDED:  # no later failure makes it untrue
+            if last is not None and last.code == NOT_REFUNDED:  # true whatever fails later
                 entry = replace(entry, keeps_reason=True)
             if self._attempt.waits:  # each look would displace an attempt in the row
                 entry = replace(entry, attempts=claim.history.attempts)

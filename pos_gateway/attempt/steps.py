@@ -177,7 +177,7 @@ class Walk:
         before may be in doubt.
 
         Raises:
-            TransportError: of a request; NotSent, if that only asked.
+            TransportError: of a request; NotSent, of a look-up.
         """
         attempt, step = self._attempt, self._steps[number]
         send = Send(partial(self._recording, number, None))
@@ -197,7 +197,7 @@ class Walk:
         return self._reached(number, outcome.kind) or outcome
 
     def _reached(self, number: int, kind: Kind) -> Outcome | None:
-        """Record a step that ends open, for the next attempt to go on there; None: nothing is to be said of that."""
+        """Record a step that ends open, for the next attempt to go on there; None: nothing is to be said."""
         mark = self._attempt.claims[0].history.step
         is_there = mark is not None and mark.name == self._steps[number].name
         if kind in (Kind.PENDING, Kind.IN_DOUBT) or (kind is Kind.RETRY and not is_there):
@@ -380,7 +380,7 @@ class Walk:
                 raise _NotRecorded(not_recorded)
             if because is None:
                 failpoints.reach("sending.committed")
-            self._attempt.step = self._steps[number]  # until now an earlier one may be in doubt
+            self._attempt.step = self._steps[number]  # until now an earlier step may be in doubt
         return self._send(request)
 
     def _record(self, number: int, because: Outcome | None = None) -> Outcome | None:
@@ -436,7 +436,7 @@ class Walk:
 
 
 class _NotRecorded(NotSent):
-    """A step, or its undo, is not durable: nothing of it was sent."""
+    """A step, or its undo, is not durable, and was not sent."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__("fenced", "another worker has it")

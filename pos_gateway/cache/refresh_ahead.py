@@ -113,7 +113,7 @@ class _Load:
     """A load that is wanted or in progress."""
 
     done: threading.Event = field(default_factory=threading.Event)
-    #: Readers that wait for it.
+    #: Waiting readers.
     readers: int = 0
 
 
@@ -308,7 +308,7 @@ class RefreshAheadCache(Generic[Value]):
         raise copy_of(error or NotLoaded(f"{self.name}: {key!r} could not be loaded in time"))
 
     def _await_load(self, key: str, timeout: float | None) -> None:
-        """Load it, or wait until it is loaded."""
+        """Load the value, or wait for a load."""
         load = self._request_load(key, urgently=True, readers=1)
         if load is None:
             self._fly([key])
@@ -321,7 +321,7 @@ class RefreshAheadCache(Generic[Value]):
                 load.readers -= 1
 
     def _request_load(self, key: str, *, urgently: bool = False, readers: int = 0) -> _Load | None:
-        """Queue its load, for which more readers are to wait. None: there is no thread for it."""
+        """Queue the key's load, with more readers to wait for. None: there is no thread."""
         if not self._may_thread():
             return None
         with self._lock:
@@ -370,7 +370,7 @@ class RefreshAheadCache(Generic[Value]):
         self._urgently.clear()
 
     def _fly_apart(self, keys: Sequence[str]) -> None:
-        """Load these, each on a thread, but for those that another process loads or has loaded."""
+        """Load keys, each on a thread; not those loaded by another process, or being loaded there."""
         standing, began = self._claim(keys)
         theirs = [key for key in keys if key in standing.found or key in standing.elsewhere]
         self._fly(theirs, (standing, began))
@@ -383,7 +383,7 @@ class RefreshAheadCache(Generic[Value]):
     def _fly(
         self, keys: Sequence[str], claimed: tuple[CacheState[Value], float] | None = None
     ) -> None:
-        """Load these, and wake their readers; what is ``claimed`` already is not claimed again."""
+        """Load keys, and wake the readers; ``claimed`` keys are not claimed again."""
         settled = set(keys)
         try:
             settled -= self._obtain(keys, *(claimed or self._claim(keys)))
@@ -393,7 +393,7 @@ class RefreshAheadCache(Generic[Value]):
             _end(*loads)
 
     def _obtain(self, keys: Sequence[str], standing: CacheState[Value], began: float) -> set[str]:
-        """Load them; returns those whose load is not over."""
+        """Load keys; returns the keys whose load is not over."""
         found = dict(standing.found)
         self.loads["taken_over"] += len(found)
         ours = [key for key in keys if key not in found and key not in standing.elsewhere]
@@ -426,9 +426,9 @@ class RefreshAheadCache(Generic[Value]):
         return {}
 
     def _is_served(self, key: str) -> bool:
-        """Another process loads it: whether no reader has to wait for that.
+        """Another process loads the key: whether no reader has to wait.
 
-        Else it is looked for again, as long as a reader waits. The next reader begins another load.
+        Else the value is looked for again, as long as a reader waits. The next reader begins another load.
         """
         entry, now = self._entries.get(key), self._now()
         if entry is not None and now < entry.until and entry.version >= self._least(key):
