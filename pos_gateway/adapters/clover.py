@@ -20,7 +20,6 @@ from pos_gateway.adapters.clover_steps import (
     paid,
     pay,
     printed,
-    ticket,
 )
 from pos_gateway.adapters.clover_undo import undo, unprint
 from pos_gateway.adapters.location import CLOSED_AS
@@ -51,7 +50,7 @@ _CODE = re.compile(rb'\{\s*"verificationCode"\s*:\s*"([A-Za-z0-9-]{1,64})"\s*\}'
 
 
 class CloverAdapter:
-    """Create, pay, print, wait for the ticket; all queryable. Undone until the order is paid or its ticket asked for."""
+    """Create, pay, print, which is pending until the ticket is out; all queryable. Undone until the order is paid or its ticket asked for."""
 
     name = "clover"
     pos_fields = FIELDS
@@ -61,7 +60,6 @@ class CloverAdapter:
         Step("create", Guarantee.QUERYABLE, create, created, undo),
         Step("pay", Guarantee.QUERYABLE, pay, paid, COVERED),
         Step("print", Guarantee.QUERYABLE, ask_to_print, printed, unprint),
-        Step("ticket", Guarantee.QUERYABLE, ticket, printed, COVERED),
     )
 
     def check(self, merchant: Merchant) -> list[FieldError]:

@@ -1,5 +1,4 @@
-"""An order's steps at Clover: ``create``, ``pay``, ``print``, ``ticket``. ``clover_undo.py`` undoes
-all.
+"""An order's steps at Clover: ``create``, ``pay``, ``print``. ``clover_undo.py`` undoes all.
 
 Sources, on docs.clover.com: "Create an atomic order", "Calculate order totals", "Create a payment record on an
 order", "Print orders with the REST API", "Get all tenders".
@@ -56,6 +55,7 @@ from pos_gateway.domain.order import Order
 from pos_gateway.domain.order_parts import Payment
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
+from pos_gateway.transport.errors import TransportError
 from pos_gateway.transport.exchange import Reply, Send
 
 #: Longest note of a payment.
@@ -133,7 +133,10 @@ def paid(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome 
 
 
 def ask_to_print(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
-    """Send a print event: the default device's order printer prints the order, unless staff have."""
+    """Send a print event: the default device's order printer prints the order, unless staff have.
+
+    PENDING until the order is on paper.
+    """
     known = _begun_to_print(order, merchant, facts, send)
     if known is not None:
         return known
@@ -148,17 +151,23 @@ def ask_to_print(order: Order, merchant: Merchant, facts: Facts, send: Send) -> 
     event = identifier((json_object(reply) or {}).get("id"))
     if event is None:
         return in_doubt("a 200 without a print event")
-    return Outcome(Kind.ACCEPTED, external_id=str(facts["order"]), facts={"print_event": event})
+    return _asked(order, merchant, {**facts, "print_event": event}, send)
 
 
-def ticket(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
-    """As ``printed``: the request changes nothing."""
-    known = printed(order, merchant, facts, send)
-    return known or in_doubt("Clover does not know the order any more")
+def _asked(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
+    """The outcome after a print event: as ``printed``; PENDING without an answer."""
+    pending = Outcome(Kind.PENDING, _NOT_PRINTED, str(facts["order"]))
+    try:
+        known = printed(order, merchant, facts, send)
+    except TransportError:
+        known = None
+    if known is None or known.kind in (Kind.RETRY, Kind.IN_DOUBT):
+        known = pending
+    return replace(known, facts={"print_event": facts["print_event"]})
 
 
 def printed(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome | None:
-    """ACCEPTED once the order is on paper, PENDING until then; REJECTED: the printer has failed.
+    """ACCEPTED once the order is on paper, PENDING until then; REJECTED with facts: the printer has failed.
 
     None: Clover does not know the order.
     """
@@ -173,7 +182,9 @@ def printed(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outco
         if isinstance(failed, Outcome):
             return failed
         if failed:
-            return rejected(Rejection.OTHER, f"{facts['print_event']} has failed at the printer")
+            event = facts["print_event"]
+            refusal = rejected(Rejection.OTHER, f"{event} has failed at the printer")
+            return replace(refusal, facts={"print_event": event})
     return Outcome(Kind.PENDING, _NOT_PRINTED, known.external_id)
 
 

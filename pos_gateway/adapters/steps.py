@@ -51,7 +51,8 @@ class Step:
     guarantee: Guarantee
     #: Takes the step. ACCEPTED: the step is done. REJECTED or FAILED without facts: the POS has
     #: nothing of the step; with facts: the step stands at the POS, is not as agreed (another total),
-    #: and is undone with the steps before. PENDING: the POS has the step and has not decided.
+    #: and is undone with the steps before. PENDING: the POS has the step and has not decided; a later step's
+    #: facts are kept.
     #: RETRY: provably not processed. IN_DOUBT: no valid reply came.
     run: Callable[[Order, Merchant, Facts, Send], Outcome]
     #: The step's state at the POS, as ``run`` returns it, facts included; CANCELLED if the step was

@@ -79,6 +79,8 @@ def _present(order: OrderStanding, place: int) -> StepState:
         return StepState.NOT_UNDONE if is_left else StepState.UNDOING
     if order.state is State.SENDING and order.is_leased:
         return StepState.SENDING
+    if order.state is State.PENDING and (not place or order.doubt_since is not None):
+        return StepState.PENDING
     if order.is_in_doubt or order.doubt_since is not None:
         return StepState.IN_DOUBT
     return StepState.PENDING if order.pending and not place else StepState.NEXT
@@ -116,6 +118,10 @@ def step_words(order: OrderStanding, steps: Sequence[StepStanding]) -> StepWords
             if present.has_look_up and not is_left_to_a_person(order):
                 until = "The POS is asked for it until an hour after deliver_by; after that it is left to you."
                 return StepWords(known, f"{until} {following}", is_asked=True)
+        case StepState.PENDING:
+            known += f" The POS has {name}, too, and has not completed it."
+            following = "The POS is asked for it until an hour after deliver_by; after that it is left to you."
+            return StepWords(known, following, is_asked=True)
         case StepState.SENDING:
             known += f" The step {name} may be sent at this moment."
         case _:

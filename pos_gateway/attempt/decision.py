@@ -213,6 +213,9 @@ class _Submission(NamedTuple):
             event_kind = None
         said = outcome if event_kind is None else replace(outcome, kind=event_kind)
         entry = self._entry(said, claim, after, event_kind)
+        if outcome.kind is Kind.PENDING and after.step is not None and not after.step.is_undo:
+            # What a pending step has brought, the next look-up starts from.
+            entry = self._with_progress(entry, after)
         messages = []
         if not outcome.for_operator and delay < until:
             look_up = after.may_be_there and not after.is_between_steps
@@ -224,14 +227,20 @@ class _Submission(NamedTuple):
         self, outcome: Outcome, claim: Claim, attempts: int, *, dead_letter: bool = False
     ) -> Decision:
         history = AttemptHistory(attempts=attempts, reopened=claim.history.reopened)
-        entry = self._entry(outcome, claim, history, outcome.kind)
-        if self.attempt.facts:
-            with suppress(InvalidFacts):  # an adapter's mistake undoes no end: the row's facts stay
-                progress = StepProgress(self.attempt.facts).to_json(history.reopened)
-                entry = replace(entry, progress=progress)
+        entry = self._with_progress(self._entry(outcome, claim, history, outcome.kind), history)
         # What the gateway could not deliver is dead-lettered for an operator.
         messages = [self._dead_letter(outcome)] if dead_letter else []
         return Decision(outcome, [(claim, entry)], messages=messages)
+
+    def _with_progress(self, entry: Entry, after: AttemptHistory) -> Entry:
+        """The entry with the facts of the order's steps."""
+        if self.attempt.facts:
+            with suppress(
+                InvalidFacts
+            ):  # an adapter's mistake undoes no outcome: the row's facts stay
+                progress = StepProgress(self.attempt.facts).to_json(after.reopened)
+                return replace(entry, progress=progress)
+        return entry
 
     def _entry(
         self, outcome: Outcome, claim: Claim, after: AttemptHistory, event_kind: Kind | None

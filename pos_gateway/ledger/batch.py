@@ -383,7 +383,7 @@ class Batch:
             case Finishing():
                 row, history = _entry(operation.entry), operation.claim.history
                 if history.step is not None and not operation.entry.state.is_final:
-                    row |= _step(history)  # a failover may have lost it
+                    row = _step(history) | row  # a failover may have lost it
                 row.update(_under(operation.claim), op=FINISH, attempt_history=operation.attempts)
                 if operation.entry.doubt_since is not None:
                     row["settling"] = str(self._settling(operation))

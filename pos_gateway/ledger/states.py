@@ -167,10 +167,16 @@ class AttemptHistory:
 def open_state(history: AttemptHistory, last_event: str | None = None) -> State:
     """The open state of an order; pending after an in-doubt event stays IN_DOUBT.
 
+    An order that is pending in a later step is PENDING, and looked up as one in doubt: the ledger knows no
+    more of it until it is IN_DOUBT at its ``deliver_by``.
+
     Args:
         history: the order's attempt history.
         last_event: the event recorded with this write.
     """
+    is_forward = history.step is not None and not history.step.is_undo
+    if is_forward and (last_event or history.last_event) == State.PENDING:
+        return State.PENDING
     if history.in_doubt or (history.pending and State.IN_DOUBT in (last_event, history.last_event)):
         return State.IN_DOUBT
     return State.PENDING if history.pending else State.NEW
@@ -281,7 +287,7 @@ class Entry:
     outcome: Kind | None = None
     #: The attempt's call, for the attempt history; None: there was no call.
     call: CallRecord | None = None
-    #: The progress of an order that has taken all its steps; None: as its row says.
+    #: The progress of an order that has taken all its steps, or whose step is pending; None: as its row says.
     progress: str | None = None
 
     @property

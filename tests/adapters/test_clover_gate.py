@@ -8,7 +8,7 @@ import pytest
 
 from pos_gateway.domain.outcome import CallResult, Kind
 from pos_gateway.ledger.states import Action
-from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.errors import NoValidReply, NotSent
 from pos_gateway.transport.exchange import Request
 from tests.adapters.clover_shop import Shop
 from tests.gate import Gate
@@ -155,9 +155,12 @@ def test_an_order_whose_device_is_offline_is_pending_until_the_ticket_is_out(
     shop.knobs.is_online = False
     order = gate.an_order(seconds=3600)
     assert gate.take(order).outcome.kind is Kind.PENDING
+    assert gate.row_state() == "pending"
     gate.wait(60)
     gate.take(order)
     assert gate.recorded() == [("pending", "not_printed")]
+    gate.take_cancel()  # refused
+    assert gate.row_state() == "pending", "nothing of it is in doubt"
     shop.knobs.is_online = True
     gate.wait(60)
     gate.take(order)
@@ -165,16 +168,50 @@ def test_an_order_whose_device_is_offline_is_pending_until_the_ticket_is_out(
     assert (shop.fact["payments"], len(shop.fact["tickets"])) == ([1700], 1)
 
 
-@pytest.mark.parametrize("how", ["refused", "failed"])
+@pytest.mark.parametrize("what", ["before", "after", 429])
+def test_an_order_that_was_printed_before_its_deadline_is_accepted_after_it(
+    gate: Gate, shop: Shop, what: str | int
+) -> None:
+    """The look at the ticket after its print event is not answered in time: it is looked up before any undo."""
+    order = gate.an_order(seconds=40)
+
+    def answer(request: Request) -> Any:
+        reply = at_shop(request)
+        if (
+            request.method == "GET"
+            and shop.facts
+            and shop.fact["tickets"]
+            and gate.hand.seconds < 40
+        ):
+            return (429, {}) if what == 429 else failure
+        return reply
+
+    at_shop, gate.pos = gate.pos, answer
+    failure = NotSent("refused", "no") if what == "before" else NoValidReply("reset", "lost")
+    decision = gate.take(order)
+    assert (gate.recorded(), gate.row_state()) == ([("pending", "not_printed")], "pending")
+    gate.wait(45)
+    assert decision.again is not None
+    gate.take(order, **dict(decision.again.headers))
+    assert gate.recorded() == [("pending", "not_printed"), ("accepted", None)]
+
+
+@pytest.mark.parametrize("how", ["refused", "failed", "failed later"])
 def test_a_paid_order_that_is_not_printed_is_left_to_an_operator(
     gate: Gate, shop: Shop, how: str
 ) -> None:
     shop.knobs.printer_fails = how == "failed"
+    shop.knobs.is_online = how != "failed later"
     if how == "refused":
         shop.refuses[PRINTING] = 400
-    decision = gate.take(gate.an_order(seconds=3600))
+    order = gate.an_order(seconds=3600)
+    decision = gate.take(order)
+    if how == "failed later":  # the event's id is kept with the pending order
+        shop.knobs.printer_fails = shop.knobs.is_online = True
+        gate.wait(60)
+        decision = gate.take(order)
     assert decision.outcome.for_operator
-    assert gate.recorded() == [("in_doubt", "not_undone")]
+    assert gate.recorded()[-1] == ("in_doubt", "not_undone")
     assert decision.outcome.reason is not None
     assert f"the POS has {shop.fact['id']}" in decision.outcome.reason.message
     assert "refund and delete it at Clover" in decision.outcome.reason.message

@@ -156,7 +156,7 @@ CASES = [
 ]
 KILLED = [
     Case(f"a worker killed {when}")
-    for when in ("before the payment", "before the ticket is asked for", "before the ticket is out")
+    for when in ("before the payment", "before the ticket is asked for")
 ]
 
 

@@ -72,6 +72,8 @@ class Walker:
                 self._is_in_doubt and outcome.kind is Kind.RETRY
             )
             if outcome.kind is not Kind.ACCEPTED:
+                if outcome.kind is Kind.PENDING:
+                    self._keep(outcome)
                 break
             self._keep(outcome)
             self._done += 1
