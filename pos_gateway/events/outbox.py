@@ -3,9 +3,10 @@
 A position is assigned in the transaction that counts it, only by the leader of the present epoch.
 Rows are picked by id. A later event of an order has the higher id, for its transaction begins after
 the earlier one's commit, so a reader that sees it sees the earlier one too. A row that commits late
-with a low id gets a later position; assigned positions never change.
+with a low id gets a later position; assigned positions never change. So does a row that another session has
+locked, with the later ones of its order.
 
-Helpers lock rows and never wait (``skip locked``), so they cannot deadlock with the leader.
+The leader and helpers lock rows and never wait (``skip locked``), so they cannot deadlock.
 """
 
 import json
@@ -130,7 +131,7 @@ class Outbox:
         if found is None or found[0] != term.epoch:
             return None
         _, before, after, last = (*found, None)[:4]
-        if after is not None:
+        if after is not None and last != _SOME_ARE_LOCKED:
             self._floor.found(last, is_all=after - before < most)
         self._assigned = rows
         self._is_busy = after is not None and after > term.assigned
@@ -194,8 +195,8 @@ class Outbox:
     def prune(self, before: float, most: int, now: float = inf) -> int:
         """Remove the older (Unix time) of the first ``most`` published events; returns how many.
 
-        Fewer than ``most``: no older one is left, or it is after a newer one. Events dated ahead of
-        ``now`` do not count as such: a machine's clock was wrong, and they may be many.
+        Fewer than ``most``: no older one is left, or it is after a newer one, or locked. Events dated
+        ahead of ``now`` do not count as such: a machine's clock was wrong, and they may be many.
         """
         values = {"before": before, "most": most, "now": now}
         return self._do(lambda cursor: self._say.prune(cursor, values))
@@ -288,7 +289,9 @@ where id = 1 and epoch = {epoch} and assigned <= {position}"""
 
 # Beside a transaction that holds a snapshot (a dump, a report) every event that has got a position since
 # leaves an entry in the index, which would be read each time: they are before the floor.
-_FRONT = "select id from events where position is null and id > {floor} order by id limit {most}"
+_FRONT = """
+select id, merchant_id, order_id from events
+where position is null and id > {floor} order by id limit {most}"""
 
 # The transactions that may have taken ids of the table: the lock comes before the first id, and stays.
 _WRITERS = """
@@ -334,18 +337,21 @@ order by id desc limit {most}"""
 # Only of the first ones: a search for old events would scan them all.
 _PRUNE = """
 delete from events where id in (
-    select id from (
-        select id, occurred_at from events
-        where occurred_at <= {now}
-          and position <= (select published from pipeline where id = 1)
-        order by position limit {most}) front
-    where occurred_at < {before})"""
+    select id from events
+    where occurred_at < {before} and id in (
+        select id from (
+            select id from events
+            where occurred_at <= {now}
+              and position <= (select published from pipeline where id = 1)
+            order by position limit {most}) front){skipping})"""
 
 
 _WIDTH = len(Row._fields)
 
-#: The epoch, and the highest positions before and after an assignment (None: nothing was written), if
-#: there is a row; and the events, if they were read.
+#: Instead of an id: events before the last one have no position yet.
+_SOME_ARE_LOCKED = -1
+#: The epoch, the highest positions before and after an assignment (None: nothing was written), and the last
+#: event's id, if there is a row; and the events, if they were read.
 Assigned = tuple[tuple[Any, ...] | None, list[Row]]
 
 
@@ -371,6 +377,8 @@ class _SharedStatements:
     """The statements that both databases share."""
 
     _place: str
+    #: Has a select lock its rows, and leave out those that are locked.
+    _skipping: str
     _read = _READ
 
     def term(self, cursor: Any) -> Term:
@@ -403,7 +411,8 @@ class _SharedStatements:
         ]
 
     def prune(self, cursor: Any, values: Mapping[str, Any]) -> int:
-        removed: int = cursor.execute(self._filled(_PRUNE, values), values).rowcount
+        text = self._filled(_PRUNE, values, skipping=self._skipping)
+        removed: int = cursor.execute(text, values).rowcount
         return removed
 
     def _all(self, cursor: Any, text: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -418,7 +427,7 @@ class _SharedStatements:
 class _PostgreSQL(_SharedStatements):
     """Each statement is one transaction."""
 
-    _place = "%({})s"
+    _place, _skipping = "%({})s", " for update skip locked"
 
     # The length of a text is known without reading the text.
     @staticmethod
@@ -437,8 +446,17 @@ where before < {BATCH_BYTES}"""
     # when it is repeated: the second would wait for the first, count its rows once more, and leave
     # a gap.
     _NUMBER = f"""
-with picked as materialized (
-    select id, row_number() over (order by id) as number from ({_FRONT}) front),
+with free as materialized ({_FRONT} for update skip locked),
+locked as materialized (
+    select id, merchant_id, order_id from events
+    where position is null and id > {{floor}} and id < coalesce((select max(id) from free), {BACK})
+      and id not in (select id from free)),
+picked as materialized (
+    select id, row_number() over (order by id) as number from free
+    where not exists (
+        select from locked
+        where locked.merchant_id = free.merchant_id and locked.order_id = free.order_id
+          and locked.id < free.id)),
 lead as (
     update pipeline set published = {{published}},
                         assigned = pipeline.assigned + (select count(*) from picked)
@@ -450,16 +468,18 @@ given as (
     from picked, lead where events.id = picked.id
     returning events.*)"""
 
+    _LAST = f"""
+(select case when exists (select from locked) then {_SOME_ARE_LOCKED} else max(id) end from picked)"""
+
     # An idle leader asks this all the time.
     _ASSIGN = f"""{_NUMBER}
-select epoch, concat_ws(' ', assigned, (
-    select concat_ws(' ', assigned, (select max(id) from picked)) from lead))
+select epoch, concat_ws(' ', assigned, (select concat_ws(' ', assigned, {_LAST}) from lead))
 from pipeline where id = 1"""
 
     # One round trip less.
     _ASSIGN_AND_READ = f"""{_NUMBER}
 select pipeline.epoch, pipeline.assigned, (select assigned from lead),
-       (select max(id) from picked), events.*
+       {_LAST}, events.*
 from pipeline left join ({_within(ROWS + "given events", "order by position")}) events on true
 where pipeline.id = 1 order by events.position"""
 
@@ -519,7 +539,7 @@ update events set body = free.body from free where events.id = free.id"""
 class _SQLite(_SharedStatements):
     """Each call is one transaction, which keeps every other writer out."""
 
-    _place = ":{}"
+    _place, _skipping = ":{}", ""
 
     def show(self, cursor: Any, term: Term) -> None:
         pass

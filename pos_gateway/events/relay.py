@@ -182,10 +182,10 @@ class EventRelay:
                 self._stopping.wait(LOOK)
 
     @staticmethod
-    def _succeeds(part: Callable[[], bool]) -> bool:
-        """What it returns: whether it has worked or waited; False while the database is away."""
+    def _succeeds(part: Callable[[], bool | None]) -> bool:
+        """Whether it returns that it has worked or waited; False while the database is away."""
         try:
-            return part()
+            return bool(part())
         except LedgerUnavailable as error:
             log.debug("events.database_unavailable", error=str(error))  # the other thread warns
             return False
@@ -204,9 +204,8 @@ class EventRelay:
         now = self._clock.monotonic()
         if now >= self._prune_again_at:
             self._prune_again_at = now + LOOK
-            self._prune()
-            self._prune_orders()
-            self._prune_reports()
+            for part in (self._prune, self._prune_orders, self._prune_reports):
+                self._succeeds(part)
         return False
 
     def _prune(self) -> None:
@@ -214,7 +213,8 @@ class EventRelay:
         if self._keep and now >= self._prune_at:
             present_time = self._present()
             removed = self._outboxes[1].prune(present_time - self._keep, PRUNED, present_time)
-            self._prune_at = now if removed == PRUNED else now + PRUNE_EVERY
+            # A few may be locked.
+            self._prune_at = now if removed > PRUNED // 2 else now + PRUNE_EVERY
 
     def _prune_orders(self) -> None:
         if not self._keep_orders or self._run(lambda: next(self._pass, None)) is not None:
