@@ -8,7 +8,7 @@ import pytest
 
 from pos_gateway.domain.outcome import CallResult, Kind
 from pos_gateway.ledger.states import Action
-from pos_gateway.transport.errors import NoValidReply, NotSent
+from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Request
 from tests.adapters.clover_shop import Shop
 from tests.gate import Gate

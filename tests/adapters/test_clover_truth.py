@@ -3,6 +3,7 @@
 The order's steps are taken by a walker, with facts that outlive attempts.
 """
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -91,7 +92,7 @@ def test_an_accepted_order_is_paid_and_on_paper_once(shop: Shop, fields: Body) -
     words = [ADA["name"], ADA["phone"], fields.get("fulfillment"), fields.get("notes")]
     assert ticket["note"].split(" ", 2)[2] == " ".join(filter(None, words))
     assert len(shop.send.requests) <= CLOVER.adapter.limits.requests
-    assert walker.look_up() == outcome
+    assert walker.look_up() == replace(outcome, facts=None)  # the event's id is of that call alone
 
 
 def test_replies_about_a_hundred_pieces_are_read(shop: Shop) -> None:

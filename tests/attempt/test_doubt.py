@@ -495,10 +495,7 @@ class Vendors:
             if request.url.endswith("/payments"):
                 printed = {"lineItems": {"elements": [{"printed": True}]}}
                 paid = {**made, **SQUARE_PAID}
-                looks = (
-                    2 if "/orders/K/" in request.url else 1
-                )  # Clover's, before and after the print event
-                self._paid += [_reply(200, {**accepted, **printed, "order": paid})] * looks
+                self._paid += [_reply(200, {**accepted, **printed, "order": paid})]
             return _reply(200, {**accepted, **json.loads(request.body or b""), "order": made})
         answer = self.found.pop(0)
         if isinstance(answer, Exception):
