@@ -79,24 +79,22 @@ def test_a_request_that_clover_works_on_for_longer_than_the_time_limit_is_not_re
     gate: Gate, shop: Shop, path: str, late: float
 ) -> None:
     """The lost request is carried out ``late`` seconds after it was sent."""
+    due: Any = None
     given_up: list[Request] = []
-
-    def carried_out() -> None:
-        if given_up and gate.clock.now() >= due:
-            at_shop(given_up.pop())
+    said: dict[str, Any] = {}
 
     def answer(request: Request) -> Any:
         nonlocal due
-        carried_out()
+        if given_up and gate.clock.now() >= due:
+            at_shop(given_up.pop())
         if due is None and request.method == "POST" and request.url.endswith(path):
             due = gate.clock.now() + timedelta(seconds=late)
             given_up.append(request)
             return NoValidReply("timeout", "no reply in time")
         return at_shop(request)
 
-    due: Any = None
     at_shop, gate.pos = gate.pos, answer
-    order, said = gate.an_order(seconds=3600), {}
+    order = gate.an_order(seconds=3600)
     while (decision := gate.take(order, **said)).again is not None:
         said = dict(decision.again.headers)
         gate.wait(decision.again.delay)
