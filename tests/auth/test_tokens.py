@@ -83,7 +83,7 @@ class Endpoint:
         """Let a background refresh end."""
         while under_way := list(self.tokens._cache._loading.values()):
             for each in under_way:
-                assert each.wait(SOON)
+                assert each.done.wait(SOON)
 
     def _fetch(self, _: Client, request: Request) -> Reply:
         self.requests.append(request)
