@@ -10,8 +10,9 @@ Sources of the callbacks, on hubrise.com/developers/api: "Callbacks", "Order Sta
 from collections.abc import Sequence
 from typing import Any
 
-from pos_gateway.adapters import hubrise_create, hubrise_order, hubrise_state
+from pos_gateway.adapters import hubrise_create, hubrise_location, hubrise_order, hubrise_state
 from pos_gateway.adapters.hubrise_api import LIMITS
+from pos_gateway.adapters.location import CLOSED_AS
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
@@ -28,6 +29,7 @@ FIELDS = {
     "location_id": PosField("the HubRise location's id, like 3r4s3-1"),
     **hubrise_order.FIELDS,
     **hubrise_state.FIELDS,
+    "closed_as": CLOSED_AS,
 }
 _HEADER = "X-Access-Token"
 
@@ -47,6 +49,9 @@ class HubRiseAdapter:
         elif merchant.auth.header.lower() != _HEADER.lower():
             found.append(FieldError("auth.header", f"must be {_HEADER}", merchant.auth.header))
         return found
+
+    def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
+        return hubrise_location.described(merchant, send)
 
     def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
         return hubrise_create.create(order, merchant, send)

@@ -57,5 +57,10 @@ def words(reply: Reply) -> str:
     return "; ".join(said) or str(found.get("message") or f"HTTP {reply.status}")
 
 
+def location_url(merchant: Merchant) -> str:
+    """The merchant's location."""
+    return f"{merchant.base_url}/locations/{merchant.pos['location_id']}"
+
+
 def _orders(merchant: Merchant) -> str:
-    return f"{merchant.base_url}/locations/{merchant.pos['location_id']}/orders"
+    return f"{location_url(merchant)}/orders"

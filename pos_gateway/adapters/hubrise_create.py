@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from pos_gateway.adapters.hubrise_api import REFUSALS, asking, cancelling, listing, posting, words
+from pos_gateway.adapters.hubrise_location import closed
 from pos_gateway.adapters.hubrise_order import content, private_ref
 from pos_gateway.adapters.hubrise_state import GONE, disagreement, meaning, money, standing, why
 from pos_gateway.adapters.rejection import Rejection, rejected
@@ -41,12 +42,18 @@ def create(order: Order, merchant: Merchant, send: Send) -> Outcome:
     body = content(order, merchant)
     if isinstance(body, Outcome):
         return body
+    if (refusal := closed(order, merchant, send)) is not None:
+        return refusal
     reply = send(posting(body, order, merchant))
     if reply.status == 200:
         made = _ours(reply, order)
         return _agreed(made, order, merchant, send) if isinstance(made, dict) else made
-    if reply.status not in REFUSALS:
-        return by_status(reply)
+    is_refused = reply.status in REFUSALS
+    return _refused(reply, order, merchant, send) if is_refused else by_status(reply)
+
+
+def _refused(reply: Reply, order: Order, merchant: Merchant, send: Send) -> Outcome:
+    """The outcome of a refused order, which may be a double's refusal."""
     known = after_refusal(lambda: look_up(order, merchant, send))
     if known is not None:
         return known

@@ -402,6 +402,13 @@ FAULTS = [
         "toast::begun_with",
     ),
     Fault(
+        "an order for later is taken while a location at HubRise is paused",
+        "adapters/hubrise_location",
+        "if paused and order.scheduled_for is None:",
+        "if paused:",
+        "location::paused_takes",
+    ),
+    Fault(
         "a tip is a charge at HubRise, and not a part of the order's total",
         "adapters/hubrise_state",
         "total - (order.tip or 0)",

@@ -17,7 +17,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
-from testkit.vendors import clover, square
+from testkit.vendors import clover, hubrise, square
 from testkit.vendors.way import Trouble, VendorSend, Way
 from tests.adapters.square_till import Till
 from tests.adapters.vendors import VENDORS, order_of
@@ -36,11 +36,16 @@ class Vendor(NamedTuple):
     pos: dict[str, str]
     catalog: Mapping[str, str] = MappingProxyType({"burger": "BURGER"})
 
+    @property
+    def headers(self) -> dict[str, str]:
+        given = {"Authorization": f"Bearer {self.token}", "User-Agent": "x/1"}
+        return {**given, "X-Access-Token": self.token}
+
     def taken(self, closed_as: str | None, *troubles: Trouble, **fields: Any) -> Any:
         """The outcome of an order's first step, which agrees with the orders at the vendor."""
         way = Way(self.vendor)
         way.troubles += troubles
-        send = VendorSend(way, {"Authorization": f"Bearer {self.token}", "User-Agent": "x/1"})
+        send = VendorSend(way, self.headers)
         setting = {} if closed_as is None else {"closed_as": closed_as}
         record = {
             **VENDORS[self.name].record,
@@ -63,7 +68,7 @@ class Vendor(NamedTuple):
         """The location in words; a problem with its remedy."""
         way = Way(self.vendor)
         way.troubles += troubles
-        send = VendorSend(way, {"Authorization": f"Bearer {self.token}", "User-Agent": "x/1"})
+        send = VendorSend(way, self.headers)
         adapter = VENDORS[self.name].adapter
         assert isinstance(adapter, DescribesLocation)
         own = {"id": "m", "adapter": self.name, "base_url": "https://pos.example.com"}
@@ -93,6 +98,11 @@ def a_clover() -> Vendor:
     return Vendor("clover", clover.simulator(Clock()), "api-token", {"merchant_id": "M1"})
 
 
+def a_hubrise() -> Vendor:
+    made = hubrise.simulator(Clock(), zone="America/New_York")
+    return Vendor("hubrise", made, "token-1", {"location_id": "3r4s3-1"})
+
+
 def with_hours(vendor: Vendor, opens: str, closes: str) -> Vendor:
     """The vendor's location with these hours on Fridays alone."""
     if vendor.name == "square":
@@ -100,6 +110,8 @@ def with_hours(vendor: Vendor, opens: str, closes: str) -> Vendor:
         vendor.vendor.knobs.hours = [{"day_of_week": "FRI", **times}]
     elif vendor.name == "toast":
         vendor.vendor.knobs.hours = {"friday": (f"{opens}:00.000", f"{closes}:00.000")}
+    elif vendor.name == "hubrise":
+        vendor.vendor.knobs.hours = {"friday": [{"from": opens, "to": closes}]}
     else:
         start, end = (int(each.replace(":", "")) for each in (opens, closes))
         [hours] = vendor.vendor.shop.opening_hours.values()
@@ -108,7 +120,7 @@ def with_hours(vendor: Vendor, opens: str, closes: str) -> Vendor:
     return vendor
 
 
-MAKERS: list[Callable[[], Vendor]] = [a_square, a_toast, a_clover]
+MAKERS: list[Callable[[], Vendor]] = [a_square, a_toast, a_clover, a_hubrise]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -127,7 +139,7 @@ def test_currency_and_hours_are_said(
     make: Callable[[], Vendor], opens: str, closes: str, word: str
 ) -> None:
     said = with_hours(make(), opens, closes).said()
-    currency = {a_clover: "EUR"}.get(make, "USD")
+    currency = {a_clover: "EUR", a_hubrise: "EUR"}.get(make, "USD")
     state = f"its currency is {currency}; {word} at Fri 07:00 (America/New_York)"
     assert said == state + ("; 0 sold out" if make is a_toast else "")
 
@@ -167,6 +179,18 @@ def test_a_location_that_takes_no_orders_is_named() -> None:
     assert vendor.said() == "fail: the location is INACTIVE at Square -> is pos.location_id right?"
     said = "fail: the restaurant is archived -> is pos.restaurant right?"
     assert a_toast(archived=True).said() == said
+
+
+def test_a_location_that_is_paused_takes_orders_for_later_alone() -> None:
+    vendor = a_hubrise()
+    vendor.vendor.knobs.acceptance = {"mode": "paused", "reason": "no gas"}
+    words = "the location is paused at HubRise: no gas"
+    assert vendor.said() == f"its currency is EUR; its hours are unknown; {words}"
+    outcome = vendor.taken("REJECTED")
+    assert outcome.reason is not None
+    assert (outcome.reason.code, outcome.reason.message) == ("store_closed", words)
+    assert vendor.taken("REJECTED", scheduled_for="2026-11-20T14:00:00Z").kind is Kind.ACCEPTED
+    assert a_hubrise().said(location_id="x").startswith("fail: /locations/x: the POS answered 404")
 
 
 def test_a_location_that_the_pos_does_not_know_is_named() -> None:
@@ -215,7 +239,7 @@ def test_a_look_that_fails_is_said_and_is_no_problem(
     assert word in said
 
 
-@pytest.mark.parametrize("make", [a_square, a_clover])
+@pytest.mark.parametrize("make", [a_square, a_clover, a_hubrise])
 @pytest.mark.parametrize(
     ("opens", "closes", "fields", "is_open"),
     [
@@ -242,7 +266,7 @@ def test_an_order_for_a_closed_merchant_is_rejected_where_the_setting_says_so(
     assert is_made or outcome.reason.code == "store_closed"
 
 
-@pytest.mark.parametrize("make", [a_square, a_clover])
+@pytest.mark.parametrize("make", [a_square, a_clover, a_hubrise])
 @pytest.mark.parametrize(
     "trouble",
     [{"what": "before"}, {"what": "slow", "seconds": 60}, {"what": "before", "status": 503}],
@@ -253,7 +277,9 @@ def test_a_look_at_the_hours_that_fails_fails_no_order(
 ) -> None:
     vendor = with_hours(make(), "20:00", "22:00")
     troubles = [
-        Trouble(method="GET", path=".*(/L1|/properties|/opening_hours)", times=2, **trouble)
+        Trouble(
+            method="GET", path=".*(/L1|/3r4s3-1|/properties|/opening_hours)", times=2, **trouble
+        )
     ]
     assert vendor.taken("REJECTED", *troubles).kind is Kind.ACCEPTED
 

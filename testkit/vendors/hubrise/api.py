@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -23,7 +23,7 @@ from math import ceil
 from typing import Any
 
 from testkit.vendors.fields import faults
-from testkit.vendors.http import VendorReply, VendorRequest
+from testkit.vendors.http import VendorReply, VendorRequest, dated
 from testkit.vendors.hubrise.tables import MONEY, TABLES
 from testkit.vendors.webhooks import Webhooks
 
@@ -46,6 +46,8 @@ class Knobs:
         takes_doubles: a private ref is taken more than once.
         found_after: seconds until lists have an order.
         says_when: a 429 has ``Retry-After``, which no document promises.
+        hours: by day of the week; None: not set.
+        acceptance: whether the location takes orders now.
     """
 
     arrives: str = "accepted"
@@ -54,6 +56,8 @@ class Knobs:
     takes_doubles: bool = False
     found_after: float = 0
     says_when: bool = False
+    hours: Mapping[str, list[Body]] | None = None
+    acceptance: Body = field(default_factory=lambda: {"mode": "online"})
 
 
 class Refusal(Exception):
@@ -72,6 +76,7 @@ class HubRise:
         location_id: the location's.
         currency: the account's.
         token: the connection's.
+        zone: the location's.
     """
 
     def __init__(
@@ -80,7 +85,9 @@ class HubRise:
         location_id: str = "3r4s3-1",
         currency: str = "EUR",
         token: str = "token-1",
+        zone: str = "Europe/Paris",
     ) -> None:
+        self.zone = zone
         self._clock, self.location_id, self.currency = clock, location_id, currency
         self.tokens = {token}
         self.knobs = Knobs()
@@ -145,6 +152,9 @@ class HubRise:
         if request.headers.get("x-access-token") not in self.tokens:
             said = "The access token is invalid or the connection has been revoked"
             raise Refusal(401, "unauthorized", message=said)
+        if request.method == "GET" and request.path.endswith(f"/locations/{self.location_id}"):
+            self._count("all", *_RATES)
+            return VendorReply(200, self._location(), dated(self._clock()))
         orders = f"/locations/{re.escape(self.location_id)}/orders"
         match = re.fullmatch(f".*{orders}(?:/([^/]+))?", request.path)
         if match is None:
@@ -163,6 +173,15 @@ class HubRise:
                 self._change(order, _object(request, "update"))
                 return VendorReply(200, order)
         raise Refusal(404, "routing_error")
+
+    def _location(self) -> Body:
+        return {
+            "id": self.location_id,
+            "account": {"id": "3r4s3", "currency": self.currency},
+            "timezone": {"name": self.zone},
+            "opening_hours": self.knobs.hours,
+            "order_acceptance": self.knobs.acceptance,
+        }
 
     def _count(self, what: str, *rates: tuple[int, int]) -> None:
         now = self._clock().timestamp()
