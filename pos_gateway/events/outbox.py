@@ -3,8 +3,8 @@
 A position is assigned in the transaction that counts it, only by the leader of the present epoch.
 Rows are picked by id. A later event of an order has the higher id, for its transaction begins after
 the earlier one's commit, so a reader that sees it sees the earlier one too. A row that commits late
-with a low id gets a later position; assigned positions never change. So does a row that another session has
-locked, with the later ones of its order.
+with a low id gets a later position; assigned positions never change. So does a row locked by
+another session, with the later events of its order.
 
 The leader and helpers lock rows and never wait (``skip locked``), so they cannot deadlock.
 """
@@ -195,8 +195,8 @@ class Outbox:
     def prune(self, before: float, most: int, now: float = inf) -> int:
         """Remove the older (Unix time) of the first ``most`` published events; returns how many.
 
-        Fewer than ``most``: no older one is left, or it is after a newer one, or locked. Events dated
-        ahead of ``now`` do not count as such: a machine's clock was wrong, and they may be many.
+        Fewer than ``most``: no older event is left, or the older ones are after newer ones, or locked. Events dated
+        ahead of ``now`` do not count as newer: a machine's clock was wrong, and they may be many.
         """
         values = {"before": before, "most": most, "now": now}
         return self._do(lambda cursor: self._say.prune(cursor, values))
@@ -377,7 +377,7 @@ class _SharedStatements:
     """The statements that both databases share."""
 
     _place: str
-    #: Has a select lock its rows, and leave out those that are locked.
+    #: Has a select lock its rows, and leave out locked rows.
     _skipping: str
     _read = _READ
 

@@ -183,7 +183,7 @@ class EventRelay:
 
     @staticmethod
     def _succeeds(part: Callable[[], bool | None]) -> bool:
-        """Whether it returns that it has worked or waited; False while the database is away."""
+        """Whether the part has worked or waited; False while the database is away."""
         try:
             return bool(part())
         except LedgerUnavailable as error:

@@ -886,7 +886,7 @@ FAULTS = [
     Fault(
         "an outcome restores the step that a failover has lost",
         "ledger/batch",
-        "row |= _step(history)  # a failover may have lost it",
+        "row = _step(history) | row  # a failover may have lost it",
         "pass",
         "steps::a_failover_that_loses_a_step",
     ),
