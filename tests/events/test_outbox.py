@@ -359,13 +359,14 @@ def test_a_locked_event_and_the_later_ones_of_its_order_get_later_positions(
         outbox._is_busy = is_busy
         term = outbox.assign(term, 10)
 
-    assign()
-    for event_id in ("locked", "after"):
-        recorded.write_one("o", event_id=event_id)
     with engine.connect() as forgotten:
+        forgotten.execute(insert(events).values(row("o", "locked")))
+        assign("e0")  # a later row has a position already
+        forgotten.commit()
+        recorded.write_one("o", event_id="after")
         forgotten.execute(select(events).where(events.c.event_id == "locked").with_for_update())
         assign()
-        for number in range(5):
+        for number in range(1, 5):
             assign(f"e{number}")
         assert [name for name, position in given(rows).items() if position is None] == [
             "locked",
