@@ -27,7 +27,7 @@ from tests.server.lab import Server, serving
 
 Json = dict[str, Any]
 ACCEPTED, CANCELLED, REJECTED = ("order.accepted",), ("order.cancelled",), ("order.rejected",)
-EXPIRED = ("order.expired",)
+EXPIRED: Json = {"events": ("order.expired",), "first": "order.in_doubt"}
 #: The key of callbacks, and the key that seals secrets.
 KEY, SECRET = "a-key", "a passphrase that is long enough"
 ADA = {"name": "Ada", "phone": "+12125550123"}
@@ -81,6 +81,8 @@ class Case:
     shop: tuple[Literal["paid", "accepted"], str] | None = None
     #: The burger's id at the vendor, and whether the burger is sold out; None: no such item there.
     catalog: dict[str, bool | None] = field(default_factory=dict)
+    #: An event that may come before its events: a slow machine undoes an order after its deliver_by.
+    first: str = ""
 
     @property
     def total(self) -> int:
@@ -183,8 +185,8 @@ def wrong(seller: Seller, events: list[Json]) -> list[Any]:
     """Everything that is not as the case says."""
     case, facts, reason = seller.case, seller.facts, json.dumps(events[-1].get("reason"))
     types = tuple(event["type"] for event in events)
-    if case.events == EXPIRED and types[0] == "order.in_doubt":
-        types = types[1:]  # a slow machine undoes the order after its deliver_by
+    if types[0] == case.first:
+        types = types[1:]
     accepted = [event["external_id"] for event in events if event["type"] in ACCEPTED]
     return [
         *([types] if types != case.events else []),

@@ -96,7 +96,7 @@ CASES = [
     ),
     Case("in the catalog", has=('"Burger"',), catalog={"BURGER": False}),
     Case("in no catalog", {}, REJECTED, ("item_unavailable", "NONE"), catalog={"NONE": None}),
-    Case("too many requests", knobs={"takes": 1}),
+    Case("too many requests", first="order.pending", knobs={"takes": 1}),  # of looks at the ticket
     Case("an offline device", {}, LEFT[:1], ("not_printed",), knobs={"is_online": False}),
     Case("a failed printer", {}, LEFT[1:], ("not_undone", "failed"), knobs={"printer_fails": True}),
     Case(
@@ -128,7 +128,7 @@ CASES = [
         events=(*ACCEPTED, "order.cancelled_by_pos"),
         shop=("accepted", "delete"),
     ),
-    Case("expired before its payment", {"seconds": 6}, EXPIRED, troubles=(UNPAID,)),
+    Case("expired before its payment", {"seconds": 6}, **EXPIRED, troubles=(UNPAID,)),
     *(
         Case(f"{what} of {method} {path}", {"tip": 200}, troubles=(Trouble(what, method, path),))
         for method, path in FORWARD

@@ -109,7 +109,7 @@ CASES = [
         events=(*ACCEPTED, "order.cancelled_by_pos"),
         shop=("accepted", "cancel"),
     ),
-    Case("expired before its payment", {"seconds": 6}, EXPIRED, troubles=UNPAID),
+    Case("expired before its payment", {"seconds": 6}, **EXPIRED, troubles=UNPAID),
     *(
         Case(f"{what} of {method} {path}", {"tip": 200}, troubles=(Trouble(what, method, path),))
         for method, path in FORWARD

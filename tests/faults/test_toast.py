@@ -235,7 +235,7 @@ CASES = [
     case(
         "expired before it is made",
         {"seconds": 6},
-        EXPIRED,
+        **EXPIRED,
         troubles=(Trouble("before", path=PRICES, times=1000, status=429),),
     ),
     *(
