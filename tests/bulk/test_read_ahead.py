@@ -119,11 +119,20 @@ def test_a_preview_asks_of_many_at_once_and_says_the_same(
             alone = list(bulk.found(action, filter_, options))
         assert together == alone
         assert len(together) > MANY / len(STATES)
-        assert asked <= 2 * -(-len(together) // TOGETHER) + len(doubt.DOUBTFUL), action
+        assert asked <= 2 * -(-MANY // TOGETHER) + len(doubt.DOUBTFUL), action
         if action is not BulkAction.ACCEPTED:
             assert len(statements) > 3 * asked
         if action.subject is Subject.LETTERS:
             assert len({each.refusal for each in together}) > 3
+
+
+def test_a_preview_that_selects_no_letter_hears_of_a_stop_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(read_ahead, "TOGETHER", TOGETHER)
+    given: dict[str, Any] = dict.fromkeys(("judge", "acting"))
+    work = LetterWork("", is_selected=lambda _: False, queue=lambda *_, **__: letters(), **given)  # type: ignore[arg-type]
+    assert list(work.found()) == [None] * 3
 
 
 def test_what_is_held_of_letters_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

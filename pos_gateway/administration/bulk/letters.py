@@ -97,10 +97,12 @@ class LetterWork:
             yield from self._pause()
 
     def _judged(self, queue: DeadLetterQueue) -> Iterator[NewItem]:
-        for letters in in_batches(filter(self._is_selected, queue), lambda each: len(each.body)):
-            self._ahead(letters)
-            for letter in letters:
+        for letters in in_batches(queue, lambda each: len(each.body)):
+            selected = [*filter(self._is_selected, letters)]
+            self._ahead(selected)
+            for letter in selected:
                 yield _item(letter, self._judge(letter))
+            yield None
 
     def tasks(self, items: Iterable[BulkItem], operator: str, note: str) -> Iterator[Task | None]:
         """The letters of these items. Raises AdminError if another consumer keeps on holding some."""
