@@ -55,7 +55,6 @@ from pos_gateway.domain.order import Order
 from pos_gateway.domain.order_parts import Payment
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
-from pos_gateway.transport.errors import TransportError
 from pos_gateway.transport.exchange import Reply, Send
 
 #: Longest note of a payment.
@@ -155,14 +154,10 @@ def ask_to_print(order: Order, merchant: Merchant, facts: Facts, send: Send) -> 
 
 
 def _asked(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
-    """The outcome after a print event: as ``printed``; PENDING without an answer."""
-    pending = Outcome(Kind.PENDING, _NOT_PRINTED, str(facts["order"]))
-    try:
-        known = printed(order, merchant, facts, send)
-    except TransportError:
-        known = None
-    if known is None or known.kind in (Kind.RETRY, Kind.IN_DOUBT):
-        known = pending
+    """The outcome after a print event: as ``printed``; in doubt without an answer, for Clover has the event."""
+    known = printed(order, merchant, facts, send)
+    if known is None or known.kind is Kind.RETRY:
+        known = in_doubt("the ticket is asked for, and could not be looked at")
     return replace(known, facts={"print_event": facts["print_event"]})
 
 

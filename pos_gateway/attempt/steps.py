@@ -180,12 +180,23 @@ class Walk:
             TransportError: of a request; NotSent, of a look-up.
         """
         attempt, step = self._attempt, self._steps[number]
-        send = Send(partial(self._recording, number, None))
+        answered: list[Request] = []
+
+        def send(request: Request) -> Reply:
+            reply = self._recording(number, None, request)
+            if request.changes:
+                answered.append(request)
+            return reply
+
         try:
-            outcome = step.run(self._order, self._merchant, attempt.facts, send)
+            outcome = step.run(self._order, self._merchant, attempt.facts, Send(send))
         except _NotRecorded as error:
             return error.outcome
         except TransportError as error:
+            if (
+                answered
+            ):  # the POS has changed something: a request that was not sent proves nothing
+                raise NoValidReply(error.code, error) from error
             if attempt.step is step:
                 raise
             not_recorded = self._reached(number, Kind.RETRY)

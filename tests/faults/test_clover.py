@@ -96,7 +96,7 @@ CASES = [
     ),
     Case("in the catalog", has=('"Burger"',), catalog={"BURGER": False}),
     Case("in no catalog", {}, REJECTED, ("item_unavailable", "NONE"), catalog={"NONE": None}),
-    Case("too many requests", first="order.pending", knobs={"takes": 1}),  # of looks at the ticket
+    Case("too many requests", knobs={"takes": 1}),
     Case("an offline device", {}, LEFT[:1], ("not_printed",), knobs={"is_online": False}),
     Case("a failed printer", {}, LEFT[1:], ("not_undone", "failed"), knobs={"printer_fails": True}),
     Case(
