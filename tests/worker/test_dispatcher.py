@@ -1046,17 +1046,17 @@ def test_a_merchant_without_a_limit_gets_its_vendors_limit(
     scene.adapters["clover"] = CloverAdapter()
     terms = scene.dispatcher._terms_of("m")
     assert terms is not None
-    assert (terms.limit, terms.per_second) == (5, 16.0 / 11)
+    assert (terms.limit, terms.per_second) == (5, 16.0 / 13)
 
 
-def test_a_vendor_with_two_requests_an_order_gets_half_as_many_orders_a_second(
+def test_a_vendor_with_four_requests_an_order_gets_a_quarter_as_many_orders_a_second(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, max_concurrency=None, adapter="toast", default=50)
     scene.adapters["toast"] = ToastAdapter()
     terms = scene.dispatcher._terms_of("m")
     assert terms is not None
-    assert (terms.limit, terms.per_second) == (50, 10_000 / (15 * 60) / 2)
+    assert (terms.limit, terms.per_second) == (50, 10_000 / (15 * 60) / 4)
 
 
 def test_idle_connections_past_their_time_are_closed_while_no_order_comes(scene: Scene) -> None:

@@ -227,10 +227,12 @@ def test_an_exception_after_the_decision_leaves_no_order_claimed(
     line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = line.gate.an_order()
+    line.reply = (429, {})
     with monkeypatch.context() as patch:
         patch.setattr(line.dispatcher._retries, "takes", Mock(side_effect=ZeroDivisionError))
         assert line.offer(order).wait() == "requeued"
     assert line.dispatcher.uncommitted == 0
+    line.reply = ACCEPTED
     assert line.offer(order).wait() == "acknowledged"
     assert line.gate.recorded() == [("accepted", None)]
 
