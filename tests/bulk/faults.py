@@ -156,7 +156,7 @@ FAULTS = [
     Fault(
         "a preview asks the ledger of many letters at once",
         "administration/bulk/letters",
-        "            self._ahead(letters)\n",
+        "            self._ahead(selected)\n",
         "",
         "read_ahead::asks_of_many_at_once",
     ),

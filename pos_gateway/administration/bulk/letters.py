@@ -96,7 +96,7 @@ class LetterWork:
                 )
             yield from self._pause()
 
-    def _judged(self, queue: DeadLetterQueue) -> Iterator[NewItem]:
+    def _judged(self, queue: DeadLetterQueue) -> Iterator[NewItem | None]:
         for letters in in_batches(queue, lambda each: len(each.body)):
             selected = [*filter(self._is_selected, letters)]
             self._ahead(selected)
