@@ -8,7 +8,6 @@ from pos_gateway.adapters.steps import Step
 from pos_gateway.administration.doubts import is_left_to_a_person
 from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.states import State
-from pos_gateway.ledger.step_mark import NOT_UNDONE
 
 
 class StepState(StrEnum):
@@ -40,18 +39,18 @@ class StepStanding(NamedTuple):
     has_look_up: bool = True
 
 
-def steps_at_pos(order: OrderStanding, steps: Sequence[Step]) -> list[StepStanding]:
+def steps_at_pos(order: OrderStanding, steps: Sequence[Step], now: float) -> list[StepStanding]:
     """The order's steps, first to last; none where the POS takes an order in a single step.
 
     Args:
         order: the order.
         steps: the steps of the merchant's adapter; none, if the adapter is not known here.
+        now: Unix time.
     """
     mark = order.step_mark
     look_ups = {step.name: step.look_up is not None for step in steps}
-    if (
-        mark is not None and mark.name not in look_ups
-    ):  # a different release's, or a different adapter's
+    # A different release's step, or a different adapter's.
+    if mark is not None and mark.name not in look_ups:
         look_ups = {mark.name: True}
     elif len(look_ups) < 2:
         return []
@@ -64,7 +63,7 @@ def steps_at_pos(order: OrderStanding, steps: Sequence[Step]) -> list[StepStandi
     place = 0 if mark is None else names.index(mark.name)
     above = StepState.GONE if order.is_being_undone else StepState.LATER
     since = order.first_doubt or order.updated_at
-    present = StepStanding(names[place], _present(order, place), since, look_ups[names[place]])
+    present = StepStanding(names[place], _present(order, place, now), since, look_ups[names[place]])
     return [
         *(StepStanding(name, StepState.TAKEN) for name in names[:place]),
         present,
@@ -72,11 +71,10 @@ def steps_at_pos(order: OrderStanding, steps: Sequence[Step]) -> list[StepStandi
     ]
 
 
-def _present(order: OrderStanding, place: int) -> StepState:
+def _present(order: OrderStanding, place: int, now: float) -> StepState:
     """The state of the step that an open order is in."""
     if order.is_being_undone:
-        is_left = order.reason_code == NOT_UNDONE and order.is_in_doubt
-        return StepState.NOT_UNDONE if is_left else StepState.UNDOING
+        return StepState.NOT_UNDONE if order.is_left(now) else StepState.UNDOING
     if order.state is State.SENDING and order.is_leased:
         return StepState.SENDING
     if order.state is State.PENDING and (not place or order.doubt_since is not None):

@@ -12,7 +12,7 @@ from pos_gateway.domain.outcome import RESOLVED, Kind, Reason
 from pos_gateway.domain.split import Split
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
-from pos_gateway.ledger.states import Entry, State, is_given_up
+from pos_gateway.ledger.states import Entry, State
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, shown
 from pos_gateway.runtime.vault import CannotOpen
 
@@ -71,8 +71,7 @@ class Resolution:
             self._note_again(order, "accepted")
         else:
             _require_doubt(order)
-            now = self._now.timestamp()
-            if order.is_being_undone and not is_given_up(order.reason_code, order.deliver_by, now):
+            if order.is_being_undone and not order.is_left(self._now.timestamp()):
                 raise AdminError(STILL_UNDONE, kind=STILL_UNDONE)
             self._require_as_seen(order)
             entry = _entry(order, State.ACCEPTED, self._now, _THERE, external_id)

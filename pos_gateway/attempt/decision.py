@@ -235,9 +235,8 @@ class _Submission(NamedTuple):
     def _with_progress(self, entry: Entry, after: AttemptHistory) -> Entry:
         """The entry with the facts of the order's steps."""
         if self.attempt.facts:
-            with suppress(
-                InvalidFacts
-            ):  # an adapter's mistake undoes no outcome: the row's facts stay
+            # An adapter's mistake undoes no outcome: the row's facts stay.
+            with suppress(InvalidFacts):
                 progress = StepProgress(self.attempt.facts).to_json(after.reopened)
                 return replace(entry, progress=progress)
         return entry

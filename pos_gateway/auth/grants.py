@@ -232,9 +232,8 @@ class Grants:
     def _is_stored(self, claimed: StoredGrant, pair: Pair) -> bool:
         """Whether the database has this pair, or a newer pair."""
         try:
-            if not self._store.replace(
-                claimed, pair
-            ):  # or an attempt before was committed, unheard
+            # Also if an attempt before was committed, unheard.
+            if not self._store.replace(claimed, pair):
                 log.info("grant.newer", grant=claimed.id)
         except SQLAlchemyError as error:
             log.error("grant.not_stored", grant=claimed.id, error=str(error.__cause__))

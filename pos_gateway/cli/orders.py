@@ -450,7 +450,8 @@ def _steps(ledger: "OrderAdmin", order: "OrderStanding") -> dict[str, Any]:
     from pos_gateway.administration.order_steps import step_words, steps_at_pos
 
     adapter = adapters().get(ledger.adapter_of(order.merchant_id) or "")
-    steps = steps_at_pos(order, steps_of(adapter) if adapter else ())
+    now = datetime.now(UTC).timestamp()
+    steps = steps_at_pos(order, steps_of(adapter) if adapter else (), now)
     said = step_words(order, steps)
     return {
         "steps": [

@@ -32,7 +32,7 @@ from pos_gateway.ledger.attempts import RecordedAttempt
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.order_search import Place, behind
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
+from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State, is_given_up
 from pos_gateway.ledger.step_mark import StepMark
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
@@ -112,6 +112,10 @@ class OrderStanding:
             sent = self.state is State.SENDING or self.doubt_since is not None
             return sent and not self.is_leased
         return self.state is State.IN_DOUBT
+
+    def is_left(self, now: float) -> bool:
+        """Whether workers have left the order in doubt to an operator, at this time (Unix time)."""
+        return self.is_in_doubt and is_given_up(self.reason_code, self.deliver_by, now)
 
 
 class OrderAdmin:

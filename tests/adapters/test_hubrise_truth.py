@@ -246,7 +246,7 @@ def test_the_shop_says_which_status_accepts(pos: Any, status: str, kind: Kind) -
 def test_what_the_shop_does_is_heard_once_each_in_any_order() -> None:
     shop = Shop(arrives="new")
     known_as = shop.submit(ordered()).external_id
-    assert shop.heard() == []  # a client is told of no change of its own
+    assert shop.heard() == []  # a client hears of no change of its own
     shop.hubrise.webhooks.twice = shop.hubrise.webhooks.reverse = True
     for status in ("received", "in_preparation", "awaiting_shipment", "in_delivery", "completed"):
         shop.epos(status)

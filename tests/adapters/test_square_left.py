@@ -3,10 +3,10 @@
 ==================================================  ==============================================
 adversary                                           promise
 ==================================================  ==============================================
-a cancellation half done, then Square is away       told as cancelled, with what is left
+a cancellation half done, then Square is away       published as cancelled, with what is left
 an undo that Square never answers, and its callback the callback ends the order
 the same, and a cancel request                      the request is answered at once
-an operator who accepts while workers undo          is told why not
+an operator who accepts while workers undo          gets the reason why not
 a cancel request for an order typed in by hand      not cancelled: Square does not have it
 an order left to an operator, and its message again nothing is undone while it has time
 ==================================================  ==============================================

@@ -6,7 +6,7 @@ import pytest
 
 from pos_gateway.administration.order_steps import step_words, steps_at_pos
 from pos_gateway.ledger.order_admin import OrderStanding
-from pos_gateway.ledger.states import Action, State
+from pos_gateway.ledger.states import RESOLVE_FOR, Action, State
 from testkit.steps.adapters import PrintedAdapter
 
 STEPS = PrintedAdapter.steps
@@ -21,7 +21,12 @@ ORDER: dict[str, Any] = {
 }
 DOUBT = {"state": State.IN_DOUBT, "doubt_since": 100.0}
 LEFT = {**DOUBT, "reason_code": "not_undone", "last_event": "in_doubt"}
+#: The time, and a deadline after which workers have given up.
+NOW = 9000.0
+OVER = {"deliver_by": NOW - RESOLVE_FOR}
 CLAIMED = {"state": State.CLAIMED, "doubt_since": 100.0}
+#: Pending in a later step.
+TICKET = {"state": State.PENDING, "doubt_since": 100.0}
 SENDING = {"state": State.SENDING, "owner": "w", "lease": "w"}
 
 
@@ -40,6 +45,8 @@ SENDING = {"state": State.SENDING, "owner": "w", "lease": "w"}
         ({"state": State.PENDING, "step": "0 -pay"}, "taken being_undone not_there", 200),
         ({**DOUBT, "step": "0 -create"}, "being_undone not_there not_there", 100),
         ({**LEFT, "step": "0 -pay"}, "taken not_undone not_there", 100),
+        ({**DOUBT, **OVER, "step": "0 -pay"}, "taken not_undone not_there", 100),
+        ({**TICKET, "step": "0 print"}, "taken taken pending", 100),
         ({"state": State.NEW, "step": "7 pay"}, "next later later", 200),
         ({"state": State.ACCEPTED}, "taken taken taken", None),
         ({"state": State.REJECTED, "was_made": True}, "not_there not_there not_there", None),
@@ -48,7 +55,7 @@ SENDING = {"state": State.SENDING, "owner": "w", "lease": "w"}
 def test_each_step_stands_as_the_row_says(
     fields: dict[str, Any], states: str, since: float | None
 ) -> None:
-    found = steps_at_pos(OrderStanding(**{**ORDER, **fields}), STEPS)
+    found = steps_at_pos(OrderStanding(**{**ORDER, **fields}), STEPS, NOW)
     assert [each.name for each in found] == ["create", "pay", "print"]
     assert " ".join(each.state for each in found) == states
     assert [each.since for each in found if each.since is not None] == [since] * (since is not None)
@@ -56,14 +63,14 @@ def test_each_step_stands_as_the_row_says(
 
 def test_an_order_of_a_single_step_has_none() -> None:
     order = OrderStanding(**{**ORDER, **DOUBT})
-    assert steps_at_pos(order, STEPS[:1]) == steps_at_pos(order, ()) == []
+    assert steps_at_pos(order, STEPS[:1], NOW) == steps_at_pos(order, (), NOW) == []
     rejected = OrderStanding(**{**ORDER, "state": State.REJECTED})
-    assert steps_at_pos(rejected, STEPS) == []
+    assert steps_at_pos(rejected, STEPS, NOW) == []
 
 
 def test_a_step_of_an_adapter_that_is_not_known_here_is_named() -> None:
     order = OrderStanding(**{**ORDER, **DOUBT, "step": "0 send"})
-    assert [each.name for each in steps_at_pos(order, STEPS)] == ["send"]
+    assert [each.name for each in steps_at_pos(order, STEPS, NOW)] == ["send"]
 
 
 @pytest.mark.parametrize(
@@ -76,13 +83,14 @@ def test_a_step_of_an_adapter_that_is_not_known_here_is_named() -> None:
         ({**SENDING, "step": "0 pay"}, "The step pay may be sent at this moment.", ""),
         ({"state": State.PENDING, "step": "0 -pay"}, "create and pay. The step pay is being", "nothing of it"),
         ({**LEFT, "step": "0 -pay"}, "create and pay. The POS has not undone pay.", "ends as cancelled"),
+        ({**TICKET, "step": "0 print"}, "The POS has print, too, and has not completed it.", "is asked"),
     ],
 )  # fmt: skip
 def test_an_order_that_is_at_the_pos_in_part_is_in_words(
     fields: dict[str, Any], known: str, following: str
 ) -> None:
     order = OrderStanding(**{**ORDER, **fields})
-    said = step_words(order, steps_at_pos(order, STEPS))
+    said = step_words(order, steps_at_pos(order, STEPS, NOW))
     assert said is not None
     assert known in said.known
     assert following in said.following
@@ -93,4 +101,4 @@ def test_an_order_that_is_at_the_pos_in_part_is_in_words(
 def test_an_order_before_its_second_step_needs_no_words() -> None:
     for fields in ({"state": State.NEW}, DOUBT, {"state": State.ACCEPTED}):
         order = OrderStanding(**{**ORDER, **fields})
-        assert step_words(order, steps_at_pos(order, STEPS)) is None
+        assert step_words(order, steps_at_pos(order, STEPS, NOW)) is None

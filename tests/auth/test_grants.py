@@ -316,9 +316,8 @@ def test_a_pair_that_is_stored_late_is_kept_until_there_is_a_newer_one(
 ) -> None:
     """Its process could not store it for so long that another one has taken the mark over."""
     grant, store = world.grant(), world.store
-    late = store.claim(store.read(grant))
+    late, second = (store.claim(store.read(grant)) for _ in range(2))
     assert late is not None
-    second = store.claim(store.read(grant))
     assert second is not None
     assert store.replace(late, Pair("late", "r-late", HOUR, None))
     if is_refused:
@@ -334,9 +333,8 @@ def test_a_refresh_that_is_given_up_after_it_was_taken_over_does_not_lose_the_la
     world: World,
 ) -> None:
     grant, store = world.grant(), world.store
-    late = store.claim(store.read(grant))
+    late, second = (store.claim(store.read(grant)) for _ in range(2))
     assert late is not None
-    second = store.claim(store.read(grant))
     assert second is not None
     store.give_up(second, "refused: the refresh token is used up")
     assert store.replace(late, Pair("late", "r-late", HOUR, None))

@@ -39,7 +39,13 @@ ADDRESS = {
     "postal_code": "02215",
     "country": "US",
 }
+ALLERGY = "n" * 586 + " allergy: nuts"
 LATER = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
+AT_A_TABLE: Json = {"order_type": "dine_in", "dine_in": {"table": "7", "guests": 2}}
+TO_THE_DOOR: Json = {
+    "order_type": "delivery",
+    "delivery": {"address": ADDRESS, "instructions": "ring twice", "contactless": True},
+}
 #: 1700, less 100, plus 300 that are not taxed, plus a tax of 10 %.
 CHARGED: Json = {
     "discounts": [{"name": "Ten off", "amount": 100}],

@@ -17,6 +17,7 @@ from tests.faults.selling import (
     ACCEPTED,
     ADA,
     ADDRESS,
+    ALLERGY,
     CANCELLED,
     CHARGED,
     COKE,
@@ -33,7 +34,6 @@ from tests.faults.selling import (
 
 #: Paid, and not on paper.
 LEFT = ("order.pending", "order.in_doubt")
-ALLERGY = "n" * 586 + " allergy: nuts"
 PAYMENTS, PRINTING = ".*/payments", ".*/print_event"
 #: The requests of an order, but the one that prints, and of its deletion: methods and patterns of paths.
 FORWARD = [

@@ -14,7 +14,8 @@ from testkit.vendors.way import Trouble
 from tests.faults.lab import FaultLab
 from tests.faults.selling import (
     ACCEPTED,
-    ADDRESS,
+    ALLERGY,
+    AT_A_TABLE,
     CANCELLED,
     CHARGED,
     COKE,
@@ -22,6 +23,7 @@ from tests.faults.selling import (
     LATER,
     LOST,
     REJECTED,
+    TO_THE_DOOR,
     Case,
     Json,
     Seller,
@@ -31,7 +33,6 @@ from tests.faults.selling import (
 
 PENDING, IN_DOUBT = ("order.pending",), ("order.in_doubt",)
 CANCELLED_BY_POS = ("order.cancelled_by_pos",)
-ALLERGY = "n" * 586 + " allergy: nuts"
 ORDERS, ORDER = ".*/orders", ".*/orders/[^/]+"
 #: The EPOS has not answered the order yet.
 NEW = {"arrives": "new"}
@@ -42,15 +43,12 @@ CASES = [
     Case("no type, no guest", {"customer": None}, has=('"collection"',)),
     Case(
         "dine-in",
-        {"order_type": "dine_in", "dine_in": {"table": "7", "guests": 2}},
+        AT_A_TABLE,
         has=('"eat_in"', "table 7 / 2 guests"),
     ),
     Case(
         "delivery",
-        {
-            "order_type": "delivery",
-            "delivery": {"address": ADDRESS, "instructions": "ring twice", "contactless": True},
-        },
+        TO_THE_DOOR,
         has=('"delivery"', "1 Main St", "ring twice / contactless"),
     ),
     Case("curbside", {"order_type": "curbside", "display_id": "A-17"}, has=("curbside", "A-17")),

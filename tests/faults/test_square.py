@@ -18,6 +18,7 @@ from tests.faults.selling import (
     ACCEPTED,
     ADA,
     ADDRESS,
+    ALLERGY,
     CANCELLED,
     CHARGED,
     COKE,
@@ -34,7 +35,6 @@ from tests.faults.selling import (
 
 UNDONE = ACCEPTED + CANCELLED
 SIXTY = [{"name": f"m{number}", "unit_price": number} for number in range(60)]
-ALLERGY = "n" * 586 + " allergy: nuts"
 PAYMENTS = "/v2/payments"
 #: The requests of an order, and of the cancellation of a paid one: methods and patterns of paths.
 FORWARD = [("POST", "/v2/orders"), ("POST", PAYMENTS), ("GET", "/v2/orders/[^/]+")]

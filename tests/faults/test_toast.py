@@ -18,11 +18,14 @@ from tests.faults.lab import FaultLab
 from tests.faults.selling import (
     ACCEPTED,
     ADDRESS,
+    ALLERGY,
+    AT_A_TABLE,
     CANCELLED,
     EXPIRED,
     LATER,
     LOST,
     REJECTED,
+    TO_THE_DOOR,
     Case,
     Json,
     Seller,
@@ -54,7 +57,6 @@ UNDONE = ACCEPTED + CANCELLED
 #: Hours of a day that is neither today nor tomorrow anywhere.
 CLOSED = {f"{datetime.now(UTC) + timedelta(days=3):%A}".lower(): ("07:00:00.000", "08:00:00.000")}
 SKU = f"{MAINS}/{BURGER}"
-ALLERGY = "n" * 586 + " allergy: nuts"
 MODIFIERS = [
     {"sku": f"{SAUCES}/{MAYO}", "name": "Mayo", "quantity": 2, "unit_price": 50},
     {
@@ -82,15 +84,12 @@ CASES = [
     case("no type, no guest", {"customer": None}, has=("TAKE_OUT",)),
     case(
         "dine-in",
-        {"order_type": "dine_in", "dine_in": {"table": "7", "guests": 2}},
+        AT_A_TABLE,
         has=("DINE_IN", "Table 7"),
     ),
     case(
         "delivery",
-        {
-            "order_type": "delivery",
-            "delivery": {"address": ADDRESS, "instructions": "ring twice", "contactless": True},
-        },
+        TO_THE_DOOR,
         has=("DELIVERY", "address1: 1 Main St", "ring twice / contactless"),
     ),
     case("no utensils", {"utensils": False, "notes": "hot"}, has=("no utensils / hot",)),

@@ -349,6 +349,16 @@ def test_one_of_the_present_generation_counts(
     assert told(rows) == ["rejected", "pending", "accepted", "preparing", "ready"]
 
 
+def test_beyond_a_hundred_a_pos_calls_again_of_a_known_order(
+    ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine
+) -> None:
+    """None of them is dropped: the POS's words are about an order that is here."""
+    reopened(engine, worker)
+    many = [named("7", Kind.REJECTED, number) for number in range(MAX_WAITING + 2)]
+    assert apply(ledger, *many) == [WAITING] * MAX_WAITING + [CallbackResult.BUSY] * 2
+    assert len(waiting(engine)) == MAX_WAITING
+
+
 @pytest.mark.parametrize("meaning", [Kind.ACCEPTED, Kind.CANCELLED, Lifecycle.READY])
 def test_an_order_that_was_accepted_again_without_an_id_contradicts_no_other(
     ledger: CallbackLedger,

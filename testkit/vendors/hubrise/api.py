@@ -1,6 +1,6 @@
 """HubRise's API for one location and one client, and what the shop's EPOS does.
 
-Documented: totals are HubRise's, and payments of another sum are kept as they are; a client is told of no change of
+Documented: totals are HubRise's, and payments of another sum are kept as they are; a client hears of no change of
 its own; rates by windows that start at a round minute, hour and day; an event is sent six times at most, until an answer of
 200 to 499.
 

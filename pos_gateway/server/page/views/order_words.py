@@ -92,7 +92,7 @@ class Facts(NamedTuple):
         """The order's steps at its POS."""
         if self.order is None or self.merchant is None:
             return []
-        return steps_at_pos(self.order, self.merchant.steps)
+        return steps_at_pos(self.order, self.merchant.steps, self.now)
 
     @property
     def guarantee(self) -> Guarantee | None:
