@@ -193,9 +193,8 @@ class Walk:
         except _NotRecorded as error:
             return error.outcome
         except TransportError as error:
-            if (
-                answered
-            ):  # the POS has changed something: a request that was not sent proves nothing
+            # The POS has changed something: a request that was not sent proves nothing.
+            if answered:
                 raise NoValidReply(error.code, error) from error
             if attempt.step is step:
                 raise

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from pos_gateway.adapters.protocol import Adapter
+from pos_gateway.adapters.protocol import Adapter, Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.steps import steps_of
 from pos_gateway.attempt import submit
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import Decision
+from pos_gateway.attempt.doubt import longest_reply
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.message import Message
 from pos_gateway.database.engine import open_database
@@ -472,6 +473,17 @@ def test_a_lost_order_is_sent_again_after_the_settling_time(lab: Lab) -> None:
     assert decision.outcome.kind is Kind.PENDING
     assert len(pos.creates) == 1
     assert LONGEST <= lab.truth.time <= LONGEST + BEAT
+
+
+@pytest.mark.parametrize(
+    ("vendors", "merchants", "seconds"),
+    [(30.0, 10.0, 30.0), (30.0, 45.0, 45.0), (None, 10.0, 10.0)],
+)
+def test_a_pos_replies_within_its_vendors_time_or_its_merchants_longer_one(
+    vendors: float | None, merchants: float, seconds: float
+) -> None:
+    adapter: Any = SimpleNamespace(limits=Limits(longest_reply=vendors))
+    assert longest_reply(adapter, merchants) == seconds
 
 
 class Vendors:

@@ -771,6 +771,19 @@ def test_a_callback_between_two_steps_ends_an_order_that_the_restaurant_ends(
     assert fleet.truth.requests[fleet.next(step)] == 1
 
 
+@each_undo
+def test_a_callback_ends_no_order_that_is_being_undone(
+    fleet: Fleet, adapter: str, undo: Act
+) -> None:
+    """Nothing of the undo was done yet: the POS may say so because it was asked to, or not."""
+    fleet.refuse(fleet.steps[-1], code="sold_out")
+    fleet.refuse(undo, 429, times=1)
+    decision = fleet.one.take(fleet.order)
+    assert called(fleet, Kind.CANCELLED) is CallbackResult.WAITING
+    fleet.over(**dict(decision.again.headers if decision.again else {}))
+    assert fleet.one.recorded() == [("rejected", "sold_out")]
+
+
 #: What a POS says of an order that is left to it or an operator, and the events that follow.
 LEFT = [
     (Kind.ACCEPTED, []),  # created, which says nothing of the steps behind

@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,6 +59,16 @@ def test_they_are_written_before_a_part_that_may_not_end_in_time(
     monkeypatch.setattr(server.site.bulk, "stop", lambda: written.extend(server.audited()))
     server.site.stop()
     assert [each[1] for each in written] == ["events.reveal"]
+
+
+def test_alerts_end_beside_all_other_parts(server: Inside, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message that is being sent may take ten seconds."""
+    ended, site = list[str](), server.site
+    alerts = SimpleNamespace(end=lambda: ended.append("asked"), stop=lambda: ended.append("alerts"))
+    monkeypatch.setattr(site, "_alerts", alerts)
+    monkeypatch.setattr(site.bulk, "stop", lambda: ended.append("bulk"))
+    site.stop()
+    assert ended == ["asked", "bulk", "alerts"]
 
 
 def test_no_request_waits_for_the_first_canary_split(
