@@ -3,6 +3,7 @@
 import gc
 import inspect
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -102,6 +103,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     for file in files[first:] + files[:first]:
         with suppress(Exception):  # which it shows when it is collected
             import_module(".".join(file.relative_to(folder.parent).with_suffix("").parts))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    what = "retries' jitter and other chances of each test begin from its name and this number"
+    parser.addoption("--chance", type=int, default=0, metavar="N", help=what)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that fails by a retry's jitter fails each time, until its name or ``--chance`` is another."""
+    random.seed(f"{item.nodeid} {item.config.getoption('chance')}")
 
 
 def pytest_collection_finish() -> None:

@@ -299,5 +299,5 @@ def _ports() -> Iterator[int]:
     """This process's ports, again and again."""
     own = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     all_ = range(20_000, 32_768)[own % _PROCESSES :: _PROCESSES]
-    begin = random.randrange(len(all_))
+    begin = random.SystemRandom().randrange(len(all_))
     return cycle([*all_[begin:], *all_[:begin]])
