@@ -49,6 +49,8 @@ Converse = Callable[[Send], Outcome]
 
 #: Seconds for its reply without which no request is sent, or half of the time limit if that is less.
 LEAST = 1.0
+#: A look that a call can do without gets a part of the time left, by this divisor: two leave more than half.
+LOOK = 4
 
 
 class Caller:
@@ -273,7 +275,8 @@ class _Conversation(Send):
         authenticator = self._caller.authenticator
         credentials = authenticator.headers(self._auth, request, self._left())
         reply = self._exchanged(request.adding(credentials))
-        if reply.status != 401:
+        # A POS may refuse a look for want of a permission, whatever the token.
+        if reply.status != 401 or request.is_look:
             return reply
         others = authenticator.instead(self._auth, credentials, self._left())
         return reply if others is None else self._exchanged(request.adding(others))
@@ -287,7 +290,7 @@ class _Conversation(Send):
             request,
             key=f"{merchant.id} {merchant.auth.fingerprint}",
             connections=merchant.max_concurrency or caller.default_concurrency,
-            seconds=min(seconds, request.seconds),
+            seconds=min(seconds / LOOK, request.seconds) if request.is_look else seconds,
             identity=merchant.auth.tls,
             fence=self._fence,
             context=attempt.context,

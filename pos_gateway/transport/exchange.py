@@ -61,6 +61,11 @@ class Request:
         """Whether it may change something at the POS."""
         return self.method != "GET" and not self.is_search
 
+    @property
+    def is_look(self) -> bool:
+        """Whether the call can do without the reply."""
+        return self.seconds < inf
+
     def adding(self, headers: Mapping[str, str]) -> "Request":
         """The request with more headers."""
         return replace(self, headers={**self.headers, **headers}) if headers else self

@@ -278,7 +278,7 @@ FAULTS = [
     Fault(
         "a look that hangs leaves an order its time",
         "attempt/call",
-        "seconds=min(seconds, request.seconds),\n            identity=merchant.auth.tls,\n            fence",
+        "seconds=min(seconds / LOOK, request.seconds) if request.is_look else seconds,\n            identity=merchant.auth.tls,\n            fence",
         "seconds=seconds,\n            identity=merchant.auth.tls,\n            fence",
         "toast_location::that_hang",
     ),

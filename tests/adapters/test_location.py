@@ -17,6 +17,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.exchange import Reply, Request
 from testkit.vendors import clover, hubrise, square
 from testkit.vendors.way import Trouble, VendorSend, Way
 from tests.adapters.square_till import Till
@@ -282,6 +283,31 @@ def test_a_look_at_the_hours_that_fails_fails_no_order(
         )
     ]
     assert vendor.taken("REJECTED", *troubles).kind is Kind.ACCEPTED
+
+
+@pytest.mark.parametrize("limit", [1.0, 3.0, 10.0])
+def test_looks_that_hang_leave_an_order_its_time_however_little_that_is(
+    tmp_path: Path, limit: float
+) -> None:
+    till = Till(tax=None)
+    gate = till.a_gate(tmp_path)
+    merchant = gate.directory.get("m")
+    pos = {**merchant.pos, "closed_as": "REJECTED"}
+    changed = merchant.model_copy(update={"pos": pos, "request_timeout": limit})
+    MerchantStore(gate.database).put([changed])
+    gate.wait(1)
+    exchange: Any = gate.caller.exchange
+
+    def hanging(request: Request, *, seconds: float, **others: Any) -> Reply:
+        if "/v2/locations/" not in request.url:
+            reply: Reply = exchange(request, seconds=seconds, **others)
+            return reply
+        gate.hand.seconds += seconds
+        raise NoValidReply("timeout", "no reply")
+
+    gate.caller.exchange = hanging
+    gate.take(gate.an_order())
+    assert [kind for kind, _ in gate.recorded()] == ["accepted"]
 
 
 def test_a_key_that_is_sent_again_once_the_shop_has_closed_finds_its_order(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -237,6 +238,28 @@ def test_looks_that_hang_leave_an_order_its_time(tmp_path: Path) -> None:
     gate.take(gate.an_order(**fields, seconds=120))
     assert [kind for kind, _ in gate.recorded()] == ["accepted"]
     assert limits == [30, SECONDS, SECONDS, 30]
+
+
+def test_a_refused_look_has_no_token_requested(tmp_path: Path) -> None:
+    """A POS may say 401 for want of a permission; another token, and the wait for it, would be in vain."""
+    place = Place()
+    send = At(place).send
+
+    def pos(request: Any) -> Any:
+        if request.method == "GET":
+            return 401, {}
+        reply = send(request)
+        return reply.status, json.loads(reply.body)
+
+    gate = Gate(tmp_path, pos)
+    record = {**RECORD, "id": "m", "request_timeout": 30, "auth": {"type": "none"}}
+    MerchantStore(gate.database).put([Merchant.parse(record)])
+    requested = Mock(return_value=None)
+    gate.caller.authenticator.instead = requested  # type: ignore[method-assign]
+    fields: Any = {"items": [line()], "total": 850, "currency": "USD", "customer": ADA}
+    gate.take(gate.an_order(**fields, seconds=120))
+    assert [kind for kind, _ in gate.recorded()] == ["accepted"]
+    requested.assert_not_called()
 
 
 @pytest.mark.parametrize("missing", ["stock:read", "restaurants:read"])
