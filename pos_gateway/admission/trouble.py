@@ -24,5 +24,15 @@ def severity(standing: MerchantStatus) -> tuple[int, bool, bool, bool]:
 
 
 def worst(standings: Iterable[MerchantStatus], most: int) -> list[MerchantStatus]:
-    """The merchants in most trouble, the worst first; ``most`` at most."""
-    return heapq.nlargest(most, filter(is_in_trouble, standings), key=severity)
+    """The merchants in most trouble, the worst first; ``most`` at most.
+
+    Half of the places are for merchants whose breaker is not closed: at a peak many merchants are busy, and must
+    not hide one that does not answer.
+    """
+    troubled = list(filter(is_in_trouble, standings))
+    away = (each for each in troubled if each.breaker is not BreakerState.CLOSED)
+    first = heapq.nlargest(most // 2, away, key=severity)
+    names = {each.merchant_id for each in first}
+    others = (each for each in troubled if each.merchant_id not in names)
+    rest = heapq.nlargest(most - len(first), others, key=severity)
+    return sorted([*first, *rest], key=severity, reverse=True)

@@ -59,3 +59,5 @@ def test_the_worst_have_the_most_waiting_orders_and_then_an_open_breaker() -> No
     by_severity = ["parked and waiting", "some parked, open", "some parked", "open", "half open"]
     assert [each.merchant_id for each in worst(merchants, 10)] == [*by_severity, "silent"]
     assert [each.merchant_id for each in worst(iter(merchants), 2)] == by_severity[:2]
+    assert [each.merchant_id for each in worst(merchants[2:5], 2)] == ["some parked", "open"]
+    assert [each.merchant_id for each in worst(merchants[1:5], 4)] == [*by_severity[2:], "silent"]

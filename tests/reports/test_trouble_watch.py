@@ -137,6 +137,17 @@ def test_a_merchant_that_is_well_now_is_not_shown(scene: Scene) -> None:
     assert [each.merchant_id for each in scene.watch.troubles()] == ["n"]
 
 
+def test_busy_merchants_hide_none_that_does_not_answer(scene: Scene) -> None:
+    """At a peak many are at their limit; the alert of one that is away must neither fail nor end."""
+    scene.admission.tick(scene.now)
+    scene.admission.open_breaker("away", 600.0)
+    for number in range(2 * MAX_TROUBLES):
+        scene.calls(f"busy-{number}", 4)
+    names = [each.merchant_id for each in scene.watch.troubles()]
+    assert len(names) == MAX_TROUBLES
+    assert names[-1] == "away"
+
+
 def test_ten_thousand_merchants(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """All in trouble: the report has the worst fifty, and looking takes half a thousandth of a core."""
     turns: list[int] = []
