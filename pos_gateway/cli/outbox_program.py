@@ -72,11 +72,15 @@ def _relay(options: argparse.Namespace) -> int:
             _say(f"{relay.drain()} submitted")
             return int(relay.lag().rows > 0)
 
+        signals = signal.SIGTERM, signal.SIGINT
+
         def stop(_number: int, _frame: FrameType | None) -> None:
             relay.stop(0)
+            for each in signals:  # a database that does not answer may keep the relay for ever
+                signal.signal(each, signal.SIG_DFL)
 
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
+        for each in signals:
+            signal.signal(each, stop)
         relay.run()
     return 0
 
@@ -162,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     ))  # fmt: skip
     each.add_argument("--dialect", required=True, choices=[str(each) for each in Dialect])
 
-    each = _command(commands, "relay", _relay, "Submit committed orders, until SIGTERM.", (
+    each = _command(commands, "relay", _relay, "Submit committed orders, until SIGTERM; a second one ends it at once.", (
         "pos-gateway outbox relay --broker-url amqp://guest:guest@localhost:5672//",
         "pos-gateway outbox relay --http-url https://orders.example.com   # with POS_GATEWAY_TOKEN",
         "pos-gateway outbox relay --once                                  # what there is, and end",

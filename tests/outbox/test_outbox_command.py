@@ -105,6 +105,26 @@ def test_a_relay_runs_until_it_is_told_to_stop(
         process.communicate()
 
 
+def test_a_second_signal_ends_a_relay_whose_database_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handlers: list[object] = []
+
+    def run(_relay: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        handlers.extend(map(signal.getsignal, (signal.SIGTERM, signal.SIGINT)))
+
+    monkeypatch.setattr("pos_gateway.cli.outbox_program.Relay.run", run)
+    before = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        arguments = ["relay", "--database-url", f"sqlite:///{tmp_path}/x.db"]
+        assert main([*arguments, "--broker-url", "memory://"]) == 0
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert handlers == [signal.SIG_DFL, signal.SIG_DFL]
+
+
 def test_a_relay_over_http(local: Backend) -> None:
     local.place(*orders("o1", "o2"))
     local.cancel("o1")
