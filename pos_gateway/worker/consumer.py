@@ -1,6 +1,7 @@
 """Celery's consumer with a green loop, admission, and dead-lettering of invalid messages."""
 
 import time
+from math import inf
 from typing import Any
 
 import structlog
@@ -40,6 +41,7 @@ from pos_gateway.worker.reporting import green_reporter
 from pos_gateway.worker.request import OrderRequest, body_of
 from pos_gateway.worker.standings import Standings
 from pos_gateway.worker.strategy import KNOWN_HEADERS, why_undecodable
+from pos_gateway.worker.tasks import SYNCHRONOUS_TIMEOUT
 
 log = structlog.get_logger(__name__)
 
@@ -232,7 +234,8 @@ class OrderConsumer(Consumer):
     def quarantine(self, message: Any, code: str, reason: str) -> None:
         """Dead-letter an invalid message, then acknowledge the message.
 
-        The message is requeued if a different worker has taken over the order.
+        The message is requeued if a different worker has taken over the order; by a synchronous worker, also if
+        the database or the broker does not answer in time.
         """
         if self.dispatcher is None:
             try:
@@ -311,10 +314,14 @@ class OrderConsumer(Consumer):
             original.body, home=original.routing_key, trace=TraceContext.of(message.headers)
         )
         attempt = Attempt(unparsed(original, named, Reason.of(code, reason)), raw, action)
+        # The parent of a synchronous worker waits here itself: it sends no heartbeat, and sees no stop.
+        timeout = SYNCHRONOUS_TIMEOUT if self.dispatcher is None else inf
         try:
-            decision = self._gateway.spine.attempt(attempt)
+            decision = self._gateway.spine.attempt(attempt, timeout=timeout)
         except (PublishError, LedgerUnavailable):
-            return  # this process is stopping; the unacknowledged message is redelivered
+            if self.dispatcher is not None:
+                return  # this process is stopping; the unacknowledged message is redelivered
+            decision = None
         if decision is None:  # nothing was published; the message may be the order's only one
             message.reject_log_error(log, self.connection_errors, requeue=True)
             return

@@ -5,7 +5,7 @@ from math import inf
 from time import thread_time
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import gevent
 import pytest
@@ -15,6 +15,7 @@ from kombu.asynchronous import Hub
 from kombu.asynchronous.timer import Timer
 
 from pos_gateway.admission.cpu import INTERVAL, Cpu
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.runtime import green
 from pos_gateway.worker import loop
 from pos_gateway.worker.consumer import OrderConsumer
@@ -213,6 +214,18 @@ def test_an_idle_synchronous_worker_looks_for_a_stop_twice_a_second() -> None:
     consumer._wake_up_for_stops()
     assert len(consumer.timer.queue) == 1
     assert Hub(consumer.timer).fire_timers(max_delay=60.0) <= 0.5
+
+
+def test_a_synchronous_worker_waits_for_a_malformed_message_for_a_bounded_time() -> None:
+    """Its parent waits there itself: meanwhile it sends no heartbeat, and sees no stop."""
+    consumer, gateway, message = OrderConsumer.__new__(OrderConsumer), Mock(), MagicMock(body=b"x")
+    consumer.dispatcher, consumer.connection_errors, consumer._gateway = None, (), gateway
+    message.headers = message.properties = message.delivery_info = {}
+    gateway.spine.attempt.side_effect = LedgerUnavailable("it is away")
+    consumer.quarantine(message, "undecodable", "it is no JSON")
+    assert gateway.spine.attempt.call_args.kwargs["timeout"] < inf
+    assert message.reject_log_error.call_args.kwargs == {"requeue": True}
+    message.ack_log_error.assert_not_called()
 
 
 def test_no_message_is_read_while_there_is_no_room_for_it_and_the_connection_stays(
