@@ -6,6 +6,7 @@ from typing import Any
 
 import structlog
 from sqlalchemy import Engine, insert
+from sqlalchemy.exc import DataError
 
 from pos_gateway.audit.note import DETAILS, ID, REASON
 from pos_gateway.database.schema import audit
@@ -83,8 +84,7 @@ class TokenAudit:
         if not lines:
             return
         try:
-            with self._engine.begin() as connection:
-                connection.execute(insert(audit), lines)
+            self._insert(lines)
         except Exception as error:  # noqa: BLE001  (any failure: the next call tries again)
             self._lines.extendleft(reversed(lines))
             if not self._is_away:
@@ -92,3 +92,24 @@ class TokenAudit:
             self._is_away = True
         else:
             self._is_away = False
+
+    def _insert(self, lines: list[dict[str, Any]]) -> None:
+        """Write the lines, and take them out of the list; a line that the table refuses is in the log alone."""
+        while lines:
+            try:
+                self._insert_together(lines)
+                lines.clear()
+            except (
+                DataError,
+                UnicodeError,
+            ):  # one is to blame: a letter that the database's encoding lacks, say
+                try:
+                    self._insert_together(lines[:1])
+                except (DataError, UnicodeError) as error:
+                    who, what = lines[0]["operator"], lines[0]["what"]
+                    log.error("audit.refused", token=who, what=what, error=type(error).__name__)
+                del lines[0]
+
+    def _insert_together(self, lines: list[dict[str, Any]]) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(insert(audit), lines)

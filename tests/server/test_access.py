@@ -201,6 +201,19 @@ def test_without_the_database_a_cancel_request_is_taken_and_written_later(
     assert [each[3] for each in server.audited()] == ["o0", "o1", "o2"]
 
 
+def test_a_line_that_the_database_refuses_keeps_no_other_waiting(server: Inside) -> None:
+    """A reason may have a letter that the database's encoding lacks."""
+    kept = TokenAudit(server.site.database)
+    server.token()
+    [token] = server.store.list()
+    for number, reason in enumerate(("well", "\ud800", "well")):
+        kept.note(token, "orders.cancel", "192.0.2.7", order_id=f"o{number}", reason=reason)
+    with capture_logs() as logs:
+        kept.write()
+    assert [each[3] for each in server.audited()] == ["o0", "o2"]
+    assert [each["event"] for each in logs] == ["audit.refused"]
+
+
 def test_lines_that_wait_for_the_database_are_bounded(
     server: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
