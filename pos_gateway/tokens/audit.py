@@ -95,20 +95,20 @@ class TokenAudit:
 
     def _insert(self, lines: list[dict[str, Any]]) -> None:
         """Write the lines, and take them out of the list; a line that the table refuses is in the log alone."""
-        while lines:
-            try:
-                self._insert_together(lines)
-                lines.clear()
-            except (
-                DataError,
-                UnicodeError,
-            ):  # one is to blame: a letter that the database's encoding lacks, say
-                try:
-                    self._insert_together(lines[:1])
-                except (DataError, UnicodeError) as error:
-                    who, what = lines[0]["operator"], lines[0]["what"]
-                    log.error("audit.refused", token=who, what=what, error=type(error).__name__)
+        try:
+            self._insert_together(lines)
+            lines.clear()
+        except (DataError, UnicodeError):
+            while lines:  # one is to blame: a letter that the database's encoding lacks, say
+                self._insert_alone(lines[0])
                 del lines[0]
+
+    def _insert_alone(self, line: dict[str, Any]) -> None:
+        try:
+            self._insert_together([line])
+        except (DataError, UnicodeError) as error:
+            reason = type(error).__name__
+            log.error("audit.refused", token=line["operator"], what=line["what"], error=reason)
 
     def _insert_together(self, lines: list[dict[str, Any]]) -> None:
         with self._engine.begin() as connection:
