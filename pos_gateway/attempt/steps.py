@@ -269,12 +269,12 @@ class Walk:
         place = standing if request.step is None else place_of(request.step, self._steps)
         if place is None:
             return unknown_step(request)
-        if place > standing:  # the POS has nothing of that step any more, and no facts of it
-            place, request = standing, _UNTRIED
         last = standing
         if isinstance(submission, Claim) and submission.history.in_doubt and request.in_doubt:
             # A look-up of the step in doubt cannot tell "never taken" from "undone by this request".
             last = max(last, place_of(submission.history.step, self._steps) or 0)
+        if place > standing:  # the POS has nothing of that step any more, and no facts of it
+            place, request = standing, _UNTRIED
         # Earlier attempts have undone the steps above, covered steps aside.
         is_begun = any(each.undo is not COVERED for each in self._steps[place + 1 : last + 1])
         outcome = Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)

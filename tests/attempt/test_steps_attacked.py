@@ -198,6 +198,21 @@ def test_a_cancel_request_that_was_carried_out_in_part(
 
 
 @pytest.mark.parametrize("adapter", ["keyed_pay"])
+def test_a_payment_in_doubt_is_refunded_by_a_lost_request_and_the_order_not_cancelled(
+    fleet: Fleet, adapter: str
+) -> None:
+    """The refund is found by a look-up: to pay again would repeat the first payment's reply."""
+    fleet.treat(Act.PAY, loses=Loses.REPLY, times=1)
+    decision = fleet.one.take(fleet.order)
+    fleet.treat(Act.REFUND, loses=Loses.REPLY, times=1)
+    fleet.refuse(Act.CANCEL, 409)
+    fleet.cancelled(seconds=60)
+    fleet.over(**headers_of(decision))
+    assert fleet.truth.refunded == 1, fleet.truth
+    fleet.must_be("in_doubt", standing=True)
+
+
+@pytest.mark.parametrize("adapter", ["keyed_pay"])
 def test_an_accepted_order_is_refunded_and_not_cancelled(fleet: Fleet, adapter: str) -> None:
     fleet.over()
     fleet.refuse(Act.CANCEL, 429)
