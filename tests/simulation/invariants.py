@@ -5,9 +5,12 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pos_gateway.domain.outcome import Kind, Lifecycle
+from pos_gateway.domain.outcome import Kind, Lifecycle, Reason
 from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key, State
+from pos_gateway.runtime.vault import Vault
+from tests.simulation.operators import KEYS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -21,14 +24,28 @@ def violated(world: "World") -> list[str]:
 
 
 def _violated(world: "World") -> Iterator[str]:
-    columns = "order_id, action, state, owner, told, reason_code, reason_message, reopened"
-    columns += ", generation, deliver_by"
-    rows = {
-        (order_id, action): _Row(State(state), owner, told, f"{code}: {message}", *others)
-        for order_id, action, state, owner, told, code, message, *others in world.database.rows(
-            f"select {columns} from orders"
+    columns = "merchant_id, order_id, action, state, owner, told, reason_code, reason_message"
+    columns += ", reopened, generation, deliver_by"
+    payloads = Payloads(Vault(KEYS[-1]))
+    rows = {}
+    for (
+        *of,
+        state,
+        owner,
+        told,
+        code,
+        message,
+        reopened,
+        generation,
+        deliver_by,
+    ) in world.database.rows(f"select {columns} from orders"):
+        merchant_id, order_id, action = of
+        key = Key(merchant_id, order_id, Action(action))
+        reason = payloads.open_reason(key, Reason(f"{code}", message or ""))
+        why = f"{reason.code}: {reason.message}"
+        rows[order_id, action] = _Row(
+            State(state), owner, told, why, reopened, generation, deliver_by
         )
-    }
     for order_id in world.submitted:
         yield from (f"{order_id}: {each}" for each in _of_order(world, order_id, rows))
         yield from (f"{order_id}: {each}" for each in _of_events(world, order_id, rows))
