@@ -344,7 +344,15 @@ class Admission(Generic[Ticket]):
         state = self._room.state(lane, now, look_ups=look_ups)
         return _parking(lane, look_ups).delay(state, few=few, left=left)
 
-    def unpark(self, merchant_id: str, orders: int, now: float, *, look_ups: bool = False) -> int:
+    def unpark(
+        self,
+        merchant_id: str,
+        orders: int,
+        now: float,
+        *,
+        look_ups: bool = False,
+        may_probe: bool = True,
+    ) -> int:
         """How many of the returned orders to unpark to the queue now.
 
         Args:
@@ -352,11 +360,12 @@ class Admission(Generic[Ticket]):
             orders: how many have returned.
             now: the time.
             look_ups: they are look-ups.
+            may_probe: one of them may be unparked to see whether a silent merchant answers.
         """
         self.tick(now)
         lane = self._lane(merchant_id)
         state = self._room.state(lane, now, look_ups=look_ups)
-        return _parking(lane, look_ups).unpark(orders, state)
+        return _parking(lane, look_ups).unpark(orders, state, may_probe=may_probe)
 
     def look_again(
         self, merchant_id: str, orders_at_hand: int, now: float, *, look_ups: bool = False

@@ -149,18 +149,18 @@ class Cpu:
         self._started(self._without_slot)
 
     def takes_expired(self, orders: int) -> bool:
-        """Whether parked orders that have expired come back now, which are counted then.
+        """Whether this number of parked orders that have expired may come back now.
 
         While CPU is scarce they come back as fast as orders without a slot are recorded, or at ``LEAST``: more would be
         read only to be parked again.
         """
-        if not self.is_scarce:
-            return True
-        if self._recorded < orders and self._now < self._expired_at:
-            return False
-        self._recorded = max(0, self._recorded - orders)
-        self._expired_at = self._now + orders * self._pause
-        return True
+        return not self.is_scarce or self._recorded >= orders or self._now >= self._expired_at
+
+    def took_expired(self, orders: int) -> None:
+        """This number of parked orders that have expired comes back."""
+        if self.is_scarce:
+            self._recorded = max(0, self._recorded - orders)
+            self._expired_at = self._now + orders * self._pause
 
     def pause(self) -> float:
         """Seconds for which the events' pipeline pauses between two pieces of work: it never stops for good."""

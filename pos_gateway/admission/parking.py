@@ -118,11 +118,11 @@ class ParkingQueue:
             self._meeting = state.now + random.uniform((soonest + latest) / 2, latest)
         return self._meeting - state.now
 
-    def unpark(self, orders: int, state: ParkingState) -> int:
+    def unpark(self, orders: int, state: ParkingState, *, may_probe: bool = True) -> int:
         """How many of the returned orders to unpark now; they are counted as on their way.
 
         None while there is room neither for all of them nor for half of ``room``, lest bundles be
-        split up; of a silent merchant ``tries``, if none of its orders waits here.
+        split up; of a silent merchant ``tries``, if none of its orders waits here and they may probe.
         """
         self._silent_for(state)
         if not state.may_be_called:
@@ -131,7 +131,7 @@ class ParkingQueue:
         if state.answers:
             number = int(state.room - state.waiting - coming)
             number *= number >= min(orders, state.room / 2)
-        elif not state.waiting and state.now - self._unparked_at >= PROBE_EVERY:
+        elif may_probe and not state.waiting and state.now - self._unparked_at >= PROBE_EVERY:
             number = state.tries
         number = min(orders, number)
         if number:

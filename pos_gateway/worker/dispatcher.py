@@ -135,7 +135,7 @@ class Dispatcher:
         self._rests = False
         self._ticker: gevent.Greenlet | None = None
         self._crew = Crew(lambda: green_threads(pool), gate.spine.run, self._finished)
-        self._load = LoopLoad(gevent.get_hub().loop, self._turned)
+        self._load = LoopLoad(gevent.get_hub().loop, self._turned, limits.cores)
         self._closed = False
         self._late: list[OrderRequest] = []
         #: Bytes of large requests that are here for a moment, beside those that admission counts.

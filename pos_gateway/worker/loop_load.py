@@ -1,12 +1,13 @@
 """How busy gevent's loop is: the seconds from the events that it finds until it waits for the next ones.
 
-A stop of the process by its control group's quota, or by a busy node, is a part of them. A turn costs
-two calls, and no green thread or timer.
+A stop of the process by its control group's quota, or by a busy node, is a part of them. On less than a core
+the other threads' CPU is one, too: a quota stops the loop for what they take. A turn costs two calls, and no
+green thread or timer.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any
 
 #: After gevent's own, which runs what is ready (libev's lowest priority).
@@ -19,17 +20,22 @@ class LoopLoad:
     Args:
         loop: gevent's.
         turned: called with the seconds of the last turn that were busy, and all of them; it must not block.
+        cores: the CPU that this process may use.
         now: seconds of a monotonic clock.
+        spent: seconds of CPU that the process has taken.
     """
 
     def __init__(
         self,
         loop: Any,
         turned: Callable[[float, float], None],
+        cores: float = 1.0,
         now: Callable[[], float] = monotonic,
+        spent: Callable[[], float] = process_time,
     ) -> None:
         self._turned, self._now = turned, now
-        self._began = now()
+        self._spent = spent if cores < 1 else lambda: 0.0
+        self._began, self._spent_before = now(), self._spent()
         self._busy = 0.0
         self._watchers: tuple[Any, ...] = ()
         with suppress(TypeError):  # libuv has none: then no turn is seen
@@ -53,4 +59,5 @@ class LoopLoad:
         """The loop has found events, or timers that are due."""
         now = self._now()
         began, self._began = self._began, now
-        self._turned(self._busy, now - began)
+        before, self._spent_before = self._spent_before, self._spent()
+        self._turned(max(self._busy, self._spent_before - before), now - began)

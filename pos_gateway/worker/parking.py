@@ -96,7 +96,11 @@ class Parking:
         bundle, number = back.bundle, 0
         if not self._waiting.has(bundle):
             number = self._admission.unpark(
-                bundle.merchant_id, bundle.orders, self._now(), look_ups=bundle.look_ups
+                bundle.merchant_id,
+                bundle.orders,
+                self._now(),
+                look_ups=bundle.look_ups,
+                may_probe=not back.is_late or self._takes_expired(bundle),
             )
         if number or back.is_late or not self._waiting.keep(back):
             self._settle(back, number)
@@ -105,13 +109,17 @@ class Parking:
         """Unpark ``number`` of a bundle's orders, and the expired ones; park the rest again."""
         bundle = back.bundle
         self._leaves(back, bundle.size)
-        if number or back.is_late:
+        if number or (back.is_late and self._takes_expired(bundle)):
             self._publishing.add(partial(self._unpark, back, number))
         elif bundle.is_small() or bundle.orders == 1:
             if self._opened(back) is not None:  # a malformed bundle must not spoil another
                 self._gather(bundle, back)
         else:
             self._publishing.add(partial(self._park, bundle, [back]))
+
+    def _takes_expired(self, bundle: Bundle) -> bool:
+        """Whether its expired orders may come back; else it is parked whole: to open it costs what some starts do."""
+        return self._admission.cpu.takes_expired(bundle.orders)
 
     @property
     def waiting_orders(self) -> int:
@@ -201,7 +209,9 @@ class Parking:
             return
         late = [order for order in orders if is_late(order.deliver_by)]
         rest = [order for order in orders if not is_late(order.deliver_by)]
-        if late and not self._admission.cpu.takes_expired(len(late)):
+        if late and self._admission.cpu.takes_expired(len(late)):
+            self._admission.cpu.took_expired(len(late))
+        else:
             rest, late = rest + late, []  # the last ones to return
         messages = [order.message for order in (*late, *rest[:number])]
         staying = None
@@ -252,6 +262,8 @@ class Parking:
             look_ups=bundle.look_ups,
             left=left,
         )
+        if left <= 0:
+            return bundle.message().delayed(delay)
         return bundle.message().delayed(delay, before=max(left, delay + 1), bits=FINE)
 
     def _store(self, message: Message) -> bool:

@@ -340,6 +340,20 @@ def test_expired_orders_are_unparked_though_their_merchant_is_not_ready() -> Non
     assert original.said == ["ack"]
 
 
+@pytest.mark.parametrize("takes", [True, False])
+def test_expired_orders_that_may_not_come_back_yet_are_parked_whole_and_probe_no_merchant(
+    takes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open a bundle, and to publish its orders one by one, takes CPU that is scarce then."""
+    scene = Scene(limit=10)
+    scene.admission = scene.parking._admission = Admission(AdmissionLimits(), lambda _: None)
+    monkeypatch.setattr(scene.admission.cpu, "takes_expired", lambda _orders: takes)
+    original = scene.bring_back(MAX_ORDERS, left=-1)
+    scene.settle()
+    assert scene.sizes() == ([1] * MAX_ORDERS if takes else [MAX_ORDERS])
+    assert original.said == ["ack"]
+
+
 class TestAtHand:
     """Bundles that the worker holds until more orders may wait."""
 

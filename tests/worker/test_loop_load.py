@@ -14,7 +14,13 @@ class Load:
     def __init__(self) -> None:
         self.time = 0.0
         self.turns: list[tuple[float, float]] = []
-        self.of_it = LoopLoad(gevent.get_hub().loop, self._turned, lambda: self.time)
+        self.spent = 0.0
+        self.of_it = self.on(1.0)
+
+    def on(self, cores: float) -> LoopLoad:
+        return LoopLoad(
+            gevent.get_hub().loop, self._turned, cores, lambda: self.time, lambda: self.spent
+        )
 
     def _turned(self, busy: float, passed: float) -> None:
         self.turns.append((busy, passed))
@@ -61,7 +67,7 @@ def test_a_wait_is_not(load: Load) -> None:
     load.of_it.stop()
     # The first of two watchers runs last, when the loop is about to wait.
     poll.start(load.work, 0.5)
-    load.of_it = LoopLoad(gevent.get_hub().loop, load._turned, lambda: load.time)
+    load.of_it = load.on(1.0)
     load.of_it.start()
     gevent.sleep(0.001)
     poll.close()
@@ -69,6 +75,22 @@ def test_a_wait_is_not(load: Load) -> None:
     busy, passed = load.total()
     assert passed >= 0.5
     assert busy == 0
+
+
+@pytest.mark.parametrize(("cores", "busy"), [(0.5, 0.4), (1.0, 0.1)])
+def test_other_threads_take_from_a_quota_of_less_than_a_core(
+    load: Load, cores: float, busy: float
+) -> None:
+    load.of_it.stop()
+    load.of_it = load.on(cores)
+    load.of_it.start()
+    gevent.sleep(0.001)
+    load.turns.clear()
+    load.work(0.1)
+    load.spent += 0.4
+    gevent.sleep(0.001)
+    gevent.sleep(0.001)
+    assert load.total()[0] == pytest.approx(busy)
 
 
 def test_nothing_is_told_once_it_is_stopped(load: Load) -> None:

@@ -466,9 +466,9 @@ class Driver:
             self._delay(kind, bundle)
             self._read_soon()
 
-    def _delay(self, kind: Kind, bundle: list[Order]) -> None:
+    def _delay(self, kind: Kind, bundle: list[Order], *, is_whole: bool = False) -> None:
         (merchant, look_ups), few = kind, len(bundle) <= BUNDLE // 2
-        self._spend(core.BUNDLE + core.PARKED * len(bundle))
+        self._spend(core.BUNDLE + (0.0 if is_whole else core.PARKED * len(bundle)))
         left = min(order.deadline(self._now) for order in bundle) - self._now
         delay = self.admission.park_delay(
             merchant, self._now, few=few, look_ups=look_ups, left=left
@@ -479,10 +479,13 @@ class Driver:
 
     def _take_back(self, kind: Kind, bundle: list[Order]) -> None:
         (merchant, look_ups), kept, number = kind, self._at_hand.get(kind, deque()), 0
-        if not kept:
-            number = self.admission.unpark(merchant, len(bundle), self._now, look_ups=look_ups)
         is_late = any(order.came + order.group.lasts <= self._now for order in bundle)
         is_late &= not look_ups
+        may_probe = not is_late or self.admission.cpu.takes_expired(len(bundle))
+        if not kept:
+            number = self.admission.unpark(
+                merchant, len(bundle), self._now, look_ups=look_ups, may_probe=may_probe
+            )
         if not number and not is_late and self._bundles_at_hand < self._window // 8:
             orders = sum(map(len, kept))
             wait = self.admission.look_again(merchant, orders, self._now, look_ups=look_ups)
@@ -515,7 +518,12 @@ class Driver:
             self._gather(kind, bundle)
             return
         rest = [order for order in bundle if order.deadline(self._now) > self._now]
-        if late and not self.admission.cpu.takes_expired(len(late)):
+        if late and not number and not self.admission.cpu.takes_expired(len(bundle)):
+            self._delay(kind, bundle, is_whole=True)
+            return
+        if late and self.admission.cpu.takes_expired(len(late)):
+            self.admission.cpu.took_expired(len(late))
+        else:
             rest, late = rest + late, []
         for order in (*late, *rest[:number]):
             self._spend(core.PARKED)
