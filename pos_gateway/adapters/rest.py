@@ -6,6 +6,7 @@ Standard Webhooks.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -97,8 +98,10 @@ class RestAdapter:
         reply = send(Request("POST", f"{_url(order, merchant)}/cancel"))
         if reply.status == 200:
             after = _decision(reply, order)
-            is_kept = after.kind in (Kind.ACCEPTED, Kind.PENDING)
-            return in_doubt("a 200, but the order is not cancelled") if is_kept else after
+            if after.kind in (Kind.ACCEPTED, Kind.PENDING):
+                return in_doubt("a 200, but the order is not cancelled")
+            is_not_made = after.kind is Kind.REJECTED
+            return replace(after, kind=Kind.CANCELLED, reason=None) if is_not_made else after
         if is_absent(reply):
             return rejected(Rejection.UNKNOWN_ORDER, "the POS does not know the order")
         if reply.status in (400, 409, 422):

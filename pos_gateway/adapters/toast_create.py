@@ -96,13 +96,18 @@ def look_up(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
 
 
 def undo(order: Order, merchant: Merchant, send: Send) -> Outcome:
-    """Void the order with its payment. Toast voids only what was paid by another means than a card."""
+    """Void the order with its payment. Toast voids only what was paid by another means than a card.
+
+    An order that the restaurant has not approved is made no more.
+    """
     found = find(order, merchant, send)
     if not isinstance(found, dict):
         return found or rejected(Rejection.UNKNOWN_ORDER, "Toast does not know the order")
     known = standing(found)
-    stands = known.kind in (Kind.ACCEPTED, Kind.PENDING)
-    return _voided(known, order, merchant, send) if stands else known
+    if known.kind in (Kind.ACCEPTED, Kind.PENDING):
+        return _voided(known, order, merchant, send)
+    is_not_made = known.kind is Kind.REJECTED
+    return Outcome(Kind.CANCELLED, external_id=known.external_id) if is_not_made else known
 
 
 def _agreed(

@@ -499,8 +499,9 @@ def _undone(known: Outcome | None, wait: float, otherwise: Outcome) -> Outcome:
     """
     if known is None:
         return rejected(Rejection.UNKNOWN_ORDER, "the POS does not know the order")
-    if known.kind is Kind.CANCELLED:
-        return replace(known, reason=None)  # as without the doubt
+    is_not_made = known.kind is Kind.REJECTED and not known.facts
+    if known.kind is Kind.CANCELLED or is_not_made:
+        return replace(known, kind=Kind.CANCELLED, reason=None)  # as without the doubt
     if known.kind in (Kind.IN_DOUBT, Kind.RETRY):
         return known
     return (

@@ -128,6 +128,13 @@ def test_an_order_is_cancelled_under_its_id() -> None:
         assert kept.kind is Kind.IN_DOUBT
 
 
+def test_an_order_that_the_shop_has_rejected_needs_no_cancellation() -> None:
+    """A refusal would tell the order as accepted, which no kitchen makes."""
+    answer = {"id": "7", "status": "rejected", "error": {"code": "sold_out", "message": ""}}
+    outcome = RestAdapter().cancel(ORDER, MERCHANT, Scripted(reply(200, answer)))
+    assert outcome == Outcome(Kind.CANCELLED, external_id="7")
+
+
 @given(st.text(st.sampled_from("a./%2e\\;?#F"), min_size=1, max_size=8))
 def test_no_dot_segment_leads_to_another_path(order_id: str) -> None:
     """A server may normalize the path by RFC 3986 (5.2.4), before or after it decodes it."""

@@ -79,6 +79,15 @@ def test_every_request_names_the_restaurant() -> None:
         assert request.headers["Toast-Restaurant-External-ID"] == guid("restaurant")
 
 
+def test_an_order_that_the_restaurant_has_not_approved_needs_no_void() -> None:
+    """An order for later is accepted, and approved or not when its time comes."""
+    found = {**TOAST.accepted(ORDER.order_id), "approvalStatus": "NOT_APPROVED"}
+    send = Scripted(reply(200, found))
+    outcome = TOAST.adapter.cancel(ORDER, TOAST.merchant, send)
+    assert outcome == Outcome(Kind.CANCELLED, external_id=str(found["guid"]))
+    assert [request.method for request in send.requests] == ["GET"]
+
+
 def with_pos(**settings: str) -> Merchant:
     """The merchant with further settings in ``pos``."""
     merchant = TOAST.merchant

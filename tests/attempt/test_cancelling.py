@@ -695,6 +695,23 @@ def test_without_a_call_an_expired_request_ends(tmp_path: Path) -> None:
     assert reasons(gate) == ["cancel_expired"]
 
 
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_order_that_its_pos_has_rejected_since_is_told_as_cancelled(
+    tmp_path: Path, is_late: bool
+) -> None:
+    """Whether the reply to the cancellation says so, or a look-up after its reply was lost."""
+    gate = accepted(tmp_path)
+    request = gate.a_request(seconds=60)
+    if is_late:
+        gate.pos = lambda _: NoValidReply("cut_short", "lost")
+        gate.take(request, Action.CANCEL)
+        gate.wait(600)
+    gate.pos = lambda _: (200, {"status": "rejected", "id": "pos-1"})
+    gate.take(request, Action.CANCEL)
+    assert gate.said[-1][0] == ("GET" if is_late else "POST")
+    assert gate.recorded() == [("accepted", None), ("cancelled", None)]
+
+
 def test_an_adapter_knows_the_pos_s_id_of_an_order_that_it_cancels(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
