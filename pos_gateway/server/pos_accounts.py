@@ -1,8 +1,10 @@
 """Which merchants have which account at a POS: in memory, brought up to date before each answer."""
 
+import re
 from collections.abc import Sequence
 from threading import Lock
 
+from pos_gateway.adapters.pos_fields import GUID
 from pos_gateway.merchants.store import MerchantStore
 
 #: An adapter, a field of its merchants' ``pos``, and a value.
@@ -25,7 +27,7 @@ class MerchantsByAccount:
         """The ids of the merchants at each, as the database has them. Raises SQLAlchemyError."""
         with self._lock:
             self._read_edits()
-            return {each: tuple(self._ids.get(each, ())) for each in accounts}
+            return {each: tuple(self._ids.get(_account(*each), ())) for each in accounts}
 
     def _read_edits(self) -> None:
         """Read the merchants that were edited since the last time, and no others: any POS may call."""
@@ -40,7 +42,7 @@ class MerchantsByAccount:
         else:
             self._stamp, self._accounts, self._ids = None, {}, {}
         for merchant_id, adapter, pos in self._store.places(edited):
-            accounts = [(adapter, name, value) for name, value in pos.items()]
+            accounts = [_account(adapter, name, value) for name, value in pos.items()]
             self._accounts[merchant_id] = accounts
             for account in accounts:
                 self._ids.setdefault(account, {})[merchant_id] = None
@@ -52,3 +54,8 @@ class MerchantsByAccount:
             del its[merchant_id]
             if not its:
                 del self._ids[account]
+
+
+def _account(adapter: str, name: str, value: str) -> Account:
+    """The account by which records and calls are compared: a GUID is the same in either case."""
+    return adapter, name, value.lower() if re.fullmatch(GUID, value) else value

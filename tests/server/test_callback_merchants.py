@@ -17,6 +17,7 @@ from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
+from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import merchants as table
 from pos_gateway.domain.callback import Callback
@@ -140,6 +141,26 @@ def test_a_shops_owners_are_as_the_database_has_them(
         each for each in statements if "merchants.pos" in each and "merchants.auth" not in each
     ]
     assert len([each for each in reads if "WHERE" not in each]) == 1, "all of them are read once"
+
+
+def test_a_restaurants_guid_is_the_same_in_either_case(
+    engine: Engine, store: MerchantStore
+) -> None:
+    """Some systems show GUIDs in capitals, and Toast calls back in small letters."""
+    guid, toast = "0D7B2C6E-6F1A-4C58-9B7E-3A52F0C4D1AB", ToastAdapter()
+    shop = a_merchant("m1", adapter="toast", pos={"restaurant": guid})
+    store.put([shop, at_square("m2", "L1")])
+
+    async def play(merchants: CallbackMerchants) -> None:
+        for said in (guid, guid.lower()):
+            called = Callback("1", Kind.ACCEPTED, external_id="7", account=("restaurant", said))
+            assert set(await merchants.owners(toast, shop, called)) == {"m1"}
+        square = ADAPTERS["square"]
+        assert await merchants.owners(square, at_square("m2", "L1"), a_callback("l1")) == {}
+        store.put([a_merchant("m1", adapter="toast", pos={"restaurant": guid.lower()})])
+        assert set(await merchants.owners(toast, shop, called)) == {"m1"}
+
+    played(engine, play)
 
 
 def a_callback(location: str) -> Callback:
