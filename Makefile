@@ -45,7 +45,7 @@ durations: $(INSTALLED) servers ## Record how long each file of the tests takes,
 	$(BIN)/pytest $(AT_ONCE) --record-durations
 
 faults: $(INSTALLED) ## Plant every fault that the tests are to find; `make test` plants a few
-	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 $(wildcard tests/*/test_planted_faults.py) tests/simulation/test_simulation.py tests/admission/adversaries/test_adversaries.py
+	FAULTS=all $(BIN)/pytest $(AT_ONCE) --timeout 1200 tests/test_planted_faults.py tests/simulation/test_simulation.py tests/admission/adversaries/test_adversaries.py
 
 EXAMPLES ?= 2000
 explore: $(INSTALLED) ## Have the state machines try 2,000 examples each, or EXAMPLES=; `make test` tries 12 to 100

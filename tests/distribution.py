@@ -33,6 +33,7 @@ _APART = (
     "faults/test_stopping.py",
     "loadtests/test_load_run.py",
     "simulation/test_simulation.py",
+    "test_planted_faults.py",
     "worker/test_broker_away.py",
     "worker/test_fleet_limits.py",
     "worker/test_green_worker.py",

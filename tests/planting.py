@@ -22,6 +22,10 @@ from typing import Any
 from tests.forked import Preloaded, fork_each, run_module
 
 ROOT = Path(__file__).resolve().parents[1]
+#: Folders of the tests with faults to plant in the product. The simulation plants its own.
+PACKAGES = sorted(
+    {path.parent.name for path in (ROOT / "tests").glob("*/faults.py")} - {"simulation"}
+)
 #: The libraries that take the longest to import; they import nothing of the gateway.
 _LIBRARIES = (
     "alembic.command",
@@ -88,6 +92,12 @@ class Fault:
     def fits(self) -> bool:
         """Whether it can still be planted."""
         return self.right in (ROOT / "pos_gateway" / f"{self.file}.py").read_text()
+
+
+def faults_of(package: str) -> list[Fault]:
+    """The faults of a package's ``faults.py``."""
+    faults: list[Fault] = importlib.import_module(f"tests.{package}.faults").FAULTS
+    return faults
 
 
 def require_found(module: str, faults: Sequence[Fault]) -> None:

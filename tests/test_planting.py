@@ -1,10 +1,12 @@
-"""A planted fault is found by its own test, and by no other failure."""
+"""Each fault can be planted; a planted fault is found by its own test, and by no other failure."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.planting import ROOT, Fault
+import pytest
+
+from tests.planting import PACKAGES, ROOT, Fault, faults_of
 
 PILOTS = "merchant_id in self.pins or "
 
@@ -28,6 +30,13 @@ FAILING = """
 def test_a_pilot_is_in_whatever_the_percentage_is():
     assert False
 """
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_fault_can_still_be_planted_and_has_a_rule_of_its_own(package: str) -> None:
+    faults = faults_of(package)
+    assert not [fault.rule for fault in faults if not fault.fits]
+    assert len({fault.rule for fault in faults}) == len(faults) >= 5
 
 
 def test_a_fault_is_found_if_its_own_test_fails() -> None:
