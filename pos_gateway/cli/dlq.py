@@ -143,7 +143,7 @@ def count(names: tuple[str, ...], limit: int, as_json: bool, **narrowed: Any) ->
       pos-gateway dlq count --by hour --reason expired --json
     """
     from pos_gateway.administration.bulk.groups import LetterGroups
-    from pos_gateway.merchants.providers import provider_of_each
+    from pos_gateway.merchants.search import provider_of_each
 
     with database() as engine:
         groups = LetterGroups(names, provider_of_each(engine))
@@ -411,7 +411,7 @@ def _selected(narrowed: dict[str, Any]) -> "Iterator[DeadLetter]":
 
 
 def _providers(filter_: "BulkFilter") -> dict[str, str | None]:
-    from pos_gateway.merchants.providers import provider_of_each
+    from pos_gateway.merchants.search import provider_of_each
 
     if not filter_.providers:
         return {}

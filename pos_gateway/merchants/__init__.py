@@ -1,1 +1,1 @@
-"""Merchants: their store in the database, and the directory that workers read."""
+"""Merchants: the database's records and catalogs, and the directory for workers."""

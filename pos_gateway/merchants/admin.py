@@ -1,8 +1,8 @@
-"""Merchant administration: what operators change in merchants' records.
+"""Merchant administration: operators' changes of merchants' records.
 
-Each change is one transaction with its audit lines: who did it, why, and what was changed. It holds the
-lock of all edits, so it applies to the record as it is, or, if an operator has seen it, not at all
-once it was edited since.
+Each change is a transaction with its audit lines: operator, reason and changed fields. A change
+locks all edits, and applies to the present record. A change of a record seen by an operator
+fails if the record was edited since.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, delete, func, select, update
 
-from pos_gateway.audit.note import By, Changes, Note, write
+from pos_gateway.audit.note import By, Note, write
 from pos_gateway.database.schema import catalogs, merchants, orders
 from pos_gateway.database.upsert import upsert
 from pos_gateway.domain.credentials import NONE, UnreadableCredentials
@@ -31,42 +31,44 @@ from pos_gateway.merchants.masked import Document, document, restored
 from pos_gateway.merchants.pauses import pauses
 from pos_gateway.merchants.removed import forget_removals, note_removal
 from pos_gateway.merchants.stamps import next_stamp, seconds
-from pos_gateway.merchants.store import PAUSE, MerchantStore
+from pos_gateway.merchants.store import (
+    PAUSE,
+    MerchantStore,
+    batches,
+    note_of_import,
+    rows_of,
+)
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.vault import Vault
 
-#: How the audit calls the others.
-IMPORT, RESUME, REMOVE, REVEAL = (
-    f"merchants.{each}" for each in ("import", "resume", "remove", "reveal")
-)
-#: Rows per statement; SQLite takes no more than 32,766 parameters in one.
-_BATCH = 500
-#: Maximum merchants that a message names.
+#: Names in the audit; see ``store.py`` for more.
+RESUME, REMOVE, REVEAL = (f"merchants.{each}" for each in ("resume", "remove", "reveal"))
+#: Maximum merchants named in a message.
 _NAMED = 3
 
-#: The errors in a merchant for its adapter.
+#: The adapter's errors in a merchant.
 Check = Callable[[Merchant], Sequence[FieldError]]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A record as an operator sees it before an edit."""
+    """A record for an operator, before an edit."""
 
-    #: Its secrets masked.
+    #: With masked secrets.
     document: Document
-    #: The stamp of its last edit.
+    #: Stamp of the last edit.
     stamp: float
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """What pausing or resuming has done."""
+    """Merchants by the result of pausing or resuming."""
 
     changed: Sequence[str] = ()
-    #: They were paused, or not, already.
+    #: Already paused, or already not paused.
     same: Sequence[str] = ()
     missing: Sequence[str] = ()
-    #: They were not paused with their provider, and stay paused.
+    #: Not paused with their provider: still paused.
     kept: Sequence[str] = ()
 
 
@@ -75,8 +77,8 @@ class MerchantAdmin:
 
     Args:
         engine: the database.
-        vault: opens and seals their secrets.
-        check: what an import checks, too.
+        vault: opens and seals secrets.
+        check: the same as an import's.
     """
 
     def __init__(
@@ -86,46 +88,26 @@ class MerchantAdmin:
         self._store = MerchantStore(engine, clock, vault)
 
     def put(self, records: Sequence[Merchant], by: By) -> int:
-        """Write the records, as ``MerchantStore.put``; those that change nothing stay untouched.
-
-        Raises:
-            CannotOpen: a record has secrets, and there is no key to seal them with.
-        """
-        latest = {merchant.id: merchant for merchant in records}
-        with self._engine.begin() as connection:
-            stamp = self._store.next_stamp(connection)
-            before = {row.id: self._store.of_row(row) for row in _rows(connection, list(latest))}
-            rows, notes = [], []
-            for merchant in latest.values():
-                was = before.get(merchant.id)
-                if was is not None and "paused" not in merchant.model_fields_set:
-                    merchant = Merchant.trusted({**vars(merchant), "paused": was.paused})  # noqa: PLW2901
-                changed = {} if was is None else changes(was, merchant)
-                if was is None or changed:
-                    rows.append({**self._store.row(merchant), "updated_at": stamp})
-                    notes.append(_of_import(merchant, was, changed))
-            upsert(connection, merchants, rows)
-            forget_removals(connection)
-            self._write(connection, notes, by)
-        return len(latest)
+        """As ``MerchantStore.put``."""
+        return self._store.put(records, by)
 
     def add(self, merchant: Merchant, by: By) -> None:
-        """Write the record of a merchant that is not there yet.
+        """Write the record of a new merchant.
 
         Raises:
-            AdminError: it is there.
-            InvalidMerchant: its adapter does not take it.
-            CannotOpen: it has secrets, and there is no key to seal them with.
+            AdminError: the merchant exists.
+            InvalidMerchant: the adapter does not take the merchant.
+            CannotOpen: the record has secrets, and there is no key to seal them with.
         """
         self._require_fitting(merchant)
         with self._engine.begin() as connection:
             stamp = self._store.next_stamp(connection)  # locks the table
-            if any(_rows(connection, [merchant.id])):
+            if any(rows_of(connection, [merchant.id])):
                 raise AdminError("it is there already, and nothing was written: edit its record")
             row = {**self._store.row(merchant), "updated_at": stamp}
             upsert(connection, merchants, [row])
             forget_removals(connection)
-            self._write(connection, [_of_import(merchant, None, {})], by)
+            self._write(connection, [note_of_import(merchant, None, {})], by)
 
     def seen(self, merchant_id: str) -> Seen:
         """The record for an editor. Raises UnknownMerchant."""
@@ -142,21 +124,20 @@ class MerchantAdmin:
         what: str,
         stamp: float | None = None,
     ) -> dict[str, Any]:
-        """Change a record; returns what the audit has of it, empty if nothing is different.
+        """Change a record; returns the audit's changes, empty without any.
 
-        Secrets that the edit leaves masked are neither opened nor sealed again, if no other one of the
-        merchant is given.
+        An edit that leaves all secrets masked neither opens nor seals any.
 
         Args:
-            edit: makes the new record of the present one, both with masked secrets.
+            edit: makes the new record of the present record, both with masked secrets.
             what: for the audit: ``merchants.set``.
-            stamp: of the record that the operator has seen; None: whatever it is now.
+            stamp: of the record seen by the operator; None: any.
 
         Raises:
-            UnknownMerchant: there is none.
-            MerchantChanged: it was edited since it was seen; nothing is written.
+            UnknownMerchant: the merchant is unknown.
+            MerchantChanged: the record was edited after the operator's look; nothing is written.
             InvalidMerchant: names every wrong field without its value.
-            CannotOpen: there is no key to seal its new secrets with.
+            CannotOpen: there is no key to seal new secrets with.
         """
         with self._engine.begin() as connection:
             new_stamp = self._store.next_stamp(connection)  # locks the table
@@ -176,11 +157,11 @@ class MerchantAdmin:
         return dict(changed)
 
     def pause(self, ids: Iterable[str], by: By, *, paused: bool) -> Paused:
-        """Pause or resume the merchants with these ids: all, or none if one is missing."""
+        """Pause or resume the merchants with these ids: all, or no merchant if any is missing."""
         wanted = sorted(set(ids))
         with self._engine.begin() as connection:
-            stamp = self._store.next_stamp(connection)  # locks the table: what is found stays
-            found = {row.id: row.paused for row in _rows(connection, wanted)}
+            stamp = self._store.next_stamp(connection)  # locks the table
+            found = {row.id: row.paused for row in rows_of(connection, wanted)}
             missing = [each for each in wanted if each not in found]
             if missing:
                 return Paused(missing=missing)
@@ -189,9 +170,10 @@ class MerchantAdmin:
     def pause_provider(
         self, provider: str, by: By, *, paused: bool, all_of_it: bool = False
     ) -> Paused:
-        """Pause or resume a provider's merchants; nothing is found if it has none.
+        """Pause or resume a provider's merchants, if any.
 
-        Resuming leaves those paused that were not paused with their provider, unless ``all_of_it``.
+        Resuming leaves merchants paused that were not paused with their provider, unless
+        ``all_of_it``.
         """
         of_it, details = merchants.c.provider == provider, with_provider(provider)
         with self._engine.begin() as connection:
@@ -210,14 +192,14 @@ class MerchantAdmin:
         return Paused(done.changed, done.same, kept=kept)
 
     def remove(self, merchant_id: str, by: By, *, force: bool = False) -> Counter[str]:
-        """Remove a merchant, and clear its catalog; returns its open orders by state.
+        """Remove a merchant, and clear the catalog; returns the open orders by state.
 
-        Workers see it at their next poll. An order of a merchant that is gone ends as failed, or, if its
-        POS may have it, stays in doubt for an operator.
+        Workers notice at their next poll. Then an open order ends as failed, or stays in doubt for
+        an operator if the POS may have the order.
 
         Raises:
-            UnknownMerchant: there is none.
-            AdminError: it has open orders, and ``force`` is not given; nothing is written.
+            UnknownMerchant: the merchant is unknown.
+            AdminError: the merchant has open orders, without ``force``; nothing is written.
         """
         with self._engine.begin() as connection:
             stamp = self._store.next_stamp(connection)
@@ -235,23 +217,23 @@ class MerchantAdmin:
         return still_open
 
     def exported(self, ids: Sequence[str] | None = None) -> Iterator[Document]:
-        """The records as an import takes them, by id, their secrets sealed: no key is needed.
+        """The records for an import, by id, with sealed secrets: no key is needed.
 
         Args:
-            ids: which merchants; None: all. Missing ones are left out.
+            ids: of the merchants; None: all. Missing merchants are left out.
         """
         with self._engine.connect() as connection:
-            for row in _rows(connection, ids):
+            for row in rows_of(connection, ids):
                 yield {**_plain(row), **({"auth": row.auth} if "sealed" in row.auth else {})}
 
     def revealed(self, ids: Sequence[str] | None, by: By) -> list[Document]:
-        """The same with their secrets in clear; the audit has a line for each that has any.
+        """The records for an import, secrets in clear; the audit gets a line for each with secrets.
 
         Raises:
-            AdminError: the secrets of one cannot be opened; nothing is shown.
+            AdminError: some secrets cannot be opened; nothing is shown.
         """
         with self._engine.begin() as connection:
-            rows = list(_rows(connection, ids))
+            rows = list(rows_of(connection, ids))
             found = [(row, self._store.of_row(row).auth) for row in rows]
             closed = [row.id for row, auth in found if isinstance(auth, UnreadableCredentials)]
             if closed:
@@ -277,7 +259,7 @@ class MerchantAdmin:
             raise InvalidMerchant(problems)
 
     def _columns(self, before: Merchant, after: Merchant) -> dict[str, Any]:
-        """The columns that differ."""
+        """The changed columns."""
         if after.auth is before.auth:
             after = Merchant.trusted({**vars(after), "auth": NONE})
             values = self._store.row(after)
@@ -298,8 +280,8 @@ class MerchantAdmin:
         details: str = "",
     ) -> Paused:
         changed = [each for each, is_paused in found.items() if is_paused != paused]
-        for start in range(0, len(changed), _BATCH):
-            these = merchants.c.id.in_(changed[start : start + _BATCH])
+        for batch in batches(changed):
+            these = merchants.c.id.in_(batch)
             connection.execute(
                 update(merchants).where(these).values(paused=paused, updated_at=stamp)
             )
@@ -320,12 +302,12 @@ class MerchantAdmin:
 
 
 def with_provider(provider: str) -> str:
-    """An audit line's details, if its merchant was paused with its provider."""
+    """Details of the audit line of a merchant paused with this provider."""
     return f"provider {provider}"
 
 
 def open_orders(connection: Connection, merchant_id: str) -> Counter[str]:
-    """How many of the merchant's orders have not ended, by state."""
+    """Number of the merchant's open orders, by state."""
     is_open = orders.c.state.in_([state for state in State if state not in FINAL])
     of_it = orders.c.merchant_id == merchant_id, orders.c.action == Action.SUBMIT
     query = select(orders.c.state, func.count()).where(*of_it, is_open).group_by(orders.c.state)
@@ -339,13 +321,6 @@ def in_numbers(counts: Counter[str]) -> str:
     )
 
 
-def _of_import(merchant: Merchant, was: Merchant | None, changed: Changes) -> Note:
-    if was is not None:
-        return Note(IMPORT, merchant.id, changes=changed)
-    paused: Changes = {"paused": (None, True)} if merchant.paused else {}
-    return Note(IMPORT, merchant.id, details="new", changes=paused)
-
-
 def _row(connection: Connection, merchant_id: str) -> Row[Any]:
     row = connection.execute(select(merchants).where(merchants.c.id == merchant_id)).one_or_none()
     if row is None:
@@ -353,19 +328,7 @@ def _row(connection: Connection, merchant_id: str) -> Row[Any]:
     return row
 
 
-def _rows(connection: Connection, ids: Sequence[str] | None) -> Iterator[Row[Any]]:
-    """Rows by id; ``ids`` is None: all."""
-    query = select(merchants).order_by(merchants.c.id)
-    if ids is None:
-        yield from connection.execution_options(yield_per=_BATCH).execute(query)
-        return
-    wanted = sorted({*ids})
-    for start in range(0, len(wanted), _BATCH):
-        some = merchants.c.id.in_(wanted[start : start + _BATCH])
-        yield from connection.execute(query.where(some)).all()
-
-
 def _plain(row: Row[Any]) -> Document:
-    """The record without ``auth``, and without fields that have no value."""
+    """The record without ``auth`` and without empty fields."""
     fields = {name: getattr(row, name) for name in Merchant.model_fields if name != "auth"}
     return {name: each for name, each in fields.items() if each is not None and each != {}}

@@ -10,7 +10,7 @@ from pos_gateway.domain.masking import MASK
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.merchants.masked import Document
 
-#: What looks like a field's name, and may be shown: anything else may be a misplaced secret.
+#: Fields' names, free to show: other text may be a misplaced secret.
 _NAME = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64}){0,2}")
 _POS = re.compile(r"pos\.[a-z_]{1,64}")
 _NUMBERS = {"max_concurrency": int, "request_timeout": float}
@@ -21,7 +21,7 @@ _AUTH = {
     for name, is_secret in kind.items()
     if name != "tls"
 } | {f"auth.tls.{name}": is_secret for name, is_secret in TLS_FIELDS.items()}
-#: Fields that can be set, and whole groups that can only be removed.
+#: Groups of fields: can be removed, not set.
 _GROUPS = ("pos", "auth", "auth.tls")
 NAMES = (
     *(name for name in Merchant.model_fields if name not in ("id", *_GROUPS)),
@@ -31,12 +31,12 @@ NAMES = (
 
 
 def is_secret(name: str) -> bool:
-    """Whether the field is a secret, which no command line may have."""
+    """Whether the field is a secret, forbidden on a command line."""
     return _AUTH.get(name, False)
 
 
 def require_name(name: str, place: str) -> None:
-    """Raises InvalidMerchant, at ``place`` if it may not be shown, unless it is a field's name."""
+    """Raise InvalidMerchant for an unknown name, at ``place`` if the name may not be shown."""
     if name in NAMES or name in _GROUPS or _POS.fullmatch(name):
         return
     if name == "id":
@@ -50,10 +50,10 @@ def require_name(name: str, place: str) -> None:
 
 
 def assign(record: Document, name: str, text: str) -> None:
-    """Set the field; an empty text removes it.
+    """Set the field; an empty text removes the field.
 
     Raises:
-        InvalidMerchant: the field cannot be set so; the message has no value.
+        InvalidMerchant: the text is no value of the field; the message does not repeat the text.
     """
     if name in _GROUPS and text:
         raise InvalidMerchant([FieldError(name, f"is set a field at a time: {name}.NAME=VALUE")])
@@ -76,7 +76,7 @@ def assign(record: Document, name: str, text: str) -> None:
 
 
 def _set_type(auth: Document, name: str) -> None:
-    """Another type keeps the fields that it has, too."""
+    """Set the type, and keep the fields known to the new type."""
     fields = FIELDS.get(name)
     if fields is None:
         problem = f"should be one of {', '.join(FIELDS)}"

@@ -1,7 +1,7 @@
-"""Merchants' catalogs in the database: a POS's item ids by our SKUs, one row per merchant.
+"""Merchants' catalogs in the database: a POS's item ids by our SKUs, a row per merchant.
 
-A catalog is written and read as a whole. A cleared one stays as an empty row, so that workers see
-the edit.
+A catalog is written and read as a whole. A cleared catalog stays as an empty row, so that workers
+see the edit.
 """
 
 import json
@@ -16,9 +16,9 @@ from pos_gateway.merchants.stamps import next_stamp, seconds
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import cooperatively
 
-#: Catalogs read at once, from the database or Redis: no other green thread runs meanwhile.
+#: Catalogs read at once, from the database or Redis, while all other green threads wait.
 BATCH_SIZE = 10
-#: How the audit calls a change of a catalog.
+#: Name of a catalog's change in the audit.
 CATALOG = "merchants.catalog"
 
 
@@ -30,11 +30,11 @@ class CatalogStore:
         self._clock = clock
 
     def put(self, every: Mapping[str, Mapping[str, str]], by: By | None = None) -> None:
-        """Replace these merchants' catalogs, all or none.
+        """Replace these merchants' catalogs in one transaction.
 
         Args:
             every: the catalogs by merchant.
-            by: the operator: the audit has a line for each that is different.
+            by: the operator: the audit gets a line for each changed catalog.
         """
         texts = {merchant_id: as_text(catalog) for merchant_id, catalog in every.items()}
         with self._engine.begin() as connection:
@@ -52,31 +52,31 @@ class CatalogStore:
             upsert(connection, catalogs, rows)
 
     def get(self, merchant_id: str) -> Mapping[str, str]:
-        """The merchant's catalog; an empty one if it has none."""
+        """The merchant's catalog, empty if missing."""
         found, _ = self.stamped([merchant_id]).get(merchant_id, ({}, 0.0))
         return found
 
     def stamped(self, ids: Sequence[str]) -> dict[str, tuple[Mapping[str, str], float]]:
-        """The existing catalogs of these merchants, each with its stamp."""
+        """The existing catalogs of these merchants, each with the stamp of its last edit."""
         which = select(catalogs.c.merchant_id).where(catalogs.c.merchant_id.in_(ids))
         found: dict[str, tuple[Mapping[str, str], float]] = {}
         with self._engine.connect() as connection:
-            present = connection.scalars(which).all()  # most merchants have none
+            present = connection.scalars(which).all()  # most merchants have no catalog
             for at in range(0, len(present), BATCH_SIZE):
                 some = catalogs.c.merchant_id.in_(present[at : at + BATCH_SIZE])
-                # Parsing a large one takes milliseconds.
+                # Parsing a large catalog takes milliseconds.
                 for row in cooperatively(connection.execute(select(catalogs).where(some)).all(), 1):
                     found[row.merchant_id] = of_text(row.entries), row.updated_at
         return found
 
     def last_edit(self) -> float:
-        """The highest stamp there is; 0 without a catalog."""
+        """The highest stamp; 0 without a catalog."""
         with self._engine.connect() as connection:
             return seconds(connection.scalar(select(func.max(catalogs.c.updated_at))))
 
 
 def _different(connection: Connection, texts: Mapping[str, str]) -> list[str]:
-    """The merchants whose catalog is another, by id; a missing one is empty."""
+    """Merchants with a changed catalog, by id; a missing catalog counts as empty."""
     ids, before = sorted(texts), dict[str, Mapping[str, str]]()
     for at in range(0, len(ids), BATCH_SIZE):
         some = catalogs.c.merchant_id.in_(ids[at : at + BATCH_SIZE])
@@ -96,7 +96,7 @@ def as_text(items: Mapping[str, str]) -> str:
 
 
 def of_text(text: str) -> Mapping[str, str]:
-    """The catalog that ``as_text`` was given. Raises ValueError for any other text."""
+    """Parse the text of ``as_text``. Raises ValueError for any other text."""
     items = json.loads(text)
     if not isinstance(items, dict) or not all(isinstance(each, str) for each in items.values()):
         raise ValueError("no catalog")

@@ -1,4 +1,4 @@
-"""What an edit has changed in a merchant's record, for the audit: never a secret."""
+"""Changes of a merchant's record, for the audit: never a secret."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from pos_gateway.domain.credentials import UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.runtime.urls import mask_url
 
-#: What is said of a secret, and of text that is as long as a certificate.
+#: Changes of secrets, and of texts as long as a certificate.
 SET, CHANGED, REMOVED = "set", "changed", "removed"
 _LONG = ("auth.tls.certificate", "auth.tls.authority")
 
 
 def changes(before: Merchant, after: Merchant) -> Changes:
-    """Each field that differs, with both values; of a secret only that it does."""
+    """Each changed field with both values; for a secret, only the kind of change."""
     if isinstance(before.auth, UnreadableCredentials) and after.auth is not before.auth:
         found: dict[str, Any] = {"auth": CHANGED}
         old, new = _fields(before), _fields(after)

@@ -1,9 +1,9 @@
-"""The merchant directory, which workers read once for every order.
+"""The merchant directory, read by workers once for every order.
 
 Records and catalogs are in refresh-ahead caches over the database. An edit stamps its row higher
-than all before it, and every worker polls once a second for higher stamps than it has seen: it sees
-an edit within that time, wherever it was made, whatever the clocks say and however long the cached
-record would have been valid.
+than all rows before, and every worker polls once a second for stamps higher than seen so far. So a
+worker sees an edit within a second, made anywhere, whatever the clocks say and however long the
+cached record would have been valid.
 """
 
 import random
@@ -20,42 +20,41 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.ledger import Run, here
 from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants.catalogs import CatalogStore
-from pos_gateway.merchants.edit_poll import EditPoll
-from pos_gateway.merchants.edits import Edits
+from pos_gateway.merchants.edits import Edits, read_edits
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that an unedited record is valid; it is refreshed after half of them.
+#: Lifetime of an unedited record in seconds; the refresh is after half of them.
 LIFETIME = 180.0
-#: Seconds that an unknown merchant is cached as absent, unless it is imported.
+#: Seconds to cache an unknown merchant as absent, unless imported.
 ABSENT = 5.0
-#: Seconds that expired records are served while the database is away.
+#: Seconds to serve expired records while the database is away.
 STALE = 3600.0
-#: Maximum records in memory, those of unknown merchants included.
+#: Maximum records in memory, with those of unknown merchants.
 MAX_MERCHANTS = 50_000
-#: Maximum catalog entries in memory, two hundred bytes each, of all merchants; a missing catalog
-#: counts as one. And most merchants per load, few of which have a catalog: a worker that has just
-#: started loads all of them, while orders in flight wait.
+#: Maximum catalog entries in memory, of all merchants, two hundred bytes each; a missing catalog
+#: counts as an entry. Maximum merchants per load, few of them with a catalog: a worker loads all
+#: merchants after its start, while orders in flight wait.
 MAX_ENTRIES, TOGETHER = 500_000, 100
 #: Seconds to wait after a failed load.
 PAUSE = 1.0
-#: Seconds between polls for edits, about.
+#: Seconds between polls for edits, roughly.
 LOOK = 1.0
 
 
 class Directory:
     """Merchants by id. Safe from threads and green threads.
 
-    ``start`` starts threads, which load and poll for edits. Before, ``get`` itself loads.
+    ``start`` starts threads for loading and polling. Before, ``get`` itself loads.
 
     Args:
         store: the database's records.
-        catalogs: its catalogs.
-        polls: the same database, for what is edited.
-        shared: the records' cache shared with other workers.
-        shared_catalogs: the same for catalogs.
+        catalogs: the database's catalogs.
+        polls: the same database, for edits.
+        shared: the records' cache, shared by all workers.
+        shared_catalogs: the catalogs' cache, shared by all workers.
         run: where writes run (``off_the_loop``).
     """
 
@@ -90,7 +89,7 @@ class Directory:
             self._load,
             absent=ABSENT,
             max_weight=MAX_MERCHANTS,
-            insist=True,  # orders wait for them
+            insist=True,  # orders wait for records
             stamped=Merchant.with_stamp,
             shared=shared,
             **terms,
@@ -99,7 +98,7 @@ class Directory:
         self._catalogs = RefreshAheadCache(
             "catalogs",
             self._load_catalogs,
-            absent=LIFETIME,  # a first one is found like an edit
+            absent=LIFETIME,  # a merchant's first catalog is found like an edit
             max_weight=MAX_ENTRIES,
             weight_of=_entries,
             together=TOGETHER,
@@ -107,22 +106,22 @@ class Directory:
             **terms,
         )
 
-        # Also edits from before the first look: the shared cache may have a record from before one.
+        # From a lifetime before the first look on: the shared cache may have a record as old.
         self._edits = [
             Edits(table.last_edit, cache.outdated, known_for=LIFETIME, clock=clock)
             for table, cache in ((store, self._cache), (catalogs, self._catalogs))
         ]
-        self._poll = EditPoll(polls)
+        self._polls = polls
         self._looking = threading.Lock()
 
     def get(self, merchant_id: str) -> Merchant:
         """The merchant with its catalog, from memory if fresh, else from the database.
 
         Raises:
-            UnknownMerchant: there is none.
-            SQLAlchemyError: the database is away, and no record is in memory.
-            NotLoaded: another worker is still loading it; or its row makes no sense, which is no
-                order's fault.
+            UnknownMerchant: the merchant is unknown.
+            SQLAlchemyError: the database is away, and the record is not in memory.
+            NotLoaded: another worker is still loading the record; or the row is invalid, which is
+                no order's fault.
         """
         merchant = self._cache.get(merchant_id)
         if merchant is None:
@@ -131,27 +130,27 @@ class Directory:
         return merchant.with_catalog(catalog) if catalog else merchant
 
     def want(self, merchant_id: str) -> bool:
-        """Load or refresh the merchant's record ahead of its use; whether ``is_fresh``.
+        """Load or refresh the merchant's record ahead of its use; returns ``is_fresh``.
 
-        Does not block: the one green thread that consumes orders calls it.
+        Does not block: called by the green thread that consumes orders.
         """
         return self._cache.want(merchant_id)
 
     def is_fresh(self, merchant_id: str) -> bool:
-        """Whether the merchant's record, or its absence, is in memory and valid."""
+        """Whether the merchant's record, or absence, is in memory and valid."""
         return self._cache.is_fresh(merchant_id)
 
     def peek(self, merchant_id: str) -> Merchant | None:
-        """The record as it was last loaded; None if there is none. Does not block."""
+        """The last loaded record; None without a record. Does not block."""
         return self._cache.peek(merchant_id)
 
     def provider_of(self, merchant_id: str) -> str | None:
-        """The provider by the same record; None if there is none. Does not block."""
+        """The provider in the last loaded record; None without a record. Does not block."""
         merchant = self._cache.peek(merchant_id)
         return None if merchant is None else merchant.provider
 
     def pause(self, merchant: Merchant) -> bool:
-        """Pause the merchant, until an operator resumes it. False: edited since, and left as it is.
+        """Pause the merchant until an operator resumes it. False: edited since, and left alone.
 
         Raises SQLAlchemyError.
         """
@@ -160,10 +159,10 @@ class Directory:
         return is_paused
 
     def look(self) -> None:
-        """Look for edits. A database that is away is logged: records are read as they are."""
+        """Look for edits. If the database is away, logs an error: present records stay in use."""
         with self._looking:
             try:
-                found = self._poll(*(edits.since() for edits in self._edits))
+                found = read_edits(self._polls, *(edits.since() for edits in self._edits))
             except Exception as error:  # noqa: BLE001  (whatever the database says: polling goes on)
                 log.error("merchants.not_watched", error=str(error))
                 return
@@ -174,16 +173,16 @@ class Directory:
                     log.error("merchants.not_watched", error=str(error))
 
     def longest_timeout(self) -> float:
-        """The longest ``request_timeout`` of a merchant in memory; 0 if none has one."""
+        """The longest ``request_timeout`` of a merchant in memory; 0 without any."""
         limits = (merchant.request_timeout or 0.0 for merchant in self._cache.peek_all())
         return max(limits, default=0.0)
 
     def listen(self, on_load: Callable[[str, Merchant | None], None]) -> None:
-        """Call this with the id and the record (None: there is none) of every merchant loaded."""
+        """Set the listener, called with each loaded merchant's id and record (None: absent)."""
         self._listener = on_load
 
     def start(self) -> None:
-        """Start loading and polling on threads (green ones in a green worker). Idempotent."""
+        """Start loading and polling on threads (green threads in a green worker). Idempotent."""
         if self._watcher is None:
             self.look()  # before any read of the shared cache, which may have older records
             self._watcher = threading.Thread(target=self._watch, name="directory", daemon=True)
@@ -200,7 +199,7 @@ class Directory:
         loaded = {each: Loaded(merchant, stamp) for each, (merchant, stamp) in found.items()}
         if missing := [each for each in ids if each not in loaded]:
             removed = self._store.removed(missing)
-            # With its stamp: a removal that was seen need not be looked for again.
+            # With the removal's stamp, to not look for the removal again.
             loaded |= {each: Loaded(None, stamp) for each, stamp in removed.items()}
         return loaded
 

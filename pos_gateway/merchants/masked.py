@@ -1,7 +1,7 @@
-"""A merchant's record for an editor: its secrets masked, where a mask means "unchanged".
+"""A merchant's record for an editor, with masked secrets; a mask means "unchanged".
 
-No secret is needed to change another field, nor the key that seals them: a record whose secrets
-cannot be opened has one mask for all of ``auth``, which stays sealed as it is.
+A change of another field needs no secret, nor the key of the vault: a record whose secrets cannot
+be opened has a single mask for all of ``auth``, which stays sealed.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ Document = dict[str, Any]
 
 
 def document(merchant: Merchant) -> Document:
-    """The record with its secrets masked; fields without a value are left out."""
+    """The record with masked secrets, without empty fields."""
     shown = merchant.model_dump(mode="json", exclude={"auth"}, exclude_none=True)
     auth = masked_auth(merchant.auth)
     shown["auth"] = auth
@@ -24,7 +24,7 @@ def document(merchant: Merchant) -> Document:
 
 
 def masked_auth(auth: Credentials) -> Document | str:
-    """The credentials with their secrets masked; ``{}`` without any, the mask if they cannot be opened."""
+    """Credentials with masked secrets; ``{}`` without any; the mask for unreadable credentials."""
     if isinstance(auth, UnreadableCredentials):
         return MASK
     shown = auth.model_dump(mode="json", exclude_none=True)
@@ -36,7 +36,7 @@ def masked_auth(auth: Credentials) -> Document | str:
 
 
 def restored(edited: Document, before: Merchant) -> Merchant:
-    """The merchant that an edited ``document`` is, each mask replaced by the secret that was there.
+    """The merchant of an edited ``document``, with each mask replaced by the secret before.
 
     Raises:
         InvalidMerchant: names every wrong field without its value.
@@ -68,7 +68,7 @@ def _with_secrets(auth: Document, before: Merchant) -> Document:
 
 
 def _parts(auth: Document) -> list[tuple[Document, dict[str, bool]]]:
-    """``auth`` and its ``tls``, each with its fields and whether they are secrets."""
+    """``auth`` and ``auth.tls``, each with its fields (True: a secret)."""
     fields = {name: is_secret for kind in FIELDS.values() for name, is_secret in kind.items()}
     parts = [(auth, fields)]
     if isinstance(auth.get("tls"), dict):

@@ -1,4 +1,4 @@
-"""Since when merchants are paused, by whom, and why: from the audit."""
+"""Start, operator and reason of merchants' pauses, from the audit."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,14 @@ from sqlalchemy import Connection, func, select
 from pos_gateway.audit.log import AuditLine, lines
 from pos_gateway.database.schema import audit
 
-#: In a line's JSON a value cannot contain it: a quote in one has a backslash before it.
+#: No value in a line's JSON contains this text: a quote inside has a backslash before.
 _OF_PAUSED = '%"paused":%'
 
 
 def pauses(connection: Connection, ids: Sequence[str]) -> dict[str, AuditLine]:
-    """The lines that say how these merchants came to be paused, where their last change is one.
+    """The audit lines of merchants' last change of ``paused``, if the change was a pause.
 
-    What a release before this one has paused has none.
+    Pauses of earlier releases have no line.
     """
     of_these = (
         audit.c.merchant_id.in_(ids),

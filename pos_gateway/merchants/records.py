@@ -1,4 +1,4 @@
-"""A record as ``merchants import`` takes it: with its secrets in clear, or sealed by an export."""
+"""A record for ``merchants import``, with secrets in clear or sealed by an export."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _SEALED = {"key", "sealed"}
 
 
 def parse(record: Any, vault: Vault) -> Merchant:
-    """The merchant in a decoded record.
+    """Parse a decoded record.
 
     Raises:
         InvalidMerchant: names every wrong field without its value.
@@ -20,7 +20,7 @@ def parse(record: Any, vault: Vault) -> Merchant:
     if not isinstance(auth, dict) or auth.keys() - {"grant"} != _SEALED:
         return Merchant.parse(record)
     merchant_id = identifier(record.get("id"))
-    if merchant_id is None:  # what is sealed opens for its merchant alone
+    if merchant_id is None:  # sealed text opens for its merchant alone
         return Merchant.parse({**record, "auth": {}})
     if not all(isinstance(each, str) for each in auth.values()):
         raise InvalidMerchant([FieldError("auth", "is neither sealed nor has a type")])

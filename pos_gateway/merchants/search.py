@@ -1,4 +1,4 @@
-"""Finds merchants by a part of their id or provider."""
+"""Finds merchants by a part of their id or provider, and their providers."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from pos_gateway.database.schema import merchants
 
 
 class FoundMerchant(NamedTuple):
-    """A merchant that was found."""
+    """A merchant in a search's result."""
 
     merchant_id: str
     provider: str | None
@@ -18,15 +18,15 @@ class FoundMerchant(NamedTuple):
 
 
 def search(engine: Engine, part: str, most: int = 50, after: str = "") -> Sequence[FoundMerchant]:
-    """Merchants whose id or provider contains this, in upper or lower case, by id.
+    """Merchants whose id or provider contains the text, ignoring case, by id.
 
-    No index serves a part of a text: all rows are read, of which the database compares two short
-    columns (``docs/architecture.md``). Raises SQLAlchemyError.
+    No index serves a part of a text: the database reads all rows, and compares two short columns
+    (``docs/architecture.md``). Raises SQLAlchemyError.
 
     Args:
-        part: what to look for; empty: all.
-        most: how many at most.
-        after: those after this id, for the next page.
+        part: the text; empty: all merchants.
+        most: maximum number.
+        after: only merchants after this id, for the next page.
     """
     columns = (merchants.c.id, merchants.c.provider, merchants.c.adapter, merchants.c.paused)
     query = select(*columns).where(merchants.c.id > after)
@@ -39,3 +39,10 @@ def search(engine: Engine, part: str, most: int = 50, after: str = "") -> Sequen
     with engine.connect() as connection:
         rows = connection.execute(query.order_by(merchants.c.id).limit(most)).all()
     return [FoundMerchant(*row) for row in rows]
+
+
+def provider_of_each(engine: Engine) -> dict[str, str | None]:
+    """Each merchant's provider."""
+    with engine.connect() as connection:
+        rows = connection.execute(select(merchants.c.id, merchants.c.provider))
+        return {row.id: row.provider for row in rows}

@@ -1,7 +1,7 @@
-"""Edit stamps that only grow, so that a slow clock hides no edit.
+"""Growing stamps of edits: a slow clock hides no edit.
 
 Workers compare stamps only with stamps. A stamp is the editing machine's time of day, or just above
-the highest stamp, if that is later.
+the highest stamp, if higher.
 """
 
 from datetime import UTC, datetime
@@ -11,17 +11,17 @@ from sqlalchemy import Column, Connection, false, func, select, text, update
 
 from pos_gateway.runtime.clock import Clock
 
-#: Minimum seconds by which a stamp is above the highest before it.
+#: Minimum seconds between a stamp and the highest before.
 STEP = 0.001
 
 
 def next_stamp(
     connection: Connection, column: Column[Any], clock: Clock, *others: Column[Any]
 ) -> float:
-    """A stamp above all in the column, and in these other ones (Unix time).
+    """A stamp (Unix time) above all in the column and in ``others``.
 
-    It locks the column's table against other edits until the transaction ends, so that stamps become visible
-    in order.
+    Locks the column's table against other edits until the transaction ends, so that stamps become
+    visible in order.
     """
     table = column.table
     if connection.dialect.name == "sqlite":  # a writing statement locks the database
@@ -33,8 +33,8 @@ def next_stamp(
 
 
 def seconds(stamp: datetime | float | None) -> float:
-    """A stamp as Unix time; 0 if there is none."""
+    """A stamp as Unix time; 0 for None."""
     if not isinstance(stamp, datetime):
         return stamp or 0.0
-    # SQLite has no time zones: it returns UTC, as it was written.
+    # SQLite has no time zones, and returns the written UTC.
     return (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import ColumnElement, Connection, Engine, Row, func, select, update
 
-from pos_gateway.audit.note import GATEWAY, By, Note, write
+from pos_gateway.audit.note import GATEWAY, By, Changes, Note, write
 from pos_gateway.database.schema import merchants, removed_merchants
 from pos_gateway.database.upsert import upsert
 from pos_gateway.domain.credentials import (
@@ -22,6 +22,7 @@ from pos_gateway.domain.credentials import (
 )
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.resealing import Resealed
+from pos_gateway.merchants.changes import changes
 from pos_gateway.merchants.removed import (
     forget_removals,
     last_removal,
@@ -35,13 +36,13 @@ from pos_gateway.runtime.vault import CannotOpen, Vault
 
 #: Edits read before yielding to other green threads: an import may edit every merchant.
 YIELD_EVERY = 200
-#: How the audit calls a pause.
-PAUSE = "merchants.pause"
+#: Names of an import and a pause in the audit.
+IMPORT, PAUSE = "merchants.import", "merchants.pause"
 
 _FIELDS = tuple(Merchant.model_fields)
-#: Rows per statement; SQLite takes no more than 32,766 parameters in one.
+#: Rows per statement: SQLite takes at most 32,766 parameters.
 _BATCH = 500
-#: Maximum merchants whose opened credentials are kept.
+#: Maximum merchants with cached credentials.
 _OPENED = 50_000
 
 
@@ -54,68 +55,76 @@ class MerchantStore:
         self._engine = engine
         self._clock = clock
         self._vault = vault or Vault()
-        #: Opened credentials by merchant, with their sealed text: records are read again and again,
-        #: and a certificate takes milliseconds to parse.
+        #: Opened credentials by merchant, with their sealed text: workers read records again and
+        #: again, and parsing a certificate takes milliseconds.
         self._opened_before: dict[str, tuple[str, Credentials]] = {}
 
-    def put(self, records: Iterable[Merchant]) -> int:
-        """Write the records, replacing those with the same id, all or none; returns how many.
+    def put(self, records: Iterable[Merchant], by: By | None = None) -> int:
+        """Write records in one transaction, replacing those with the same id; returns the number.
 
-        A record that does not say ``paused`` leaves its merchant paused, or not, as it is.
+        Records without a change stay untouched. A record without ``paused`` leaves the merchant
+        paused or not.
+
+        Args:
+            records: of each id, the last counts.
+            by: the operator: the audit gets a line for each new or changed record.
 
         Raises:
             CannotOpen: a record has secrets, and there is no key to seal them with.
         """
         latest = {merchant.id: merchant for merchant in records}
-        rows = [self.row(merchant) for merchant in latest.values()]
         with self._engine.begin() as connection:
-            stamp = self.next_stamp(connection)  # locks the table: who is paused stays so
-            silent = [each.id for each in latest.values() if "paused" not in each.model_fields_set]
-            paused = {*self._paused(connection, silent)}
-            for row in rows:
-                row |= {"paused": row["paused"] or row["id"] in paused, "updated_at": stamp}
+            stamp = self.next_stamp(connection)  # locks the table: nothing is paused meanwhile
+            before = {row.id: self.of_row(row) for row in rows_of(connection, list(latest))}
+            rows, notes = [], []
+            for merchant in latest.values():
+                was = before.get(merchant.id)
+                if was is not None and "paused" not in merchant.model_fields_set:
+                    merchant = Merchant.trusted({**vars(merchant), "paused": was.paused})  # noqa: PLW2901
+                changed = {} if was is None else changes(was, merchant)
+                if was is None or changed:
+                    rows.append({**self.row(merchant), "updated_at": stamp})
+                    notes.append(note_of_import(merchant, was, changed))
             upsert(connection, merchants, rows)
             forget_removals(connection)
-        return len(rows)
+            if by is not None:
+                write(connection, notes, by=by, at=self._clock.now().timestamp())
+        return len(latest)
 
     def get(self, ids: Sequence[str]) -> dict[str, Merchant]:
         """The existing merchants with these ids."""
         return {each: merchant for each, (merchant, _) in self.stamped(ids).items()}
 
     def stamped(self, ids: Sequence[str]) -> dict[str, tuple[Merchant, float]]:
-        """The same, each with the stamp of its last edit."""
-        found: dict[str, tuple[Merchant, float]] = {}
+        """The existing merchants with these ids, each with the stamp of the last edit."""
         with self._engine.connect() as connection:
-            for batch in _batches(list(ids)):
-                query = select(merchants).where(merchants.c.id.in_(batch))
-                for row in connection.execute(query):
-                    found[row.id] = self.of_row(row), seconds(row.updated_at)
-        return found
+            rows = rows_of(connection, ids)
+            return {row.id: (self.of_row(row), seconds(row.updated_at)) for row in rows}
 
     def removed(self, ids: Sequence[str]) -> dict[str, float]:
-        """Those of these merchants that were removed lately, each with its removal's stamp."""
+        """Recently removed merchants among these, each with the removal's stamp."""
         with self._engine.connect() as connection:
             return removals(connection, ids)
 
     def places(self, ids: Sequence[str] | None = None) -> Iterator[tuple[str, str, dict[str, str]]]:
-        """The id, adapter and ``pos`` of these merchants, or of all, where there is a ``pos``."""
+        """Id, adapter and ``pos`` of these (None: of all) merchants with a ``pos``."""
         query = select(merchants.c.id, merchants.c.adapter, merchants.c.pos)
         queries = [query]
         if ids is not None:
-            queries = [query.where(merchants.c.id.in_(batch)) for batch in _batches(list(ids))]
+            queries = [query.where(merchants.c.id.in_(batch)) for batch in batches(list(ids))]
         with self._engine.connect() as connection:
             for each in queries:
                 rows = connection.execution_options(yield_per=_BATCH).execute(each)
                 yield from ((row.id, row.adapter, row.pos) for row in rows if row.pos)
 
     def last_edit(self) -> float:
-        """The highest stamp there is, of an edit or a removal; 0 without a merchant."""
+        """The highest stamp of an edit or a removal; 0 without a merchant."""
         with self._engine.connect() as connection:
             last = seconds(connection.scalar(select(func.max(merchants.c.updated_at))))
             return max(last, last_removal(connection))
 
     def edited_since(self, stamp: float) -> list[tuple[str, float]]:
-        """The ids of merchants whose last edit, or removal, has a higher stamp, each with it."""
+        """Merchants edited or removed with a higher stamp, each with the stamp."""
         later = merchants.c.updated_at > datetime.fromtimestamp(stamp, UTC)
         query = select(merchants.c.id, merchants.c.updated_at).where(later)
         with self._engine.connect() as connection:
@@ -124,44 +133,26 @@ class MerchantStore:
             return edited + removed_since(connection, stamp)
 
     def sealed(self, merchant: Merchant) -> str:
-        """A record as text, its secrets sealed. Raises CannotOpen if they cannot be."""
+        """A record as text, with sealed secrets. Raises CannotOpen for unreadable credentials."""
         if isinstance(merchant.auth, UnreadableCredentials):
             raise CannotOpen(merchant.auth.problem)
         return json.dumps(self.row(merchant))
 
     def unsealed(self, text: str) -> Merchant:
-        """The record that ``sealed`` was given. Raises ValueError for any other text."""
+        """Parse the text of ``sealed``. Raises ValueError for any other text."""
         row = json.loads(text)
         if not isinstance(row, dict) or row.keys() != set(_FIELDS):
             raise ValueError("no merchant's record, or another version's")
         return self.of_row(SimpleNamespace(**row))
 
-    def pause(self, ids: Iterable[str], *, paused: bool) -> list[str]:
-        """Pause or resume the merchants with these ids: all, or none if one is unknown.
-
-        Returns the unknown ids; if there are any, nothing was changed.
-        """
-        wanted = sorted(set(ids))
-        with self._engine.begin() as connection:
-            stamp = self.next_stamp(connection)  # locks the table: what is found stays
-            found: set[str] = set()
-            for batch in _batches(wanted):
-                of_these = select(merchants.c.id).where(merchants.c.id.in_(batch))
-                found.update(connection.scalars(of_these))
-            missing = [merchant_id for merchant_id in wanted if merchant_id not in found]
-            for batch in _batches([] if missing else wanted):
-                change = update(merchants).where(merchants.c.id.in_(batch))
-                connection.execute(change.values(paused=paused, updated_at=stamp))
-        return missing
-
     def pause_unedited(self, merchant: Merchant) -> bool:
-        """Pause a merchant whose POS says that it is gone, unless its record was edited since.
+        """Pause a merchant reported as gone by the POS, unless the record was edited.
 
-        ``merchant`` was read from the directory.
+        ``merchant`` comes from the directory.
         """
         this = merchants.c.id == merchant.id
         with self._engine.begin() as connection:
-            stamp = self.next_stamp(connection)  # locks the table: no edit comes between
+            stamp = self.next_stamp(connection)  # locks the table: no edit in between
             last = connection.scalar(select(merchants.c.updated_at).where(this))
             if seconds(last) != merchant.stamp:
                 return False
@@ -172,25 +163,16 @@ class MerchantStore:
                 write(connection, [note], by=By(GATEWAY, "its POS says that it is gone"), at=at)
         return True
 
-    def _paused(self, connection: Connection, ids: list[str]) -> Iterator[str]:
-        for batch in _batches(ids):
-            of_these = merchants.c.id.in_(batch) & merchants.c.paused
-            yield from connection.scalars(select(merchants.c.id).where(of_these))
-
     def all(self) -> Iterator[Merchant]:
         """Every merchant, by id."""
         with self._engine.connect() as connection:
-            rows = connection.execution_options(yield_per=_BATCH).execute(
-                select(merchants).order_by(merchants.c.id)
-            )
-            for row in rows:
-                yield self.of_row(row)
+            yield from map(self.of_row, rows_of(connection, None))
 
     def reseal(self, batch: int = _BATCH) -> Iterator[Resealed]:
         """Seal all secrets with the vault's current key, while other processes read and write.
 
-        Yields each batch's result. Secrets written meanwhile are left as written, sealed with their
-        writer's current key: ``count_stale`` has those under an earlier one.
+        Yields each batch's result. Secrets written meanwhile stay sealed with the writer's key:
+        ``count_stale`` counts secrets under an earlier key.
         """
         last = ""
         while True:
@@ -219,14 +201,14 @@ class MerchantStore:
             yield Resealed(len(rows), sealed, tuple(unopened))
 
     def count_stale(self) -> int:
-        """How many merchants' secrets are under an earlier key, or one that the vault has not."""
+        """Number of merchants with secrets under an earlier or unknown key."""
         other = merchants.c.auth["key"].as_string() != self._vault.current
         stale = _sealed_text().is_not(None) & other
         with self._engine.connect() as connection:
             return connection.scalar(select(func.count()).where(stale)) or 0
 
     def count_unopened(self) -> int:
-        """How many merchants' secrets are under a key that the vault has not."""
+        """Number of merchants with secrets under a key unknown to the vault."""
         key = merchants.c.auth["key"].as_string().label("key")
         query = select(key, func.count()).where(_sealed_text().is_not(None)).group_by("key")
         with self._engine.connect() as connection:
@@ -234,7 +216,7 @@ class MerchantStore:
         return sum(number for key_id, number in found if not self._vault.knows(key_id))
 
     def row(self, merchant: Merchant) -> dict[str, Any]:
-        """The record's columns but for its stamp, its secrets sealed. Raises CannotOpen."""
+        """The record's columns, without stamp, with sealed secrets. Raises CannotOpen."""
         fields = merchant.model_dump(exclude={"auth"})
         revealed = merchant.auth.reveal()
         auth = {} if revealed == _NOTHING else self._vault.seal(revealed, whose=merchant.id)
@@ -248,8 +230,8 @@ class MerchantStore:
         return datetime.fromtimestamp(next_stamp(connection, edits, self._clock, removals), UTC)
 
     def of_row(self, row: Row[Any] | SimpleNamespace) -> Merchant:
-        """The merchant in a row, its secrets opened, or ``UnreadableCredentials``."""
-        # Validated when written, so not again for every order.
+        """The merchant in a row, with opened secrets or ``UnreadableCredentials``."""
+        # Records are validated when written, not again for every order.
         fields = {name: getattr(row, name) for name in _FIELDS}
         fields["auth"] = self._credentials(row.id, row.auth)
         fields["pos"] = row.pos or _NO_IDS  # null in rows older than the column
@@ -258,7 +240,7 @@ class MerchantStore:
         return Merchant.trusted(fields)
 
     def _credentials(self, merchant_id: str, auth: dict[str, Any]) -> Credentials:
-        """The opened credentials; those that cannot be read do not fail other merchants."""
+        """The opened credentials; unreadable credentials do not fail other merchants."""
         if not auth or auth == _NOTHING:
             return NONE
         before, known = self._opened_before.get(merchant_id, ("", NONE))
@@ -268,7 +250,7 @@ class MerchantStore:
             credentials = _AUTH.validate_python(self._vault.open(auth, whose=merchant_id))
         except CannotOpen as error:
             return UnreadableCredentials(problem=str(error))
-        except ValidationError:  # its text contains the secrets
+        except ValidationError:  # the error's text contains the secrets
             return UnreadableCredentials(problem="of a kind that this version does not know")
         if len(self._opened_before) >= _OPENED:
             self._opened_before.clear()
@@ -277,7 +259,7 @@ class MerchantStore:
 
 
 _NOTHING = {"type": "none"}
-#: Shared by all merchants without any, which are most.
+#: Shared by most merchants, who have no ids.
 _NO_IDS: dict[str, str] = {}
 _AUTH: TypeAdapter[Credentials] = TypeAdapter(Auth)
 
@@ -292,6 +274,25 @@ def _is_stale(auth: dict[str, Any], current: str | None) -> bool:
     return "sealed" in auth and auth.get("key") != current
 
 
-def _batches(rows: list[Any]) -> Iterator[list[Any]]:
+def batches(rows: list[str]) -> Iterator[list[str]]:
+    """Lists of at most ``_BATCH`` rows."""
     for start in range(0, len(rows), _BATCH):
         yield rows[start : start + _BATCH]
+
+
+def note_of_import(merchant: Merchant, was: Merchant | None, changed: Changes) -> Note:
+    """The audit's line of a written record."""
+    if was is not None:
+        return Note(IMPORT, merchant.id, changes=changed)
+    paused: Changes = {"paused": (None, True)} if merchant.paused else {}
+    return Note(IMPORT, merchant.id, details="new", changes=paused)
+
+
+def rows_of(connection: Connection, ids: Sequence[str] | None) -> Iterator[Row[Any]]:
+    """Rows by id; ``ids`` is None: all."""
+    query = select(merchants).order_by(merchants.c.id)
+    if ids is None:
+        yield from connection.execution_options(yield_per=_BATCH).execute(query)
+        return
+    for batch in batches(sorted({*ids})):
+        yield from connection.execute(query.where(merchants.c.id.in_(batch))).all()

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text, update
 
+from pos_gateway.audit.note import By
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import merchants
 from pos_gateway.domain.credentials import UnreadableCredentials
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.resealing import Resealed
+from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import CannotOpen, Vault, new_key
 from tests.schema import make_tables
@@ -186,11 +188,11 @@ def test_a_concurrent_write_is_not_overwritten(postgres_url: str) -> None:
 
 def test_secrets_of_a_merchant_that_is_paused_concurrently_are_encrypted(engine: Engine) -> None:
     MerchantStore(engine, vault=Vault(OLD)).put([record("m1")])
-    operator = MerchantStore(engine, vault=Vault(OLD))
+    operator = MerchantAdmin(engine, Vault(OLD), lambda _: [])
 
     class Slow(Vault):
         def seal(self, secrets: Mapping[str, Any], *, whose: str) -> dict[str, str]:
-            operator.pause([whose], paused=True)
+            operator.pause([whose], By("kim"), paused=True)
             return super().seal(secrets, whose=whose)
 
     store = MerchantStore(engine, vault=Slow(f"{NEW},{OLD}"))

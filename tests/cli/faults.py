@@ -127,7 +127,7 @@ FAULTS = [
     ),
     Fault(
         "what is the same is not touched",
-        "merchants/admin",
+        "merchants/store",
         "if was is None or changed:",
         "if True:",
         "merchants_by_hand::new_or_different",

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Engine
 
+from pos_gateway.audit.note import By
 from pos_gateway.broker import topology
 from pos_gateway.broker.bundle import Bundle, ParkedOrder
 from pos_gateway.broker.message import Message
@@ -23,6 +24,7 @@ from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.pruning import countable, prune
 from pos_gateway.ledger.states import Action, Entry, Key, State
+from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
 from tests.ledger.lab import Clock, Worker, an_entry, claimed, without_event
@@ -63,18 +65,19 @@ def _json(order_id: str) -> bytes:
 def play_on_database(engine: Engine) -> None:
     """Merchants, orders with every outcome, their events, an operator; ``LEFT`` is left open."""
     clock = _Clock()
-    _keep_merchants(MerchantStore(engine, clock))
+    _keep_merchants(engine, clock)
     _deliver(engine, clock)
     _publish(engine, clock)
     _operate(engine, clock)
 
 
-def _keep_merchants(store: MerchantStore) -> None:
+def _keep_merchants(engine: Engine, clock: Clock) -> None:
+    store, admin = MerchantStore(engine, clock), MerchantAdmin(engine, Vault(), lambda _: [], clock)
     store.put(
         Merchant.parse({"id": each, "base_url": "https://pos.example.com", "max_concurrency": 3})
         for each in (MERCHANT, "other")
     )
-    store.pause(["other"], paused=True)
+    admin.pause(["other"], By("kim"), paused=True)
     store.get([MERCHANT])
     store.edited_since(BEGAN)
     list(store.all())

@@ -13,8 +13,10 @@ from psycopg import sql
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
-from pos_gateway.cli.database import merchant_store, order_admin
+from pos_gateway.audit.note import By
+from pos_gateway.cli.database import order_admin
 from pos_gateway.cli.failure import Failure
+from pos_gateway.cli.merchants import administration
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
@@ -202,8 +204,8 @@ def test_a_wait_for_the_standby_that_is_cancelled_is_no_commit(
 
 def an_operators(change: str) -> None:
     if change == "pause":
-        with merchant_store() as store:
-            assert not store.pause([KEY.merchant_id], paused=True)
+        with administration() as admin:
+            admin.pause([KEY.merchant_id], By("kim"), paused=True)
         return
     with order_admin() as orders:
         seen = orders.one(KEY)

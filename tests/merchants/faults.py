@@ -50,9 +50,9 @@ FAULTS = [
     ),
     Fault(
         "an import is audited in its transaction",
-        "merchants/admin",
-        "            forget_removals(connection)\n            self._write(connection, notes, by)",
-        "            forget_removals(connection)\n        with self._engine.begin() as connection:\n            self._write(connection, notes, by)",
+        "merchants/store",
+        "            if by is not None:\n                write(connection, notes,",
+        "        with self._engine.begin() as connection:\n            if by is not None:\n                write(connection, notes,",
         "admin::cannot_be_audited",
     ),
     Fault(
@@ -127,14 +127,14 @@ FAULTS = [
     ),
     Fault(
         "a catalog's edit is no record's",
-        "merchants/edit_poll",
+        "merchants/edits",
         "select 1, merchant_id, updated_at from catalogs",
         "select 0, merchant_id, updated_at from catalogs",
         "edits::an_edit_is_seen_at_the_next_poll",
     ),
     Fault(
         "a poll reads removals",
-        "merchants/edit_poll",
+        "merchants/edits",
         "from removed_merchants where removed_at > {since}",
         "from removed_merchants where removed_at > {since} + 1e9",
         "admin::a_removal_and_a_later_import",

@@ -24,6 +24,7 @@ from pos_gateway.domain.errors import FieldError, InvalidMerchant, MerchantChang
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants import admin as administration
+from pos_gateway.merchants import store as records
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import LIFETIME, LOOK, Directory
@@ -85,7 +86,8 @@ def test_what_cannot_be_audited_is_not_done(
         raise RuntimeError("the audit is full")
 
     before = rows()
-    monkeypatch.setattr(administration, "write", fail)
+    for module in (administration, records):
+        monkeypatch.setattr(module, "write", fail)
     acts: dict[str, Callable[[], Any]] = {
         "put": lambda: admin.put([a_merchant(), a_merchant("new")], KIM),
         "change": lambda: admin.change("m", setting(provider="q"), by=KIM, what="x"),

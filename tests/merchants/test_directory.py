@@ -48,34 +48,6 @@ def test_a_record_is_read_from_memory(
     assert directory.get("m").max_concurrency == 4
 
 
-def test_an_edit_is_seen_at_the_next_poll(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
-) -> None:
-    directory = Directory(store, catalogs, polls, clock=clock)
-    store.put([a_merchant(max_concurrency=3)])
-    assert directory.get("m").max_concurrency == 3
-    clock.seconds = 0.1
-    store.put([a_merchant(max_concurrency=4)])
-    assert directory.get("m").max_concurrency == 3
-    clock.seconds = LOOK
-    directory.look()
-    assert directory.get("m").max_concurrency == 4
-
-
-def test_an_edit_committed_long_after_its_stamp_is_seen(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
-) -> None:
-    directory = Directory(store, catalogs, polls, clock=clock)
-    store.put([a_merchant(max_concurrency=3)])
-    clock.seconds = 100.0
-    directory.get("m")
-    clock.seconds = 70.0  # a long import, or a slow clock
-    store.put([a_merchant(max_concurrency=4)])
-    clock.seconds = 100.0 + LOOK
-    directory.look()
-    assert directory.get("m").max_concurrency == 4
-
-
 def test_a_merchant_imported_after_a_miss_is_found(
     store: MerchantStore, catalogs: CatalogStore, clock: HandClock, polls: Polls
 ) -> None:
@@ -116,7 +88,7 @@ def test_a_merchant_that_was_edited_since_it_was_read_is_not_paused(
         store.put([a_merchant("m", base_url="https://new.example")])
     elif edit == "resume":
         assert directory.pause(merchant)
-        store.pause(["m"], paused=False)
+        store.put([a_merchant("m", paused=False)])
     else:
         with engine.begin() as connection:
             connection.exec_driver_sql("DELETE FROM merchants")

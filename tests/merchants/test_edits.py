@@ -54,9 +54,9 @@ def test_an_edit_is_seen_at_the_next_poll_whatever_the_editors_clock_says(
     assert seen() == (4, False, "1")
     CatalogStore(engine, wrong).put({"m": {"a": "2"}})
     assert seen() == (4, False, "2")
-    MerchantStore(engine, wrong).pause(["m"], paused=True)
+    MerchantStore(engine, wrong).put([a_merchant(max_concurrency=4, paused=True)])
     assert seen() == (4, True, "2")
-    store.pause(["m"], paused=False)
+    store.put([a_merchant(max_concurrency=4, paused=False)])
     assert seen() == (4, False, "2")
     clock.seconds += LIFETIME / 4
     directory.look()
@@ -78,7 +78,7 @@ def test_an_edit_waits_for_one_that_has_its_stamp_and_is_not_committed(
     edits = {
         "merchants": [
             lambda: store.put([a_merchant("b")]),
-            lambda: store.pause(["m"], paused=True),
+            lambda: store.pause_unedited(a_merchant()),
         ],
         "catalogs": [lambda: catalogs.put({"b": {}})],
     }

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
+from pos_gateway.audit.note import By
 from pos_gateway.database.engine import open_database, upgrade
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.vault import Vault
 
 
 def a_merchant(merchant_id: str, **fields: object) -> Merchant:
@@ -59,11 +62,13 @@ def operators(postgres_url: str) -> Iterator[Operators]:
 def test_a_merchant_that_is_paused_while_it_is_imported_is_paused(operators: Operators) -> None:
     store = MerchantStore(operators.first)
     store.put([a_merchant("m"), a_merchant("n")])
-    missing = operators.at_once(
+    paused = operators.at_once(
         lambda engine: MerchantStore(engine).put([a_merchant("m", provider="p"), a_merchant("n")]),
-        lambda engine: MerchantStore(engine).pause(["m"], paused=True),
+        lambda engine: MerchantAdmin(engine, Vault(), lambda _: []).pause(
+            ["m"], By("kim"), paused=True
+        ),
     )
-    assert missing == []
+    assert paused.changed == ["m"]
     found = store.get(["m"])["m"]
     assert (found.paused, found.provider) == (True, "p")
 

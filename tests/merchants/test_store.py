@@ -74,8 +74,7 @@ def test_a_record_replaces_the_earlier_one(store: MerchantStore) -> None:
 
 def test_a_record_without_the_field_neither_pauses_nor_resumes(store: MerchantStore) -> None:
     """An import of an edited export must not send orders to a merchant that was paused since."""
-    store.put([a_merchant("m"), a_merchant("n")])
-    store.pause(["m"], paused=True)
+    store.put([a_merchant("m", paused=True), a_merchant("n")])
     assert store.put([a_merchant("m", provider="p"), a_merchant("n")]) == 2
     found = store.get(["m", "n"])
     assert [(each.provider, each.paused) for each in found.values()] == [("p", True), (None, False)]
@@ -114,7 +113,7 @@ def test_recently_edited_merchants_are_known(store: MerchantStore) -> None:
     (_, first), (_, _) = sorted(edited := store.edited_since(before))
     assert {each for each, _ in edited} == {"a", "b"}
     assert store.stamped(["a"])["a"] == (a_merchant("a"), first)
-    store.pause(["b"], paused=True)
+    store.put([a_merchant("b", paused=True)])
     [(merchant_id, at)] = store.edited_since(first)
     assert (merchant_id, at) == ("b", store.stamped(["b"])["b"][1])
     assert at == store.last_edit() > first

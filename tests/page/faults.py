@@ -637,7 +637,7 @@ FAULTS = [
     Fault(
         "a merchant that is there is not added again",
         "merchants/admin",
-        "if any(_rows(connection, [merchant.id])):",
+        "if any(rows_of(connection, [merchant.id])):",
         "if False:",
         "merchants::a_merchant_that_orders_name",
     ),

@@ -29,7 +29,7 @@ from pos_gateway.domain.errors import AdminError
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.merchants.providers import provider_of_each
+from pos_gateway.merchants.search import provider_of_each
 from pos_gateway.routing.splits import in_force
 from pos_gateway.settings import Settings
 

@@ -15,7 +15,7 @@ from pos_gateway.administration.bulk.run import Subject
 from pos_gateway.broker.dead_letter import DeadLetter
 from pos_gateway.broker.dead_letter_queue import DeadLetterQueue
 from pos_gateway.domain.errors import PosGatewayError
-from pos_gateway.merchants.providers import provider_of_each
+from pos_gateway.merchants.search import provider_of_each
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.bulk_threads import BulkThreads
 
