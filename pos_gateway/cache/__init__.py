@@ -1,1 +1,1 @@
-"""Values that are refreshed before they expire, by one worker of the fleet."""
+"""Caches with values refreshed before expiry, by a single worker of the fleet."""

@@ -1,10 +1,10 @@
-"""A Redis client that does not retry, and the exceptions that it can raise."""
+"""A Redis client without retries, and the client's exceptions."""
 
 from typing import Any
 
 from pos_gateway.domain.errors import FieldError, InvalidSettings
 
-#: Exceptions that redis-py's parser lets through when the peer does not speak the protocol.
+#: Exceptions of redis-py's parser when the peer does not speak the protocol.
 _NONSENSE = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError),
     *(RecursionError, MemoryError, AssertionError, EOFError),
@@ -12,10 +12,10 @@ _NONSENSE = (
 
 
 def redis_client(url: str, timeout: float) -> tuple[Any, tuple[type[BaseException], ...]]:
-    """The client, and its exceptions when Redis is away, refuses, or answers nonsense. No I/O.
+    """A client, and its exceptions when Redis is away, refuses or answers nonsense. No I/O.
 
     Args:
-        url: where Redis is.
+        url: of Redis.
         timeout: seconds for connecting and for each answer.
 
     Raises:
@@ -37,7 +37,7 @@ def redis_client(url: str, timeout: float) -> tuple[Any, tuple[type[BaseExceptio
             retry=Retry(NoBackoff(), 0),
             protocol=2,
         )
-    except ValueError:  # its message may repeat the password
+    except ValueError:  # the message may repeat the password
         raise _invalid("is not a URL that can be used") from None
     return client, (RedisError, OSError, *_NONSENSE)
 

@@ -1,9 +1,9 @@
 """A refresh-ahead cache: values are read from memory, and refreshed before they expire.
 
-A value is valid for its lifetime. From half of that on it is refreshed in the background while
-readers get the present one; readers wait only for a missing value, all on one load (single flight).
-While the loader fails, the present value is served a while longer (stale-while-error). With a cache
-that processes share (``shared.py``), one of them loads, and the others take over its value.
+After half of its lifetime a value is refreshed in the background, while readers get the present
+value. Readers wait only for a missing value, and share a single load (single flight). While the
+loader fails, readers get the present value for longer (stale-while-error). With a cache shared by
+processes (``shared.py``), one process loads, and the rest take over the value.
 """
 
 import random
@@ -27,69 +27,69 @@ log = structlog.get_logger(__name__)
 
 Value = TypeVar("Value")
 
-#: Part of a lifetime after which a value is refreshed, and the most of that part taken off at
-#: random, so that values loaded together are not always refreshed together.
+#: Part of a lifetime after which a value is refreshed. Up to ``JITTER`` of it is taken off at
+#: random, to refresh apart values loaded together.
 REFRESH, JITTER = 0.5, 0.1
 #: Seconds for which refreshes are collected into one load.
 COLLECT = 0.2
-#: Seconds between looks for values that other processes load: with readers waiting, and without.
+#: Seconds between looks for other processes' values: with readers waiting, and without.
 LOOK, LOOK_BESIDE = 0.1, 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[Value]):
-    """What a loader found. Times are seconds."""
+    """A loader's result. Times are seconds."""
 
-    #: None: there is none.
+    #: None: the key has no value.
     value: Value | None
     #: Grows with each edit.
     version: float = 0.0
-    #: For how long it is valid, and when it is refreshed; None: the cache's own.
+    #: Time until the value expires, and until its refresh; None: the cache's own.
     lifetime: float | None = None
     refresh_after: float | None = None
-    #: How long ago it was loaded.
+    #: Time since the load.
     age: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class CacheState(Generic[Value]):
-    """A shared cache's answer for keys to load; a key in none of these is not shared."""
+    """A shared cache's answer for keys to load; a key without an answer is not shared."""
 
-    #: Values that another process has loaded lately.
+    #: Values of recent loads elsewhere.
     found: Mapping[str, Loaded[Value]] = field(default_factory=dict)
-    #: Keys that this process has the right to load, each with its fencing token.
+    #: Keys for this process to load, each with a fencing token.
     ours: Mapping[str, int] = field(default_factory=dict)
-    #: Keys that another process is loading.
+    #: Keys being loaded elsewhere.
     elsewhere: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class CacheEntry(Generic[Value]):
-    """A loaded value to store for other processes. Times are seconds."""
+    """A loaded value to store for all processes. Times are seconds."""
 
     fence: int
     value: Value | None
     version: float
-    #: How long ago its load began.
+    #: Time since the load began.
     age: float
-    #: At which age it may be loaded again, and at which it expires.
+    #: Ages of the next refresh and of expiry.
     refresh_at_age: float
     lifetime: float
 
 
 class Shared(Protocol[Value]):
-    """A cache that processes share. Every method may raise SharedUnavailable."""
+    """A cache shared by processes. Every method may raise SharedUnavailable."""
 
     def claim(self, least: Mapping[str, float]) -> CacheState[Value]:
-        """Values of these versions or newer, or the right to load them, for a time."""
+        """Values of at least these versions, or the right to load the keys, for a time."""
         ...
 
     def store(self, entries: Mapping[str, CacheEntry[Value]]) -> None:
-        """Store loaded values, except those that another process has claimed since."""
+        """Store loaded values, except keys claimed since by another process."""
         ...
 
     def give_up(self, fences: Mapping[str, int], pause: float) -> None:
-        """The load failed: no process retries it for ``pause`` seconds."""
+        """Report a failed load: no process retries the keys for ``pause`` seconds."""
         ...
 
 
@@ -101,16 +101,16 @@ _NEVER: tuple[float, Exception | None] = (-inf, None)
 class _Entry(Generic[Value]):
     value: Value | None
     version: float
-    #: When it is refreshed, and when it expires.
+    #: Time of the refresh, and of expiry.
     due: float
     until: float
-    #: When it is not served any more even while the loader fails.
+    #: End of stale-while-error.
     last: float
 
 
 @dataclass(slots=True, eq=False)
 class _Load:
-    """A load that is wanted or in progress."""
+    """A load in the queue or in progress."""
 
     done: threading.Event = field(default_factory=threading.Event)
     #: Waiting readers.
@@ -122,21 +122,21 @@ class RefreshAheadCache(Generic[Value]):
 
     Args:
         name: for logs and metrics.
-        load: loads values by key; a key that it does not return has none. For one caller at a
-            time, unless ``apart``.
-        lifetime: seconds that a value is valid; ``absent``: that an absence is.
-        stale: seconds that a value is served beyond that while the loader fails.
-        max_weight: limit of all weights; above it the values loaded longest ago are evicted.
+        load: loads values by key; a key missing in the result has no value. Called by a single
+            thread at a time, unless ``apart``.
+        lifetime: seconds until a value expires; ``absent``: until an absence does.
+        stale: seconds to serve an expired value while the loader fails.
+        max_weight: limit of all weights; above, the values loaded longest ago are evicted.
         weight_of: a value's weight; default: 1.
-        stamped: a value with its version in it, for readers who need to know which one they read.
-        together: most keys in a load.
-        apart: each key is loaded by itself, on a thread of its own.
+        stamped: adds the version to a value, for readers who need to know the version.
+        together: maximum keys in a load.
+        apart: load each key alone, on a thread of its own.
         failures: the loader's expected exceptions. Any other is blamed on a single value: only
-            that one is not loaded, and is NotLoaded.
+            this value is not loaded, and is NotLoaded.
         pause: seconds until a failed load is retried, by its error.
-        insist: whether the load of a missing value is retried without another ``want``.
+        insist: retry the load of a missing value without a new ``want``.
         shared: the cache shared with other processes.
-        may_thread: whether this process has threads to load on. Without one ``get`` loads.
+        may_thread: whether this process has threads to load on. Without a thread, ``get`` loads.
     """
 
     def __init__(
@@ -160,8 +160,8 @@ class RefreshAheadCache(Generic[Value]):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.name = name
-        #: For metrics: reads from memory and others, values served beyond their lifetime, and keys
-        #: loaded, by result.
+        #: For metrics: reads from memory, other reads, expired values served; and loaded keys by
+        #: result.
         self.hits = self.misses = self.stale = 0
         self.loads = dict.fromkeys(("loaded", "taken_over", "failed"), 0)
         self._load = load
@@ -176,10 +176,10 @@ class RefreshAheadCache(Generic[Value]):
         self._listener: Callable[[str, Value | None], None] = lambda _key, _value: None
         self._entries: dict[str, _Entry[Value]] = {}
         self._failed: dict[str, tuple[float, Exception | None]] = {}
-        #: Recent edits: the oldest version that may be read since, and when the edit was seen.
-        #: Ordered: to find a dictionary's first key takes as long as it has removed keys before it.
+        #: Recent edits: the oldest version still readable, and the time of the edit. Ordered, since
+        #: a plain dict takes longer to find its first key with every removed key before.
         self._edits: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        #: Keys wanted and not loaded yet.
+        #: Keys in the queue or in progress.
         self._loading: dict[str, _Load] = {}
         self._wanted: dict[str, None] = {}
         self._again: dict[str, float] = {}
@@ -199,11 +199,11 @@ class RefreshAheadCache(Generic[Value]):
         return len(self._entries)
 
     def get(self, key: str, timeout: float | None = None) -> Value | None:
-        """The value, from memory if it is there; None: there is none.
+        """The value, from memory if fresh; None: the key has no value.
 
         Raises:
-            NotLoaded: the load, in this process or another, is not done within ``timeout``.
-            Exception: what the loader raised, if no value may be served.
+            NotLoaded: no process has loaded the value within ``timeout``.
+            Exception: the loader's, if no value may be served.
         """
         entry = self._entries.get(key)
         if entry is not None:
@@ -219,7 +219,7 @@ class RefreshAheadCache(Generic[Value]):
         return self._wait(key, timeout)
 
     def peek(self, key: str) -> Value | None:
-        """The value as it was last loaded; None if there is none. Does not block."""
+        """The last loaded value; None without a value. Does not block."""
         entry = self._entries.get(key)
         return entry.value if entry else None
 
@@ -228,12 +228,12 @@ class RefreshAheadCache(Generic[Value]):
         return [entry.value for entry in list(self._entries.values()) if entry.value is not None]
 
     def is_fresh(self, key: str) -> bool:
-        """Whether ``get`` would return at once, be it None."""
+        """Whether ``get`` would return at once, even with None."""
         entry = self._entries.get(key)
         return entry is not None and self._now() < entry.until
 
     def want(self, key: str) -> bool:
-        """Load or refresh a value ahead of its use; whether ``is_fresh``. Does not block."""
+        """Load or refresh a value ahead of its use; whether the value is fresh. Does not block."""
         entry, now = self._entries.get(key), self._now()
         if entry is None or now >= entry.until:
             if now >= self._failed.get(key, _NEVER)[0]:
@@ -244,7 +244,7 @@ class RefreshAheadCache(Generic[Value]):
         return True
 
     def outdated(self, key: str, version: float) -> None:
-        """It was edited: nothing older than this version is read any more. Does not block."""
+        """Report an edit: no older version is read from now on. Does not block."""
         entry = self._entries.get(key)
         if entry is not None and entry.version >= version:
             return
@@ -255,9 +255,9 @@ class RefreshAheadCache(Generic[Value]):
             self._request_load(key, urgently=True)
 
     def renew(self, key: str, version: float, timeout: float) -> None:
-        """Load this version or a newer one, and wait for it; others read the present value meanwhile.
+        """Load at least this version, and wait; readers keep getting the present value.
 
-        Each version is asked for once: if it cannot be loaded, the value is refreshed as ``get`` does.
+        Each version is requested once: after a failure, the value is refreshed as by ``get``.
         """
         with self._lock:
             entry = self._entries.get(key)
@@ -279,12 +279,12 @@ class RefreshAheadCache(Generic[Value]):
         now = self._now()
         self._edits[key] = max(version, self._least(key)), now
         self._edits.move_to_end(key)  # keeps the edits in the order seen
-        # Every value loaded before that has expired, in all processes.
+        # Values loaded earlier than a lifetime ago have expired, in all processes.
         while next(iter(self._edits.values()))[1] < now - self._lifetime:
             self._edits.popitem(last=False)
 
     def listen(self, on_load: Callable[[str, Value | None], None]) -> None:
-        """Call this with each key and value (None: there is none) that is loaded, or still good."""
+        """Set the listener, called with each key and value (None: absent) loaded or kept stale."""
         self._listener = on_load
 
     def stop(self) -> None:
@@ -321,7 +321,7 @@ class RefreshAheadCache(Generic[Value]):
                 load.readers -= 1
 
     def _request_load(self, key: str, *, urgently: bool = False, readers: int = 0) -> _Load | None:
-        """Queue the key's load, with more readers to wait for. None: there is no thread."""
+        """Queue the key's load for this many more readers. None: the process has no thread."""
         if not self._may_thread():
             return None
         with self._lock:
@@ -331,11 +331,11 @@ class RefreshAheadCache(Generic[Value]):
                 entry = self._entries.get(key)
                 if entry is not None and self._now() < entry.due:
                     load.readers = readers
-                    load.done.set()  # loaded meanwhile
+                    load.done.set()  # loaded before this lock was taken
                     return load
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-                    thread.start()  # may fail, and is tried again by the next reader
+                    thread.start()  # may fail: the next reader tries again
                     self._thread = thread
                 self._loading[key] = load
                 self._wanted[key] = None
@@ -358,7 +358,7 @@ class RefreshAheadCache(Generic[Value]):
                 (self._fly_apart if self._apart else self._fly)(batch)
 
     def _rest(self) -> None:
-        """Wait until there is something to load."""
+        """Wait for a key to load."""
         again = min(self._again.values(), default=inf)
         if again < inf:
             self._something.wait(max(0.0, again - self._now()))
@@ -370,7 +370,7 @@ class RefreshAheadCache(Generic[Value]):
         self._urgently.clear()
 
     def _fly_apart(self, keys: Sequence[str]) -> None:
-        """Load keys, each on a thread; not those loaded by another process, or being loaded there."""
+        """Load keys, each on a thread, except keys loaded or being loaded elsewhere."""
         standing, began = self._claim(keys)
         theirs = [key for key in keys if key in standing.found or key in standing.elsewhere]
         self._fly(theirs, (standing, began))
@@ -383,7 +383,7 @@ class RefreshAheadCache(Generic[Value]):
     def _fly(
         self, keys: Sequence[str], claimed: tuple[CacheState[Value], float] | None = None
     ) -> None:
-        """Load keys, and wake the readers; ``claimed`` keys are not claimed again."""
+        """Load keys, and wake the readers; ``claimed`` has the shared cache's answer, if asked."""
         settled = set(keys)
         try:
             settled -= self._obtain(keys, *(claimed or self._claim(keys)))
@@ -407,13 +407,13 @@ class RefreshAheadCache(Generic[Value]):
         return again | {key for key in standing.elsewhere if not self._is_served(key)}
 
     def _loaded(self, keys: Sequence[str], fences: Mapping[str, int]) -> dict[str, Loaded[Value]]:
-        """What the loader found for these keys, without those that failed."""
+        """The loader's results for these keys, without failed keys."""
         try:
             loaded = self._load(keys)
         except self._failures as error:
             trouble: Exception = error
         except Exception as error:
-            if len(keys) > 1:  # one is to blame; the others are loaded
+            if len(keys) > 1:  # a single value is to blame; the rest are loaded
                 half = len(keys) // 2
                 return self._loaded(keys[:half], fences) | self._loaded(keys[half:], fences)
             log.error("cache.mistake", cache=self.name, key=keys[0], exc_info=error)
@@ -426,9 +426,9 @@ class RefreshAheadCache(Generic[Value]):
         return {}
 
     def _is_served(self, key: str) -> bool:
-        """Another process loads the key: whether no reader has to wait.
+        """Whether no reader waits for this key, which another process loads.
 
-        Else the value is looked for again, as long as a reader waits. The next reader begins another load.
+        While readers wait, the shared cache is asked again; without readers, the load is dropped.
         """
         entry, now = self._entries.get(key), self._now()
         if entry is not None and now < entry.until and entry.version >= self._least(key):
@@ -437,21 +437,21 @@ class RefreshAheadCache(Generic[Value]):
         with self._lock:
             load = self._loading.get(key)
             if self._insist or (load is not None and load.readers):
-                # At the same moment as all others: one exchange for all of them.
+                # At the same moment as all other keys: one exchange serves them all.
                 self._again[key] = (floor(now / LOOK) + 1) * LOOK
             else:
                 self._loading.pop(key, None)
         return False
 
     def _times(self, loaded: Loaded[Value]) -> tuple[float, float]:
-        """After how many seconds it is refreshed, and expires."""
+        """Seconds until the value's refresh, and until expiry."""
         lifetime, after = loaded.lifetime, loaded.refresh_after
         if lifetime is None:
             lifetime = self._absent if loaded.value is None else self._lifetime
         return REFRESH * lifetime if after is None else after, lifetime
 
     def _keep(self, key: str, loaded: Loaded[Value], began: float) -> bool:
-        """Keep it. False: its load began before a later edit was seen, and is repeated."""
+        """Keep a loaded value. False: an edit was seen after the load began, which is repeated."""
         version, since = self._edits.get(key, (-inf, -inf))
         if loaded.version < version and began < since:
             self._try_again([key], 0.0)
@@ -465,7 +465,7 @@ class RefreshAheadCache(Generic[Value]):
         entry = _Entry(
             value, loaded.version, at + after, at + lifetime, at + lifetime + self._stale_for
         )
-        with self._lock:  # a reader after a newer edit begins another load
+        with self._lock:  # a reader after a newer edit begins a new load
             load = self._loading.pop(key, None)
             self._forget(key)  # keeps the entries in the order loaded
             self._entries[key] = entry
@@ -479,7 +479,7 @@ class RefreshAheadCache(Generic[Value]):
     def _notify(self, key: str, value: Value | None) -> None:
         try:
             self._listener(key, value)
-        except Exception:  # the other values are loaded all the same
+        except Exception:  # the remaining values are loaded all the same
             log.exception("cache.mistake", cache=self.name, key=key)
 
     def _forget(self, key: str) -> None:
@@ -518,7 +518,7 @@ class RefreshAheadCache(Generic[Value]):
         self._something.set()
 
     def _claim(self, keys: Sequence[str]) -> tuple[CacheState[Value], float]:
-        """The shared cache's answer, and when it was asked."""
+        """The shared cache's answer, and the time of the question."""
         standing: CacheState[Value] = CacheState()
         began = self._now()
         if self._shared is not None:
@@ -528,7 +528,7 @@ class RefreshAheadCache(Generic[Value]):
 
     @contextmanager
     def _sharing(self) -> Iterator[None]:
-        """Tolerate any failure of the shared cache: the value is then loaded here."""
+        """Tolerate any failure of the shared cache: this process then loads the value."""
         try:
             yield
         except SharedUnavailable:

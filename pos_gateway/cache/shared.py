@@ -1,8 +1,8 @@
-"""A cache that processes share through Redis; one of them loads each value.
+"""A cache shared by processes through Redis; a single process loads each value.
 
-A value is sealed as a whole, for its key and with its version and times: write access to Redis is
-enough neither to read one nor to forge one. Nor can an earlier value of the key be put back: it
-expires a lifetime after it was sealed, and every reader knows the edits of that time.
+A value is sealed as a whole, for its key, with its version and times: write access to Redis is
+enough neither to read a value nor to forge one. Nor can an earlier value of the key be put back: a
+value expires a lifetime after it was sealed, and every reader knows the edits of that time.
 
 Redis Cluster is not supported: a script uses the keys of many values.
 """
@@ -28,15 +28,15 @@ log = structlog.get_logger(__name__)
 
 Value = TypeVar("Value")
 
-#: Seconds for connecting and for each answer: with Redis away, a reader waits no longer than this.
+#: Seconds for connecting and for each answer: the longest wait of a reader while Redis is away.
 TIMEOUT = 0.5
-#: Seconds for which Redis is not tried again after it was away.
+#: Seconds without a try after Redis was away.
 PAUSE = 5.0
-#: Seconds that a claim to load lasts: a slow load's, and a few more.
+#: Seconds of a claim to load: a slow load's, and a few more.
 LEASE = 15.0
-#: Another one for another scheme of keys or fields: old and new workers share nothing.
+#: Change with the scheme of keys or fields: old and new workers then share nothing.
 PREFIX = "pos_gateway:shared:"
-#: Values in one exchange with Redis, unless they are large.
+#: Values in one exchange with Redis, unless large.
 BATCH_SIZE = 500
 
 
@@ -44,13 +44,13 @@ class SharedValues(Generic[Value]):
     """One kind of shared values. Safe from threads and green threads. The constructor does no I/O.
 
     Args:
-        url: where Redis is.
-        name: the kind's.
-        vault: seals and opens; it has a key.
-        encode: a value as text, never an empty one; raises CannotOpen for one not to be shared.
-        decode: its inverse; raises ValueError for text that it cannot read.
-        lease: seconds that a claim to load lasts.
-        batch_size: values in one exchange, which must end within the timeout, and values sealed
+        url: of Redis.
+        name: of the kind.
+        vault: seals and opens; has a key.
+        encode: a value as text, never empty; raises CannotOpen for a value not to be shared.
+        decode: the inverse; raises ValueError for invalid text.
+        lease: seconds of a claim to load.
+        batch_size: values in an exchange, which must end within the timeout, and values sealed
             before yielding to other green threads.
 
     Raises:
@@ -82,14 +82,14 @@ class SharedValues(Generic[Value]):
         self._batch_size = batch_size
         self._clock, self._now = clock, clock.monotonic
         self._away_until = -inf
-        #: Since when another process has the right to load these, in the order seen.
+        #: Keys being loaded elsewhere, with the time of the first such answer, in order of time.
         self._elsewhere: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def claim(self, least: Mapping[str, float]) -> CacheState[Value]:
-        """Values of these versions or newer, or the right to load them for as long as the lease.
+        """Values of at least these versions, or the right to load the keys for the lease.
 
-        A key that has been loaded elsewhere for longer than a lease is in none: it is loaded here.
+        A key being loaded elsewhere for longer than a lease has no answer: the caller loads.
 
         Raises:
             SharedUnavailable: Redis is away, or answers nonsense.
@@ -119,10 +119,10 @@ class SharedValues(Generic[Value]):
         return CacheState(found, ours, frozenset(elsewhere))
 
     def store(self, entries: Mapping[str, CacheEntry[Value]]) -> None:
-        """Store these for all processes, except those that another process has claimed since.
+        """Store values for all processes, except keys claimed since by another process.
 
         Raises:
-            SharedUnavailable: Redis is away; they may or may not have been stored.
+            SharedUnavailable: Redis is away; values may or may not have been stored.
         """
         stored, private = {}, {}
         for key, each in cooperatively(entries.items(), self._batch_size):
@@ -137,7 +137,7 @@ class SharedValues(Generic[Value]):
             self.give_up(private, 0.0)
 
     def give_up(self, fences: Mapping[str, int], pause: float) -> None:
-        """The load failed: no process retries it for ``pause`` seconds.
+        """Report a failed load: no process retries the keys for ``pause`` seconds.
 
         Raises:
             SharedUnavailable: Redis is away.
@@ -167,10 +167,10 @@ class SharedValues(Generic[Value]):
         return replies
 
     def _overdue(self, keys: Sequence[str], replies: Sequence[Any]) -> set[str]:
-        """Those that other processes, one or several, have had for longer than a lease by now."""
+        """Keys being loaded elsewhere for longer than a lease by now."""
         now, overdue = self._now(), set()
         with self._lock:
-            while self._elsewhere:  # keys that were not asked for again
+            while self._elsewhere:  # drop keys not asked for again
                 key, since = next(iter(self._elsewhere.items()))
                 if now - since <= 2 * self._lease:
                     break
@@ -189,16 +189,16 @@ class SharedValues(Generic[Value]):
         return SharedUnavailable(why)
 
     def _names(self, key: str) -> tuple[bytes, bytes]:
-        """Its value's name and its lock's. A key is last in both: no key's name is another's lock."""
+        """Redis names of a value and its lock. The key comes last: no name equals another lock."""
         value, lock = (f"{self._prefix}{kind}:{key}" for kind in ("value", "lock"))
         return value.encode("utf-8", "surrogatepass"), lock.encode("utf-8", "surrogatepass")
 
     def _stored(self, key: str, entry: CacheEntry[Value]) -> Sequence[Any]:
         """A value's arguments for the script."""
         text = "" if entry.value is None else self._encode(entry.value)
-        version, refresh_at_age, lifetime = (
-            repr(entry.version),
-            *map(_in_ms, (entry.refresh_at_age, entry.lifetime)),
+        version = repr(entry.version)
+        refresh_at_age, lifetime = (
+            str(_milliseconds(each)) for each in (entry.refresh_at_age, entry.lifetime)
         )
         data = self._vault.seal_bytes(
             f"{self._clock.now().timestamp()!r} {text}".encode(),
@@ -207,11 +207,11 @@ class SharedValues(Generic[Value]):
         return entry.fence, version, data, _milliseconds(entry.age), refresh_at_age, lifetime
 
     def _whose(self, key: str, *terms: str) -> str:
-        """What a value is sealed for. That of no other kind of sealed text has as many blanks."""
+        """The owner for sealing a value. No other kind of sealed text has as many blanks."""
         return " ".join(("shared", self._name, ascii(key), *terms))
 
     def _loaded(self, key: str, reply: Sequence[Any]) -> Loaded[Value] | None:
-        """Open a stored value. None: it cannot be read here, and is loaded."""
+        """Open a stored value. None: unreadable here, so the caller loads."""
         try:
             version, data, age, refresh_at_age, lifetime = reply
             terms = [each.decode() for each in (version, refresh_at_age, lifetime)]
@@ -230,10 +230,6 @@ class SharedValues(Generic[Value]):
         except Exception as error:  # noqa: BLE001  (Redis may hold anything)
             log.warning("cache.unreadable", cache=self._name, error=str(error))
             return None
-
-
-def _in_ms(seconds: float) -> str:
-    return str(_milliseconds(seconds))
 
 
 def _milliseconds(seconds: float) -> int:
