@@ -1,4 +1,4 @@
-"""Breakers that opened or closed here, until they are reported to the fleet."""
+"""Breakers that opened or closed here, to be reported to the fleet."""
 
 from itertools import islice
 
@@ -9,10 +9,10 @@ KEPT = 10_000
 
 
 class BreakerNews:
-    """Each merchant's newest change. Times are seconds of one monotonic clock."""
+    """Each merchant's newest change. Times are seconds of a single monotonic clock."""
 
     def __init__(self) -> None:
-        #: Merchant -> until when it is open; None: it was closed.
+        #: Merchant -> end of the open breaker; None: the breaker closed.
         self._pending: dict[str, float | None] = {}
 
     def __bool__(self) -> bool:
@@ -35,7 +35,7 @@ class BreakerNews:
         return taken
 
     def put_back(self, taken: dict[str, float | None]) -> None:
-        """Put back changes that were not reported, but for merchants with newer ones."""
+        """Put back unreported changes, except of merchants with newer changes."""
         self._pending = {**taken, **self._pending}
 
     def _put(self, merchant_id: str, until: float | None) -> None:

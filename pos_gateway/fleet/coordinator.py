@@ -1,16 +1,16 @@
 """Keeps this pod's allotments in step with the fleet's, beside the orders.
 
-The pod decides against the merchant's allotment, without a call to Redis. When that is used up, or
-the merchant is new here, this green thread asks for more: requests within a few milliseconds share
-a round trip.
+The pod decides against the merchant's allotment, without a call to Redis. When an allotment is used
+up, or a merchant is new here, this green thread asks for more permits: requests within a few
+milliseconds share a round trip.
 
     JOINING   holds nothing yet, and nothing starts        ─ an answer ──────────► TOGETHER
     TOGETHER  each merchant's limit is the fleet's         ─ paused for too long ► JOINING
     (both)                                                 ─ Redis is away ──────► ALONE
     ALONE     each merchant's limit is this pod's alone    ─ Redis is back ──────► JOINING
 
-A pod takes permits from admission before it reports that to Redis, and gives admission more only
-once Redis has granted it. Redis's record is never less than what the pod may have in flight.
+A pod takes permits from admission before reporting to Redis, and gives admission permits only after
+Redis has granted them. So Redis's record is never below the pod's calls in flight.
 """
 
 import threading
@@ -20,9 +20,8 @@ from enum import Enum
 import structlog
 
 from pos_gateway.domain.errors import FleetUnavailable
-from pos_gateway.fleet.admitting import Admitting
 from pos_gateway.fleet.breakers import BreakerNews
-from pos_gateway.fleet.holdings import Holdings
+from pos_gateway.fleet.holdings import Admitting, Holdings
 from pos_gateway.fleet.sync import MAX_ASKS, Answer, Ask, Permits, Report
 from pos_gateway.fleet.timing import SyncTiming
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -32,20 +31,20 @@ log = structlog.get_logger(__name__)
 
 #: Maximum syncs in a row, before the thread waits for a change.
 _ROUNDS = 100
-#: Merchants checked in each beat for unused permits: at least this many, and a quarter of them.
+#: Merchants checked in each beat for unused permits: at least this many, and a quarter of all.
 _LOOKS = 100
-#: The share of Redis's time that all pods together may take to repeat asks: where many pods lack
-#: permits of many merchants they ask less often, and Redis answers in time.
+#: The share of Redis's time in which all pods together may repeat asks: where many pods lack
+#: permits of many merchants, pods ask less often, and Redis answers in time.
 _SHARE_OF_REDIS = 0.5
-#: Answers in a row after which Redis counts as back: with one that answers now and then, orders
-#: would wait most of the time.
-_KNOCKS = 2
-#: Seconds that ``stop`` waits for the thread: a sync in flight, and the last one.
-_FAREWELL = 3.0
+#: Answers in a row after which Redis counts as back: a Redis that answers now and then would keep
+#: orders waiting most of the time.
+_REJOIN_ANSWERS = 2
+#: Seconds that ``stop`` waits for the thread: a sync in flight, and the last sync.
+_STOP_TIMEOUT = 3.0
 
 
 class FleetState(Enum):
-    """See above."""
+    """See the module."""
 
     JOINING = "joining"
     TOGETHER = "together"
@@ -53,17 +52,17 @@ class FleetState(Enum):
 
 
 class Coordinator:
-    """One pod's part in the fleet. The constructor does no I/O.
+    """A pod's part in the fleet. The constructor does no I/O.
 
     ``short``, ``breaker_opened``, ``breaker_closed`` and ``may_start`` never block, and may be
-    called from any green thread, before the start and after the end too.
+    called from any green thread, even before the start and after the end.
 
     Args:
-        permits: where the fleet's permits are kept.
+        permits: the fleet's permits.
         admission: gets the allotments. Called from the coordinator's green thread only.
         on_change: called there when more orders may start. Must not block.
         timing: the fleet's.
-        clock: where time comes from.
+        clock: source of time.
     """
 
     def __init__(
@@ -83,19 +82,19 @@ class Coordinator:
         self._holdings = Holdings(admission, idle=self._timing.idle)
         self._news = BreakerNews()
         self._short: set[str] = set()
-        #: Merchants to check -> whether to ask for them even if unchanged. Ordered.
+        #: Merchants to check -> whether to ask even without a change. Ordered.
         self._to_look: dict[str, bool] = {}
         self.state = FleetState.JOINING
         #: Whether Redis's record of this pod may be wrong.
         self._anew = True
         self._was_alone = False
-        self._knocks = 0
-        #: When the last answered sync began.
+        self._answers = 0
+        #: Start of the last answered sync.
         self._reached = 0.0
         self._last_beat = self._last_pulse = -self._timing.lease
-        #: A sync is due even without news: it renews this pod's lease.
+        #: A sync is due even without news: each sync renews this pod's lease.
         self._beat_is_due = False
-        #: When the last sync ended, answered or not.
+        #: End of the last sync, answered or not.
         self._tried = 0.0
         self._retry_at = 0.0
         self._last_asked_again = -self._timing.lease
@@ -124,8 +123,9 @@ class Coordinator:
     def may_start(self, now: float) -> bool:
         """Whether allotments count at this moment (seconds of the monotonic clock).
 
-        Not after a pause of the whole process longer than ``Timing.trust``, until Redis has
-        answered. The dispatcher asks before it starts orders, and waits for ``on_change``.
+        After a pause of the process for longer than ``SyncTiming.trust``, allotments do not count
+        until Redis has answered. The dispatcher asks before starting orders, and else waits for
+        ``on_change``.
         """
         return self.state is FleetState.ALONE or now - self._reached < self._timing.trust
 
@@ -140,27 +140,27 @@ class Coordinator:
     def stop(self) -> None:
         """Release all permits and end; nothing starts any more. Idempotent, bounded in time.
 
-        Calls in flight count as held for another lease, so stop after they end, if possible.
+        Calls in flight count as held for another lease, so stop after their end, if possible.
         """
         thread, self._thread = self._thread, None
         self._stopping = True
         self._wake.set()
         if thread is not None:
-            thread.join(_FAREWELL)
+            thread.join(_STOP_TIMEOUT)
 
     def begin(self) -> None:
-        """Time runs from now: Redis is away if it is not reached within ``Timing.trust``."""
+        """Start the clock: Redis is away if not reached within ``SyncTiming.trust``."""
         self._reached = self._clock.monotonic()
 
     def step(self) -> None:
-        """Do what is due now. The thread repeats it; tests call it."""
+        """Do everything due now. The thread repeats this; tests call it."""
         now = self._clock.monotonic()
         short, self._short = self._short, set()
         if self.state is not FleetState.ALONE and now - self._reached >= self._timing.trust:
             if self._failing and now - self._tried < self._timing.trust:
                 self._go_alone()
             else:
-                self._lapse()  # no sync was tried: this process was paused
+                self._lapse()  # without a tried sync, this process was paused
         if self.state is FleetState.ALONE:
             self._step_alone(short, now)
             return
@@ -182,7 +182,7 @@ class Coordinator:
         self._holdings.revoke()
         metrics.fleet_connected.set(0)
         asks = [ask for m in list(self._holdings.merchants) if (ask := self._holdings.look(m, now))]
-        # No order starts in this pod any more; only calls in flight count.
+        # No order starts in this pod from now on; only calls in flight count.
         asks = [
             Ask(a.merchant_id, 0, a.in_flight, wanted=0, limit=a.limit) for a in asks if a.in_flight
         ]
@@ -190,7 +190,7 @@ class Coordinator:
             for start in range(0, max(1, len(asks)), MAX_ASKS):
                 some, last = asks[start : start + MAX_ASKS], start + MAX_ASKS >= len(asks)
                 if not self._exchange(Report(some, anew=start == 0, leaving=last), now):
-                    break  # its lease expires by itself
+                    break  # the lease expires by itself
         self._permits.close()
         self._to_look = dict.fromkeys(self._holdings.merchants, True)
         self.state, self._anew = FleetState.JOINING, True
@@ -215,7 +215,7 @@ class Coordinator:
         for merchant_id in short:
             self._to_look.setdefault(merchant_id, False)
             may_start = self._holdings.affirm(merchant_id) or may_start
-            self._short.discard(merchant_id)  # affirmed, admission may call ``short`` again at once
+            self._short.discard(merchant_id)  # admission may have called ``short`` again
         if may_start:
             self._on_change()
         if now - self._last_pulse >= self._pulse:
@@ -232,7 +232,7 @@ class Coordinator:
                 self._to_look.setdefault(merchant_id, False)
 
     def _sync_all(self, now: float) -> None:
-        """Sync all that is due, and what the answers cause."""
+        """Sync everything due, and everything the answers cause."""
         for _ in range(_ROUNDS):
             asks = self._next_asks(now)
             if not (asks or self._news or self._beat_is_due):
@@ -264,7 +264,7 @@ class Coordinator:
         answer = self._exchange(report, now)
         if answer is None:
             self._news.put_back(news)
-            # Redis may or may not have received it: it is reported again, as it is by then.
+            # Redis may or may not have the report: the pod reports again, with the state by then.
             self._to_look.update((ask.merchant_id, True) for ask in asks)
             self._retry_at = now + self._timing.beat
             if self._was_alone:
@@ -292,16 +292,16 @@ class Coordinator:
                 self._to_look.pop(ask.merchant_id, None)
         may_start, more = self._holdings.settle(asks, answer.grants)
         self._to_look.update(dict.fromkeys((*answer.contended, *more), True))
-        may_start = self._hear(answer) or may_start
+        may_start = self._apply_peer_breakers(answer) or may_start
         metrics.fleet_permits.set(self._holdings.permits)
         metrics.fleet_pods.set(answer.pods)
         if may_start:
             self._on_change()
 
-    def _hear(self, answer: Answer) -> bool:
-        """Apply the other pods' breakers; whether orders may start."""
+    def _apply_peer_breakers(self, answer: Answer) -> bool:
+        """Open and close breakers as other pods did; returns whether orders may start."""
         for merchant_id, seconds in answer.opened.items():
-            if merchant_id not in self._news:  # this pod knows something newer
+            if merchant_id not in self._news:  # this pod has newer news
                 self._admission.open_breaker(merchant_id, seconds)
         for merchant_id in answer.closed:
             if merchant_id not in self._news:
@@ -309,7 +309,7 @@ class Coordinator:
         return bool(answer.closed)
 
     def _exchange(self, report: Report, now: float) -> Answer | None:
-        """One round trip; None if it failed."""
+        """A round trip; None after a failure."""
         try:
             with metrics.fleet_sync_seconds.time():
                 answer = self._permits.sync(report)
@@ -324,7 +324,7 @@ class Coordinator:
         self._reached, self._tried = now, self._clock.monotonic()
         if report.asks:
             takes = (self._clock.monotonic() - now) * answer.pods
-            # Bounded: one slow sync, or a pause in it, must not keep orders waiting for longer.
+            # Bounded: a slow sync, or a pause in a sync, must not keep orders waiting for longer.
             self._asking_takes = min(takes, self._timing.lease * _SHARE_OF_REDIS)
         return answer
 
@@ -338,11 +338,11 @@ class Coordinator:
         self._last_beat, self._retry_at = now, now + self._timing.retry
         answer = self._exchange(Report(anew=True), now)
         if answer is None:
-            self._knocks = 0
+            self._answers = 0
             return
-        self._knocks += 1
-        if answer.settling or self._knocks < _KNOCKS:
-            # While Redis settles it grants nothing: staying alone is no worse.
+        self._answers += 1
+        if answer.settling or self._answers < _REJOIN_ANSWERS:
+            # While Redis settles, no permit is granted: staying alone is no worse.
             self._retry_at = now + self._timing.beat
             return
         self._holdings.revoke()
@@ -357,7 +357,7 @@ class Coordinator:
         self._holdings.set_free(self._holdings.merchants, self._clock.monotonic())
         self._to_look.clear()
         self._retry_at = self._clock.monotonic() + self._timing.retry
-        self._knocks = 0
+        self._answers = 0
         self.state, self._anew, self._was_alone = FleetState.ALONE, True, False
         metrics.fleet_connected.set(0)
         metrics.fleet_permits.set(0)
@@ -365,7 +365,7 @@ class Coordinator:
         self._on_change()
 
     def _lapse(self) -> None:
-        """This process was paused for so long that other pods may have its permits."""
+        """This process was paused for so long that other pods may have the permits."""
         self._holdings.revoke()
         self._to_look = dict.fromkeys(self._holdings.merchants, True)
         self._beat_is_due, self._retry_at = True, 0.0

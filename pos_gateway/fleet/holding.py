@@ -2,28 +2,28 @@
 
 from dataclasses import dataclass, replace
 
-from pos_gateway.fleet.admitting import PermitDemand
+from pos_gateway.admission.lane import Demand
 from pos_gateway.fleet.sync import Ask, Grant
 
 
 @dataclass(slots=True)
 class Holding:
-    """One merchant's permits. ``permits`` is admission's last allotment."""
+    """``permits`` is admission's last allotment."""
 
     merchant_id: str
-    #: Since when ``peak`` is measured: seconds of the monotonic clock.
+    #: Start of measuring ``peak``, in seconds of the monotonic clock.
     since: float
     permits: int = 0
-    #: Redis's record for this pod; None: there is none.
+    #: Redis's record for this pod; None: Redis has no record.
     reported: Ask | None = None
-    #: What Redis wants this pod to hold.
+    #: Permits that Redis wants this pod to hold.
     target: int = 0
     contended: bool = False
-    #: The most orders that were here at once, in flight or waiting.
+    #: The highest number of orders in flight and waiting.
     peak: int = 0
 
-    def observe(self, demand: PermitDemand, now: float, idle: float) -> int:
-        """How many permits to keep, given the demand."""
+    def observe(self, demand: Demand, now: float, idle: float) -> int:
+        """Number of permits to keep, given the demand."""
         orders = demand.in_flight + demand.waiting
         self.peak = max(self.peak, orders)
         kept = min(self.permits, demand.limit)
@@ -32,7 +32,7 @@ class Holding:
             self.peak, self.since = orders, now
         return kept
 
-    def ask(self, demand: PermitDemand) -> Ask:
+    def ask(self, demand: Demand) -> Ask:
         """The ask to report."""
         return Ask(
             merchant_id=self.merchant_id,
@@ -43,7 +43,7 @@ class Holding:
         )
 
     def is_news(self, ask: Ask) -> bool:
-        """Whether to report it now: lower use can wait for a beat or more."""
+        """Whether to report now: lower use can wait for a beat or more."""
         reported = self.reported
         if reported is None:
             return bool(ask.permits or ask.in_flight or ask.wanted)
@@ -59,7 +59,7 @@ class Holding:
         return not (self.reported or ask.permits or ask.in_flight or ask.wanted)
 
     def settle(self, ask: Ask, grant: Grant) -> int:
-        """Apply the grant of an ask; returns how many permits this pod has from now on."""
+        """Apply the grant of an ask; returns the pod's permits from now on."""
         self.target, self.contended = grant.target, grant.contended
         reported = replace(ask, permits=grant.permits)
         self.reported = (
@@ -68,17 +68,17 @@ class Holding:
         return min(grant.permits, grant.target)
 
     def forgotten(self) -> None:
-        """Redis has no record any more."""
+        """Redis has lost the record."""
         self.reported, self.contended, self.target = None, False, 0
 
     @property
     def lacks_permits(self) -> bool:
-        """It is owed permits, or has orders and not a single permit."""
+        """Whether the pod is owed permits, or has orders and not a single permit."""
         return self.reported is not None and (
             self.target > self.permits or (not self.permits and self.reported.wanted > 0)
         )
 
     @property
     def is_draining(self) -> bool:
-        """Redis counts calls above the permits: each one that ends is reported."""
+        """Whether Redis counts calls above the permits: the end of each call is reported."""
         return self.reported is not None and self.reported.in_flight > self.permits

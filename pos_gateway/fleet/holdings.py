@@ -1,19 +1,43 @@
-"""All permits that this pod holds, and the allotments that it sets in admission.
+"""All permits held by this pod, and the allotments set in admission.
 
-Nothing here blocks, or logs, so green threads do not switch: no order starts between reading a
+Nothing here blocks or logs, so green threads do not switch: no order starts between reading a
 merchant's demand and allotting permits.
 """
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
+from typing import Protocol
 
-from pos_gateway.fleet.admitting import Admitting
+from pos_gateway.admission.lane import Demand
 from pos_gateway.fleet.holding import Holding
 from pos_gateway.fleet.sync import Ask, Grant
 
 
+class Admitting(Protocol):
+    """Admission, as called by the coordinator. Must not block; may call ``short``."""
+
+    def demand(self, merchant_id: str) -> Demand:
+        """The present demand; zeros for an unknown merchant."""
+        ...
+
+    def allot(self, merchant_id: str, permits: int | None) -> None:
+        """Set the merchant's allotment; None: the merchant's own concurrency limit.
+
+        Calls in flight go on. Without an allotment, a merchant has 0 permits.
+        """
+        ...
+
+    def open_breaker(self, merchant_id: str, seconds: float) -> None:
+        """A breaker for the merchant opened in another pod; stays open for ``seconds``."""
+        ...
+
+    def close_breaker(self, merchant_id: str) -> None:
+        """A breaker for the merchant closed in another pod."""
+        ...
+
+
 class Holdings:
-    """Merchants that have orders here, or permits. Those that have neither are forgotten."""
+    """Merchants with orders or permits here. Merchants with neither are forgotten."""
 
     def __init__(self, admission: Admitting, *, idle: float) -> None:
         self._admission = admission
@@ -36,7 +60,7 @@ class Holdings:
 
     @property
     def permits(self) -> int:
-        """Of all merchants together."""
+        """All merchants' permits together."""
         return sum(holding.permits for holding in self._by_id.values())
 
     def some(self, number: int) -> list[str]:
@@ -49,7 +73,7 @@ class Holdings:
     def look(self, merchant_id: str, now: float, *, forced: bool = False) -> Ask | None:
         """The ask to report for a merchant; None: nothing new.
 
-        Permits that are unused, or above the limit, are taken from admission here: before Redis can
+        Permits that are unused, or above the limit, are taken from admission here, before Redis can
         grant them to other pods.
         """
         holding = self._by_id.get(merchant_id)
@@ -74,7 +98,7 @@ class Holdings:
         return True
 
     def settle(self, asks: Sequence[Ask], grants: Sequence[Grant]) -> tuple[bool, list[str]]:
-        """Apply the asks' grants; whether orders may start, and merchants to report again."""
+        """Apply the grants; returns whether orders may start, and merchants to report again."""
         more: list[str] = []
         raised = False
         for ask, grant in zip(asks, grants, strict=True):
@@ -89,20 +113,20 @@ class Holdings:
         return raised, more
 
     def revoke(self) -> None:
-        """Hold nothing any more; calls in flight go on, and count as held."""
+        """Drop all permits; calls in flight go on, and count as held."""
         for holding in self._by_id.values():
             self._allot(holding, 0)
         self.forgotten()
 
     def forgotten(self) -> None:
-        """Redis has no record any more; the permits stay."""
+        """Redis has lost its records; the permits stay."""
         for holding in self._by_id.values():
             holding.forgotten()
         for group in (self.lacking, self.contended, self.draining):
             group.clear()
 
     def set_free(self, merchants: Iterable[str], now: float) -> None:
-        """Give each merchant its full limit in this pod, until ``revoke``."""
+        """Give each merchant the full limit in this pod, until ``revoke``."""
         for merchant_id in list(merchants):
             holding = self._by_id.get(merchant_id)
             if holding is None:
@@ -111,7 +135,7 @@ class Holdings:
             self._admission.allot(merchant_id, None)
 
     def forget_idle(self, merchants: Iterable[str], now: float) -> None:
-        """After ``set_free``: forget merchants that had no orders for long."""
+        """After ``set_free``: forget merchants without orders for long."""
         for merchant_id in merchants:
             holding = self._by_id[merchant_id]
             was_idle = not holding.peak and now - holding.since >= self._idle

@@ -1,4 +1,4 @@
-"""The fleet's permits, in Redis: one script, one round trip per sync.
+"""The fleet's permits, in Redis: a script, with a single round trip per sync.
 
 Redis Cluster is not supported: the script uses the keys of all pods.
 """
@@ -14,16 +14,16 @@ from pos_gateway.fleet.reply import encode, read_reply
 from pos_gateway.fleet.sync import Answer, Report
 from pos_gateway.fleet.timing import SyncTiming
 
-#: Seconds for connecting and for each answer. The beat goes on while Redis is silent, and
-#: merchants' first orders wait no longer than this when it is away.
+#: Seconds for connecting and for each answer. Also the longest wait of a merchant's first orders
+#: while Redis is away.
 TIMEOUT = 0.5
 PREFIX = "pos_gateway:fleet:"
 
 
 class RedisPermits:
-    """One pod's side. The client is made once; the next sync replaces a broken connection.
+    """A pod's side. The client is made once; after a failure the next sync connects again.
 
-    For one thread (or green thread): that of the coordinator. The constructor does no I/O.
+    For a single (green) thread, the coordinator's. The constructor does no I/O.
 
     Raises:
         InvalidSettings: the package ``redis`` is not installed, or the URL is invalid.
@@ -39,7 +39,7 @@ class RedisPermits:
         timeout: float = TIMEOUT,
     ) -> None:
         self._client, self._failures = redis_client(url, timeout)
-        #: Names this run of this pod: permits under another name belong to another holder.
+        #: Names this run of this pod: permits under another name have another holder.
         self.pod = pod or f"{platform.node()[:64]}:{uuid.uuid4().hex}"
         self._timing = timing or SyncTiming()
         self._prefix = prefix
@@ -51,11 +51,11 @@ class RedisPermits:
             for name in ("pods", "settling", "known", *own, "breaker", "news", "leases")
         ]
         self._sequence = 0
-        #: The last sync that was answered; 0: none since the last report with ``anew``.
+        #: The last answered sync; 0: no answer since the last report with ``anew``.
         self._acknowledged = 0
         #: The sync at which Redis began its record of this pod.
         self._made_at = 0
-        #: The number of the last news of breakers received.
+        #: Number of the last news of breakers received.
         self._heard = "0"
 
     def sync(self, report: Report) -> Answer:
@@ -66,7 +66,7 @@ class RedisPermits:
         """
         if report.anew:
             self._acknowledged, self._heard = 0, "0"
-        # Never used again, even if this fails: Redis may receive it after the next one.
+        # Never used again, even after a failure: Redis may receive this sync after the next.
         self._sequence += 1
         try:
             reply = self._share(keys=self._keys, args=self._arguments(report))

@@ -1,4 +1,4 @@
-"""Parses the script's reply into an Answer, and validates all of it."""
+"""Parses and validates the script's reply."""
 
 from collections.abc import Sequence
 from typing import Any, NoReturn, TypeGuard
@@ -6,10 +6,10 @@ from typing import Any, NoReturn, TypeGuard
 from pos_gateway.domain.errors import FleetUnavailable
 from pos_gateway.fleet.sync import MAX_PERMITS, Answer, Ask, Grant
 
-#: The longest valid duration in milliseconds: a year.
+#: The longest valid duration: a year, in milliseconds.
 _LONGEST = 366 * 24 * 3600 * 1000
-#: Maximum milliseconds that a breaker is open, even if Redis says longer: twice what a worker says. It
-#: stays open here for as long, even if Redis forgets it.
+#: Maximum milliseconds that a breaker is open, whatever Redis says: twice a worker's maximum. The
+#: breaker stays open here for as long, even if Redis forgets.
 _LONGEST_OPEN = 60_000
 
 
@@ -44,7 +44,7 @@ def read_reply(reply: Any, sequence: int, asks: Sequence[Ask]) -> tuple[Answer, 
 
 
 def encode(merchant_id: str) -> bytes:
-    """A merchant's id as bytes for Redis, whatever a message has in it."""
+    """A merchant's id as bytes for Redis, for any text in a message."""
     return merchant_id.encode("utf-8", "surrogatepass")
 
 
@@ -58,7 +58,7 @@ def _grant(ask: Ask, values: list[Any]) -> Grant:
     permits, target, contended = values
     if not (_is_count(permits) and _is_count(target) and _is_count(contended, 1)):
         _refuse("has a grant that is none", values)
-    # More than is wanted could exceed the limit; less is not Redis's to decide.
+    # Above the wanted permits a grant could exceed the limit; below, Redis would take permits back.
     most = max(ask.permits, min(ask.wanted, ask.limit))
     if not ask.permits <= permits <= most or target > most:
         _refuse("grants what was not asked", values)

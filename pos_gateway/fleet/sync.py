@@ -1,10 +1,10 @@
-"""The report of a pod and the answer of Redis in one sync."""
+"""A pod's report and Redis's answer, together a sync."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-#: Maximum merchants in one sync, so that no sync blocks Redis for long.
+#: Maximum merchants in a sync: no sync may block Redis for long.
 MAX_ASKS = 500
 #: Permits, calls and limits above this are invalid.
 MAX_PERMITS = 10**9
@@ -12,16 +12,16 @@ MAX_PERMITS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The permits of a merchant that this pod holds, and that it could use."""
+    """A merchant's permits in this pod, held and wanted."""
 
     merchant_id: str
-    #: Its allotment, against which it may start calls now.
+    #: The allotment, against which the pod may start calls now.
     permits: int
-    #: Calls in flight; more than ``permits`` if its allotment was larger before.
+    #: Calls in flight; above ``permits`` after an allotment was lowered.
     in_flight: int
-    #: Permits it could use.
+    #: Permits for all orders in flight or waiting.
     wanted: int
-    #: The merchant's concurrency limit, as this pod knows it. The lowest of all pods counts.
+    #: The merchant's concurrency limit, as known to this pod. The lowest of all pods counts.
     limit: int
 
 
@@ -29,30 +29,27 @@ class Ask:
 class Grant:
     """The answer to an ask."""
 
-    #: What this pod holds from now on: what it asked with, or more.
+    #: The pod's permits from now on: at least the ask's.
     permits: int
-    #: What it should hold. Less: other pods lack permits, so it releases the rest. More: it is
-    #: owed these, as soon as other pods release them.
+    #: The pod's due. Below ``permits``: other pods lack permits, and this pod releases the rest.
+    #: Above: the pod gets more as soon as other pods release permits.
     target: int
-    #: Some pod lacks permits: ask again at every beat, so that all pods' wishes are known.
+    #: Some pod lacks permits: all pods ask again at every beat.
     contended: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A pod's report to Redis.
-
-    It does no harm if it is sent twice, or if its answer is lost.
-    """
+    """A pod's report to Redis. Harmless if sent twice, or if the answer is lost."""
 
     asks: Sequence[Ask] = ()
-    #: Merchants whose breaker opened here, and for how many seconds from now.
+    #: Merchants with a breaker opened here, each with seconds from now.
     openings: Mapping[str, float] = field(default_factory=dict)
-    #: Merchants whose breaker was closed here.
+    #: Merchants with a breaker closed here.
     closings: Collection[str] = ()
-    #: The pod holds nothing but what it asks with: Redis drops its earlier record.
+    #: The pod holds only the permits in ``asks``: Redis drops the pod's earlier record.
     anew: bool = False
-    #: The pod leaves; its calls in flight count until they end, or for a lease.
+    #: The pod leaves; calls in flight count until their end, or for a lease.
     leaving: bool = False
 
 
@@ -60,30 +57,30 @@ class Report:
 class Answer:
     """Redis's answer to a report."""
 
-    #: One for each ask, in their order.
+    #: In the order of the asks.
     grants: Sequence[Grant]
     #: Merchants of this pod for which another pod lacks permits.
     contended: Sequence[str]
-    #: Merchants whose breaker opened elsewhere, and for how many seconds from now.
+    #: Merchants with a breaker opened elsewhere, each with seconds from now.
     opened: Mapping[str, float]
-    #: Merchants whose breaker was closed elsewhere.
+    #: Merchants with a breaker closed elsewhere.
     closed: Sequence[str]
-    #: Seconds for which nothing is granted yet: pods may hold permits unknown to Redis.
+    #: Seconds without grants: pods may hold permits unknown to Redis.
     settling: float
     #: Redis has lost its data: this pod still holds its permits, and reports all of them again.
     forgotten: bool
-    #: How many pods there are, about.
+    #: Number of pods, roughly.
     pods: int
 
 
 class Permits(Protocol):
-    """Where the fleet's permits are kept."""
+    """The place of the fleet's permits."""
 
     def sync(self, report: Report) -> Answer:
-        """One round trip, bounded in time.
+        """A round trip, bounded in time.
 
         Raises:
-            FleetUnavailable: it failed; Redis may or may not have received the report.
+            FleetUnavailable: no valid answer; Redis may or may not have received the report.
         """
         ...
 

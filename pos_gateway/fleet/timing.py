@@ -1,4 +1,4 @@
-"""The fleet's timing. All pods of a fleet must use the same."""
+"""The fleet's timing, the same in all pods of a fleet."""
 
 from dataclasses import dataclass, fields
 from math import isfinite
@@ -8,22 +8,22 @@ from math import isfinite
 class SyncTiming:
     """Seconds."""
 
-    #: A pod that is silent for so long counts as dead: its permits are free.
+    #: Silence after which a pod counts as dead, and its permits as free.
     lease: float = 10.0
-    #: Between two syncs of a pod without news: it learns that other pods lack permits.
+    #: Between two syncs of a pod without news; a sync tells the pod of other pods' lack of permits.
     beat: float = 0.5
-    #: Between two syncs of a pod that is owed permits, or has none and waiting orders.
+    #: Between two syncs of a pod that is owed permits, or has waiting orders and no permit.
     pulse: float = 0.1
-    #: Between two attempts to join, while Redis is away.
+    #: Between two attempts to join while Redis is away.
     retry: float = 2.0
-    #: How long changes are collected into one sync.
+    #: For collecting changes into a sync.
     batch: float = 0.005
-    #: How long a pod keeps a permit where there are fewer than pods that want one.
+    #: For keeping a permit while more pods want a permit than there are permits.
     turn: float = 0.5
-    #: Permits unused for so long are released.
+    #: Time without use until permits are released.
     idle: float = 10.0
-    #: Before an empty Redis grants its first permits. Pods that held permits when it lost its
-    #: data report by then; if one does, it takes a lease.
+    #: Before an empty Redis grants its first permits. Pods that held permits when Redis lost its
+    #: data report by then; after the first report, this takes a lease.
     settle: float = 2.0
 
     def __post_init__(self) -> None:
@@ -37,8 +37,8 @@ class SyncTiming:
 
     @property
     def trust(self) -> float:
-        """How long a pod relies on its allotments after it last reached Redis.
+        """Seconds that a pod relies on its allotments after it last reached Redis.
 
-        Less than the lease, by enough for two clocks that drift.
+        Below the lease by enough for two clocks that drift.
         """
         return self.lease * 2 / 3

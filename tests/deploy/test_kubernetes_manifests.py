@@ -275,7 +275,7 @@ def test_the_config_map_has_no_password_and_no_canary_share() -> None:
 def test_a_worker_has_time_to_drain_and_close_before_it_is_killed() -> None:
     """Even if database, broker and Redis have vanished without a word."""
     closing = (
-        *(consumer.CANCEL_TIMEOUT, coordinator._FAREWELL, reporter.GRACE, grants.STOP),
+        *(consumer.CANCEL_TIMEOUT, coordinator._STOP_TIMEOUT, reporter.GRACE, grants.STOP),
         *(relay.GRACE, relay._LAST, relay._LAST, commits.CLOSING, ledger._RELEASE_TIMEOUT),
         *(polls._CLOSING, queue_metrics._GRACE, metrics_serving._POLL),
     )

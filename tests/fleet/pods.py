@@ -8,6 +8,7 @@ from typing import Any
 
 from redis import Redis
 
+from pos_gateway.admission.lane import Demand
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.fleet.permits import PREFIX, RedisPermits
 from pos_gateway.fleet.timing import SyncTiming
@@ -35,7 +36,7 @@ class ManualClock:
 
 @dataclass(slots=True)
 class FakeLane:
-    """One merchant in one pod. It is also its Demand."""
+    """One merchant in one pod."""
 
     limit: int
     allotted: int | None = 0
@@ -62,10 +63,10 @@ class FakeAdmission:
             self.lanes[merchant_id] = FakeLane(self.limits[merchant_id])
         return self.lanes[merchant_id]
 
-    def demand(self, merchant_id: str) -> FakeLane:
+    def demand(self, merchant_id: str) -> Demand:
         lane = self.lane(merchant_id)
         lane.limit = self.limits[merchant_id]
-        return lane
+        return Demand(lane.limit, lane.in_flight, lane.waiting)
 
     def allot(self, merchant_id: str, permits: int | None) -> None:
         self.lane(merchant_id).allotted = permits
