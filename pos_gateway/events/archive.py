@@ -1,4 +1,4 @@
-"""Reads past events: those that have a position and are still kept."""
+"""Reads past events: published and still kept."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import BATCH_BYTES, ROWS, Row
 from pos_gateway.ledger.states import Action, Key
 
-#: Generations of an order whose events are looked for, beside the present one.
+#: Generations of an order, before the present, with events to look for.
 _REOPENED = 20
 
 
@@ -23,16 +23,16 @@ _REOPENED = 20
 class Extent:
     """The range of positions."""
 
-    #: The highest that the broker has confirmed, with all before it; 0: none.
+    #: The highest position confirmed by the broker, with all before; 0: no position.
     published: int
-    #: The lowest of these that is kept; None: none is.
+    #: The lowest kept position among them; None: no event is kept.
     first: int | None
 
 
 class Archive:
-    """Reads events, and hydrates them again. Safe from threads.
+    """Reads events, hydrated again from the present rows. Safe from threads.
 
-    An event is hydrated from the present rows. One whose order was pruned says so.
+    An event of a pruned order says so.
     """
 
     def __init__(self, engine: Engine, hydration: Hydration) -> None:
@@ -48,31 +48,31 @@ class Archive:
             return Extent(last, connection.scalar(query))
 
     def count(self, first: int, last: int) -> int:
-        """How many of these positions are kept."""
+        """Number of kept events from ``first`` to ``last``."""
         query = select(func.count()).where(events.c.position.between(first, last))
         with self._engine.connect() as connection:
             return connection.execute(query).scalar_one()
 
     def read(self, first: int, last: int, batch: int) -> Iterator[list[tuple[int, Message]]]:
-        """The kept events of these positions, each with its position, in batches, in order."""
+        """The kept events from ``first`` to ``last`` with their positions, in ordered batches."""
         while found := self._first(first - 1, min(batch, last - first + 1), BATCH_BYTES):
             first = found[-1].position + 1
-            # All of them may have been pruned by now, and later ones not.
+            # All found events may have been pruned since, and later events not.
             if rows := self._hydrated([row.id for row in found if row.position <= last]):
                 yield rows
 
     def after(self, position: int, most: int, size: int) -> list[tuple[int, Message]]:
-        """The kept published events after this position, each with its own, in order.
+        """The kept published events after this position, each with its position, in order.
 
         Args:
-            most: most events.
-            size: most bytes that are kept of them, if there is more than one.
+            most: maximum number of events.
+            size: maximum stored bytes of two or more events.
         """
         ids = [row.id for row in self._first(position, most, size)]
         return self._hydrated(ids) if ids else []
 
     def _first(self, position: int, most: int, size: int) -> Sequence[SqlRow[Any]]:
-        """The ids and positions of these events, up to ``size`` bytes; of one in any case."""
+        """Ids and positions of events, up to ``size`` bytes, but of at least an event."""
         found: list[SqlRow[Any]] = []
         for row in self._lengths(position, most):
             size -= row.length
@@ -82,7 +82,7 @@ class Archive:
         return found
 
     def _lengths(self, position: int, most: int) -> Iterator[SqlRow[Any]]:
-        """The ids and positions of these events, each with the bytes that are kept of it."""
+        """Ids and positions of events, with their stored bytes."""
         query = _LENGTHS[self._engine.dialect.name == "postgresql"]
         while most > 0:
             values = {"after": position, "most": min(most, _CHUNK)}
@@ -96,11 +96,11 @@ class Archive:
     def of_order(self, key: Key, reopened: int, requests_reopened: int) -> list[Message]:
         """The kept published events of an order and of its cancel request, in order.
 
-        They are found by their ids, which follow from the order: there is no index by order, since
-        every event would pay for it. One whose id was taken is missing.
+        Found by ids derived from the order: an index by order would cost every event. An
+        event whose id was taken is missing.
 
         Args:
-            reopened, requests_reopened: how often the order, and its cancel request, were reopened.
+            reopened, requests_reopened: reopenings of the order, and of its cancel request.
         """
         ids = [
             dehydrated(each, kind, reopened=number).id
@@ -114,7 +114,7 @@ class Archive:
         return self.by_ids(ids)[1]
 
     def by_ids(self, event_ids: Collection[str]) -> tuple[set[str], list[Message]]:
-        """Which of these events are kept, and those of them that are published, in order."""
+        """The ids of kept events, and the published events, in order."""
         columns = select(events.c.event_id, events.c.id, events.c.position)
         with self._engine.connect() as connection:
             kept = connection.execute(columns.where(events.c.event_id.in_(event_ids))).all()
@@ -135,8 +135,8 @@ class Archive:
         """The last events that match all filters, in order.
 
         Args:
-            most: most events returned.
-            since: they occurred since then (Unix time).
+            most: maximum number of events.
+            since: minimum time of occurrence (Unix time).
             types: any of these, without ``order.``; empty: all.
             merchant_ids, order_ids: likewise.
         """
@@ -156,7 +156,7 @@ class Archive:
         return [message for _, message in self._hydrated(ids)]
 
     def _hydrated(self, ids: Sequence[int]) -> list[tuple[int, Message]]:
-        """Those of these events that are still kept, in order."""
+        """The kept events of ``ids``, in order."""
         with self._engine.connect() as connection:
             rows = [Row(*each) for each in connection.execute(_BY_ID, {"ids": ids})]
         return [(row.position or 0, self._hydration.message(row)) for row in rows]
@@ -166,7 +166,7 @@ _BY_ID = text(ROWS + "events where id in :ids order by position").bindparams(
     bindparam("ids", expanding=True)
 )
 
-#: Events whose lengths are read at once.
+#: Maximum events per reading of lengths.
 _CHUNK = 100
 _LENGTHS_OF = """
 select id, position, 500 + coalesce(length(reason_message), 0) + coalesce(
@@ -177,7 +177,7 @@ select id, position, 500 + coalesce(length(reason_message), 0) + coalesce(
 from events where position > :after
   and position <= coalesce((select published from pipeline where id = 1), 0)
 order by position limit :most"""
-#: By whether it is PostgreSQL, which knows a text's bytes without reading it.
+#: PostgreSQL (True) knows a text's bytes without reading the text.
 _LENGTHS = {
     False: text(_LENGTHS_OF),
     True: text(_LENGTHS_OF.replace("length(", "octet_length(")),

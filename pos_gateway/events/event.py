@@ -1,4 +1,4 @@
-"""A status event as recorded with an outcome: dehydrated. ``hydration.py`` completes it."""
+"""A status event as recorded with an outcome: dehydrated. See ``hydration.py``."""
 
 from hashlib import sha1, sha256
 from uuid import UUID
@@ -20,16 +20,16 @@ def dehydrated(
 ) -> EventRow:
     """The event to record with the outcome.
 
-    Its id is derived from its content, so an order that is delivered twice (a connection lost
-    before the acknowledgement) yields the same event twice, and a consumer that deduplicates by
-    id sees one. A reopened order yields a new event.
+    The id is derived from the content. So an order delivered twice (a connection lost before the
+    acknowledgement) yields the same event twice, and a consumer deduplicating by id sees a
+    single event. A reopened order yields a new event.
 
     Args:
         key: the order, or the cancel request.
-        kind: its outcome, or how far an accepted order is.
-        reopened: how often it was reopened.
-        content: the message's body, if it has no row: two messages under one order id that fail
-            are two events, and the same message delivered twice is one.
+        kind: the outcome, or the stage of an accepted order.
+        reopened: number of reopenings.
+        content: the message's body, if the message has no row: two failing messages under the same
+            order id are two events, and a message delivered twice is a single event.
         trace: the trace that the event continues.
     """
     said = str(kind)  # once: an enumeration's ``value`` is two calls

@@ -1,18 +1,18 @@
-"""Where the search for events without a position begins: at the first id that one may still have.
+"""The first id of the search for events without a position.
 
-An id is taken before its transaction commits, so one below the last that was found may still appear. None
-can once all transactions have ended that wrote to the table when the last one was found.
+An id is taken before its transaction commits, and lower ids than the last found may still appear;
+but no longer once all transactions have ended that wrote to the table when the last was found.
 """
 
 import time
 from collections.abc import Callable
 
-#: Seconds between two questions who writes to the table.
+#: Seconds between two looks at the table's writers.
 EVERY = 1.0
 
 
 class Floor:
-    """The highest id up to which no event without a position is left. For one connection at a time."""
+    """An id up to which every event has a position. For a single connection."""
 
     def __init__(self) -> None:
         self._connects = -1
@@ -22,7 +22,7 @@ class Floor:
     def _begin(self, connects: int) -> None:
         self._connects = connects
         self._id = self._highest = 0
-        #: The next floor, and the transactions that wrote when it was found; and the one after it.
+        #: The next two floors, each with the transactions that wrote when it was found.
         self._next: tuple[int, set[str]] = 0, set()
         self._after_next: tuple[int, set[str]] | None = None
 
@@ -30,8 +30,8 @@ class Floor:
         """The floor for a search that begins now.
 
         Args:
-            connects: counts the connections: another one may lead to a database with lower ids.
-            writers: the transactions that write to the table; None: not known.
+            connects: number of the connection: a new connection may find lower ids.
+            writers: the transactions writing to the table; None: unknown.
         """
         if connects != self._connects:
             self._begin(connects)
@@ -44,7 +44,7 @@ class Floor:
         return self._id
 
     def found(self, last: int | None, *, is_all: bool) -> None:
-        """The search has found all events up to this id (None: none), or all there are."""
+        """Report the last id of a search (None: nothing found), and whether all were found."""
         if self._after_next is not None and (is_all or (last or 0) > self._next[0]):
             self._id, _ = self._next
             self._next = self._after_next

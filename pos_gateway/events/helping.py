@@ -1,7 +1,7 @@
-"""Hydrates a long backlog from the back, in the workers that do not lead.
+"""Hydrates a long backlog from the back, in workers that do not lead.
 
-The leader works from the front, uses what helpers have hydrated and never waits for one: a helper
-that dies costs only its own chunk's time.
+The leader works from the front, uses helpers' events and never waits for a helper: a helper that
+dies costs only the time of its own chunk.
 """
 
 from collections.abc import Callable
@@ -15,22 +15,22 @@ from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.green import cooperatively
 
-#: Events without a position up to which the leader gets no help.
+#: Number of events without a position above which the leader gets help.
 HELP = 1000
 #: Events in a chunk.
 CHUNK = 200
 
 
 class Helping:
-    """Hydrates chunks from the back under this worker's lease. For one caller at a time.
+    """Hydrates chunks from the back under this worker's lease. For a single caller at a time.
 
     Args:
         outbox: the events; not shared.
-        lease: returns this worker's present lease, which the ledger renews.
+        lease: returns this worker's present lease, renewed by the ledger.
         seal: hydrates a row into the sealed text to store; None: left to the leader. Does not
             raise.
         chunk: events in a chunk.
-        behind: events without a position up to which the leader gets no help.
+        behind: number of events without a position above which the leader gets help.
     """
 
     def __init__(
@@ -46,25 +46,25 @@ class Helping:
         self._outbox = outbox
         self._lease = lease
         self._seal = seal
-        #: The least seconds between two pieces of a chunk.
+        #: Returns the minimum seconds between two pieces of a chunk.
         self.pause: Callable[[], float] = float
         self._clock = clock
         self._chunk = chunk
         self._behind = behind
         self._peers = PeerLeases(clock)
         self._alive: list[str] = []
-        #: Where the last chunk began: what is behind it is hydrated or leased, and skipped.
+        #: First row of the last chunk: rows behind are hydrated or leased, and skipped.
         self._below = BACK
         self._look_at = -inf
 
     def step(self) -> int:
-        """Hydrate a chunk, if there is one; returns its number of events.
+        """Hydrate a chunk, if any; returns the number of events.
 
         Raises:
-            LedgerUnavailable: the database is away; call it again.
+            LedgerUnavailable: the database is away; call again.
         """
         helper = self._lease().id
-        # This worker's too, which may have no beat yet: its other helpers use the same lease.
+        # This worker's lease counts as live, even before its first beat: its other helpers use it.
         alive = [*self._look(), helper]
         rows = self._chunk_below(helper, alive)
         if not rows and self._below < BACK:  # there may be more at the back by now

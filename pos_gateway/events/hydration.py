@@ -1,6 +1,6 @@
-"""Hydrates a row into the complete event. It never fails: the event says what cannot be read.
+"""Hydrates a row into the complete event. Never fails: the event names unreadable parts.
 
-An event that cannot be published would block all those after it.
+An unpublished event would block all later events.
 """
 
 import json
@@ -20,18 +20,18 @@ from pos_gateway.runtime.vault import CannotOpen
 
 #: Maximum bytes of an event. RabbitMQ closes the connection on a message above its limit.
 LARGEST = 1024 * 1024
-#: Marks an event that could not be read completely. An order with this text is the leader's, too.
+#: Marks an incomplete event. The leader also gets orders with this text.
 _UNREAD = (b'"incomplete":', b"(cannot be read: ")
 
-#: Events hydrated before yielding to other green threads: two milliseconds. Five hundred take a
+#: Events hydrated before a yield to green threads: two milliseconds. Five hundred take a
 #: fiftieth of a second.
 YIELD_EVERY = 50
-#: Bytes of an order that count as another event.
+#: Bytes of an order that weigh as much as an event.
 _BYTES = 8192
 
 
 def weight(row: Row) -> float:
-    """How many events this one counts as: an order may be a hundred times as long as most."""
+    """The event's weight in usual events: an order may be a hundred times the usual length."""
     return 1 + len(row.payload or "") / _BYTES
 
 
@@ -41,7 +41,7 @@ class Hydration:
 
     #: Opens the ledger's sealed payloads.
     payloads: Payloads
-    #: Maximum bytes of an event; a larger one is published without its order.
+    #: Maximum bytes of an event; a larger event is published without its order.
     largest: int = LARGEST
 
     def message(self, row: Row) -> Message:
@@ -58,9 +58,9 @@ class Hydration:
         )
 
     def sealed(self, row: Row) -> str | None:
-        """What a helper stores: the event without its id and position, sealed.
+        """A helper's text to store: the event without its id and position, sealed.
 
-        None: not all of it can be read here. The leader may have a key that this process lacks.
+        None: this process cannot read all of the event. The leader may have a key more.
         """
         body = self._body(row)
         if any(each in body for each in _UNREAD):
@@ -68,7 +68,7 @@ class Hydration:
         return self.payloads.seal(row.key, body)
 
     def _helped(self, row: Row, sealed: str) -> bytes | None:
-        """A helper's hydrated body, if it can be read: this process may lack the key."""
+        """A helper's hydrated body, if readable: this process may lack the key."""
         try:
             body = self.payloads.open(row.key, sealed)
             return body if _an_object(body).get("type") == f"order.{row.kind}" else None
@@ -122,7 +122,7 @@ class Hydration:
 
 
 def _whole(core: dict[str, Any], order_json: bytes) -> bytes:
-    # The order goes in as text: parsing and dumping it would cost more than all else.
+    # The order goes in as text: parsing and dumping would cost more than all else.
     head = json.dumps(core, separators=(",", ":")).encode()
     return head[:-1] + b',"order":' + order_json + b"}"
 

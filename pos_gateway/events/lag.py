@@ -1,4 +1,4 @@
-"""The leader's lag, as far as it knows without I/O."""
+"""The leader's lag, as known without I/O."""
 
 from collections.abc import Sequence
 
@@ -6,16 +6,16 @@ from pos_gateway.events.outbox import Row, Term
 
 
 class EventLag:
-    """Events recorded and not published. Set by the leader's thread, read by any."""
+    """Events recorded and not published. Set by the leader's thread, read by any thread."""
 
     def __init__(self) -> None:
-        #: Events with a position that are not confirmed yet.
+        #: Number of unconfirmed events with a position.
         self.unpublished = 0
-        #: When the oldest unpublished event was recorded (Unix time); None: none is known.
+        #: Time of the oldest unpublished event's record (Unix time); None: unknown.
         self._since: float | None = None
 
     def age(self, now: float) -> float:
-        """Seconds since the oldest unpublished event was recorded; 0: none is known."""
+        """Seconds since the oldest unpublished event was recorded; 0: unknown."""
         return 0.0 if self._since is None else max(0.0, now - self._since)
 
     def nothing_left(self) -> None:
@@ -23,7 +23,7 @@ class EventLag:
         self.unpublished, self._since = 0, None
 
     def are_left(self, term: Term, rows: Sequence[Row]) -> None:
-        """These rows are published next; there may be more after them."""
+        """These rows are published next; more rows may follow."""
         self.unpublished, self._since = term.assigned - term.published, rows[0].occurred_at
 
     def are_stored(self, term: Term, rows: Sequence[Row], stored: int, *, more: bool) -> None:
@@ -32,8 +32,8 @@ class EventLag:
         Args:
             term: the term since then.
             rows: the batch's rows.
-            stored: how many of them are published.
-            more: more may follow, recorded no earlier than the last of these.
+            stored: number of published rows.
+            more: more rows may follow, recorded no earlier than the last row.
         """
         if stored == len(rows) and not more:
             self.nothing_left()

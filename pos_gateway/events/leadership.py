@@ -1,12 +1,12 @@
-"""Elects the event pipeline's leader: one worker, under its lease, in an epoch that only grows.
+"""Elects the event pipeline's leader: a worker, under its lease, in a growing epoch.
 
-Leadership is a row, not a database lock: a paused worker would keep its connection, and so the
+Leadership is a row, not a database lock: a paused worker would keep its connection and the
 lock, and stall the pipeline. A leader whose lease is over is replaced, and its writes under the old
 epoch change nothing.
 
-A replaced leader may publish its last batch once more, which is harmless: a leader starts right
-after a position up to which all is stored and goes up one by one, so even while two publish at
-once, each position that is stored for the first time is the next one.
+A replaced leader may publish its last batch once more. This is harmless: a leader starts right
+after a position up to which all events are stored, and goes up position by position. So even while
+two leaders publish, each position stored for the first time is the next.
 """
 
 from math import inf
@@ -23,14 +23,14 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between reads of the leader's row.
 LOOK = 1.0
-#: Seconds to the next read while the lease's first beat is not durable: at a worker's start.
+#: Seconds until the next read while the lease's first beat is not durable: at a worker's start.
 UNLEASED = 0.05
-#: Reads that a leader skips after it has stepped down.
+#: Reads skipped by a leader after stepping down.
 _LEFT_OUT = 3
 
 
 class Leadership:
-    """Whether this worker leads. For one caller at a time, and one pipeline per lease.
+    """Whether this worker leads. For a single caller at a time, and a single pipeline per lease.
 
     Args:
         outbox: has the leader's row.
@@ -48,13 +48,13 @@ class Leadership:
         self.read_every = LOOK
         self._away_since: float | None = None
         self._said: str | None = None
-        #: The highest position that this worker has seen assigned, by any leader.
+        #: The highest assigned position seen by this worker, under any leader.
         self.seen = 0
 
     def term(self) -> Term | None:
-        """This worker's term as leader; None: it does not lead, or cannot be sure.
+        """This worker's term as leader; None: another worker leads, or may lead.
 
-        Reads the row at most every ``LOOK`` seconds, and sooner while it waits for its lease.
+        Reads the row at most every ``LOOK`` seconds, and sooner while waiting for the lease.
 
         Raises:
             LedgerUnavailable: the database is away.
@@ -74,7 +74,7 @@ class Leadership:
         return self._term is not None
 
     def go_on(self, term: Term | None) -> None:
-        """Continue with this term; None: it is over."""
+        """Continue with this term; None: the term is over."""
         self._term, self._ledger.notifies = term, term is None
 
     def step_down(self) -> None:
@@ -103,20 +103,20 @@ class Leadership:
         self.seen = max(self.seen, found.assigned)
         self._peers.look(leases, asked=now)
         lease = self._ledger.lease
-        if not lease.holds(lease.id):  # other workers would not see its end
+        if not lease.holds(lease.id):  # other workers would not see the lease's end
             if lease.is_pending:
                 self.read_every = UNLEASED
                 self._look_at = now + UNLEASED
             return None
         term = None
-        # Also if this worker took it before and the answer was lost: a read may not be durable.
+        # Also a row taken by this worker before, with a lost answer: a read may not be durable.
         if found.leader is None or lease.is_ours(found.leader) or self._peers.is_over(found.leader):
             term = self._outbox.take(lease.id, found.epoch)
         self._say("events.standing_by" if term is None else "events.leading")
         return term
 
     def _say(self, what: str) -> None:
-        """Log it once, until it changes."""
+        """Log each change once."""
         if what != self._said:
             self._said = what
             log.info(what)

@@ -1,12 +1,12 @@
 """The event pipeline's SQL: one statement per batch on PostgreSQL.
 
-A position is assigned in the transaction that counts it, only by the leader of the present epoch.
-Rows are picked by id. A later event of an order has the higher id, for its transaction begins after
-the earlier one's commit, so a reader that sees it sees the earlier one too. A row that commits late
-with a low id gets a later position; assigned positions never change. So does a row locked by
-another session, with the later events of its order.
+A position is assigned and counted in one transaction, by the leader of the present epoch only.
+Rows are picked by id. A later event of an order has the higher id, since its transaction begins
+after the earlier event's commit; so a reader of the later event sees the earlier event, too. A row
+with a low id and a late commit gets a later position; assigned positions never change. The same
+holds for a row locked by another session, and for later events of its order.
 
-The leader and helpers lock rows and never wait (``skip locked``), so they cannot deadlock.
+The leader and helpers lock rows and never wait (``skip locked``), so cannot deadlock.
 """
 
 import json
@@ -28,7 +28,7 @@ from pos_gateway.ledger.writer import Writer
 
 T = TypeVar("T")
 
-#: Seconds without a notice after which the connection is asked for a sign of life.
+#: Seconds without a notice after which the connection is checked.
 _QUIET = 10.0
 #: An id after every row's.
 BACK = 2**63 - 1
@@ -36,14 +36,14 @@ BACK = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The pipeline's progress, as its leader knows it."""
+    """The pipeline's progress, as known to its leader."""
 
-    #: The leader's lease; None: there is no leader.
+    #: The leader's lease; None: no leader.
     leader: str | None
     epoch: int
     #: The highest position assigned.
     assigned: int
-    #: The highest position that the broker has confirmed, with all before it.
+    #: The highest position confirmed by the broker, with all before.
     published: int
 
 
@@ -62,60 +62,60 @@ class Row(NamedTuple):
     reason_code: str | None
     reason_message: str | None
     attempts: int
-    #: The body that a helper has hydrated, sealed.
+    #: The body hydrated by a helper, sealed.
     body: str | None
-    #: The order, sealed; None: it is not kept.
+    #: The order, sealed; None: not kept.
     payload: str | None
     provider: str | None
     adapter: str | None
-    #: Its trace.
+    #: The event's trace.
     trace: str | None = None
 
     @property
     def key(self) -> Key:
-        """Its order's key."""
+        """The order's key."""
         return Key(self.merchant_id, self.order_id)
 
 
 class Outbox:
-    """Reads and writes events on its own connection. For one caller at a time.
+    """Reads and writes events on its own connection. For a single caller at a time.
 
-    Every call raises LedgerUnavailable when the database is away. Its write may or may not have
-    succeeded then; call it again.
+    Every call raises LedgerUnavailable when the database is away. A write may or may not have
+    succeeded then; call again.
     """
 
     def __init__(self, engine: Engine, *, run: Run = here) -> None:
         self._writer = Writer(engine, session=_BY_INDEX)
         self._run = run
         self._say = _SQLite() if engine.dialect.name == "sqlite" else _PostgreSQL()
-        #: Whether others' notices can be waited for.
+        #: Whether the database has notices to wait for.
         self.has_notices = engine.dialect.name != "sqlite"
-        #: The writer's connection that listens for them, for how long in vain, and whether one came.
+        #: The connection that listens for notices, seconds without a notice, and whether one came.
         self._listening, self._quiet_for, self._was_notified = 0, 0.0, False
-        #: The last assignment found events: the next one likely does, and reads them at once.
+        #: The last assignment found events: the next reads events at once.
         self._is_busy = False
         self._floor = Floor()
-        #: The events of the last assignment, if it has read them.
+        #: The events read by the last assignment.
         self._assigned: list[Row] = []
 
     def look(self) -> tuple[Term, list[LeaseRow]]:
         """The pipeline's progress, then all leases."""
-        return self._do(lambda cursor: (self._say.term(cursor), self._writer.say.leases(cursor)))
+        return self._do(lambda cursor: (self._say.term(cursor), self._writer.sql.leases(cursor)))
 
     def leases(self) -> list[LeaseRow]:
         """All leases."""
-        return self._do(self._writer.say.leases)
+        return self._do(self._writer.sql.leases)
 
     def take(self, leader: str, epoch: int) -> Term | None:
-        """Become the leader, if this is still the epoch; None: another process leads."""
+        """Become the leader, if the epoch is still the same; None: another process leads."""
         return self._do(lambda cursor: self._say.take(cursor, leader, epoch))
 
     def resign(self, term: Term) -> None:
-        """Resign, if this is still the epoch, and store what is published."""
+        """Resign, if the epoch is still the same, and store the published position."""
         self._do(lambda cursor: self._say.resign(cursor, term))
 
     def assign(self, term: Term, most: int) -> Term | None:
-        """Assign positions to at most ``most`` events, and store what is published.
+        """Assign positions to at most ``most`` events, and store the published position.
 
         None: another process leads, and nothing was written.
         """
@@ -136,23 +136,23 @@ class Outbox:
         self._assigned = rows
         self._is_busy = after is not None and after > term.assigned
         if after is None and before > term.assigned:
-            # An assignment of this epoch whose answer was lost. A read may not be durable; it is
-            # once a later write is.
+            # The answer to an assignment of this epoch was lost. The read positions may not be
+            # durable, but become durable with a later write.
             confirmed = self._do(lambda cursor: self._say.confirm(cursor, term))
             if not confirmed:
                 return None
         return replace(term, assigned=before if after is None else after)
 
     def show(self, term: Term) -> None:
-        """Store what is published, for readers of the table, where the next assignment is a while off.
+        """Store the published position, where the next assignment is a while off.
 
-        A crash of the database may lose it. SQLite stores it with the next assignment alone: each
-        commit is a write to the disk.
+        For readers of the table. Lost in a crash of the database. SQLite stores the position
+        only with the next assignment: each commit is a write to the disk.
         """
         self._do(lambda cursor: self._say.show(cursor, term))
 
     def skip(self, term: Term, position: int) -> Term | None:
-        """Continue after this position, which the database has assigned and then lost.
+        """Continue after this position, assigned and then lost by the database.
 
         None: another process leads, and nothing was written.
         """
@@ -173,10 +173,10 @@ class Outbox:
 
         Args:
             helper: the helper's lease.
-            alive: live leases: events leased to one of these are skipped.
-            below: only rows in front of this one.
-            most: most events.
-            behind: events without a position up to which the leader gets no help.
+            alive: live leases: events leased to a live lease are skipped.
+            below: only rows before this id.
+            most: maximum number of events.
+            behind: number of events without a position above which the leader gets help.
         """
         values = {
             "helper": helper,
@@ -188,30 +188,31 @@ class Outbox:
         return self._do(lambda cursor: self._say.chunk(cursor, values))
 
     def write(self, bodies: Iterable[tuple[int, str]]) -> None:
-        """Store hydrated bodies by row, where there is neither a body nor a position yet."""
+        """Store hydrated bodies by row, where the row has neither a body nor a position yet."""
         rows = [{"id": row_id, "body": body} for row_id, body in bodies]
         self._do(lambda cursor: self._say.write(cursor, rows))
 
     def prune(self, before: float, most: int, now: float = inf) -> int:
-        """Remove the older (Unix time) of the first ``most`` published events; returns how many.
+        """Remove events before this moment (Unix time) among the first ``most`` published events.
 
-        Fewer than ``most``: no older event is left, or the older ones are after newer ones, or locked. Events dated
-        ahead of ``now`` do not count as newer: a machine's clock was wrong, and they may be many.
+        Returns their number. Fewer than ``most``: no older event is left, or older events are
+        behind newer events, or locked. Events dated ahead of ``now`` do not count as newer: the
+        clock of a machine was wrong, and wrong events may be many.
         """
         values = {"before": before, "most": most, "now": now}
         return self._do(lambda cursor: self._say.prune(cursor, values))
 
     def hear(self, seconds: float, bell: int) -> bool:
-        """Wait for a notice that another process has recorded an event, for at most so long.
+        """Wait for another process's notice of an event, for at most ``seconds``.
 
-        Returns whether there was one, or may have been; early if there is something to read at
-        ``bell``, a file descriptor.
+        Returns whether there was a notice, or may have been; early if ``bell``, a file descriptor,
+        has something to read.
         """
 
         def listen(cursor: Any) -> bool:
             connection = cursor.connection
             if self._listening != self._writer.connects:
-                # With a handler psycopg keeps none of those that come with another statement's result.
+                # With a handler, psycopg keeps no backlog of notices that come with other results.
                 connection.add_notify_handler(self._notified)
                 cursor.execute(f"listen {CHANNEL}")
                 self._listening, self._was_notified = self._writer.connects, True
@@ -249,20 +250,20 @@ def _is_notified(connection: Any, seconds: float, bell: int) -> bool:
         connection.pgconn.consume_input()
         if connection.pgconn.notifies() is None:
             return False
-    while connection.pgconn.notifies() is not None:  # several are as one
+    while connection.pgconn.notifies() is not None:  # take all of them
         pass
     return True
 
 
-# PostgreSQL plans by statistics from before the backlog, when few rows had no position: it would
-# read and sort all of them each time. These settings leave it only the index.
+# PostgreSQL plans by statistics from before the backlog, when few rows had no position: plans would
+# read and sort all of them each time. These settings leave only the index.
 _BY_INDEX = (
     "set plan_cache_mode = force_custom_plan; set enable_sort = off; set enable_material = off"
 )
 
 _TERM = "select leader, epoch, assigned, published from pipeline where id = 1"
 
-# The first leader begins where positions end, in case this row was lost.
+# The first leader begins at the end of the positions, in case this row was lost.
 _BEGIN = """
 insert into pipeline (id, leader, epoch, assigned, published)
 select 1, null, 0, coalesce(max(position), 0), coalesce(max(position), 0) from events where true
@@ -275,7 +276,7 @@ returning leader, epoch, assigned, published"""
 _RESIGN = """
 update pipeline set leader = null, published = {published} where id = 1 and epoch = {epoch}"""
 
-# Not durable: readers wait for it, and the next assignment stores it again.
+# Not durable: readers wait, and the next assignment stores the position again.
 _SHOW = """
 with lazily as materialized (select set_config('synchronous_commit', 'off', true))
 update pipeline set published = $1::bigint from lazily
@@ -287,13 +288,13 @@ _SKIP = """
 update pipeline set assigned = {position}
 where id = 1 and epoch = {epoch} and assigned <= {position}"""
 
-# Beside a transaction that holds a snapshot (a dump, a report) every event that has got a position since
-# leaves an entry in the index, which would be read each time: they are before the floor.
+# Beside a transaction that holds a snapshot (a dump, a report), every event with a new position
+# leaves an entry in the index. Such entries are before the floor, and so not read each time.
 _FRONT = """
 select id, merchant_id, order_id from events
 where position is null and id > {floor} order by id limit {most}"""
 
-# The transactions that may have taken ids of the table: the lock comes before the first id, and stays.
+# Transactions that may have taken ids of the table: the lock precedes the first id, and stays.
 _WRITERS = """
 select virtualtransaction from pg_locks
 where relation = 'events'::regclass and mode = 'RowExclusiveLock' and pid <> pg_backend_pid()"""
@@ -334,7 +335,7 @@ where position is null and id < {below} and body is null and (helper is null or 
       order by id limit 1 offset {behind})
 order by id desc limit {most}"""
 
-# Only of the first ones: a search for old events would scan them all.
+# Only of the first events: a search for old events would scan all events.
 _PRUNE = """
 delete from events where id in (
     select id from events
@@ -348,10 +349,10 @@ delete from events where id in (
 
 _WIDTH = len(Row._fields)
 
-#: Instead of an id: events before the last one have no position yet.
+#: Instead of an id: events before the last have no position yet.
 _SOME_ARE_LOCKED = -1
-#: The epoch, the highest positions before and after an assignment (None: nothing was written), and the last
-#: event's id, if there is a row; and the events, if they were read.
+#: Epoch, highest positions before and after an assignment (None: nothing was written), and the last
+#: event's id, if there is a row; and the events, if read.
 Assigned = tuple[tuple[Any, ...] | None, list[Row]]
 
 
@@ -374,7 +375,7 @@ def _integers(*values: int) -> Iterator[bytes]:
 
 
 class _SharedStatements:
-    """The statements that both databases share."""
+    """The statements of both databases."""
 
     _place: str
     #: Has a select lock its rows, and leave out locked rows.
@@ -425,14 +426,14 @@ class _SharedStatements:
 
 
 class _PostgreSQL(_SharedStatements):
-    """Each statement is one transaction."""
+    """Each statement is a transaction."""
 
     _place, _skipping = "%({})s", " for update skip locked"
 
     # The length of a text is known without reading the text.
     @staticmethod
     def _within(rows: str, order: str = "") -> str:
-        """The first of these rows, until they have ``BATCH_BYTES``."""
+        """The first rows, until ``BATCH_BYTES``."""
         size = "coalesce(octet_length(payload), 0) + coalesce(octet_length(body), 0)"
         before = f"over ({order} rows between unbounded preceding and 1 preceding)"
         return f"""
@@ -443,8 +444,7 @@ where before < {BATCH_BYTES}"""
     _read = _within(_READ, "order by position") + " order by position"
 
     # ``assigned`` is compared as well as the epoch. A statement whose answer was lost may still run
-    # when it is repeated: the second would wait for the first, count its rows once more, and leave
-    # a gap.
+    # when repeated: the repetition would wait, count the rows once more, and leave a gap.
     _NUMBER = f"""
 with free as materialized ({_FRONT} for update skip locked),
 locked as materialized (
@@ -471,12 +471,12 @@ given as (
     _LAST = f"""
 (select case when exists (select from locked) then {_SOME_ARE_LOCKED} else max(id) end from picked)"""
 
-    # An idle leader asks this all the time.
+    # An idle leader runs this all the time.
     _ASSIGN = f"""{_NUMBER}
 select epoch, concat_ws(' ', assigned, (select concat_ws(' ', assigned, {_LAST}) from lead))
 from pipeline where id = 1"""
 
-    # One round trip less.
+    # Saves a round trip.
     _ASSIGN_AND_READ = f"""{_NUMBER}
 select pipeline.epoch, pipeline.assigned, (select assigned from lead),
        {_LAST}, events.*
@@ -537,7 +537,7 @@ update events set body = free.body from free where events.id = free.id"""
 
 
 class _SQLite(_SharedStatements):
-    """Each call is one transaction, which keeps every other writer out."""
+    """Each call is a transaction without concurrent writers."""
 
     _place, _skipping = ":{}", ""
 
@@ -545,7 +545,7 @@ class _SQLite(_SharedStatements):
         pass
 
     def writers(self, cursor: Any) -> None:
-        """Not known: the floor stays where it is, and no deleted entry stays in the index."""
+        """Unknown: the floor stays in place, and the index keeps no deleted entry."""
 
     def assign(self, cursor: Any, term: Term, most: int, floor: int = 0) -> Assigned:
         found = cursor.execute(_TERM).fetchone()

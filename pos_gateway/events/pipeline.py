@@ -1,12 +1,11 @@
 """The leader's loop: assigns positions in row order, publishes batches in position order.
 
-A batch is published when all of the one before it is confirmed. Progress is durable with the next
-positions, so a leader that dies is followed by one that publishes its last batch again: at least
-once.
+A batch is published when all of the batch before is confirmed. Progress is durable with the next
+positions, and after a leader's death the next leader publishes the last batch again: at least once.
 
-When the broker refuses a message in the middle, it may have stored some after it. All from the
-refused one on are published again, and those after it come twice. The next ones are published one
-by one, for a refusal is seldom alone.
+When the broker refuses a message in the middle, it may have stored some later messages. All
+messages from the refused on are published again, and later messages come twice. The next messages
+are published singly, for a refusal is seldom alone.
 """
 
 import threading
@@ -32,33 +31,34 @@ log = structlog.get_logger(__name__)
 
 #: Maximum events in a batch.
 BATCH = 500
-#: Seconds between polls for other processes' events, doubling up to the second number while there are
-#: none: thirty polls a second were the greater part of an idle worker's CPU. This process's events
-#: wake the leader at once.
+#: Seconds between polls for other processes' events, doubling up to the second number without
+#: events: thirty polls a second were the greater part of an idle worker's CPU. This process's
+#: events wake the leader at once.
 POLL = (0.03, 0.24)
-#: The most where notices wake it, too, after a silence (``ledger.event_notices.SILENCE``).
+#: Maximum seconds between polls where notices also wake the leader, after a silence
+#: (``ledger.event_notices.SILENCE``).
 SELDOM = 1.0
-#: Seconds between two batches that are not full: events recorded meanwhile share the next one, and
-#: a batch costs a hundred times what one more event in it does.
+#: Seconds between two batches that are not full: events recorded in between share the next batch,
+#: and a batch costs a hundred times as much as another event in a batch.
 GATHER = 0.05
 #: Seconds until the first retry while the database or the broker is away, doubling up to the
 #: second number.
 RETRY_AFTER = (0.05, 5.0)
-#: Seconds without the broker after which a leader steps down: another worker may reach it.
+#: Seconds without the broker after which a leader steps down: a peer may reach the broker.
 CUT_OFF = 30.0
 
 
 class Pipeline:
-    """Publishes every event at least once, in one order, while this worker leads.
+    """Publishes every event at least once, in the same order, while this worker leads.
 
     Args:
         outbox: the events; not shared.
         leadership: whether this worker leads.
-        hydrate: makes a row the message to publish. Does not raise.
-        publish: publishes messages in order, calls its second argument when they are sent, and
+        hydrate: makes the message to publish from a row. Does not raise.
+        publish: publishes messages in order, calls its second argument when all are sent, and
             returns how many from the front are stored; raises BatchCutShort when the broker goes
             away.
-        batch: most events in a batch.
+        batch: maximum number of events in a batch.
     """
 
     def __init__(
@@ -75,19 +75,19 @@ class Pipeline:
         self._leadership = leadership
         self._hydrate = hydrate
         self._publish = publish
-        #: The least seconds between two pieces of a batch that is hydrated.
+        #: Returns the minimum seconds between two pieces of a batch being hydrated.
         self.pause: Callable[[], float] = float
         self._clock = clock
         self._batch = batch
         #: The lag, while this worker leads.
         self.lag = EventLag()
-        #: The last batch was full, and all of it is stored: more events may follow.
+        #: The last batch was full, and is stored: more events may follow.
         self._has_more = False
-        #: It had fewer events than have a position, for their bytes: the next one has those.
+        #: The last batch left out events with a position, for their bytes.
         self._is_cut = False
         #: The highest position that the broker may have.
         self._sent = 0
-        #: Events left to publish one by one.
+        #: Number of events left to publish singly.
         self._singly = 0
         #: Seconds until the next step is useful.
         self.rest = 0.0
@@ -95,7 +95,7 @@ class Pipeline:
         self.in_trouble = False
         self._retry_after = RETRY_AFTER[0]
         self._poll_after = POLL[0]
-        #: Since when the broker is away.
+        #: Start of an outage of the broker.
         self._away_since: float | None = None
         self._stopping = threading.Event()
         self._something = threading.Event()
@@ -134,10 +134,10 @@ class Pipeline:
         self._something.set()
 
     def step(self) -> int:
-        """Publish the next batch, if this worker leads; returns how many of its events are stored.
+        """Publish the next batch, if this worker leads; returns the number of stored events.
 
         Raises:
-            LedgerUnavailable: the database is away; call it again.
+            LedgerUnavailable: the database is away; call again.
         """
         self.rest, self.in_trouble = LOOK, False
         term = self._leadership.term()
@@ -148,7 +148,7 @@ class Pipeline:
         if term.assigned < (known := max(self._sent, self._leadership.seen)):
             term = self._skipped(term, known)
         else:
-            # Also with no event to assign: it finds out whether this worker still leads.
+            # Also without events to assign: tells whether this worker still leads.
             most, self._is_cut = 0 if self._is_cut else self._batch, False
             term = self._outbox.assign(term, most)
         self._leadership.go_on(term)
@@ -192,7 +192,7 @@ class Pipeline:
     def _skipped(self, term: Term, known: int) -> Term | None:
         """Skip the positions that the broker may have: the database has gone back in time.
 
-        It is a promoted standby that lagged behind, or a restored backup.
+        A lagging standby was promoted, or a backup was restored.
         """
         log.error("events.positions_lost", first=term.assigned + 1, last=known)
         metrics.event_positions_lost.inc(known - term.assigned)
@@ -205,14 +205,14 @@ class Pipeline:
             self._leadership.step_down()
 
     def _show_progress(self) -> None:
-        """Let readers of the table, a server's streams say, have this batch before the next one."""
+        """Let readers of the table, like a server's streams, have this batch before the next."""
         with suppress(LedgerUnavailable):  # the next step notices, too
             term = self._leadership.term()
             if term is not None:
                 self._outbox.show(term)
 
     def _write_down(self) -> None:
-        """Store the progress, so that the next leader does not publish the last batch again."""
+        """Store the progress: the next leader need not publish the last batch again."""
         try:
             term = self._leadership.term()
             if term is not None:
@@ -257,7 +257,7 @@ class Pipeline:
 
 
 class _Watch:
-    """Measures how long each part of a batch takes."""
+    """Measures the time of each part of a batch."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -7,14 +7,14 @@ from sqlalchemy import Engine, and_, delete, func, select
 from pos_gateway.database.engine import changing
 from pos_gateway.database.schema import events, pipeline
 
-#: Events per transaction: workers wait for no more than that.
+#: Events per transaction: the longest wait of workers.
 BATCH = 500
 
 _PUBLISHED = select(pipeline.c.published).scalar_subquery()
 
 
 def countable(engine: Engine, before: float) -> int:
-    """How many ``prune`` would remove."""
+    """Number of events for ``prune`` to remove."""
     query = select(func.count()).where(
         events.c.position <= _PUBLISHED, events.c.occurred_at < before
     )
@@ -23,9 +23,9 @@ def countable(engine: Engine, before: float) -> int:
 
 
 def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[int]:
-    """Remove published events from before this moment (Unix time); yields how many in each batch.
+    """Remove published events from before this moment (Unix time); yields each batch's number.
 
-    It goes on after newer ones: a machine whose clock was ahead may have recorded them.
+    Also finds old events behind newer events, recorded by a machine with a fast clock.
     """
     last = 0
     while True:

@@ -1,6 +1,6 @@
-"""One process's part in the event pipeline: it leads if it can, and helps another leader.
+"""A process's part in the event pipeline: leads if possible, and else helps the leader.
 
-The leader also prunes old events, orders and reports, so that the tables are bounded.
+The leader also prunes old events, orders and reports, to bound the tables.
 """
 
 import os
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that ``stop`` waits for the broker to confirm the batch in flight.
+#: Seconds for ``stop`` to wait until the broker confirms the batch in flight.
 GRACE = 2.0
-#: Seconds that ``stop`` then waits for the publisher to close, and for the threads to end.
+#: Seconds for ``stop`` to then wait for the publisher to close, and for the threads to end.
 _LAST = 1.0
 #: Seconds until the retry after a bug.
 _AFTER_MISTAKE = 5.0
@@ -45,25 +45,25 @@ _AFTER_MISTAKE = 5.0
 PRUNED, PRUNE_EVERY = 1000, 60.0
 #: Seconds between two prunings of the workers' reports.
 PRUNE_REPORTS_EVERY = 60.0
-#: Seconds from one pass over the terminal orders to the next.
+#: Seconds between two passes over the terminal orders.
 PRUNE_ORDERS_EVERY = 3600.0
 
 
 class EventRelay:
-    """Publishes the outbox's events, on two threads (green ones in a green worker).
+    """Publishes the outbox's events, on two threads (green threads in a green worker).
 
-    It reconnects forever, to the database and to the broker. The constructor does no I/O.
+    Reconnects forever, to the database and to the broker. The constructor does no I/O.
 
     Args:
         engine: the database; two connections are used.
         hydration: hydrates rows.
-        ledger: renews this process's lease until this is stopped.
-        broker_url: where the broker is; the relay has its own connection.
-        to_broker: publish them; else they get positions, and are read over HTTP alone.
-        keep: seconds that events are kept; 0: forever.
-        keep_orders: seconds that terminal orders are kept; 0: forever.
+        ledger: renews this process's lease until the relay is stopped.
+        broker_url: of the broker, for a connection of the relay's own.
+        to_broker: publish events; else events get positions, and are read over HTTP alone.
+        keep: seconds to keep events; 0: forever.
+        keep_orders: seconds to keep terminal orders; 0: forever.
         run: runs blocking calls, as for the ledger.
-        tracing: makes a span of each event's publishing.
+        tracing: makes a span for each event's publishing.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class EventRelay:
                 thread.start()
 
     def yield_by(self, pause: Callable[[], float]) -> None:
-        """Leave at least the seconds that ``pause`` returns between two pieces of hydration: orders lack CPU."""
+        """Leave at least ``pause()`` seconds between pieces of hydration: orders lack CPU."""
         self._pipeline.pause = self._helping.pause = pause
 
     @property
@@ -149,14 +149,13 @@ class EventRelay:
     def stop(self) -> None:
         """End after the batch in flight, if the broker confirms it soon. Idempotent.
 
-        Call it before the lease is released: the next leader then begins at once.
+        Call before the lease is released: the next leader then begins at once.
         """
         self._stopping.set()
         self._pipeline.stop()
         os.write(self._bell[1], b"!")
         has_ended = self._join(GRACE)
-        # Ends a wait for the broker's confirms. It blocks while the publisher connects, hence the
-        # thread.
+        # Ends a wait for the broker's confirms. On a thread: blocks while the publisher connects.
         closing = threading.Thread(target=self.publisher.close, name="events-closing", daemon=True)
         closing.start()
         closing.join(_LAST)
@@ -200,7 +199,7 @@ class EventRelay:
         return outbox.has_notices
 
     def _prune_all(self) -> bool:
-        """A batch of each a second, however often it is called."""
+        """Prune a batch of each kind, at most once a second."""
         now = self._clock.monotonic()
         if now >= self._prune_again_at:
             self._prune_again_at = now + LOOK
@@ -237,11 +236,11 @@ class EventRelay:
         return earlier
 
     def _for_ever(self, part: Callable[[], None]) -> None:
-        """Repeat it after any exception: while the lease beats, no other process takes over."""
+        """Repeat after any exception: while the lease beats, no other process takes over."""
         while not self._stopping.is_set():
             try:
                 part()
-            except Exception:  # a bug: log it and retry
+            except Exception:  # a bug
                 log.exception("events.mistake")
                 self._stopping.wait(_AFTER_MISTAKE)
 
@@ -252,7 +251,7 @@ def _close(files: Iterable[int]) -> None:
 
 
 def _read_over_http(messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
-    """Nothing is to be published: with its position an event can be read."""
+    """Publish nothing: events with a position can be read over HTTP."""
     on_sent()
     return len(messages)
 

@@ -1,7 +1,7 @@
 """Republishes a terminal event, under the same id, when its order's message comes again.
 
-A published event is published once more, at its position. An unpublished one comes in its turn. One
-whose row was pruned is recorded again, and gets a new position.
+A published event is published once more, at its position. An unpublished event waits for its turn.
+An event with a pruned row is recorded again, and gets a new position.
 """
 
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ from pos_gateway.ledger.states import Ended, Entry, EventRow, Key
 class Repeats:
     """The terminal events to publish again."""
 
-    #: Events whose rows were pruned, to record again.
+    #: Events with pruned rows, to record again.
     entries: Sequence[tuple[Key, Entry]] = ()
-    #: Events that are published.
+    #: Events already published.
     messages: Sequence[Message] = ()
 
 
@@ -46,7 +46,7 @@ class Repeating:
         return Repeats(pruned, messages)
 
     def event(self, event: EventRow) -> Repeats:
-        """This event, if it is published."""
+        """This event, if published."""
         return Repeats(messages=self._found([event])[1])
 
     def _found(self, wanted: Sequence[EventRow]) -> tuple[set[str], list[Message]]:
@@ -56,7 +56,7 @@ class Repeating:
 
 
 def _entry(key: Key, ended: Ended) -> Entry:
-    """The entry that was written with the end."""
+    """The entry written with the end."""
     history = ended.history
     event = dehydrated(
         key, Kind(history.last_event or ended.state.value), reopened=history.reopened

@@ -1,4 +1,4 @@
-"""A copy of every event from now on, without taking any from the backend's queue."""
+"""A copy of every event from now on; beside the backend's queue."""
 
 import contextlib
 import time
@@ -16,17 +16,17 @@ from pos_gateway.broker.unreachable import with_right
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.runtime.urls import mask_url
 
-#: Events that the broker buffers for a blocked terminal; older ones are dropped.
+#: Events buffered by the broker for a blocked terminal; older events are dropped.
 _LENGTH = 10_000
 
 
 class Subscription:
-    """The bodies of events published while it is iterated.
+    """The bodies of events published during the iteration.
 
     The queue is exclusive, since RabbitMQ 4 forbids other transient queues, and is deleted with the
-    connection. After a lost connection it makes a new one; events in between are missing, and
-    ``notice`` is called. The events of ``earlier`` come first; it is called after the queue is
-    bound, so that none is missing in between.
+    connection. After a lost connection, events are missing until a new queue is bound, and
+    ``notice`` is called. ``earlier``, called once the first queue is bound, returns the events to
+    come first.
     """
 
     def __init__(

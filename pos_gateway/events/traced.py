@@ -1,4 +1,4 @@
-"""Traces publishing: a span for each traced event, which its consumer's spans follow from."""
+"""Traces publishing: a span for each traced event, followed by the consumer's spans."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ Publish = Callable[[Sequence[Message], Callable[[], None]], int]
 
 
 def traced(publish: Publish, tracing: "Tracing") -> Publish:
-    """``publish`` with a span for each message that belongs to a trace."""
+    """``publish`` with a span for each message of a trace."""
 
     def publish_traced(messages: Sequence[Message], on_sent: Callable[[], None]) -> int:
         spans, sent = [], []

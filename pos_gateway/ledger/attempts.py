@@ -1,6 +1,6 @@
-"""An order's last attempts, as its row keeps them: written with each outcome, read by operators.
+"""An order's last attempts, in the order's row: written with each outcome, read by operators.
 
-The column is a JSON list with an attempt a line. A worker appends to it without parsing it.
+The column is a JSON list with an attempt a line. A worker appends without parsing.
 """
 
 import json
@@ -14,53 +14,53 @@ from pos_gateway.domain.outcome import Kind, Reason
 from pos_gateway.ledger.payloads import SEALED, Payloads
 from pos_gateway.ledger.states import Action, Claim, Entry, Key
 
-#: Maximum attempts kept, and maximum characters of all of them together: the oldest make room.
+#: Maximum attempts kept, and maximum characters of the whole text: the oldest make room.
 MAX_ATTEMPTS, MAX_LENGTH = 10, 8192
 #: Characters kept of a reason's message.
 MESSAGE_LIMIT = 200
-#: How an attempt is recorded that ended without an outcome: its worker's lease expired, or its
-#: green thread was killed.
+#: Reason codes of attempts without an outcome: the worker's lease expired, or the green thread was
+#: killed.
 WORKER_LOST, ABANDONED = "worker_lost", "abandoned"
 #: Whether the order, or its cancellation, was to be sent, or only looked up.
 SEND, LOOK_UP = "send", "look_up"
 
-#: The prefix of a message that is not sealed.
+#: The prefix of a message in clear.
 _CLEAR = "clear:"
-_SEPARATOR = ",\n"  # no attempt contains it: JSON escapes a line break
+_SEPARATOR = ",\n"  # in no attempt: JSON escapes a line break
 _MICROSECONDS = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedAttempt:
-    """One attempt. Durations are in seconds; None: not reached, or not measured."""
+    """An attempt. Durations are in seconds; None: not reached, or not measured."""
 
-    #: When its call to the POS began, or without a call when it ended: Unix time, by its worker's
+    #: Start of the call to the POS, or without a call the attempt's end: Unix time, by the worker's
     #: clock.
     at: float
     #: ``send`` once SENDING was durable, ``look_up`` if the POS was only asked; None: neither.
     did: str | None
     #: From the message's arrival at the worker until the attempt began.
     waited: float | None
-    #: From then until the claim was durable.
+    #: From the attempt's beginning until the claim was durable.
     claim: float | None
-    #: Connecting, TLS included; 0: over an open connection.
+    #: Connecting, with TLS; 0: over an open connection.
     connect: float | None
     #: From the call's beginning until the last reply began.
     first_byte: float | None
     #: The whole call.
     seconds: float | None
-    #: The last reply's HTTP status; if the call failed, the failure's code.
+    #: HTTP status of the last reply; code of a failed call.
     came: int | str | None
-    #: ``Kind`` has the values; a later release may write others.
+    #: A value of ``Kind``; later releases may write further values.
     outcome: str
     reason_code: str | None
     #: At most ``MESSAGE_LIMIT`` characters.
     reason_message: str | None
-    #: The lease of its worker: host (a pod's name), process id, and a random part.
+    #: The worker's lease: host (a pod's name), process id, and a random part.
     worker: str
 
     def reason_kind(self, action: Action) -> str:
-        """By what its reason is masked: a cancellation may be refused, in the POS's words, and retried."""
+        """Kind of the reason, for masking: a retried cancellation may be refused by the POS."""
         is_refused = action is Action.CANCEL and isinstance(self.came, int)
         return Kind.REJECTED.value if is_refused else self.outcome
 
@@ -70,7 +70,7 @@ def with_outcome(claim: Claim, entry: Entry, message: str | None) -> str:
 
     Args:
         claim: the attempt's claim.
-        entry: its outcome, with the reason's code as the row stores it.
+        entry: the attempt's outcome, with the reason's code as stored in the row.
         message: the reason's message, from ``kept_message``.
     """
     at, took, came = entry.at, None, None
@@ -100,10 +100,10 @@ def with_lost(text: str | None, *, at: float, sent: bool, code: str, owner: str)
 
     Args:
         text: the column's text.
-        at: when its row was last written.
-        sent: whether bytes may have been sent under its claim.
+        at: time of the row's last write.
+        sent: whether bytes may have been sent under the claim.
         code: ``WORKER_LOST`` or ``ABANDONED``.
-        owner: the lease of its worker.
+        owner: the worker's lease.
     """
     did, outcome = (SEND, Kind.IN_DOUBT) if sent else (None, Kind.RETRY)
     return _appended(text, (at, did, None, None, outcome, code, None, owner))
@@ -120,13 +120,13 @@ def _appended(text: str | None, attempt: tuple[Any, ...]) -> str:
 
 
 def kept_message(payloads: Payloads, key: Key, reason: Reason, stored: Reason) -> str:
-    """The message to append: the one that the row stores, since sealing it again costs too much.
+    """The message to append: the row's own, since sealing again costs too much.
 
     Args:
         payloads: seals a long message again, cut.
         key: the order's key.
         reason: the attempt's reason.
-        stored: the same as the row stores it.
+        stored: the reason as stored in the row.
     """
     if len(reason.message) > MESSAGE_LIMIT:
         cut = Reason.of(reason.code, reason.message)
@@ -137,19 +137,19 @@ def kept_message(payloads: Payloads, key: Key, reason: Reason, stored: Reason) -
 def read(text: str | None, key: Key, payloads: Payloads) -> list[RecordedAttempt]:
     """The attempts in a column's text, oldest first.
 
-    A message that no key opens says so. Raises ValueError: the text is not as a worker writes it.
+    An unreadable message says so. Raises ValueError for a text that no worker writes.
     """
     return [_attempt(each, key, payloads) for each in _parsed(text)]
 
 
 def results(text: str | None) -> Iterator[tuple[float, str, float | None]]:
-    """When each attempt began, its outcome, and the seconds of its call; no message is opened."""
+    """Start, outcome and seconds of each attempt's call; opens no message."""
     for at, _, took, _, outcome, *_ in _parsed(text):
         yield at, outcome, took[4] / _MICROSECONDS if took else None
 
 
 def resealed(text: str, key: Key, payloads: Payloads) -> str:
-    """The same text, its messages sealed with the present key. Raises CannotOpen, ValueError."""
+    """The text, with messages sealed with the present key. Raises CannotOpen, ValueError."""
     if payloads.prefix is None:
         return text
     attempts = _parsed(text)
@@ -162,12 +162,12 @@ def resealed(text: str, key: Key, payloads: Payloads) -> str:
 
 
 def stale_patterns(payloads: Payloads) -> tuple[str, tuple[str, ...]] | None:
-    """How a column's text with a message in clear or under an earlier key is recognised.
+    """Patterns of texts with a message in clear or under an earlier key.
 
     Returns:
-        A text, and others of which one is still in the column once that text is removed from it;
-        None: there is no key. A quotation mark in a string has a backslash before it, so each of
-        them is only where a string begins.
+        A text to remove from the column, and texts of which a stale column then still has any; None:
+        there is no key. Each text begins with a quotation mark without a backslash before, so matches
+        only where a JSON string begins.
     """
     if payloads.prefix is None:
         return None
@@ -192,16 +192,5 @@ def _attempt(values: list[Any], key: Key, payloads: Payloads) -> RecordedAttempt
             reason = payloads.open_reason(key, Reason(code, message))
             code, message = reason.code, reason.message
     return RecordedAttempt(
-        at,
-        did,
-        waited,
-        claim,
-        connect,
-        first_byte,
-        seconds,
-        came,
-        outcome,
-        code,
-        message,
-        worker,
+        at, did, waited, claim, connect, first_byte, seconds, came, outcome, code, message, worker
     )

@@ -1,10 +1,11 @@
-"""The ledger's operations, and the batch that runs them in one transaction."""
+"""The ledger's operations, and the batch that runs operations in a transaction."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
+from pos_gateway.database.schema import LAST_EVENT
 from pos_gateway.domain.outcome import Reason, one_line
 from pos_gateway.ledger import attempts
 from pos_gateway.ledger.event_ids import renamed
@@ -13,6 +14,7 @@ from pos_gateway.ledger.settling import Settling
 from pos_gateway.ledger.statements import (
     CLAIM,
     FINISH,
+    FOUND,
     RECORD,
     SEND,
     LedgerStatements,
@@ -39,7 +41,7 @@ from pos_gateway.ledger.step_mark import StepMark
 
 @dataclass(slots=True, eq=False)
 class Claiming:
-    """Claim an order. Result: a Claim, Ended, LeasedElsewhere, or Suspected."""
+    """Claim an order. Result: a Claim, Ended, LeasedElsewhere or Suspected."""
 
     key: Key
     ticket: int
@@ -47,18 +49,20 @@ class Claiming:
     deliver_by: float | None
     payload: str | None
     endpoint: str | None = None
-    #: Leave one that is suspected to kill workers to a claim without this.
+    #: Leave an order suspected of killing workers to a claim without this flag.
     unless_suspect: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Sending:
-    """Commit SENDING, as the claim will be. Result: whether the claim holds; None: it does, and a
-    cancel request is open, so that nothing may be sent.
+    """Commit SENDING, with the claim as it will be.
+
+    Result: whether the claim holds; None: the claim holds, but an open cancel request forbids
+    sending.
     """
 
     claim: Claim
-    #: The step before, as the claim had it.
+    #: The claim's step before.
     was: StepMark | None = None
 
 
@@ -68,13 +72,13 @@ class Finishing:
 
     claim: Claim
     entry: Entry
-    #: The order's last attempts with this one; None: it does not count as one.
+    #: The order's last attempts with this attempt; None: not counted as an attempt.
     attempts: str | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Recording:
-    """Record an event by itself, once."""
+    """Record an event alone, once."""
 
     key: Key
     entry: Entry
@@ -86,98 +90,58 @@ class Looking:
     """Read all leases; writes nothing."""
 
 
-# Not frozen: every order makes two, and a frozen one takes three times as long.
+# Not frozen: every order makes two, and a frozen dataclass takes three times as long.
 Operation = Claiming | Sending | Finishing | Recording | Looking
 
 
-#: Plain texts in rows: an enumeration's is two calls when it is written as JSON.
+#: Plain texts in rows: an enumeration takes two calls when written as JSON.
 _SENDING, _CLAIMED = str(State.SENDING), str(State.CLAIMED)
 _NO_HISTORY = AttemptHistory()
-#: Of an order that has no row yet, and whose cancel request is open: it is not sent.
+#: History of an order without a row and with an open cancel request: not to be sent.
 _TO_BE_CANCELLED = AttemptHistory(cancelling=True)
 #: Maximum leases kept in ``taken_from``: more than make an order poison.
 MAX_TAKEN_FROM = 8
-#: Seconds after which an abandoned claim that is not in its row never will be: PostgreSQL may run
+#: Seconds after which an abandoned claim missing in its row never will be there: PostgreSQL may run
 #: a statement of a lost connection until its ``statement_timeout``.
 NEVER_COMMITTED_AFTER = 30.0
 
 
 class Found:
-    """An order's row as read from the database."""
+    """An order's row, read from the database: the values of ``statements.FOUND``."""
 
-    __slots__ = (
-        "at",
-        "epoch",
-        "external_id",
-        "history",
-        "is_overtaken",
-        "key",
-        "owner",
-        "state",
-        "ticket",
-    )
-
-    def __init__(
-        self,
-        merchant_id: str,
-        order_id: str,
-        action: str,
-        state: str,
-        owner: str | None,
-        ticket: int,
-        epoch: int,
-        attempts: int,
-        deaths: int,
-        doubt_since: float | None,
-        pending: bool,
-        last_event: str | None,
-        reopened: int,
-        external_id: str | None,
-        reason_code: str | None,
-        reason_message: str | None,
-        created_at: float,
-        updated_at: float,
-        deliver_by: float | None,
-        settling: str | None,
-        taken_from: str | None,
-        endpoint: str | None,
-        attempt_history: str | None,
-        step: str | None,
-        facts: str | None,
-        known_for: float | None,
-        cancelling: bool,
-        is_overtaken: bool,
-    ) -> None:
-        self.key = Key(merchant_id, order_id, Action(action))
-        self.state = State(state)
-        self.owner, self.ticket, self.epoch = owner, ticket, epoch
+    def __init__(self, *values: Any) -> None:
+        row = dict(zip(FOUND, values, strict=True))
+        doubt_since, reopened, code = row["doubt_since"], row["reopened"], row["reason_code"]
+        self.key = Key(row["merchant_id"], row["order_id"], Action(row["action"]))
+        self.state = State(row["state"])
+        self.owner, self.ticket, self.epoch = row["owner"], row["ticket"], row["epoch"]
+        self.external_id, self.at = row["external_id"], row["updated_at"]
         self.history = AttemptHistory(
-            attempts,
-            deaths,
+            row["attempts"],
+            row["deaths"],
             doubt_since,
-            bool(pending),
-            last_event,
+            bool(row["pending"]),
+            row[LAST_EVENT],
             reopened,
-            deliver_by,
-            bool(cancelling),
-            created_at,
-            tuple((taken_from or "").split()),
-            Settling.parse(settling, doubt_since),
-            endpoint=endpoint,
-            recorded=attempt_history,
-            reason=Reason(reason_code, reason_message or "") if reason_code else None,
-            known_for=known_for,
-            step=StepMark.parse(step, reopened),
-            facts=facts,
-            external_id=external_id,
+            row["deliver_by"],
+            bool(row["cancelling"]),
+            row["created_at"],
+            tuple((row["taken_from"] or "").split()),
+            Settling.parse(row["settling"], doubt_since),
+            endpoint=row["endpoint"],
+            recorded=row["attempt_history"],
+            reason=Reason(code, row["reason_message"] or "") if code else None,
+            known_for=row["known_for"],
+            step=StepMark.parse(row["step"], reopened),
+            facts=row["facts"],
+            external_id=row["external_id"],
         )
-        self.external_id, self.at = external_id, updated_at
-        #: A cancel request whose order was reopened since.
-        self.is_overtaken = bool(is_overtaken)
+        #: A cancel request older than its order's last reopening.
+        self.is_overtaken = bool(row["is_overtaken"])
 
     @property
     def leases(self) -> list[str]:
-        """The leases it names."""
+        """All leases named in the row."""
         settling = self.history.settling
         return [
             *([self.owner] if self.owner else []),
@@ -187,21 +151,20 @@ class Found:
 
 
 class Batch:
-    """One transaction's operations. Uses nothing of gevent: it may run on a native thread.
+    """A transaction's operations. Uses nothing of gevent: may run on a native thread.
 
     Args:
-        say: the statements.
-        cursor: executes them.
-        lease: this worker's, under which it claims.
+        sql: the statements.
+        cursor: executes the statements.
+        lease: this worker's, for new claims.
         abandoned: this worker's abandoned claims, by ticket.
-        others: returns the other leases, read again if that was some time ago or a requested one
-            is unknown.
+        others: returns peers' leases, read again after some time, or for an unknown lease.
         now: Unix time.
     """
 
     def __init__(
         self,
-        say: LedgerStatements,
+        sql: LedgerStatements,
         cursor: Any,
         *,
         lease: Lease,
@@ -209,21 +172,21 @@ class Batch:
         others: Callable[[Collection[str]], PeerLeases],
         now: float,
     ) -> None:
-        self._say = say
+        self._sql = sql
         self._cursor = cursor
         self._lease = lease
         self._lease_id = lease.id
         self._abandoned = abandoned
         self._others = others
         self._now = now
-        #: Tickets of abandoned claims that end with this transaction.
+        #: Tickets of abandoned claims ended by this transaction.
         self.resumed: list[int] = []
         self._resuming: dict[int, int] = {}
-        #: A result relies on a read that no later write of this transaction confirms.
+        #: A result relies on a read without a later write of this transaction to confirm the read.
         self.has_read = False
         #: Tickets of the operations written.
         self.written: set[int] = set()
-        #: How many were outcomes whose claim the database had lost.
+        #: Number of outcomes written for claims lost by the database.
         self.restored = 0
 
     def run(self, operations: Sequence[Operation]) -> list[Any]:
@@ -231,9 +194,9 @@ class Batch:
         rows = {id(each): self._row(each) for each in operations if type(each) is not Looking}
         if len(rows) < len(operations):
             self._others(())
-        # In key order, so that two workers' batches never deadlock.
+        # In key order: two workers' batches never deadlock.
         written, reclaimed = (
-            self._say.write(self._cursor, sorted(rows.values(), key=_order))
+            self._sql.write(self._cursor, sorted(rows.values(), key=_order))
             if rows
             else Written(set(), {})
         )
@@ -254,7 +217,7 @@ class Batch:
                     results[id(each)] = self._claim(each, row.epoch + 1, history)
                 case Claiming():
                     known[each.ticket] = each
-                case Sending():  # again, it is written again: the answer says whether the claim holds
+                case Sending():  # a repetition is written again: tells whether the claim holds
                     is_open = -each.claim.ticket in written
                     results[id(each)] = None if is_open else each.claim.ticket in written
                 case Finishing():
@@ -285,34 +248,34 @@ class Batch:
         )
 
     def replay(self, operations: Sequence[Finishing | Recording]) -> None:
-        """Run outcomes again that were written: those that the database has lost are restored.
+        """Run written outcomes again: outcomes lost by the database are restored.
 
         Another worker may have had the order since, and have recorded the same event. The restored
-        one gets another id: a replay that fails would fail each time.
+        event gets another id: a replay with the same id would fail each time.
         """
         outcomes = [each for each in operations if isinstance(each, Finishing)]
         ids = [each.entry.event.id for each in outcomes if each.entry.event is not None]
-        taken = self._say.taken(self._cursor, ids) if ids else set()
+        taken = self._sql.taken(self._cursor, ids) if ids else set()
         self.run([_with_a_free_id(each, taken) for each in operations])
 
     def locked(self, operations: Sequence[Operation]) -> list[Operation]:
-        """Operations on rows under another session's lock."""
+        """Operations on rows locked elsewhere."""
         rows = [
             {**_key(key), "ticket": ticket}
             for each in operations
             if (key := order_of(each)) is not None and (ticket := ticket_of(each)) is not None
         ]
-        locked = self._say.locked(self._cursor, rows)
+        locked = self._sql.locked(self._cursor, rows)
         return [each for each in operations if ticket_of(each) in locked]
 
     def release(self, tickets: Iterable[int]) -> None:
-        """Reopen the orders of abandoned claims: no message may come to take them over.
+        """Reopen the orders of abandoned claims, since no message may come for a takeover.
 
         Locked orders wait for the next beat.
         """
         abandoned = {ticket: self._abandoned[ticket] for ticket in tickets}
         rows = [{**_key(each.key), "ticket": ticket} for ticket, each in abandoned.items()]
-        for ticket in self._say.locked(self._cursor, rows):
+        for ticket in self._sql.locked(self._cursor, rows):
             del abandoned[ticket]
         found = self._find({**_key(each.key), "now": self._now} for each in abandoned.values())
         now = self._lease.clock()
@@ -331,12 +294,12 @@ class Batch:
                 recorded = _with_lost(row, attempts.ABANDONED)
             released.append(self._without_owner(row, history, recorded, ticket))
         if released:
-            self.resumed += self._say.take(self._cursor, released)
+            self.resumed += self._sql.take(self._cursor, released)
 
     def _without_owner(
         self, row: Found, history: AttemptHistory, recorded: str | None, ticket: int
     ) -> Row:
-        """What writes that no attempt has the order; ``recorded`` None: its attempts are the same."""
+        """The row without an owner; ``recorded`` None: with the same attempts."""
         is_request = row.key.action is Action.CANCEL
         return {
             **_key(row.key),
@@ -350,7 +313,7 @@ class Batch:
         }
 
     def _is_under(self, row: Found, ticket: int) -> bool:
-        """Whether the row is held under this claim."""
+        """Whether this claim still owns the row."""
         is_ours = row.owner is not None and self._lease.is_ours(row.owner)
         return row.ticket == ticket and is_ours and row.state.is_leased
 
@@ -401,7 +364,7 @@ class Batch:
     def _claim_known(
         self, claimings: dict[int, Claiming], rows: dict[int, Row]
     ) -> dict[int, ClaimResult]:
-        """Claim orders that already have a row."""
+        """Claim orders with a row."""
         found = self._find(rows[ticket] for ticket in claimings)
         others = self._others_of(found.values())
         results: dict[int, ClaimResult] = {}
@@ -417,11 +380,11 @@ class Batch:
                 results[ticket] = standing
                 self.has_read |= not isinstance(standing, LeasedElsewhere)
                 continue
-            is_same = standing.recorded is row.history.recorded  # it may be long
+            is_same = standing.recorded is row.history.recorded  # compares no long texts
             recorded = None if is_same else standing.recorded
             if each.unless_suspect and standing.possible_deaths >= SUSPECT:
                 results[ticket] = Suspected(standing.possible_deaths)
-                # Its dead worker's lease is forgotten after minutes, and it may wait for longer.
+                # Now: the dead worker's lease is soon forgotten, and the order may wait longer.
                 if row.state.is_leased or standing.deaths != deaths:
                     takeovers.append(self._without_owner(row, standing, recorded, ticket))
                 continue
@@ -438,8 +401,8 @@ class Batch:
                     "deliver_by": standing.deliver_by or each.deliver_by,
                 }
             )
-        taken = self._say.take(self._cursor, takeovers) if takeovers else set()
-        # An abandoned claim that was itself written again stays abandoned.
+        taken = self._sql.take(self._cursor, takeovers) if takeovers else set()
+        # A claim whose own write was repeated stays abandoned.
         self.resumed += [self._resuming[ticket] for ticket in taken if ticket in self._resuming]
         lost = {each["ticket"] for each in takeovers} - taken
         return results | (self._claim_lost({t: claimings[t] for t in lost}, rows) if lost else {})
@@ -447,10 +410,10 @@ class Batch:
     def _claim_lost(
         self, claimings: dict[int, Claiming], rows: dict[int, Row]
     ) -> dict[int, ClaimResult]:
-        """The results of claims whose rows have changed since they were found.
+        """The results of claims with rows changed since the read.
 
         Another worker was faster; or this very claim, by a statement whose connection was lost, and
-        which PostgreSQL went on with. No attempt would serve it.
+        which PostgreSQL finished. No attempt would serve such a claim.
         """
         found = self._find(rows[ticket] for ticket in claimings)
         own = {
@@ -462,7 +425,7 @@ class Batch:
         return {ticket: LeasedElsewhere("") for ticket in claimings} | results
 
     def _others_of(self, rows: Iterable[Found]) -> PeerLeases | None:
-        """The other workers' leases that these rows name; None if they name none."""
+        """Peers' leases, if these rows name any."""
         named = {each for row in rows for each in row.leases}
         leases = [each for each in named if not self._lease.is_ours(each)]
         return self._others(leases) if leases else None
@@ -481,7 +444,7 @@ class Batch:
                     recorded=row.history.recorded,
                 )
             return Ended(row.state, row.at, row.history.reason, row.external_id, row.history)
-        if row.key.action is Action.CANCEL:  # of two requests' deadlines the later counts
+        if row.key.action is Action.CANCEL:  # the later deadline of two requests counts
             latest = max(row.history.deliver_by or 0.0, claiming.deliver_by or 0.0)
             row.history = replace(row.history, deliver_by=latest)
         if not row.state.is_leased or row.owner is None:
@@ -500,10 +463,10 @@ class Batch:
     def _own(
         self, row: Found, owner: str, claiming: Claiming
     ) -> Claim | LeasedElsewhere | AttemptHistory:
-        """The claim's result for an order that this worker holds."""
+        """The claim's result for an order of this worker."""
         if row.ticket == claiming.ticket:  # this very claim: written, and the answer was lost
             if owner != self._lease_id:
-                return row.history  # its lease has expired since: nothing was sent under it
+                return row.history  # the lease has expired since: nothing was sent under it
             history, sending = self._by_now(row.history, None), row.state is State.SENDING
             return self._claim(claiming, row.epoch, history, sending=sending)
         if row.ticket not in self._abandoned:
@@ -514,7 +477,7 @@ class Batch:
         return replace(self._in_doubt(row), recorded=_with_lost(row, attempts.ABANDONED))
 
     def _in_doubt(self, row: Found) -> AttemptHistory:
-        """The history of an order whose sender can no longer say what it sent."""
+        """The history of an order with a lost sender, in doubt if SENDING."""
         if row.state is not State.SENDING:
             return row.history
         return replace(row.history, doubt_since=self._now, settling=None)
@@ -537,12 +500,12 @@ class Batch:
             settled = 0.0 if clock is None else max(0.0, clock - settling.since)
             if not others.has_gone(settling.lease_id):
                 return replace(history, settled=settled)
-        # Its worker is gone: from here on this worker's clock counts.
+        # The worker is gone: from here on this worker's clock counts.
         settling = Settling(self._lease_id, now - settled, history.doubt_since)
         return replace(history, settling=settling, settled=settled)
 
     def _settling(self, finishing: Finishing) -> Settling:
-        """Since when the POS has had time: since now, if this attempt may have sent the order."""
+        """When the POS's time began: now, if this attempt may have sent the order."""
         claim, since = finishing.claim, finishing.entry.doubt_since
         assert since is not None  # noqa: S101  (asked before)
         if claim.sending or claim.history.settling is None:
@@ -550,7 +513,7 @@ class Batch:
         return replace(claim.history.settling, doubt_since=since)
 
     def _written_before(self, operations: list[Finishing]) -> dict[int, bool]:
-        """Whether each was already written, and only the answer was lost."""
+        """Whether each outcome was already written, with only the answer lost."""
         found = self._find(_under(each.claim) for each in operations)
 
         def was_written(each: Finishing) -> bool:
@@ -565,7 +528,8 @@ class Batch:
     def _is_lost(self, finishing: Finishing, row: Found | None) -> bool:
         """Whether a failover lost the claim, and no other worker has the order since.
 
-        One that had it may have sent it: then an outcome that says nothing of that is not written.
+        Another worker may have sent the order: then only an outcome that keeps the doubt is
+        written.
         """
         if row is None:
             return True
@@ -579,7 +543,7 @@ class Batch:
         return self._others([row.owner]).is_over(row.owner)
 
     def _restored(self, operations: list[Finishing], found: Mapping[Key, Found]) -> dict[int, bool]:
-        """Write the lost claims again, then the outcomes; whether each was written."""
+        """Write the lost claims again, then the outcomes; returns whether each was written."""
         claims: list[Row] = []
         takeovers: list[Row] = []
         for each in sorted(operations, key=lambda each: each.claim.key):
@@ -601,21 +565,21 @@ class Batch:
             else:
                 takeovers.append({**again, "was": row.state, "epoch": row.epoch})
         if claims:
-            self._say.write(self._cursor, claims)
+            self._sql.write(self._cursor, claims)
         if takeovers:
-            self._say.take(self._cursor, takeovers)
-        written = self._say.write(self._cursor, [self._row(each) for each in operations]).tickets
+            self._sql.take(self._cursor, takeovers)
+        written = self._sql.write(self._cursor, [self._row(each) for each in operations]).tickets
         self.written |= written
         self.restored = len(written)
         return {id(each): each.claim.ticket in written for each in operations}
 
     def _find(self, rows: Iterable[Row]) -> dict[Key, Found]:
-        found = (Found(*row) for row in self._say.find(self._cursor, list(rows)))
+        found = (Found(*row) for row in self._sql.find(self._cursor, list(rows)))
         return {row.key: row for row in found}
 
 
 def _with_a_free_id(operation: Operation, taken: set[str]) -> Operation:
-    """The operation; an outcome whose event's id is taken, with another one."""
+    """The operation, with a new id for an outcome's event with a taken id."""
     if not isinstance(operation, Finishing):
         return operation
     event = operation.entry.event
@@ -626,7 +590,7 @@ def _with_a_free_id(operation: Operation, taken: set[str]) -> Operation:
 
 
 def _is_asked_anew(row: Found, claiming: Claiming) -> bool:
-    """Whether a cancel request reopens an earlier one that is terminal."""
+    """Whether a cancel request reopens an earlier terminal request."""
     if row.key.action is not Action.CANCEL:
         return False
     has_more_time = (claiming.deliver_by or 0.0) > (row.history.deliver_by or 0.0)
@@ -634,13 +598,13 @@ def _is_asked_anew(row: Found, claiming: Claiming) -> bool:
 
 
 def _with_lost(row: Found, code: str) -> str:
-    """The row's attempts with the one under its claim, which leaves no outcome."""
+    """The row's attempts, and its claim's attempt, which ended without an outcome."""
     is_sent, owner = row.state is State.SENDING, row.owner or ""
     return attempts.with_lost(row.history.recorded, at=row.at, sent=is_sent, code=code, owner=owner)
 
 
 def ticket_of(operation: Operation) -> int | None:
-    """The ticket of the operation's claim, if the operation needs a claim."""
+    """The ticket of the operation's claim, if any."""
     match operation:
         case Claiming():
             return operation.ticket
@@ -659,7 +623,7 @@ def order_of(operation: Operation) -> Key | None:
     return None
 
 
-#: Of a row, by which rows are written.
+#: The sequence of rows in a write.
 _order = itemgetter("merchant_id", "order_id", "action")
 
 

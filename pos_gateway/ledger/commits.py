@@ -1,4 +1,4 @@
-"""Group commit: the writes of many orders share one transaction.
+"""Group commit: the writes of many orders share a transaction.
 
 A commit costs the database a write to disk and both sides a few round trips, for a single order or for
 fifty. Operations that arrive during a transaction, or soon after its beginning, share the next transaction.
@@ -20,15 +20,16 @@ log = structlog.get_logger(__name__)
 
 #: Maximum operations in a transaction, and the bytes after which it is full.
 MAX_OPERATIONS, MAX_BYTES = 256, 2**20
-#: Minimum seconds from the start of a transaction to the start of the next. The round trip is most of a
-#: transaction's cost to this process. The first operation after a pause does not wait.
+#: Minimum seconds from the start of a transaction to the start of the next. The round trip is most
+#: of a transaction's cost to this process. The first operation after a pause does not wait.
 GATHER = 0.0022
-#: Seconds that a patient operation waits at most for the next impatient operation, to share a transaction;
-#: and the seconds since the last impatient operation but one within which a patient operation waits at all.
+#: Maximum seconds of a patient operation's wait for the next impatient operation, to share a
+#: transaction; and the seconds since the last impatient operation but one during which a patient
+#: operation waits at all.
 LINGER, RECENT = 0.02, 0.04
 #: Seconds until the first retry while the database is away, doubling up to the second number.
 RETRY_AFTER = (0.05, 1.0)
-#: Seconds that ``close`` waits for the database.
+#: Seconds for ``close`` to wait for the database.
 CLOSING = 5.0
 
 
@@ -56,11 +57,11 @@ class GroupCommit:
     """Writes operations in batches, on its own thread (a green thread in a green worker).
 
     Args:
-        write: writes operations in one transaction and returns the result of each. After
-            LedgerUnavailable (the database is away) it is called with the same ones again, and
-            must detect those already written. After LedgerLocked the operations named by the error are
-            written later, and the others at once. After any other exception, or without names, they
-            are written singly.
+        write: writes operations in a transaction and returns their results. After LedgerUnavailable
+            (the database is away), ``write`` gets the same operations again, and must detect
+            operations already written. After LedgerLocked, the operations named by the error are
+            written later, and the rest at once. After any other exception, or without names,
+            operations are written singly.
         size: bytes that an operation adds to a transaction.
         order_of: the order that an operation writes. Operations of an order keep their sequence.
     """
@@ -90,10 +91,10 @@ class GroupCommit:
         self._thread: threading.Thread | None = None
 
     def __call__(self, operation: Any, *, timeout: float = inf, is_patient: bool = False) -> Any:
-        """Return the operation's result once it is durable.
+        """Return the operation's result once durable.
 
-        Nothing but an acknowledgement waits for a patient operation: while others come, the operation is
-        written with the next of them.
+        Nothing but an acknowledgement waits for a patient operation, which is written together with
+        the next impatient operation.
 
         Raises:
             LedgerUnavailable: the database was away for ``timeout`` seconds, or this process is
@@ -108,7 +109,7 @@ class GroupCommit:
                 raise LedgerUnavailable("this process is going down")
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="ledger", daemon=True)
-                thread.start()  # may fail, and is tried again by the next caller
+                thread.start()  # may fail: the next caller tries again
                 self._thread = thread
             self._waiting.append(waiting)
         try:
@@ -165,12 +166,12 @@ class GroupCommit:
                 self._something.wait(left)
                 self._something.clear()
                 continue
-            # Yield, at least: the order that gets a finished order's slot claims in the same turn of the
-            # loop. The sleep is here, where an operation waits: a sleep after a commit would wake an idle
-            # process for nothing.
+            # Yield, at least: the order that gets a finished order's slot claims in the same turn
+            # of the loop. Sleep here, where an operation waits: a sleep after a commit would wake
+            # an idle process for nothing.
             time.sleep(max(0.0, not_before - time.monotonic()))
             began = time.monotonic()
-            self._is_due = False  # first: an operation that comes from here on may miss this batch
+            self._is_due = False  # first: an operation that arrives later may miss this batch
             batch = self._writing = self._batch()
             if self._waiting:
                 self._is_due = True
@@ -213,7 +214,7 @@ class GroupCommit:
         return {self._order_of(each.operation) for each in self._locked} - {None}
 
     def _put_aside(self, batch: list[_Waiting], error: LedgerLocked) -> None:
-        """Have the locked operations wait, and the others written at once."""
+        """Have the locked operations wait, and the rest written at once."""
         metrics.ledger_failures.inc()
         named = {id(each) for each in error.operations}
         locked = [each for each in batch if id(each.operation) in named or len(batch) == 1]
@@ -240,7 +241,7 @@ class GroupCommit:
                 each.settle(result)
 
     def _commit_singly(self, batch: list[_Waiting]) -> None:
-        """One is to blame; the others are written."""
+        """Write operations singly: one is to blame, and the rest are written."""
         while batch:
             try:
                 if self._order_of(batch[0].operation) in self._locked_orders():

@@ -1,4 +1,4 @@
-"""Handles an event id that is taken: it must not happen, and no event is lost if it does."""
+"""Taken event ids: an error, without the loss of an event."""
 
 from dataclasses import replace
 from uuid import UUID, uuid5
@@ -12,7 +12,7 @@ log = structlog.get_logger(__name__)
 
 
 def with_another_id(key: Key, event: EventRow, epoch: int) -> EventRow:
-    """The event under a new id, derived from its first one and the epoch of the write."""
+    """The event under a new id, derived from the first id and the epoch of the write."""
     metrics.event_ids_taken.inc()
     log.error(
         "event.id_taken",
@@ -25,5 +25,5 @@ def with_another_id(key: Key, event: EventRow, epoch: int) -> EventRow:
 
 
 def renamed(event: EventRow, epoch: int) -> EventRow:
-    """The same, where it can happen."""
+    """The event under a new id, without an error."""
     return replace(event, id=str(uuid5(UUID(event.id), str(epoch))))

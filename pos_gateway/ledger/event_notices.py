@@ -1,8 +1,8 @@
-"""Notices by which a process wakes the events' leader elsewhere (PostgreSQL's NOTIFY).
+"""Notices to wake the events' leader in its process (PostgreSQL's NOTIFY).
 
-Not each event has one: PostgreSQL commits them one after the other, whatever they are about. The
-leader polls often after an event, and seldom only once there were none for a while. A notice that
-is lost costs what a seldom poll takes.
+Not every event has a notice: PostgreSQL commits all notices in turn. The leader polls
+often after an event, and seldom after a while without events. A lost notice delays events until the
+next seldom poll.
 """
 
 from math import inf
@@ -14,20 +14,20 @@ from pos_gateway.runtime.clock import Clock
 
 #: PostgreSQL's channel.
 CHANNEL = "pos_gateway_events"
-# Its commit waits for those of all who send notifications at that moment, in any of the server's
-# databases, and for the standbys that these wait for.
+# The commit waits for all who send notifications at the moment, in any of the server's databases,
+# and for their standbys.
 _NOTIFY = """
 with briefly as materialized (select set_config('lock_timeout', '50ms', true))
 select pg_notify(%s, '') from briefly"""
-#: Seconds without an event of this process's until one needs a notice. The leader's polls are
-#: nearer to each other for so long after an event (``events.pipeline.POLL``).
+#: Seconds without events of this process after which an event needs a notice. For as long after an
+#: event, the leader polls often (``events.pipeline.POLL``).
 SILENCE = 0.2
-#: Seconds without notices after one that PostgreSQL has refused.
+#: Seconds without notices after PostgreSQL refused a notice.
 AFTER_REFUSAL = 10.0
 
 
 class EventNotices:
-    """Sends this process's notices. For one caller at a time. With SQLite the leader polls alone."""
+    """Sends a process's notices, none with SQLite. For a single caller at a time."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._is_sqlite = engine.dialect.name == "sqlite"
@@ -35,7 +35,7 @@ class EventNotices:
         self._last = self._next = -inf
 
     def recorded(self, cursor: Any) -> None:
-        """Send a notice of events that are committed, if one is due.
+        """Send a notice of committed events, if due.
 
         Raises the driver's error if the connection is lost, not if the server refuses the notice.
         """
@@ -50,8 +50,8 @@ def _notified(cursor: Any) -> bool:
     try:
         cursor.execute(_NOTIFY, (CHANNEL,))
     except Exception as error:
-        # The server has said so: its queue is full, or others take too long. After any other error the
-        # connection is out of step.
+        # The server has refused: the queue is full, or commits take too long. After any other
+        # error the connection is out of step.
         if getattr(error, "sqlstate", None) is None:
             raise
         return False

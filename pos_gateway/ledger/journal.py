@@ -1,6 +1,6 @@
-"""The outcomes of the last seconds, to replay after a failover: a lagging standby lacks some.
+"""The outcomes of the last seconds, for a replay after a failover: a lagging standby lacks some.
 
-Replay is idempotent: what the database has already stays as it is.
+Replay is idempotent: outcomes in the database stay as they are.
 """
 
 from collections import deque
@@ -11,7 +11,8 @@ from pos_gateway.ledger.batch import Finishing, Operation, Recording
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.clock import Clock
 
-#: Seconds that outcomes are kept, and bytes of their orders: a standby that lags further should not be promoted.
+#: Seconds to keep outcomes, and bytes of their orders. No standby should be promoted that
+#: lags further.
 REMEMBERED, MAX_BYTES = 10.0, 32 * 2**20
 #: Maximum outcomes in a replayed batch.
 BATCH = 256
@@ -22,14 +23,15 @@ class Journal:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: When each was confirmed, and the bytes of its order.
+        #: Time of the confirmation, bytes of the order, and the outcome.
         self._written: deque[tuple[float, int, Finishing | Recording]] = deque()
         self._bytes = 0
 
     def add(self, operations: Sequence[Operation], results: Sequence[Any]) -> None:
-        """Add the outcomes of a transaction just confirmed; forget those older than a standby may lag.
+        """Add the outcomes of a transaction just confirmed, and forget those too old for any lag.
 
-        Older than this transaction: a failover may take far longer, and what is left is then replayed.
+        Age counts up to this transaction: a failover may take far longer, and then all outcomes
+        left are replayed.
         """
         now = self._clock.monotonic()
         for each, result in zip(operations, results, strict=True):
@@ -46,7 +48,7 @@ class Journal:
             self._bytes -= self._written.popleft()[1]
 
     def batches(self) -> Iterator[list[Finishing | Recording]]:
-        """All outcomes, in order. A batch has an order once at most: its outcomes stay apart."""
+        """All outcomes, in order. A batch has an order at most once, so its outcomes stay apart."""
         batch: list[Finishing | Recording] = []
         keys: set[Key] = set()
         for *_, each in self._written:

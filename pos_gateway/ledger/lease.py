@@ -1,11 +1,11 @@
-"""A worker's lease: while it beats, the worker's claims hold.
+"""A worker's lease: while the lease beats, the worker's claims hold.
 
-A lease never compares two machines' clocks. Its holder counts from before it wrote the beat, other
-workers from when they first saw it; so the holder sees its end before any other worker may act on
-it, whatever happens to the time of day. A worker whose lease has expired (paused, suspended,
-starved, cut off from the database) goes on under a new id, and may not send what it claimed under
-the old one. So does a worker whose clock disagrees with the time of day: the clock may have stood
-still while the machine did.
+A lease never compares two machines' clocks. The holder counts from before the beat was written,
+other workers from their first look at the beat. The holder sees the lease's end before any
+worker may act, whatever happens to the time of day. A worker whose lease has expired (paused,
+suspended, starved, cut off from the database) goes on under a new id, and may not send under claims
+of the old id. The same holds for a worker whose clock disagrees with the time of day: the clock may
+have stood still while the machine did.
 """
 
 import os
@@ -17,32 +17,32 @@ from uuid import uuid4
 
 from pos_gateway.runtime.clock import STEP, SYSTEM_CLOCK, Clock
 
-#: Seconds of a lease, and between its beats.
+#: Seconds of a lease, and between two beats.
 LEASE, BEAT = 8.0, 2.0
-#: Seconds by which a lease expires sooner for its holder than for other workers: the time between
-#: the holder's last check and the byte that it then sends.
+#: Seconds by which a lease expires sooner for the holder than for other workers: the time from the
+#: holder's last check to the byte sent after the check.
 MARGIN = 2.0
 #: Lease lengths without a beat after which a worker counts as dead, not as paused.
 DEAD = 3
 
 
 class Beat(NamedTuple):
-    """A renewal of a lease that is about to be written."""
+    """A renewal of a lease, about to be written."""
 
     lease_id: str
-    #: When it is written, on the holder's clock: the lease counts from here.
+    #: Time of the write on the holder's clock, the lease's start.
     at: float
-    #: Unix time at which that clock read zero, by the time of day.
+    #: Unix time at which the holder's clock read zero, by the time of day.
     zero: float
 
 
-#: A lease's row: its id, number of beats, length in seconds, and its worker's clock at the last
-#: beat (None: an earlier release's worker).
+#: A lease's row: id, number of beats, length in seconds, and the worker's clock at the last beat
+#: (None: a worker of an earlier release).
 LeaseRow = tuple[str, int, float, float | None]
 
 
 class Lease:
-    """This worker's lease. Safe from green threads.
+    """A worker's lease. Safe from green threads.
 
     Args:
         seconds: time without a beat until other workers take over.
@@ -51,15 +51,15 @@ class Lease:
     def __init__(self, seconds: float = LEASE, clock: Clock = SYSTEM_CLOCK) -> None:
         self.seconds = seconds
         self._clock = clock
-        #: The worker's id, which all its lease ids begin with. No two processes share one.
+        #: The worker's id, the prefix of its lease ids. No two processes share an id.
         self.worker = _new_id()
         self._number = 1
         #: The present id, under which the worker claims.
         self.id = f"{self.worker}-1"
-        #: The beat that the present id's lease counts from: its last durable one, or before there
-        #: is any the first that was to be written, since it may be durable without the answer.
+        #: The beat from which the present id's lease counts: the last durable beat. Before any is
+        #: durable, the first beat to be written, which may be durable without an answer.
         self._beat: Beat | None = None
-        #: Whether a beat for the present id is durable: no claim holds under it before.
+        #: Whether a beat for the present id is durable: before, no claim holds.
         self._is_durable = False
 
     def clock(self) -> float:
@@ -67,13 +67,13 @@ class Lease:
         return self._clock.monotonic()
 
     def is_ours(self, owner: str) -> bool:
-        """Whether it is an id of this worker's, present or past."""
+        """Whether the id is this worker's, present or past."""
         return _worker_of(owner) == self.worker
 
     def beating(self) -> Beat:
-        """The beat to write: for the present id, or for a new one if that has expired.
+        """The beat to write, for the present id, or for a new id if the present id has expired.
 
-        Write it in any case: other workers count from when they first see it.
+        Write the beat in any case: other workers count from their first look at the beat.
         """
         if self._beat is not None and self._is_over():
             self.end()
@@ -85,14 +85,14 @@ class Lease:
     def beaten(self, beat: Beat) -> None:
         """Renew the lease: the beat is durable.
 
-        A beat that became durable after the lease's end renews nothing: other workers may have
-        seen that end.
+        A beat that became durable after the lease's end renews nothing: other workers may have seen
+        the end.
         """
         if beat.lease_id == self.id and not self._is_over():
             self._beat, self._is_durable = beat, True
 
     def end(self) -> None:
-        """Give up the present id, with all claims under it."""
+        """Give up the present id, with all its claims."""
         self._number, self._beat, self._is_durable = self._number + 1, None, False
         self.id = f"{self.worker}-{self._number}"
 
@@ -114,7 +114,7 @@ class Lease:
         return self._clock.monotonic() >= beat.at + BEAT or self._is_over()
 
     def _is_over(self) -> bool:
-        """Whether it has expired, or may have while this worker's clock stood still; none has."""
+        """Whether the lease has expired, or may have while this worker's clock stood still."""
         beat, now = self._beat, self._clock.monotonic()
         if beat is None or now >= beat.at + self.seconds - MARGIN:
             return True
@@ -126,14 +126,14 @@ class _Seen(NamedTuple):
 
     beat: int
     seconds: float
-    #: When that beat was first seen, on this worker's clock.
+    #: Time of the first look at this beat, on this worker's clock.
     since: float
-    #: Its worker's clock at that beat.
+    #: The peer's clock at this beat.
     clock: float | None
 
 
 class PeerLeases:
-    """Other workers' leases, as this worker has seen them."""
+    """Peers' leases, as seen by this worker."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -147,8 +147,8 @@ class PeerLeases:
 
         Args:
             rows: the leases.
-            asked: when they were requested, on this worker's clock: a worker that was paused since
-                knows nothing of the time in between.
+            asked: time of the request, on this worker's clock: a worker that was paused since knows
+                nothing of the time in between.
         """
         now = self._clock.monotonic()
         self._asked = asked
@@ -168,7 +168,7 @@ class PeerLeases:
         }
 
     def know(self, lease_ids: Iterable[str]) -> bool:
-        """Whether the last ``look`` decides which of these are over: not if one may be by now."""
+        """Whether the last ``look`` decides which leases are over: no lease has run out since."""
         now = self._clock.monotonic()
         return all(
             (seen := self._seen.get(lease_id)) is not None
@@ -179,29 +179,29 @@ class PeerLeases:
     def is_over(self, lease_id: str) -> bool:
         """Whether claims under this id may be taken over.
 
-        A lease that is missing was released, if ``look`` was called after the claim was read: it
-        may be younger than an earlier ``look``.
+        A missing lease was released, if ``look`` was called after the claim was read: the lease may
+        be younger than an earlier ``look``.
         """
         return self._silent_for(lease_id, 1)
 
     def may_have_died(self, lease_id: str) -> bool:
-        """Whether the holder of an expired lease neither released it nor goes on under a later one.
+        """Whether the holder of an expired lease neither released it nor holds a later lease.
 
-        One that goes on was only stalled, or cut off from the database.
+        A holder that goes on was only stalled, or cut off from the database.
         """
         return lease_id in self._seen and lease_id == self._of[_worker_of(lease_id)][-1]
 
     def has_died(self, lease_id: str) -> bool:
-        """Whether its holder is silent for so long that it counts as dead."""
+        """Whether the holder has been silent for long enough to count as dead."""
         return self.may_have_died(lease_id) and self._silent_for(lease_id, DEAD)
 
     def clock_of(self, lease_id: str) -> float | None:
-        """Its worker's clock at its last known beat; None: unknown."""
+        """The worker's clock at the last known beat; None: unknown."""
         leases = self._of.get(_worker_of(lease_id))
         return self._seen[leases[-1]].clock if leases else None
 
     def has_gone(self, lease_id: str) -> bool:
-        """Whether its worker has no live lease."""
+        """Whether the worker has no live lease."""
         return all(self.is_over(each) for each in self._of.get(_worker_of(lease_id), ()))
 
     def long_over(self, times: float) -> list[str]:

@@ -1,9 +1,9 @@
 """The ledger: each order's request, attempts and outcome, outliving any worker.
 
 An attempt claims its order, sends only once SENDING is durable, and commits its outcome and the
-status event in one transaction, before the message is acknowledged. A claim depends on its
-worker's lease (``lease.py``) and carries an epoch, a fencing token that only grows: writes under
-an earlier epoch change nothing. So a message may be delivered any number of times, to any workers.
+status event in one transaction, before the message is acknowledged. A claim depends on the worker's
+lease (``lease.py``) and carries an epoch, a growing fencing token: writes under an earlier
+epoch change nothing. A message may be delivered any number of times, to any workers.
 """
 
 import itertools
@@ -13,10 +13,10 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
-from typing import Any, overload
+from typing import Any
 
 import structlog
-from sqlalchemy import Engine, Select, and_, select
+from sqlalchemy import Engine, Select, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.database.schema import orders
@@ -55,7 +55,6 @@ from pos_gateway.ledger.states import (
     Ended,
     Entry,
     Key,
-    LeasedElsewhere,
     State,
 )
 from pos_gateway.ledger.step_mark import StepMark
@@ -67,25 +66,25 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that an attempt waits for its claim while the database is away, before its retry.
+#: Seconds for a claim while the database is away, before the attempt's retry.
 CLAIM_TIMEOUT = 10.0
-#: Session settings of PostgreSQL: a batch of many orders' writes waits for another worker's commit, and
-#: no longer. A forgotten session may lock an order's row for hours.
+#: Session settings of PostgreSQL: a batch waits for a worker's commit, and no longer. A
+#: forgotten session may lock an order's row for hours.
 _SESSION = "set lock_timeout = '50ms'"
-#: Seconds between reads of the other workers' leases.
+#: Seconds between reads of peers' leases.
 LOOK = 1.0
 #: Lease lengths without a beat after which a lease's row is removed.
 FORGOTTEN = 50.0
 #: Maximum abandoned claims released with one beat.
 RELEASED = 256
-#: Seconds that ``close`` waits for the lease's release.
+#: Seconds for ``close`` to wait for the lease's release.
 _RELEASE_TIMEOUT = 2.0
 #: Runs a blocking call without stopping this process's green threads.
 Run = Callable[[Callable[[], Any]], Any]
 
 
 def here(do: Callable[[], Any]) -> Any:
-    """Run it in the calling thread."""
+    """Run a call in the calling thread."""
     return do()
 
 
@@ -94,9 +93,9 @@ class Ledger:
 
     Args:
         engine: the database.
-        payloads: seals personal data; None: it is stored in clear.
+        payloads: seals personal data; default: stored in clear.
         run: runs blocking calls; a green worker with an embedded database passes its hub's native
-            thread pool, so that a disk write does not stop its loop.
+            thread pool: a disk write must not stop the loop.
     """
 
     def __init__(
@@ -113,14 +112,14 @@ class Ledger:
         self._clock = clock
         self._writer = Writer(engine, session=_SESSION)
         self._notices = EventNotices(engine, clock)
-        #: Whether to notify the events' leader, which is another process. Leadership sets it.
+        #: Whether to notify the events' leader elsewhere. Set by leadership.
         self.notifies = True
         self._group: GroupCommit | None = None
         self._commit: Callable[..., Any] = at_once(self._write)
         self._stopping = threading.Event()
         self._beater: threading.Thread | None = None
         self._tickets = itertools.count(1)
-        #: Orders that this worker was the first to claim.
+        #: Number of orders first claimed by this worker.
         self.new_orders = 0
         #: This worker's abandoned claims, by ticket.
         self._abandoned: dict[int, Abandoned] = {}
@@ -128,35 +127,12 @@ class Ledger:
         self._unknown: set[int] = set()
         self.lease = Lease(clock=clock)
         self._journal = Journal(self._clock)
-        #: The writer's connection on which the journal was last replayed.
+        #: Number of the writer's connection on which the journal was last replayed.
         self._caught_up = 0
         self._peers = PeerLeases(self._clock)
         self._looked_at = -inf
-        #: Since when the database is known to be away.
+        #: Start of an outage of the database, if known.
         self._away_since: float | None = None
-
-    @overload
-    def claim(
-        self,
-        key: Key,
-        *,
-        send: bool,
-        deliver_by: float | None = None,
-        order: bytes | None = None,
-        endpoint: str | None = None,
-    ) -> Claim | Ended | LeasedElsewhere: ...
-
-    @overload
-    def claim(
-        self,
-        key: Key,
-        *,
-        send: bool,
-        deliver_by: float | None = None,
-        order: bytes | None = None,
-        endpoint: str | None = None,
-        unless_suspect: bool,
-    ) -> ClaimResult: ...
 
     def claim(
         self,
@@ -168,15 +144,15 @@ class Ledger:
         endpoint: str | None = None,
         unless_suspect: bool = False,
     ) -> ClaimResult:
-        """Claim the order; or return its end, or that it is leased elsewhere.
+        """Claim the order; or return its end, or its lease elsewhere.
 
         Args:
             key: the order and the action.
-            send: it will be sent at once: a new order is then claimed in SENDING.
-            deliver_by: when it expires (Unix time).
+            send: the order will be sent at once: a new order is then claimed in SENDING.
+            deliver_by: the order's expiry (Unix time).
             order: the order's JSON, kept for later reads.
-            endpoint: the POS it would be sent to.
-            unless_suspect: return Suspected for one that may have killed ``SUSPECT`` workers.
+            endpoint: the POS for sending.
+            unless_suspect: return Suspected for an order suspected of ``SUSPECT`` deaths.
 
         Raises:
             LedgerUnavailable: the database is away; nothing may be sent.
@@ -191,7 +167,7 @@ class Ledger:
             )
             failpoints.reach("claim.after")
         except BaseException as error:
-            # A claim that was certainly not written needs no release: an outage has thousands.
+            # A claim certainly not written needs no release: an outage has thousands.
             given_up = isinstance(error, LedgerUnavailable)
             if ticket in self._unknown or not given_up:
                 self._abandoned[ticket] = Abandoned(key, False, self.lease.clock())
@@ -212,15 +188,16 @@ class Ledger:
         progress: str | None = None,
         external_id: str | None = None,
     ) -> Claim | None:
-        """Commit SENDING; return the claim as it is then. None: the claim is lost.
+        """Commit SENDING, and return the new claim. None: the claim is lost.
 
-        A claim that is not in SENDING then must send nothing: a cancel request for its order is open.
+        Without SENDING in the new claim nothing may be sent: a cancel request for the order is
+        open.
 
         Args:
             claim: the attempt's claim.
-            endpoint: the POS it is sent to.
-            step: the step that is sent, or undone; None: the order's only step.
-            progress: through the steps before, kept with the step; None: what the row has stays.
+            endpoint: the POS for sending.
+            step: the step to send or to undo; None: the order's only step.
+            progress: through the steps before, kept with the step; None: as in the row.
             external_id: the POS's id of the order, if known.
 
         Raises:
@@ -239,12 +216,12 @@ class Ledger:
         return sent if held else None
 
     def progress(self, key: Key, history: AttemptHistory) -> bytes | None:
-        """The progress of an order through its steps; None if none is kept. Raises CannotOpen."""
+        """The progress of an order through its steps, if kept. Raises CannotOpen."""
         return None if history.facts is None else self._payloads.open(key, history.facts)
 
     @property
     def problem(self) -> str | None:
-        """Why nothing can be claimed now; None: orders can. Read from the lease, without I/O."""
+        """The obstacle to any claim now, if any. Read from the lease, without I/O."""
         holds = self.lease.holds(self.lease.id)
         return None if holds else "the database has not answered for seconds, or was not asked yet"
 
@@ -253,19 +230,19 @@ class Ledger:
         return self.lease.holds(claim.owner)
 
     def last_reason(self, claim: Claim) -> Reason | None:
-        """Why the order's last attempt ended as it did; None: it had none, or no reason."""
+        """The reason of the order's last attempt, if any."""
         reason = claim.history.reason
-        if reason is None or reason.code == RESOLVED:  # an operator's, and no attempt's
+        if reason is None or reason.code == RESOLVED:  # an operator's, not an attempt's
             return None
         return self._payloads.open_reason(claim.key, reason)
 
     def abandon(self, claim: Claim, *, sent: bool) -> None:
-        """Abandon a claim whose green thread was killed: the order's next attempt takes it over.
+        """Abandon the claim of a killed green thread: the order's next attempt takes over.
 
-        Without one, the next beats release it.
+        Without a next attempt, the next beats release the claim.
 
         Args:
-            sent: whether bytes may have been sent under it.
+            sent: whether bytes may have been sent under the claim.
         """
         abandoned = Abandoned(claim.key, sent, self.lease.clock())
         self._abandoned.setdefault(claim.ticket, abandoned)
@@ -297,12 +274,12 @@ class Ledger:
     def record_event(
         self, key: Key, entry: Entry, body: bytes | None, *, timeout: float = inf
     ) -> None:
-        """Record an event by itself, once by its id: of a message that is no order, or pruned.
+        """Record an event alone, once by its id: for an invalid message, or a pruned order.
 
         Args:
-            key: the ids that the message gives.
-            entry: its outcome.
-            body: the message's body; None: the order in its row is used, if there is one.
+            key: the ids in the message.
+            entry: the outcome.
+            body: the message's body; None: the order in the row, if any.
             timeout: seconds to wait for the database.
 
         Raises:
@@ -314,7 +291,7 @@ class Ledger:
             self._commit(recording, timeout=timeout)
 
     def ends(self, key: Key) -> list[tuple[Key, Ended]]:
-        """The ends of the order and of its cancel request, where terminal and with an event.
+        """The ends of the order and of its cancel request, if terminal and with an event.
 
         Raises:
             LedgerUnavailable: the database is away.
@@ -339,38 +316,22 @@ class Ledger:
         return Ended(State(row.state), row.updated_at, reason, row.external_id, history)
 
     def is_cancelled_by_pos(self, key: Key) -> bool:
-        """Whether the POS has cancelled it after it accepted it. Raises LedgerUnavailable."""
-        of_it = and_(
-            orders.c.merchant_id == key.merchant_id,
-            orders.c.order_id == key.order_id,
-            orders.c.action == Action.SUBMIT,
-            orders.c.lifecycle == Lifecycle.CANCELLED_BY_POS,
-        )
-        return bool(self._rows(select(orders.c.state).where(of_it)))
+        """Whether the POS has cancelled the order after accepting. Raises LedgerUnavailable."""
+        is_cancelled = orders.c.lifecycle == Lifecycle.CANCELLED_BY_POS
+        return bool(self._rows(_of(key, Action.SUBMIT).where(is_cancelled)))
 
     def knows(self, key: Key) -> bool:
-        """Whether it has a row. Raises LedgerUnavailable."""
-        of_it = and_(
-            orders.c.merchant_id == key.merchant_id,
-            orders.c.order_id == key.order_id,
-            orders.c.action == key.action,
-        )
-        return bool(self._rows(select(orders.c.state).where(of_it)))
+        """Whether the order has a row. Raises LedgerUnavailable."""
+        return bool(self._rows(_of(key, key.action)))
 
     def order(self, key: Key) -> bytes | None:
-        """The order's JSON; None if it is not kept.
+        """The order's JSON, if kept.
 
         Raises:
             LedgerUnavailable: the database is away.
-            CannotOpen: no key opens it.
+            CannotOpen: no key opens the order.
         """
-
-        query = select(orders.c.payload).where(
-            orders.c.merchant_id == key.merchant_id,
-            orders.c.order_id == key.order_id,
-            orders.c.action == Action.SUBMIT,
-        )
-        found = self._rows(query)
+        found = self._rows(_of(key, Action.SUBMIT))
         payload = found[0].payload if found else None
         return None if payload is None else self._payloads.open(key, payload)
 
@@ -390,12 +351,12 @@ class Ledger:
             entry = replace(entry, progress=self._payloads.seal(key, entry.progress.encode()))
         if entry.reason is None:
             return entry
-        # An adapter may have built it from a POS's raw text.
+        # An adapter may have built the reason from a POS's raw text.
         reason = Reason.of(entry.reason.code, entry.reason.message)
         return replace(entry, reason=self._payloads.seal_reason(key, reason))
 
     def _with_attempt(self, claim: Claim, entry: Entry, sealed: Entry) -> str:
-        """The order's last attempts, with this one."""
+        """The order's last attempts, with this attempt."""
         message = None
         if entry.reason is not None and sealed.reason is not None:
             message = attempts.kept_message(self._payloads, claim.key, entry.reason, sealed.reason)
@@ -425,15 +386,16 @@ class Ledger:
         releasing = threading.Thread(target=self._release_lease, name="lease", daemon=True)
         self.lease.end()  # first: an unfinished attempt may not send any more
         releasing.start()
-        releasing.join(_RELEASE_TIMEOUT)  # it may have to connect to a database that is away
+        releasing.join(_RELEASE_TIMEOUT)  # connecting to a database that is away may take longer
         if releasing.is_alive():
             log.warning("lease.not_released", error="the database does not answer")
 
     def release(self) -> None:
         """Release the lease and abandoned claims, and disconnect, until the next claim.
 
-        For a process without a beat, whose lease would end as a dead worker's: a synchronous worker's parent. No
-        outcome from before is replayed: the next claim may be hours later, and an order may be pruned by then.
+        For a synchronous worker's parent, without a beat: its lease would end as a dead
+        worker's. No outcome from before is replayed: the next claim may be hours later, with an
+        order pruned.
         """
         if self._beater is None and (self._writer.is_connected or self._abandoned):
             self.lease.end()
@@ -454,7 +416,7 @@ class Ledger:
         return results
 
     def _transact(self, operations: Sequence[Operation]) -> list[Any]:
-        """Write the operations in one transaction, after a beat if one is due."""
+        """Write the operations in one transaction, after a due beat."""
         started = self._clock.monotonic()
         if self._away_since is not None:
             self._peers.excuse(started - self._away_since)
@@ -471,10 +433,10 @@ class Ledger:
             if is_due and self._abandoned:
                 batch.release(self._releasable(operations))
             if batch.has_read:
-                # A restarted primary that is cut off from its synchronous standby shows commits
-                # that the standby lacks. Once it confirms this write, the standby has them all.
+                # A restarted primary cut off from its synchronous standby shows commits that the
+                # standby lacks. By confirming this write, the standby confirms all of them.
                 again = Beat(self.lease.id, self.lease.clock(), 0.0)
-                if not self._writer.say.beat(cursor, again, self.lease.seconds, now):
+                if not self._writer.sql.beat(cursor, again, self.lease.seconds, now):
                     raise LedgerLocked("another session has locked this worker's lease")
             return results, batch.resumed
 
@@ -494,7 +456,7 @@ class Ledger:
         except EventIdTaken as error:
             if self._caught_up == self._writer.connects:
                 raise
-            # Of the journal's: another worker has replayed the same event at this moment.
+            # The journal's: another worker has replayed the same event at this moment.
             raise LedgerUnreachable(f"the journal could not be replayed: {error}") from error
         self._journal.add(operations, results)
         for ticket in resumed:
@@ -507,11 +469,11 @@ class Ledger:
         return results
 
     def _renew(self) -> None:
-        """Renew the lease in a transaction of its own: it counts whatever becomes of the others."""
+        """Renew the lease in a transaction of its own: the rest of the batch may fail."""
         beat, now = self.lease.beating(), self._clock.now().timestamp()
         try:
             is_durable = self._writer.write(
-                lambda cursor: self._writer.say.beat(cursor, beat, self.lease.seconds, now)
+                lambda cursor: self._writer.sql.beat(cursor, beat, self.lease.seconds, now)
             )
         except LedgerLocked as error:  # the table
             raise LedgerUnavailable(str(error)) from error
@@ -523,7 +485,7 @@ class Ledger:
         now = self._clock.now().timestamp()
 
         def search(cursor: Any) -> list[Operation]:
-            self._writer.say.write(cursor, ())  # needs the tables, and none of their rows
+            self._writer.sql.write(cursor, ())  # needs the tables, and none of their rows
             return self._batch(cursor, now).locked(operations)
 
         try:
@@ -537,7 +499,7 @@ class Ledger:
         return locked
 
     def _releasable(self, operations: Sequence[Operation]) -> list[int]:
-        """The oldest abandoned claims, except those with a write still queued."""
+        """The oldest abandoned claims, except claims with a queued write."""
         abandoned = tuple(self._abandoned)
         queued = () if self._group is None else self._group.operations
         busy = {ticket_of(each) for each in (*operations, *queued)}
@@ -545,7 +507,7 @@ class Ledger:
 
     def _batch(self, cursor: Any, now: float) -> Batch:
         return Batch(
-            self._writer.say,
+            self._writer.sql,
             cursor,
             lease=self.lease,
             abandoned=self._abandoned,
@@ -554,7 +516,7 @@ class Ledger:
         )
 
     def _catch_up(self, cursor: Any, now: float) -> None:
-        """Replay the journal on a new connection: after a failover the database may lack some."""
+        """Replay the journal on a new connection: after a failover outcomes may be missing."""
         restored, group = 0, self._group
         for operations in self._journal.batches():
             batch, locked = self._batch(cursor, now), []
@@ -568,9 +530,9 @@ class Ledger:
     def _look(self, cursor: Any, owners: Collection[str]) -> PeerLeases:
         now = self._clock.monotonic()
         if now - self._looked_at >= LOOK or not self._peers.know(owners):
-            self._peers.look(self._writer.say.leases(cursor), asked=now)
+            self._peers.look(self._writer.sql.leases(cursor), asked=now)
             self._looked_at = now
-            self._writer.say.forget(cursor, self._peers.long_over(FORGOTTEN))
+            self._writer.sql.forget(cursor, self._peers.long_over(FORGOTTEN))
         return self._peers
 
     def _release_lease(self) -> None:
@@ -578,7 +540,7 @@ class Ledger:
             batch = self._batch(cursor, self._clock.now().timestamp())
             if self._abandoned:
                 batch.release(tuple(self._abandoned)[:RELEASED])
-            self._writer.say.release(cursor, self.lease.worker)
+            self._writer.sql.release(cursor, self.lease.worker)
             return batch.resumed
 
         def release() -> None:
@@ -598,8 +560,13 @@ def _say_restored(outcomes: int) -> None:
         metrics.ledger_restored.inc(outcomes)
 
 
+def _of(key: Key, action: Action) -> Select[Any]:
+    of_order = orders.c.merchant_id == key.merchant_id, orders.c.order_id == key.order_id
+    return select(orders.c.payload).where(*of_order, orders.c.action == action)
+
+
 def _records(operations: Sequence[Operation]) -> bool:
-    """Whether there is an event among them."""
+    """Whether an operation records an event."""
     return any(
         isinstance(each, Finishing | Recording) and each.entry.event is not None
         for each in operations

@@ -1,4 +1,4 @@
-"""Removes old rows a batch at a time, each in its own transaction."""
+"""Removes old rows a batch per transaction."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def remove_old(
     oldest_first: Column[Any],
     batch: int,
 ) -> Iterator[int]:
-    """Remove the rows that are old, ``batch`` at a time, except locked ones; yields how many.
+    """Remove old rows, ``batch`` at a time, except locked rows; yields the number of each batch.
 
     Raises:
         LedgerUnavailable: the database is away.

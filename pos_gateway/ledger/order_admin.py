@@ -1,7 +1,7 @@
-"""Order administration: what operators read and change in the ledger.
+"""Order administration: operators' reads and changes of the ledger.
 
-A change applies only if the order is unchanged since it was read. It commits in one transaction
-with its event and its audit row: who did it, when and why.
+A change applies only if the order is unchanged since the operator's read. A change commits in one
+transaction with its event and its audit row: operator, time and reason.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,7 +36,7 @@ from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State, is_given
 from pos_gateway.ledger.step_mark import StepMark
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 
-#: What orders are listed by.
+#: The sequence of listed orders.
 _PLACE = (orders.c.updated_at, orders.c.merchant_id, orders.c.order_id)
 #: Maximum merchants named when several have an order's id.
 _NAMED = 10
@@ -66,13 +66,13 @@ class OrderStanding:
     updated_at: float
     #: The owner's lease, if its row still exists.
     lease: str | None
-    #: The state of the order's cancel request, if there is one.
+    #: The state of the order's cancel request, if any.
     cancellation: State | None
-    #: As the row has it; see ``first_doubt``.
+    #: As in the row; see ``first_doubt``.
     in_doubt_since: float | None = None
-    #: The row's text; see ``step_mark``.
+    #: As in the row; see ``step_mark``.
     step: str | None = None
-    #: Whether a step of it was taken at the POS.
+    #: Whether a step was taken at the POS.
     was_made: bool = False
 
     @property
@@ -87,7 +87,7 @@ class OrderStanding:
 
     @property
     def is_being_undone(self) -> bool:
-        """Whether an order's steps are being undone at the POS, or were not."""
+        """Whether steps are being undone at the POS, or could not be undone."""
         return self.step_mark is not None and self.step_mark.is_undo
 
     @property
@@ -96,18 +96,18 @@ class OrderStanding:
 
     @property
     def first_doubt(self) -> float | None:
-        """Since when it is in doubt: ``doubt_since`` says when it was sent last. None: it is not."""
+        """Start of the doubt, while ``doubt_since`` is the last send; None: not in doubt."""
         last = self.doubt_since
         return None if last is None else min(self.in_doubt_since or last, last)
 
     @property
     def is_leased(self) -> bool:
-        """Whether a worker holds it, or died with it and its lease's row is not removed yet."""
+        """Whether a worker holds the order, or died holding it with the lease's row still there."""
         return self.state.is_leased and self.lease is not None
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether it is in doubt and no worker is resolving it."""
+        """Whether the order is in doubt, and no worker is resolving the doubt."""
         if self.state.is_leased:
             sent = self.state is State.SENDING or self.doubt_since is not None
             return sent and not self.is_leased
@@ -141,13 +141,13 @@ class OrderAdmin:
         newer_than: float | None = None,
         limit: int | None = None,
     ) -> list[OrderStanding]:
-        """The orders that match all filters, the last changed first.
+        """The orders that match all filters, last changed first.
 
         Args:
             states: any of these; empty: all.
             merchant_id, order_id: exactly these ids.
-            older_than, newer_than: last changed at least, or less than, these seconds ago.
-            limit: most orders returned.
+            older_than, newer_than: seconds since the last change: at least, or less.
+            limit: maximum number of orders.
         """
         wanted = list(states)
         now = self._clock.now().timestamp()
@@ -166,9 +166,9 @@ class OrderAdmin:
         return self._read(_standing().where(*conditions).order_by(*in_order).limit(limit))
 
     def in_state(self, state: State, most: int) -> Iterator[OrderStanding]:
-        """Every order in a state, those that changed longest ago first; ``most`` are read at once.
+        """Every order in a state, longest unchanged first; reads ``most`` at once.
 
-        Each page goes on after the one before, along the index: an order that changes meanwhile may come again.
+        Each page follows the page before along the index: a changing order may come again.
         """
         are_meant = orders.c.state == state, orders.c.action == Action.SUBMIT
         columns = [orders.c[name].label(name) for name in (*_COLUMNS, "facts")]
@@ -187,7 +187,7 @@ class OrderAdmin:
             after = behind(place, newest_first=False)
 
     def find(self, order_id: str, merchant_id: str | None) -> OrderStanding:
-        """The order with this id. Raises AdminError if there is none, or several merchants have one."""
+        """The order with this id. Raises AdminError for an unknown id, or of several merchants."""
         found = self.orders(order_id=order_id, merchant_id=merchant_id, limit=_NAMED + 1)
         if not found:
             whose = f" of merchant {merchant_id!r}" if merchant_id else ""
@@ -202,13 +202,15 @@ class OrderAdmin:
         return found[0]
 
     def one(self, key: Key) -> OrderStanding | None:
-        """This row's standing; None if the ledger does not know it."""
+        """The row's standing, if known."""
         found = self._read(_standing().where(_is(key)))
         return found[0] if found else None
 
     def some(self, keys: Iterable[Key]) -> dict[Key, OrderStanding | None]:
-        """The standing of each of these orders, and of its cancel request; None: no such row. Some
-        hundreds at once."""
+        """The standings of these orders and of their cancel requests; None: unknown row.
+
+        For some hundreds at once.
+        """
         found = self._read(_standing().where(_are(keys := list(keys))))
         rows: dict[Key, OrderStanding | None] = {
             Key(each.merchant_id, each.order_id, action): None for each in keys for action in Action
@@ -216,14 +218,14 @@ class OrderAdmin:
         return rows | {each.key: each for each in found}
 
     def count(self, state: State, most: int | None = None) -> int:
-        """How many orders are in this state; ``most`` at most."""
+        """Number of orders in this state; at most ``most``."""
         are_meant = orders.c.state == state, orders.c.action == Action.SUBMIT
         found = select(orders.c.order_id).where(*are_meant).limit(most).subquery()
         with self._engine.connect() as connection:
             return connection.execute(select(func.count()).select_from(found)).scalar_one()
 
     def unanswered_cancels(self, before: float) -> tuple[int, OrderStanding | None]:
-        """How many cancel requests are open whose ``deliver_by`` was before, and the oldest."""
+        """Number of open cancel requests with an earlier ``deliver_by``, and the oldest of them."""
         unanswered = and_(
             orders.c.action == Action.CANCEL,
             orders.c.state.in_([state for state in State if state not in FINAL]),  # by the index
@@ -236,13 +238,13 @@ class OrderAdmin:
         return count, oldest[0] if oldest else None
 
     def order_json(self, key: Key) -> bytes | None:
-        """The order's JSON; None if it is not kept. Raises CannotOpen."""
+        """The order's JSON, if kept. Raises CannotOpen."""
         query = select(orders.c.payload).where(_is(_submission(key)))
         with self._engine.connect() as connection:
             return self.opened(key, connection.scalar(query))
 
     def payloads_of(self, keys: Iterable[Key]) -> dict[Key, str | None]:
-        """What is kept of each of these orders, for ``opened``. Some hundreds at once."""
+        """The stored content of each order, for ``opened``. For some hundreds at once."""
         columns = orders.c.merchant_id, orders.c.order_id, orders.c.payload
         query = select(*columns).where(_are(keys := list(keys)), orders.c.action == Action.SUBMIT)
         with self._engine.connect() as connection:
@@ -250,18 +252,20 @@ class OrderAdmin:
         return dict.fromkeys(keys) | {Key(*row[:2]): row.payload for row in rows}
 
     def opened(self, key: Key, payload: str | None) -> bytes | None:
-        """The JSON of what is kept of an order. Raises CannotOpen."""
+        """The JSON of an order's stored content. Raises CannotOpen."""
         return self._payloads.open(key, payload) if payload else None
 
     def adapter_of(self, merchant_id: str) -> str | None:
-        """The adapter in the merchant's record; None: an unknown merchant."""
+        """The adapter in the merchant's record; None for an unknown merchant."""
         query = select(merchants.c.adapter).where(merchants.c.id == merchant_id)
         with self._engine.connect() as connection:
             return connection.scalar(query)
 
     def attempts(self, key: Key) -> list[RecordedAttempt]:
-        """The last attempts of this row's action, oldest first; none before a release that keeps
-        them, or once the order is pruned."""
+        """The last attempts of this row's action, oldest first, until the order is pruned.
+
+        Releases before attempts were kept left none.
+        """
         with self._engine.connect() as connection:
             recorded = connection.scalar(select(orders.c.attempt_history).where(_is(key)))
         return attempts.read(recorded, key, self._payloads)
@@ -271,7 +275,7 @@ class OrderAdmin:
         return self._history(events, key)
 
     def audit(self, key: Key) -> list[dict[str, Any]]:
-        """What operators did to the order, oldest first."""
+        """Operators' actions on the order, oldest first."""
         return self._history(audit, key)
 
     def change(
@@ -290,14 +294,14 @@ class OrderAdmin:
         """Write the entry, its event and an audit row; a worker's present claim loses the order.
 
         Args:
-            seen: the order as read when this was decided.
-            entry: its new state and its event.
+            seen: the order as read for this decision.
+            entry: the new state and the event.
             operator, what, details, reason: for the audit; the last in the operator's own words.
-            order_json, deliver_by: their new values, if changed.
-            reopen: it was terminal, and starts again.
+            order_json, deliver_by: new values, if changed.
+            reopen: start a terminal order again.
 
         Raises:
-            OrderChanged: the order changed meanwhile; nothing is written.
+            OrderChanged: the order changed after the read; nothing is written.
         """
         values = _values(seen, entry, reopen=reopen)
         if order_json is not None:
@@ -338,7 +342,7 @@ class OrderAdmin:
             return [self._opened(row) for row in rows]
 
     def _opened(self, row: Any) -> dict[str, Any]:
-        """The row with its reason opened."""
+        """The row with an opened reason."""
         if not row.get("reason_code"):
             return dict(row)
         reason = Reason(row["reason_code"], row["reason_message"] or "")
@@ -351,7 +355,7 @@ _COLUMNS = [name for name in OrderStanding.__dataclass_fields__ if name in order
 
 
 def _standing(rows: FromClause = orders) -> Select[Any]:
-    """What ``_found`` takes, of all orders or of a page of them."""
+    """Query for ``_found``, of all orders or of a page of orders."""
     row = rows.c
     of_the_same = and_(
         _cancellations.c.merchant_id == row.merchant_id,
@@ -402,7 +406,7 @@ def _submission(key: Key) -> Key:
 
 
 def _values(seen: OrderStanding, entry: Entry, *, reopen: bool) -> dict[str, Any]:
-    """The order's columns after an entry, but for its content."""
+    """The order's columns after an entry, except its content."""
     values: dict[str, Any] = {
         "state": entry.state,
         "owner": None,

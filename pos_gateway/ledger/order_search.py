@@ -1,7 +1,7 @@
-"""Finds orders for an operator: the last changed first, page by page, each by an index.
+"""Finds orders for an operator: last changed first, page by page, each by an index.
 
-There is none by time alone, since every write of a worker would pay for it: the newest orders are
-the newest of each state, merged.
+No index is by time alone, since every write of a worker would pay: the newest orders are
+merged from the newest of each state.
 """
 
 import time
@@ -33,21 +33,21 @@ from pos_gateway.ledger.states import Action, State
 
 T = TypeVar("T")
 
-#: Orders whose id has the text, of which a page shows the newest.
+#: Maximum orders found by a part of their id; a page shows the newest.
 MAX_IDS = 500
-#: Orders of a state that are counted, where all merchants' are.
+#: Maximum orders counted per state, where all merchants' orders are.
 MAX_COUNTED = 1000
-#: Orders of a merchant that are sorted; of a merchant with more those of each state are read along its index.
+#: Maximum orders of a merchant to sort; with more, each state is read along its index.
 MAX_SORTED = 10_000
 #: Seconds for a search.
 TIMEOUT = 2.0
-_CANCELED = "57014"  # PostgreSQL's code for a statement that took too long
-#: SQLite's message for the same, and how many of its instructions pass between two looks at the clock.
+_CANCELED = "57014"  # PostgreSQL's code for a statement that timed out
+#: SQLite's message for the same, and the number of its instructions between two looks at the clock.
 _INTERRUPTED, _INSTRUCTIONS = "interrupted", 10_000
 
 
 class Place(NamedTuple):
-    """An order's place in a list: the page goes on after it."""
+    """An order's place in a list: the next page begins after it."""
 
     updated_at: float
     merchant_id: str
@@ -64,7 +64,7 @@ class FoundOrder(NamedTuple):
     doubt_since: float | None
     deliver_by: float | None
     updated_at: float
-    #: As the row has it: ``other`` where a key seals a POS's words.
+    #: As in the row: ``other`` where a key seals a POS's words.
     reason_code: str | None
 
     @property
@@ -73,20 +73,20 @@ class FoundOrder(NamedTuple):
 
 
 class Count(NamedTuple):
-    """How many orders are in a state."""
+    """Number of orders in a state."""
 
     state: State
     number: int
-    #: There are more.
+    #: The number is a minimum.
     is_least: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is searched for; what is None matches any order.
+    """The filters of a search; None matches any order.
 
     Args:
-        order: an order's id, or its id at the POS; if no order has it, a part of ids.
+        order: an order's id, or its id at the POS; if unknown, a part of ids.
         changed_since: Unix time.
     """
 
@@ -94,7 +94,7 @@ class Wanted:
     merchant_id: str | None = None
     state: State | None = None
     changed_since: float | None = None
-    #: Those past their time alone (``ledger/overdue.py``).
+    #: Only overdue orders (``ledger/overdue.py``).
     overdue: bool = False
 
 
@@ -103,14 +103,14 @@ class SearchResults:
     """A page of a search."""
 
     orders: Sequence[FoundOrder]
-    #: There are more after the last one.
+    #: More orders follow.
     has_more: bool
-    #: The text is no order's id, and these have it in theirs.
+    #: The text is no order's id, but a part of these orders' ids.
     is_part: bool = False
-    #: More than ``MAX_IDS`` orders have it.
+    #: More than ``MAX_IDS`` orders match.
     is_cut: bool = False
     counts: Sequence[Count] = ()
-    #: The orders of each state were read along its index: there are too many to sort.
+    #: Each state was read along its index: the orders are too many to sort.
     is_by_state: bool = False
 
 
@@ -131,7 +131,7 @@ class OrderSearch:
 
 
 def within_time(engine: Engine, run: Callable[[Connection], T]) -> T:
-    """What ``run`` reads, in a transaction. Raises AdminError: it took longer than ``TIMEOUT``."""
+    """The result of ``run`` in a transaction. Raises AdminError after ``TIMEOUT``."""
     try:
         with engine.begin() as connection, _limited(connection):
             return run(connection)
@@ -159,7 +159,7 @@ def _limited(connection: Connection) -> Iterator[None]:
 
 
 def is_large(connection: Connection, merchant_id: str) -> bool:
-    """Whether a merchant has more orders than are sorted."""
+    """Whether a merchant has too many orders to sort."""
     some = select(orders.c.order_id).where(orders.c.merchant_id == merchant_id)
     counted = some.limit(MAX_SORTED + 1).subquery()
     return (connection.scalar(select(func.count()).select_from(counted)) or 0) > MAX_SORTED
@@ -168,7 +168,7 @@ def is_large(connection: Connection, merchant_id: str) -> bool:
 def _find(
     connection: Connection, wanted: Wanted, after: Place | None, most: int
 ) -> tuple[SearchResults, Callable[[Connection], list[Count]]]:
-    """The page, and what counts the orders by state."""
+    """The page, and a function to count the orders by state."""
     of_all, is_part, is_cut = _conditions(connection, wanted)
     conditions = [*of_all]
     if wanted.state is not None:
@@ -204,7 +204,7 @@ def _find(
 def _conditions(
     connection: Connection, wanted: Wanted
 ) -> tuple[list[ColumnElement[bool]], bool, bool]:
-    """All but the state's, and whether the text is a part of ids, and of too many."""
+    """All conditions except the state's; whether the text is a part of ids; of too many."""
     conditions: list[ColumnElement[bool]] = [orders.c.action == Action.SUBMIT]
     if wanted.merchant_id is not None:
         conditions.append(orders.c.merchant_id == wanted.merchant_id)
@@ -228,14 +228,14 @@ def _conditions(
 
 
 def _has(connection: Connection, part: str) -> ColumnElement[bool]:
-    """Whether an id has this part, exactly as it is written."""
+    """Whether an id has this part, in the same case."""
     place = func.instr if connection.dialect.name == "sqlite" else func.strpos
     found: ColumnElement[bool] = place(orders.c.order_id, part) > 0
     return found
 
 
 def behind(place: Place, *, newest_first: bool = True) -> list[ColumnElement[bool]]:
-    """The first condition is one that an index can use."""
+    """Conditions for orders after a place; an index serves the first."""
     at, *key = place
     changed = orders.c.updated_at
     is_later = tuple_(orders.c.merchant_id, orders.c.order_id) > tuple_(*key)
@@ -257,7 +257,7 @@ def _counts(
     each_by_itself: bool,
     states: Sequence[State],
 ) -> list[Count]:
-    """How many orders are in which state: all of a merchant's, else as many as soon are counted."""
+    """Orders per state: all of a merchant's, else up to ``MAX_COUNTED`` of each state."""
     if not each_by_itself:
         grouped = select(orders.c.state, func.count()).where(*conditions)
         rows = connection.execute(grouped.group_by(orders.c.state)).all()

@@ -1,4 +1,4 @@
-"""Orders past their ``deliver_by`` that have not ended: their message does not come back by itself."""
+"""Overdue orders: open past their ``deliver_by``, and no message of theirs comes back by itself."""
 
 from sqlalchemy import ColumnElement, Engine, func, select
 
@@ -6,16 +6,16 @@ from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import orders
 from pos_gateway.ledger.states import Action, State
 
-#: Seconds after ``deliver_by`` and after the last change: a retry that is due has ended it by then.
+#: Seconds after ``deliver_by`` and the last change, by when a due retry would have ended the order.
 AFTER = 120.0
-#: The states in which a worker would have ended it: those in doubt and pending are looked up later.
+#: States in which a worker would have ended the order; orders in doubt or pending are looked up.
 STATES = (State.NEW, State.CLAIMED, State.SENDING)
-#: Maximum orders that are counted.
+#: Maximum orders counted.
 MAX_COUNTED = 1000
 
 
 def is_overdue() -> ColumnElement[bool]:
-    """Whether an order's row is such an order's; by the index of states."""
+    """Whether an order's row is overdue; by the index of states."""
     row, before = orders.c, Now() - AFTER
     return (
         (row.action == Action.SUBMIT)
@@ -25,14 +25,8 @@ def is_overdue() -> ColumnElement[bool]:
     )
 
 
-class Overdue:
-    """Counts them. Safe from threads. Raises SQLAlchemyError."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def count(self) -> int:
-        """How many there are, ``MAX_COUNTED`` at most."""
-        found = select(orders.c.order_id).where(is_overdue()).limit(MAX_COUNTED).subquery()
-        with self._engine.connect() as connection:
-            return connection.scalar(select(func.count()).select_from(found)) or 0
+def count_overdue(engine: Engine) -> int:
+    """The number of overdue orders, at most ``MAX_COUNTED``. Raises SQLAlchemyError."""
+    found = select(orders.c.order_id).where(is_overdue()).limit(MAX_COUNTED).subquery()
+    with engine.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(found)) or 0

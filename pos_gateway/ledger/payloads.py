@@ -1,6 +1,6 @@
-"""Seals the orders and POSes' reasons in the ledger: they contain personal data.
+"""Seals personal data in the ledger: orders, and POSes' reasons.
 
-Without a key (``POS_GATEWAY_SECRET_KEY``) they are stored in clear.
+Without a key (``POS_GATEWAY_SECRET_KEY``), the ledger stores both in clear.
 """
 
 import json
@@ -13,7 +13,7 @@ from pos_gateway.runtime.vault import CannotOpen, Vault
 
 #: The prefix of a sealed message.
 SEALED = "sealed:"
-#: A code as programs write it, unlike any person's name.
+#: A code as written by programs, unlike any person's name.
 _CODE = re.compile(r"[a-z_]{1,64}|http_[0-9]{3}")
 
 
@@ -31,11 +31,11 @@ class Payloads:
 
     @property
     def prefix(self) -> str | None:
-        """How a text begins that is sealed with the present key; None: there is none."""
+        """First characters of text sealed with the present key; None: without a key."""
         return None if self.vault.current is None else f"{self.vault.current}."
 
     def is_stale(self, payload: str) -> bool:
-        """Whether sealing would change it: it is in clear, or under an earlier key."""
+        """Whether the text is in clear, or under an earlier key."""
         return self.prefix is not None and not payload.startswith(self.prefix)
 
     def open(self, key: Key, payload: str) -> bytes:
@@ -45,9 +45,9 @@ class Payloads:
         return self.vault.open_bytes(payload, whose=_whose(key))
 
     def seal_reason(self, key: Key, reason: Reason) -> Reason:
-        """The reason, sealed into its message: a POS may quote the customer in it.
+        """Seal the reason into its message: a POS may quote the customer.
 
-        Its code stays readable if it is one.
+        A program's code stays readable.
         """
         if self.vault.current is None:
             return reason
@@ -57,18 +57,18 @@ class Payloads:
         )
 
     def open_reason(self, key: Key, reason: Reason) -> Reason:
-        """The reason as it was; without its message if no key opens that."""
+        """Open a sealed reason; without its message if no key opens the message."""
         try:
             return self._opened_reason(key, reason)
         except CannotOpen as error:
             return replace(reason, message=f"(cannot be read: {error})")
 
     def resealed(self, key: Key, payload: str) -> str:
-        """The same order, sealed with the present key. Raises CannotOpen."""
+        """The order sealed with the present key. Raises CannotOpen."""
         return self.seal(key, self.open(key, payload)) if self.is_stale(payload) else payload
 
     def resealed_reason(self, key: Key, reason: Reason) -> Reason:
-        """The same reason, sealed with the present key. Raises CannotOpen."""
+        """The reason sealed with the present key. Raises CannotOpen."""
         if self.prefix is None or reason.message.startswith(SEALED + self.prefix):
             return reason
         return self.seal_reason(key, self._opened_reason(key, reason))
@@ -81,10 +81,10 @@ class Payloads:
 
 
 def readable_code(reason: Reason) -> str:
-    """Its code; ``other`` if it is none, but a POS's words, which may be about the customer."""
+    """The code; ``other`` for a POS's words, perhaps about the customer."""
     return reason.code if _CODE.fullmatch(reason.code) else "other"
 
 
 def _whose(key: Key) -> str:
-    # No id has a blank in it, so this is never the id under which a merchant's secrets are sealed.
+    # No id has a blank: merchants' secrets are sealed under other ids.
     return f"{key.merchant_id} {key.order_id}"

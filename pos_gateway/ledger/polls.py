@@ -1,4 +1,4 @@
-"""What a worker reads from the database every second or two, beside its orders."""
+"""A worker's reads from the database every second or two, beside its orders."""
 
 import threading
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from pos_gateway.runtime.green import yield_control
 
 #: Rows read between two yields: some two milliseconds.
 _YIELD_EVERY = 1000
-#: Seconds that ``close`` waits for a query.
+#: Seconds for ``close`` to wait for a query.
 _CLOSING = 0.5
 
 
 class Polls:
-    """Reads on one connection that is kept. Safe from threads and green threads.
+    """Reads on a permanent connection. Safe from threads and green threads.
 
-    A poll through the engine is a check of a pooled connection, a transaction and its rollback, and
-    costs twenty times the CPU: polls were half of what an idle worker used.
+    A poll through the engine checks a pooled connection, and begins and rolls back a transaction,
+    at twenty times the CPU: polls were half of an idle worker's use.
 
-    SQLite's readers wait for no writer, so they need no thread of their own.
+    SQLite's readers wait for no writer, and need no thread of their own.
 
     Args:
         engine: the database.
@@ -33,7 +33,7 @@ class Polls:
         self._one_at_a_time = threading.Lock()
 
     def rows(self, text: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """The rows of a query, with the driver's placeholders in it.
+        """The rows of a query with the driver's placeholders.
 
         Raises:
             LedgerUnavailable: the database is away, or refuses the query.

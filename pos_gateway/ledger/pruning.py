@@ -1,8 +1,8 @@
 """Prunes terminal orders: first their content, later their rows, and their events.
 
-An order's row outlives its content by a month, as a tombstone: a late message finds how the order
-ended, and a late cancel request that the POS cannot be asked any more. An unpublished event stays,
-and is published without its order.
+An order's row outlives its content by a month, as a tombstone: a late message finds the order's
+end, as does a late cancel request when the POS cannot be asked any more. An unpublished event
+stays, and is published without its order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,11 +33,11 @@ from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.states import FINAL, State
 from pos_gateway.ledger.submissions import prune_submissions
 
-#: Rows per transaction: workers wait for no more than that.
+#: Rows per transaction: the longest wait of workers.
 BATCH = 500
-#: Seconds that an order's row stays as a tombstone after its content is removed.
+#: Seconds of an order's row as a tombstone, without its content.
 TOMBSTONE = 30 * 86_400.0
-#: Seconds that the row of an order that was cancelled and never came stays: it may still come.
+#: Seconds of the row of an order cancelled before its arrival: the order may still come.
 UNSEEN = 366 * 86_400.0
 
 _THEIR_TIME = text("select extract(epoch from now())::float8")
@@ -56,10 +56,10 @@ _CONTENT = {
 
 
 def present(engine: Engine, now: float) -> float:
-    """The time of day by which rows are old: this machine's, or PostgreSQL's if that is earlier.
+    """The time of day for judging rows' age: this machine's, or PostgreSQL's if earlier.
 
-    A machine whose clock is ahead would remove the rows of orders that have just ended. SQLite is on
-    this machine, and has no other clock.
+    A machine whose clock is ahead would remove the rows of orders that have just ended. SQLite is
+    on this machine, with the same clock.
 
     Raises:
         LedgerUnavailable: the database is away.
@@ -75,7 +75,7 @@ def present(engine: Engine, now: float) -> float:
 
 
 def countable(engine: Engine, before: float) -> tuple[int, int, int]:
-    """How many orders ``prune`` would empty, and how many rows and events it would remove."""
+    """Numbers of orders for ``prune`` to empty, and of rows and events to remove."""
     emptied = select(func.count()).where(_over(before), _has_content(), ~_is_forgotten(before))
     removed = select(func.count()).where(_is_forgotten(before))
     events_only = select(func.count()).where(_is_old(before), ~_of_open(before))
@@ -87,9 +87,9 @@ def countable(engine: Engine, before: float) -> tuple[int, int, int]:
 
 
 def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[int, int, int]]:
-    """Prune what ended before this moment (Unix time), while workers read and write.
+    """Prune orders and events from before this moment (Unix time), beside running workers.
 
-    Yields how many orders each batch has emptied, and how many rows and events it has removed.
+    Yields the numbers of emptied orders, removed rows and removed events of each batch.
     """
     for emptied, removed in prune_orders(engine, before, batch):
         yield emptied, removed, 0
@@ -110,16 +110,16 @@ def prune(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[i
 
 
 def prune_orders(engine: Engine, before: float, batch: int = BATCH) -> Iterator[tuple[int, int]]:
-    """Empty orders that ended before this moment (Unix time), and remove those long empty.
+    """Empty orders that ended before this moment (Unix time), and remove rows long empty.
 
-    An order has ended once its ``deliver_by`` has passed too, and its cancel request is terminal,
-    or was never answered and its ``deliver_by`` was before this moment: its message is lost. Each batch
-    reads a bounded number of rows; yields how many it has emptied and removed. What the HTTP server
-    wrote of older orders and callbacks goes, too, uncounted, and what programs did in the audit, and bulk runs.
-    Rows that another session has locked stay for a later pass.
+    An order has ended once its ``deliver_by`` has passed too, and its cancel request is terminal or
+    unanswered past its own ``deliver_by``, with a lost message. Each batch reads a bounded number
+    of rows; yields the numbers of emptied orders and removed rows. Also prunes, uncounted,
+    submissions, callbacks, programs' lines in the audit, and bulk runs. Rows locked by another
+    session stay for a later pass.
 
     Raises:
-        LedgerUnavailable: the database is away, or a table is locked; all other tables are pruned.
+        LedgerUnavailable: the database is away, or a table is locked; the rest is pruned.
     """
     failure: LedgerUnavailable | None = None
     others = (prune_submissions, prune_callbacks, _prune_audit, _prune_runs)
@@ -139,7 +139,7 @@ def _prune_rows(engine: Engine, before: float, batch: int) -> Iterator[tuple[int
             free = select(*_KEY).where(tuple_(*_KEY).in_(keys)).with_for_update(skip_locked=True)
             with changing(engine) as connection:
                 these = tuple_(*_KEY).in_([tuple(each) for each in connection.execute(free)])
-                # Checked in the same statement: an operator may have reopened one meanwhile.
+                # Checked in the same statement: an operator may have reopened an order meanwhile.
                 empty = update(orders).where(these, _over(before), _has_content()).values(_CONTENT)
                 removed = connection.execute(delete(orders).where(these, _is_forgotten(before)))
                 emptied = connection.execute(empty)
@@ -149,7 +149,7 @@ def _prune_rows(engine: Engine, before: float, batch: int) -> Iterator[tuple[int
 
 
 def _prune_audit(engine: Engine, before: float, batch: int) -> Iterator[int]:
-    """Remove what programs did, a line an order or a page at worst; what people did stays."""
+    """Remove programs' lines, up to a line per order or page; operators' lines stay."""
     what = audit.c.what
     by_program = or_(what.in_(("orders.cancel", "events.reveal")), what.startswith("callback."))
     old = and_(by_program, audit.c.at < before)
@@ -157,12 +157,12 @@ def _prune_audit(engine: Engine, before: float, batch: int) -> Iterator[int]:
 
 
 def _prune_runs(engine: Engine, before: float, batch: int) -> Iterator[int]:
-    """Remove bulk runs with their items, but none that can be running."""
+    """Remove bulk runs with their items, except running ones."""
     old = and_(bulk_runs.c.created_at < before, bulk_runs.c.state != "running")
     of_old = bulk_items.c.run.in_(select(bulk_runs.c.id).where(old))
     key = (bulk_items.c.run, bulk_items.c.number)
     yield from remove_old(engine, bulk_items, key, of_old, bulk_items.c.run, batch)
-    # An operator may have resumed one meanwhile: it would have no items.
+    # A run that an operator has just resumed would have no items.
     is_empty = ~exists().where(bulk_items.c.run == bulk_runs.c.id)
     yield from remove_old(
         engine, bulk_runs, (bulk_runs.c.id,), and_(old, is_empty), bulk_runs.c.id, batch
@@ -170,7 +170,7 @@ def _prune_runs(engine: Engine, before: float, batch: int) -> Iterator[int]:
 
 
 def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequence[Any]]:
-    """The keys of unchanged rows by state, oldest first: along the index, a batch at a time."""
+    """Keys of unchanged rows by state, oldest first: along the index, a batch at a time."""
     for state in State:
         last: Any = (0.0, "", "", "")
         while True:
@@ -187,14 +187,14 @@ def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequenc
 
 
 def _over(before: float) -> ColumnElement[bool]:
-    """Whether an order ended before, and its cancel request, if there is one."""
+    """Whether an order and its cancel request, if any, ended before."""
     other = orders.alias("other")
     open_part = exists().where(_same(other, orders), ~_ended(other, before))
     return and_(_ended(orders, before), ~open_part)
 
 
 def _is_forgotten(before: float) -> ColumnElement[bool]:
-    """Whether its row is a tombstone whose time has passed."""
+    """Whether the row is a tombstone past its time."""
     other = orders.alias("other")
     kept_part = exists().where(_same(other, orders), ~_ended(other, before - TOMBSTONE, UNSEEN))
     return and_(_ended(orders, before - TOMBSTONE, UNSEEN), ~kept_part)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -26,13 +27,11 @@ from pos_gateway.ledger.payloads import SEALED, Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import CannotOpen
 
-#: Orders per transaction: workers wait for no more than that.
+#: Orders per transaction: the longest wait of workers.
 BATCH = 200
 #: Orders sampled to find one stored in clear.
 _SOME = 10_000
-
-
-#: The columns of orders that have something to seal.
+#: Sealed columns of orders.
 _SEALED = (orders.c.payload, orders.c.reason_message, orders.c.attempt_history, orders.c.facts)
 
 
@@ -42,15 +41,16 @@ class Resealed:
 
     looked_at: int
     sealed: int
-    #: Rows that no key opens, and why, a sentence each. They stay as they are.
+    #: A sentence for each row that no key opens; the row stays unchanged.
     unopened: tuple[str, ...] = ()
 
 
 def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
-    """Seal every order and reason in clear or under an earlier key; yields each batch's result.
+    """Seal every text of orders in clear or under an earlier key; yields each batch's result.
 
-    So are the reasons of an order's last attempts, and the facts of its steps. A payload or reason written meanwhile is left as written, be it under an earlier key:
-    ``count_stale`` has those. Safe to interrupt and restart at any time.
+    Texts are the payload, the reason, the reasons of the last attempts, and the facts of steps. A
+    text written meanwhile stays as written, even under an earlier key: ``count_stale`` counts
+    these. Safe to interrupt and restart at any time.
     """
     key = (orders.c.merchant_id, orders.c.order_id, orders.c.action)
     last = ("", "", "")
@@ -66,7 +66,7 @@ def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[R
         if not rows:
             return
         last = (rows[-1].merchant_id, rows[-1].order_id, rows[-1].action)
-        # Sealed before the transaction begins, to keep it short.
+        # Sealed before the transaction begins, to keep the transaction short.
         anew, unopened = _anew(rows, payloads)
         sealed = 0
         with changing(engine) as connection:
@@ -77,10 +77,10 @@ def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[R
 
 
 def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
-    """The same for events: bodies of messages that were no order, reasons, and hydrated bodies.
+    """Seal events: bodies of invalid messages, and reasons; remove stale hydrated bodies.
 
-    The first two are sealed again. Stale hydrated bodies are removed, since they can be hydrated
-    again; unpublished events keep theirs, which are ignored if no key opens them.
+    A removed body is hydrated again when needed. Unpublished events keep their bodies, which are
+    ignored if no key opens them.
     """
     last = 0
     while True:
@@ -98,7 +98,7 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
         last = rows[-1].id
         anew, unopened = _anew(rows, payloads)
         sealed = 0
-        # One per transaction: the leader, which locks many rows, hardly waits.
+        # An event per transaction: the leader, with many locked rows, hardly waits.
         for row, parts in anew:
             with changing(engine) as connection:
                 sealed += _write(connection, events, events.c.id == row.id, row, parts)
@@ -111,7 +111,7 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
 
 
 def reseal_callbacks(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
-    """The same for callbacks that wait for their order's id."""
+    """Seal callbacks waiting for their order's id."""
     key = (callbacks.c.adapter, callbacks.c.merchant_id, callbacks.c.event_id)
     last = ("", "", "")
     while True:
@@ -131,7 +131,7 @@ def reseal_callbacks(engine: Engine, payloads: Payloads, batch: int = BATCH) -> 
                     f"callback {row.event_id!r} to merchant {row.merchant_id!r} is {error}"
                 )
                 continue
-            if text != row.waiting:  # one per transaction: it waits for no row while it has one
+            if text != row.waiting:  # a transaction each: no wait for a row while holding a lock
                 same_row = (column == getattr(row, column.name) for column in key)
                 with changing(engine) as connection:
                     part = {"waiting": text}
@@ -140,19 +140,19 @@ def reseal_callbacks(engine: Engine, payloads: Payloads, batch: int = BATCH) -> 
 
 
 def count_stale_callbacks(engine: Engine, payloads: Payloads) -> int:
-    """How many waiting callbacks are in clear or under an earlier key."""
+    """Number of waiting callbacks in clear or under an earlier key."""
     return _count(engine, callbacks, _lacks(callbacks.c.waiting, payloads.prefix))
 
 
 def count_stale(engine: Engine, payloads: Payloads) -> int:
-    """How many orders have a payload, reason or facts in clear or under an earlier key."""
+    """Number of orders with a payload, reason or facts in clear or under an earlier key."""
     facts = _lacks(orders.c.facts, payloads.prefix)
     stale = or_(_is_stale(orders, payloads), _has_stale_attempts(payloads), facts)
     return _count(engine, orders, stale)
 
 
 def count_stale_events(engine: Engine, payloads: Payloads) -> int:
-    """The same for events; stale bodies count once they are published."""
+    """Number of events in clear or under an earlier key; stale bodies count once published."""
     body = _lacks(events.c.body, payloads.prefix)
     stale = or_(_is_stale(events, payloads), and_(body, events.c.position <= _PUBLISHED))
     return _count(engine, events, stale)
@@ -193,7 +193,7 @@ _Part = dict[str, str]
 def _write(
     connection: Connection, table: Table, same: ColumnElement[bool], row: Any, parts: list[_Part]
 ) -> bool:
-    """Write each part that is still as it was read; whether there was any."""
+    """Write each part unchanged since the read; returns whether any was written."""
     written = False
     for part in parts:
         unchanged = (table.c[name] == getattr(row, name) for name in part)
@@ -205,12 +205,12 @@ def _write(
 def _anew(
     rows: Sequence[Any], payloads: Payloads
 ) -> tuple[list[tuple[Any, list[_Part]]], tuple[str, ...]]:
-    """The parts to write of each row, sealed again; and the rows that no key opens."""
+    """Each row's parts to write, sealed again; and a sentence for each row that no key opens."""
     anew, unopened = [], []
     for row in rows:
         parts: list[_Part] = []
         problem = None
-        for part in (_payload, _reason, _attempts, _facts):  # if no key opens one, seal the others
+        for part in _PARTS:  # if no key opens a part, seal the rest
             try:
                 sealed = part(row, payloads)
             except CannotOpen as error:
@@ -227,10 +227,11 @@ def _anew(
     return anew, tuple(unopened)
 
 
-def _payload(row: Any, payloads: Payloads) -> dict[str, str]:
-    if row.payload is None:
+def _text(name: str, row: Any, payloads: Payloads) -> dict[str, str]:
+    text = getattr(row, name, None)  # events have no facts
+    if text is None:
         return {}
-    return {"payload": payloads.resealed(Key(row.merchant_id, row.order_id), row.payload)}
+    return {name: payloads.resealed(Key(row.merchant_id, row.order_id), text)}
 
 
 def _reason(row: Any, payloads: Payloads) -> dict[str, str]:
@@ -242,18 +243,14 @@ def _reason(row: Any, payloads: Payloads) -> dict[str, str]:
 
 
 def _attempts(row: Any, payloads: Payloads) -> dict[str, str]:
-    recorded = getattr(row, "attempt_history", None)  # events have none
+    recorded = getattr(row, "attempt_history", None)  # events have no attempts
     if recorded is None:
         return {}
     key = Key(row.merchant_id, row.order_id)
     return {"attempt_history": attempts.resealed(recorded, key, payloads)}
 
 
-def _facts(row: Any, payloads: Payloads) -> dict[str, str]:
-    facts = getattr(row, "facts", None)  # events have none
-    if facts is None:
-        return {}
-    return {"facts": payloads.resealed(Key(row.merchant_id, row.order_id), facts)}
+_PARTS = (partial(_text, "payload"), _reason, _attempts, partial(_text, "facts"))
 
 
 def any_in_clear(engine: Engine) -> bool:

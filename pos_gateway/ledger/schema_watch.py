@@ -1,4 +1,4 @@
-"""Watches that the database still has a schema that this version can use."""
+"""Watches the schema of the database: this version must be able to use the schema."""
 
 import threading
 from collections.abc import Callable
@@ -23,12 +23,12 @@ LOOK = 2.0
 class SchemaWatch:
     """Checks every two seconds, on its own thread. Safe from green threads.
 
-    A lease proves that one table is writable; an order needs all of them, and a restored or
+    A lease proves a single table writable; an order needs all tables, and a restored or
     recreated database may have none.
 
     Args:
         engine: the database.
-        polls: the same.
+        polls: the same database.
         run: runs blocking calls.
     """
 
@@ -37,7 +37,7 @@ class SchemaWatch:
         self._run: Callable[[Callable[[], Any]], Any] = run
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        #: Why no order can be delivered on this schema; None: orders can.
+        #: The obstacle to any delivery on this schema, if any.
         self.problem: str | None = "the database's schema was not looked at yet"
 
     def start(self) -> None:
@@ -57,14 +57,14 @@ class SchemaWatch:
                 return
 
     def look(self) -> None:
-        """Look once."""
+        """Check the schema."""
         before = self.problem
         self.problem = None if self._is_current() else self._run(self._look)
         if self.problem not in (None, before):
             log.error("database.schema_unusable", error=self.problem)
 
     def _is_current(self) -> bool:
-        """Whether it is certainly this version's schema; else ``_look`` says what is wrong."""
+        """Whether the schema is certainly current; else ``_look`` finds the problem."""
         with suppress(LedgerUnavailable):
             return self._polls.rows(revision_and_tables()) == [(REVISIONS[-1],)]
         return False

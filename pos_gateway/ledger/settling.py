@@ -1,7 +1,7 @@
-"""Since when a POS has had time to create an order that is in doubt.
+"""The moment since which a POS has had time to create an order in doubt.
 
-The moment is on one worker's clock, in the order's row. Each worker writes its clock with every
-beat of its lease, so any other worker can tell how far that clock has advanced since, and no two
+The moment is in the order's row, on a worker's clock. Each worker writes its clock with every beat
+of its lease, and any worker can tell how far the clock has advanced since, and no two
 machines' clocks are compared.
 """
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """The row's ``settling``: ``str`` writes it, ``parse`` reads it."""
+    """The row's ``settling``: written by ``str``, read by ``parse``."""
 
-    #: A lease of the worker whose clock this is.
+    #: A lease of the worker whose clock counts.
     lease_id: str
-    #: That clock's reading.
+    #: The reading of this clock.
     since: float
-    #: The row's ``doubt_since`` it belongs to. An earlier release changes the column alone, which
-    #: invalidates this.
+    #: The ``doubt_since`` of the same row. An earlier release changes the column alone, which
+    #: invalidates the moment.
     doubt_since: float
 
     def __str__(self) -> str:
@@ -25,7 +25,7 @@ class Settling:
 
     @classmethod
     def parse(cls, text: str | None, doubt_since: float | None) -> "Settling | None":
-        """Parse the column; None if it belongs to another ``doubt_since``."""
+        """Parse the column; None for a moment of another ``doubt_since``."""
         if text is None or doubt_since is None:
             return None
         lease_id, since, of_doubt = text.split()

@@ -1,14 +1,15 @@
 """The ledger's SQL, for many rows at once.
 
 Each statement is written once, with a name in braces for each value of a row. PostgreSQL gets a
-batch's rows as one JSON parameter and unpacks it itself: fifty rows then cost this process little
-more than one, a round trip and a statement. SQLite is in this process, has no round trips, and
-gets a row at a time.
+batch's rows as a single JSON parameter, and unpacks the rows itself: fifty rows then cost this
+process little more than a single row, with a single round trip and statement. SQLite is in this process, has
+no round trips, and gets a row at a time.
 """
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -18,7 +19,7 @@ from pos_gateway.ledger.states import SUSPECT
 
 Row = Mapping[str, Any]
 
-#: What a row does: claims a new order; sends or finishes a claimed one; records an event.
+#: Operations on a row: claim a new order; send or finish a claimed order; record an event.
 CLAIM, SEND, FINISH, RECORD = "claim", "send", "finish", "record"
 #: A row's values, with their types.
 _VALUES = {
@@ -62,20 +63,21 @@ where orders.merchant_id = {merchant_id} and orders.order_id = {order_id}
 
 _OF_EPOCH = _THIS + " and orders.epoch = {epoch}"
 
-# The state as an expression, here and below: PostgreSQL that planned while the tables were empty would
-# look through all orders of a state, by its index.
+# The state as an expression, here and below: if PostgreSQL planned while the tables were empty, a
+# plain state would have all orders of the state looked through, by its index.
 
-# The owner, too: after a failover that lost epochs, their numbers are used again.
+# The owner too: after a failover that lost epochs, the numbers are used again.
 _UNDER_CLAIM = _OF_EPOCH + " and orders.owner = {owner}"
 
-# A cancel request applies to its order's present generation.
+# A cancel request applies to the order's present generation.
 _GENERATION = """case when {action} = 'cancel' then (
            select submission.reopened from orders submission
            where submission.merchant_id = {merchant_id} and submission.order_id = {order_id}
              and submission.action = 'submit') end"""
 
-# A cancel request for the order is open; one that the POS may have carried out, also past its deadline:
-# its order would be a second one. It is being sent, or was by a worker that died, or is in doubt.
+# An open cancel request for the order. A request that the POS may have carried out counts past its
+# deadline, too, since the order would be a second order: the request is being sent, or was sent by
+# a worker that died, or is in doubt.
 _CANCELLING = """exists (
            select 1 from orders cancel_request
            where cancel_request.merchant_id = {merchant_id}
@@ -84,7 +86,7 @@ _CANCELLING = """exists (
              and (cancel_request.deliver_by > {now} or cancel_request.doubt_since is not null
                   or cancel_request.state = 'sending'))"""
 
-# Not a claim that a failover has lost, and under which the order was sent.
+# Not for a claim lost in a failover, with the order sent.
 _INSERT = f"""
 insert into orders (merchant_id, order_id, action, state, owner, ticket, epoch, attempts, deaths,
                     pending, reopened, generation, deliver_by, payload, endpoint,
@@ -99,13 +101,14 @@ select {{merchant_id}}, {{order_id}}, {{action}},
 {{from_rows}} where true
 on conflict (merchant_id, order_id, action) do nothing"""
 
-#: What ``batch.Found`` is made of.
-_FOUND = f"""orders.merchant_id, orders.order_id, orders.action, orders.state, orders.owner,
-       orders.ticket, orders.epoch, orders.attempts, orders.deaths, orders.doubt_since,
-       orders.pending, orders.{LAST_EVENT}, orders.reopened, orders.external_id, orders.reason_code,
-       orders.reason_message, orders.created_at, orders.updated_at, orders.deliver_by,
-       orders.settling, orders.taken_from, orders.endpoint, orders.attempt_history,
-       orders.step, orders.facts, {{known_for}},
+_COLUMNS = (
+    "merchant_id order_id action state owner ticket epoch attempts deaths doubt_since pending "
+    f"{LAST_EVENT} reopened external_id reason_code reason_message created_at updated_at "
+    "deliver_by settling taken_from endpoint attempt_history step facts"
+).split()
+#: The names of a found row's values.
+FOUND = (*_COLUMNS, "known_for", "cancelling", "is_overtaken")
+_FOUND = f"""{", ".join(f"orders.{each}" for each in _COLUMNS)}, {{known_for}},
        orders.action = 'submit' and {_CANCELLING},
        orders.action = 'cancel' and exists (
            select 1 from orders submission
@@ -115,10 +118,10 @@ _FOUND = f"""orders.merchant_id, orders.order_id, orders.action, orders.state, o
 
 _FIND = f"select {_FOUND} from orders{{and_rows}}" + _THIS
 
-# What a claim finds of an order that no attempt has, and whose history stays as it is: no worker has
-# been silent over it, and if it is in doubt, this lease has counted the seconds since. Nor has it
-# changed since the claim was asked for: PostgreSQL may run a lost connection's statement late, when
-# its repetition has claimed the order, and even finished: no worker would know of this claim.
+# An order without an owner whose history stays as it is at a claim: no worker was silent over the
+# order, and this lease counts the seconds of a doubt. Nor has the order changed since the claim was
+# asked for: PostgreSQL may run a lost connection's statement late, when its repetition has claimed
+# the order, and even finished: no worker would know of this claim.
 _UNCHANGED = """{op} = 'claim' and {next_epoch} is null and orders.action = 'submit'
   and orders.state in ('new', 'pending', 'in_doubt') and orders.taken_from is null
   and orders.updated_at <= {now}
@@ -127,8 +130,8 @@ _UNCHANGED = """{op} = 'claim' and {next_epoch} is null and orders.action = 'sub
            and nullif(split_part(orders.settling, ' ', 3), '')::double precision
                = orders.doubt_since))"""
 
-# Those are claimed by the statement that writes: finding and taking are two round trips and a commit
-# more, which all orders of the batch wait for.
+# Such orders are claimed by the statement that writes: finding and taking would be two round trips
+# and a commit more, for all orders of the batch to wait.
 _KNOWN = (
     f"""
 select {{ticket}}, {{owner}}, {{payload}}, {{deliver_by}}, {{now}}, orders.merchant_id, orders.order_id,
@@ -147,7 +150,7 @@ where orders.merchant_id = known.merchant_id and orders.order_id = known.order_i
   and orders.action = 'submit' and orders.epoch = known.epoch and orders.state || '' = known.state
 returning known.ticket, known.found"""
 
-#: When a doubt began, once a later send renews ``doubt_since``.
+#: Start of a doubt, kept while later sends renew ``doubt_since``.
 _IN_DOUBT_SINCE = """case when {doubt_since} is not null and orders.doubt_since is not null
          then coalesce(orders.in_doubt_since, nullif(orders.doubt_since, {doubt_since})) end"""
 
@@ -169,11 +172,12 @@ set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
     + " and orders.state || '' = {was}"
 )
 
-# An order's next step is recorded, and not sent while a cancel request is open. With a step, what was
-# in doubt before is known: doubt is the present step's alone.
+# Records an order's next step, not sent while a cancel request is open. The step before is known by
+# now: doubt is the present step's alone.
 _KEEPS_DOUBT = "{step} is null or {step} = orders.step"
-# PostgreSQL may run a lost connection's statement late, when its repetition was confirmed and a later step is
-# being sent. A failover may have lost the step before; one of an earlier generation is none.
+# PostgreSQL may run a lost connection's statement late, when its repetition was confirmed and a
+# later step is being sent. A failover may have lost the step before; a step of an earlier
+# generation is ignored.
 _IS_NEXT = """({step} is null or orders.step is null or orders.step in ({was}, {step})
        or orders.step not like orders.reopened || ' %')"""
 _SENDING = (
@@ -218,8 +222,8 @@ select {event_id}, {type}, {merchant_id}, {order_id}, {now}, {external_id}, {rea
        {reason_message}, {attempts}, {payload}, {trace}
 {from_rows} where {event_id} is not null"""
 
-# For an event by itself, which comes with every delivery of its message. An outcome's event is
-# written or fails: skipped, it would be lost silently.
+# For an event alone, recorded at every delivery of its message. An outcome's event is written or
+# fails: skipped, the event would be lost silently.
 _ONCE = " and not exists (select 1 from events known where known.event_id = {event_id})"
 
 # Rows under another session's lock.
@@ -243,63 +247,44 @@ _RELEASE = "delete from workers where substr(id, 1, length({prefix})) = {prefix}
 
 
 class Written(NamedTuple):
-    """What a write has done; what is in neither did not change a row."""
+    """The result of a write; an operation in neither changed no row."""
 
-    #: Tickets: of claims, if there was no row yet; of the others, if their claim still held. Negative
-    #: if the order is CLAIMED only.
+    #: Tickets: of claims without a row before; of sends and outcomes whose claim still held.
+    #: Negative if the order is CLAIMED only.
     tickets: set[int]
-    #: Claims of orders that had a row, which is now CLAIMED: by ticket, the row as it was.
+    #: Claims of orders with a row, now CLAIMED: by ticket, the row before.
     reclaimed: dict[int, Sequence[Any]]
 
 
-class LedgerStatements(Protocol):
-    """The ledger's statements in one database's dialect. Each is a transaction, or part of one."""
-
-    def write(self, cursor: Any, rows: Sequence[Row]) -> Written:
-        """Write rows by their ``op``, with their events."""
-        ...
-
-    def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-        """The existing rows of these orders."""
-        ...
-
-    def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        """Take over the rows that are unchanged since they were found; returns their tickets."""
-        ...
-
-    def locked(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        """Tickets of rows under another session's lock, found without waiting."""
-        ...
-
-    def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
-        """Which of these ids events have."""
-        ...
-
-    def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> bool:
-        """Renew a lease; False: the row is locked."""
-        ...
-
-    def leases(self, cursor: Any) -> list[LeaseRow]:
-        """All leases."""
-        ...
-
-    def forget(self, cursor: Any, lease_ids: Iterable[str]) -> None:
-        """Remove leases, except locked rows."""
-        ...
-
-    def release(self, cursor: Any, worker: str) -> None:
-        """Remove all leases of a worker."""
-        ...
-
-
-class _Common:
-    """The statements on leases, which are few."""
+class LedgerStatements(ABC):
+    """The ledger's statements in a database's dialect. Each is a transaction, or part of one."""
 
     _place: str
     #: Has a select leave out locked rows.
     _skipping: str
 
+    @abstractmethod
+    def write(self, cursor: Any, rows: Sequence[Row]) -> Written:
+        """Write rows by their ``op``, with their events."""
+
+    @abstractmethod
+    def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+        """The existing rows of these orders."""
+
+    @abstractmethod
+    def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        """Take over the rows unchanged since they were found; returns their tickets."""
+
+    @abstractmethod
+    def locked(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
+        """Tickets of rows under another session's lock, found without waiting."""
+
+    @abstractmethod
+    def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
+        """Those of these ids that events have."""
+
     def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> bool:
+        """Renew a lease; False: the row is locked."""
         values = {"id": beat.lease_id, "lease": lease, "now": now, "clock": beat.at}
         texts = (
             _filled(t, values, self._place, skipping=self._skipping) for t in (_BEAT, _FIRST_BEAT)
@@ -307,27 +292,30 @@ class _Common:
         return any(cursor.execute(text, values).rowcount for text in texts)
 
     def leases(self, cursor: Any) -> list[LeaseRow]:
+        """All leases."""
         found: list[LeaseRow] = cursor.execute(_LEASES).fetchall()
         return found
 
     def forget(self, cursor: Any, lease_ids: Iterable[str]) -> None:
+        """Remove leases, except locked rows."""
         for lease_id in lease_ids:
             text = _filled(_FORGET, ("id",), self._place, skipping=self._skipping)
             cursor.execute(text, {"id": lease_id})
 
     def release(self, cursor: Any, worker: str) -> None:
+        """Remove all leases of a worker."""
         prefix = {"prefix": f"{worker}-"}
         cursor.execute(_filled(_RELEASE, prefix, self._place), prefix)
 
 
-class LedgerOnPostgreSQL(_Common):
-    """Each statement is one transaction, without round trips for BEGIN and COMMIT.
+class LedgerOnPostgreSQL(LedgerStatements):
+    """Each statement is a transaction, without round trips for BEGIN and COMMIT.
 
-    All of a batch's writes are one statement.
+    All of a batch's writes are a single statement.
     """
 
     _place, _skipping = "%({})s", " for update skip locked"
-    #: No row is younger than it is, by more than a minute, whatever workers' times of day are.
+    #: No row is more than a minute younger than its time, whatever workers' times of day are.
     _now = "extract(epoch from clock_timestamp())::double precision"
     _times: ClassVar = {
         "created": f"least(r.now, {_now} + 60)",
@@ -344,7 +332,8 @@ class LedgerOnPostgreSQL(_Common):
         sent = f"{_SENDING} and {{op}} = 'send'{done}, orders.state"
         finished = f"{_FINISH} and {{op}} = 'finish'{done}"
         recorded = _RECORD + of_those
-        # It waits for no lock, after those that it has: another worker's batch may wait for these.
+        # Waits for no lock while the statement has locks: another worker's batch may wait for
+        # these.
         known = _KNOWN + (
             " and {ticket} not in (select ticket from fresh) for update of orders skip locked"
         )
@@ -398,7 +387,7 @@ union all select ticket, found from reclaimed"""
         return found
 
 
-class LedgerOnSQLite(_Common):
+class LedgerOnSQLite(LedgerStatements):
     """All statements of a batch share the caller's transaction."""
 
     _place, _skipping = ":{}", ""

@@ -1,4 +1,4 @@
-"""The states of an order's ledger row, and the results of claiming it."""
+"""The states of an order's ledger row, and the results of a claim."""
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -9,10 +9,10 @@ from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.ledger.settling import Settling
 from pos_gateway.ledger.step_mark import StepMark
 
-#: Seconds after ``deliver_by`` for which an order that the POS may have, or may have cancelled, is
-#: still looked up; after that it is for an operator.
+#: Seconds after ``deliver_by`` for which workers look up an order that the POS may have, or may
+#: have cancelled; later the order is for an operator.
 RESOLVE_FOR = 3600.0
-#: Reasons of an order in doubt for which workers do not ask its POS.
+#: Reasons of orders in doubt that workers do not look up.
 ONLY_A_PERSON = ("blind", "moved", "not_undone", "facts", "poison")
 
 
@@ -28,7 +28,7 @@ def is_given_up(code: str | None, deliver_by: float | None, now: float) -> bool:
 
 
 class Action(StrEnum):
-    """What a message asks for; each action has its own row."""
+    """A message's request; each action has its own row."""
 
     SUBMIT = "submit"
     CANCEL = "cancel"
@@ -40,8 +40,8 @@ class State(StrEnum):
     ::
 
         NEW ──► CLAIMED ──► SENDING ──► ACCEPTED | REJECTED | CANCELLED | EXPIRED | FAILED
-         ▲         │           ├──────► PENDING    (the POS has it and has not decided)
-         └─────────┴───────────┴──────► IN_DOUBT   (the POS may have it)
+         ▲         │           ├──────► PENDING    (the POS has the order, undecided)
+         └─────────┴───────────┴──────► IN_DOUBT   (the POS may have the order)
 
     NEW, PENDING and IN_DOUBT can be claimed again; a new order may go to SENDING in one step.
     """
@@ -59,7 +59,7 @@ class State(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether it is terminal."""
+        """Whether the state is terminal."""
         return self in FINAL
 
     @property
@@ -68,7 +68,7 @@ class State(StrEnum):
         return self in (State.CLAIMED, State.SENDING)
 
 
-#: Terminal: only an operator, or for a cancel request a newer one, reopens the row.
+#: Terminal: only an operator reopens the row, or, for a cancel request, a newer request.
 FINAL = frozenset({State.ACCEPTED, State.REJECTED, State.CANCELLED, State.EXPIRED, State.FAILED})
 
 
@@ -81,49 +81,48 @@ class Key:
     action: Action = Action.SUBMIT
 
 
-#: Deaths after which an order is suspected to kill workers.
+#: Deaths after which an order is suspected of killing workers.
 SUSPECT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptHistory:
-    """What the ledger knows of an order's earlier attempts."""
+    """The ledger's knowledge of an order's earlier attempts."""
 
-    #: Attempts made.
     attempts: int = 0
-    #: Workers that certainly died holding its claim.
+    #: Workers that certainly died holding the order's claim.
     deaths: int = 0
-    #: Since when the order is in doubt (Unix time); None: it is not.
+    #: Start of the doubt, renewed by each send (Unix time); None: not in doubt.
     doubt_since: float | None = None
-    #: The POS has the order and had not decided: look it up, never send it again.
+    #: The POS has the order and had not decided: look up, never send again.
     pending: bool = False
     #: The last event recorded.
     last_event: str | None = None
-    #: How often an operator (or for a cancel request a newer one) has reopened it.
+    #: Number of reopenings by an operator or, for a cancel request, by a newer request.
     reopened: int = 0
-    #: When it expires (Unix time): as first delivered, or as an operator has set since.
+    #: Expiry (Unix time): as first delivered, or as set since by an operator.
     deliver_by: float | None = None
     #: An unexpired cancel request is open.
     cancelling: bool = False
-    #: When its row was created (Unix time).
+    #: Creation of the row (Unix time).
     known_since: float | None = field(default=None, compare=False)
-    #: Leases it was taken over from that are silent since: their workers may be dead.
+    #: Earlier leases of the order, silent since their takeover: the workers may be dead.
     taken_from: tuple[str, ...] = ()
-    #: If in doubt: since when the POS has had time to create it, and those seconds at the claim.
+    #: In doubt: the moment since which the POS has had time, and the seconds up to the claim.
     settling: Settling | None = None
     settled: float = 0.0
-    #: The POS that may have it, if known (see ``adapters/pos_fields.endpoint``).
+    #: The POS that may have the order, if known (see ``adapters/pos_fields.endpoint``).
     endpoint: str | None = None
-    #: Its last attempts as its row has them; only ``attempts.py`` knows the format.
+    #: The last attempts as in the row; only ``attempts.py`` knows the format.
     recorded: str | None = field(default=None, compare=False, repr=False)
-    #: The reason of its last attempt as its row has it; only ``Ledger.last_reason`` opens it.
+    #: The last attempt's reason as in the row; only ``Ledger.last_reason`` opens the reason.
     reason: Reason | None = field(default=None, compare=False, repr=False)
-    #: For how many seconds it had a row at the claim, by the database's clock, or by this worker's
-    #: if that says more; None: there was no row.
+    #: Age of the row at the claim in seconds, by the database's or this worker's clock, whichever
+    #: says more; None: without a row.
     known_for: float | None = field(default=None, compare=False)
-    #: The step at the POS that the last attempt left the order in; None: its first, or none.
+    #: The step at the POS after the last attempt; None: the first, or no step.
     step: StepMark | None = None
-    #: The progress through its steps, as its row has it: sealed; only ``Ledger.progress`` opens it.
+    #: The progress through the steps, sealed as in the row; only ``Ledger.progress`` opens them.
     facts: str | None = field(default=None, repr=False)
     #: The POS's id of the order, if known.
     external_id: str | None = field(default=None, compare=False)
@@ -134,7 +133,7 @@ class AttemptHistory:
         return self.doubt_since is not None
 
     def at(self, step: StepMark, facts: str | None, external_id: str | None) -> "AttemptHistory":
-        """The history once this step is recorded. What the POS may have done of a different one is known."""
+        """The history with this step recorded. A new step ends the doubt about the step before."""
         if step == self.step:
             return replace(self, facts=facts)
         return replace(
@@ -150,12 +149,12 @@ class AttemptHistory:
 
     @property
     def is_between_steps(self) -> bool:
-        """Whether the POS has the order's steps before ``step``, and nothing of that step."""
+        """Whether the POS has all steps before ``step``, and nothing of ``step``."""
         return self.step is not None and not self.in_doubt
 
     @property
     def possible_deaths(self) -> int:
-        """Workers that died holding its claim, or may have."""
+        """Workers that died holding the order's claim, or may have."""
         return self.deaths + len(self.taken_from)
 
     @property
@@ -167,8 +166,8 @@ class AttemptHistory:
 def open_state(history: AttemptHistory, last_event: str | None = None) -> State:
     """The open state of an order; pending after an in-doubt event stays IN_DOUBT.
 
-    An order that is pending in a later step is PENDING, and looked up as one in doubt: the ledger knows no
-    more of it until it is IN_DOUBT at its ``deliver_by``.
+    An order pending in a later step is PENDING, and looked up as if in doubt: the ledger knows no
+    more until the order is IN_DOUBT at its ``deliver_by``.
 
     Args:
         history: the order's attempt history.
@@ -183,30 +182,30 @@ def open_state(history: AttemptHistory, last_event: str | None = None) -> State:
 
 
 class CallRecord(NamedTuple):
-    """An attempt's call to the POS: the durations of its stages in seconds, and what came."""
+    """An attempt's call to the POS: the durations of its stages in seconds, and the result."""
 
     waited: float | None
     claim: float | None
     connect: float
     first_byte: float | None
     seconds: float
-    #: The last reply's HTTP status; if the call failed, the failure's code.
+    #: HTTP status of the last reply; code of a failed call.
     came: int | str | None
 
 
 class Claim(NamedTuple):
-    """One attempt's exclusive right to an order, until its outcome is committed."""
+    """An attempt's exclusive right to an order, until the outcome is committed."""
 
     key: Key
-    #: The lease it depends on.
+    #: The lease on which the claim depends.
     owner: str
     epoch: int
     ticket: int
     history: AttemptHistory
     #: SENDING is durable: the order may be sent.
     sending: bool
-    #: Restore the row if the database has lost it: the sealed order, its ``deliver_by``, and the
-    #: POS that may have it.
+    #: To restore the row if lost by the database: the sealed order, its ``deliver_by``, and the POS
+    #: that may have the order.
     payload: str | None = None
     deliver_by: float | None = None
     endpoint: str | None = None
@@ -214,12 +213,12 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """A claim of this worker's whose green thread is gone; its row may or may not name it."""
+    """A claim of this worker whose green thread is gone; the row may or may not name the claim."""
 
     key: Key
-    #: Bytes may have been sent under it.
+    #: Bytes may have been sent under the claim.
     sent: bool
-    #: When it was abandoned, on this worker's clock.
+    #: Time of abandonment, on this worker's clock.
     since: float
 
 
@@ -228,7 +227,7 @@ class Ended:
     """The order is already terminal."""
 
     state: State
-    #: When (Unix time).
+    #: Unix time.
     at: float
     reason: Reason | None
     external_id: str | None
@@ -241,56 +240,56 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class LeasedElsewhere:
-    """Another attempt holds the claim, in another worker or in this one."""
+    """Another attempt holds the claim, here or elsewhere."""
 
     owner: str
 
 
 @dataclass(frozen=True, slots=True)
 class Suspected:
-    """Workers died holding the order's claim, or may have: it was not claimed."""
+    """Workers died holding the order's claim, or may have: the order was not claimed."""
 
     possible_deaths: int
 
 
-#: The result of a claim; Suspected only where a suspect is not wanted.
+#: The result of a claim; Suspected only with ``unless_suspect``.
 ClaimResult: TypeAlias = Claim | Ended | LeasedElsewhere | Suspected
 
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """A dehydrated status event: what its order's entry does not contain."""
+    """A dehydrated status event: the fields missing in the order's entry."""
 
     id: str
     kind: str
-    #: The trace it continues.
+    #: The trace that the event continues.
     trace: TraceContext | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is written when an attempt ends."""
+    """The record of an attempt's end."""
 
     state: State
-    #: When (Unix time).
+    #: Unix time.
     at: float
     attempts: int
     doubt_since: float | None = None
     pending: bool = False
     reason: Reason | None = None
     external_id: str | None = None
-    #: Recorded with it, in the same transaction.
+    #: Recorded in the same transaction.
     event: EventRow | None = None
-    #: Keep the reason that the row has.
+    #: Keep the row's reason.
     keeps_reason: bool = False
-    #: The attempt's outcome, for the attempt history; None: as the state says.
+    #: The attempt's outcome, for the attempt history; None: the state's.
     outcome: Kind | None = None
-    #: The attempt's call, for the attempt history; None: there was no call.
+    #: The attempt's call, for the attempt history; None: without a call.
     call: CallRecord | None = None
-    #: The progress of an order that has taken all its steps, or whose step is pending; None: as its row says.
+    #: Progress of an order with all steps taken, or a pending step; None: as in the row.
     progress: str | None = None
 
     @property
     def keeps_doubt(self) -> bool:
-        """Whether it leaves the order as one that the POS may have, or ends it."""
+        """Whether the entry ends the order, or says that the POS may have the order."""
         return self.state.is_final or self.pending or self.doubt_since is not None

@@ -1,17 +1,17 @@
-"""The step at the POS that an order is in, as the order's row names the step."""
+"""An order's step at the POS, as named in the order's row."""
 
 from dataclasses import dataclass
 
-#: The reason's code of an order whose POS has refused to undo the step: an operator decides.
+#: Reason code of an order whose POS has refused to undo the step: an operator decides.
 NOT_UNDONE = "not_undone"
 
 
 @dataclass(frozen=True, slots=True)
 class StepMark:
-    """The row's ``step``: ``str`` writes it, ``parse`` reads it."""
+    """The row's ``step``: written by ``str``, read by ``parse``."""
 
-    #: The row's ``reopened`` at the time. An earlier release reopens an order and leaves the column as
-    #: the column is, which invalidates this.
+    #: The row's ``reopened`` at the time. An earlier release reopens an order without changing the
+    #: column, which invalidates the mark.
     reopened: int
     #: The step's name in the adapter.
     name: str
@@ -23,7 +23,7 @@ class StepMark:
 
     @classmethod
     def parse(cls, text: str | None, reopened: int) -> "StepMark | None":
-        """Parse the column; None if the order was reopened since, or no release writes such a text.
+        """Parse the column; None if the order was reopened since, or for an unknown text.
 
         Words of a later release are ignored.
         """

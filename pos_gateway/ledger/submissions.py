@@ -1,7 +1,7 @@
-"""Orders that came by HTTP: written before they are published, so that a second one is compared.
+"""Orders that came by HTTP: written before publishing, for comparison with a second submission.
 
-A row has an order's digest and no content. It is written without waiting for the disk: what a crash
-loses is a comparison, and no order. The order itself is in the broker, and then in the ledger.
+A row has an order's digest, and no content. Writes do not wait for the disk: a crash loses a
+comparison, and no order. The order's content is in the broker, and then in the ledger.
 """
 
 import json
@@ -24,25 +24,25 @@ from pos_gateway.ledger.states import Key, State
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.runtime.vault import CannotOpen
 
-#: Seconds for PostgreSQL's answer: a backend waits for it.
+#: Seconds for PostgreSQL's answer: a backend waits.
 ANSWER = 0.5
-#: The zones whose calendars begin first, and end last.
+#: The zones whose calendars begin first and end last.
 _FIRST, _LAST = (timezone(sign * timedelta(hours=23, minutes=59)) for sign in (1, -1))
 
 
 def digest(order: Order) -> str:
-    """What two orders have in common if they are the same, however their JSON is written.
+    """Equal for two orders that are the same, however their JSON is written.
 
-    Neither blanks nor the order of fields count, at any depth, nor a moment's time zone.
+    Blanks, the order of fields at any depth, and time zones do not count.
     """
     text = (order if _is_utc(order) else _in_utc(order)).to_json()
-    if _has_unknown(order):  # the fields that most orders have are always in one order
+    if _has_unknown(order):  # the common fields are always in the same order
         text = json.dumps(from_json(text), sort_keys=True).encode()
     return digest_of(text)
 
 
 def digest_of(written: bytes) -> str:
-    """The same for an order in UTC without unknown fields, as it is written."""
+    """The digest of an order in UTC without unknown fields, from its JSON."""
     return sha256(written).hexdigest()
 
 
@@ -59,7 +59,7 @@ def _in_utc(order: Order) -> Order:
 
 
 def _as_utc(at: datetime) -> datetime:
-    """The moment in UTC; if its calendar lacks it, in the zone whose calendar ends last, or begins first.
+    """The moment in UTC, or if UTC's calendar lacks it, in the zone that ends last or begins first.
 
     Some backends use the end of the year 9999 in their own zone for "no deadline".
     """
@@ -73,12 +73,12 @@ def _as_utc(at: datetime) -> datetime:
 
 
 def _has_unknown(order: Order) -> bool:
-    """Whether it has values whose fields may be in any order, or fields that were unknown before."""
+    """Whether the order has fields in any order, or fields unknown to earlier releases."""
     who = order.customer
     if type(order.fulfillment) is dict or _has(order) or (who is not None and _has(who)):
         return True
     for item in order.items:
-        # Most have none: then nothing is called.
+        # Nothing is called for most items.
         if item.ref is not None or (item.model_extra and _has(item)):
             return True
         for each in item.modifiers:
@@ -95,31 +95,31 @@ def _has(part: Record) -> bool:
 
 
 def _is_given(fields: dict[str, Any] | None) -> bool:
-    """Whether one is: null counts as absent."""
+    """Whether a field is given: null counts as absent."""
     return fields is not None and any(value is not None for value in fields.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Submitting:
-    """An order that is about to be published."""
+    """An order to publish."""
 
     merchant_id: str
     order_id: str
     digest: str
     deliver_by: datetime
-    #: Its ``deliver_by`` has passed: nothing is written, since it is only taken if it is known.
+    #: ``deliver_by`` has passed: written nowhere, since only a known order is accepted then.
     is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was known of an order when it came."""
+    """An earlier submission of an order, if any."""
 
-    #: It came before, by HTTP or AMQP.
+    #: By HTTP or AMQP.
     is_known: bool
     #: With other content.
     is_different: bool
-    #: Its state in the ledger; None: no worker has seen it yet.
+    #: State in the ledger; None: no worker has seen the order yet.
     state: State | None
 
 
@@ -127,7 +127,7 @@ _NEW = Known(is_known=False, is_different=False, state=None)
 
 
 class Submissions:
-    """Writes and reads submissions on one connection. For one caller at a time.
+    """Writes and reads submissions on a single connection. For a single caller at a time.
 
     Every call raises LedgerUnavailable when the database is away, or busy for a second.
     """
@@ -141,7 +141,7 @@ class Submissions:
 
     @property
     def is_prompt(self) -> bool:
-        """Whether the next call ends within ``ANSWER`` seconds: it has not to connect, nor to wait for
+        """Whether the next call ends within ``ANSWER`` seconds: neither connects, nor waits for
         SQLite's other writers.
         """
         return self._writer.is_connected and not self._is_sqlite
@@ -151,13 +151,13 @@ class Submissions:
         self._writer.read(lambda cursor: cursor.execute("select 1").fetchone())
 
     def write(self, orders: Sequence[Submitting], now: float) -> list[Known]:
-        """Write those that are new; what was known of each, in order.
+        """Write new orders; returns the earlier submission of each, in order.
 
-        Of two with one key the first counts, and the second is compared with it: in ``orders``, and
-        where another server writes at the same moment.
+        Of two orders with a key the first counts, and the second is compared: within ``orders``,
+        and with orders written elsewhere at the same moment.
 
         Args:
-            orders: what is about to be published.
+            orders: about to be published.
             now: Unix time.
         """
         firsts: dict[tuple[str, str], Submitting] = {}
@@ -198,10 +198,10 @@ class Submissions:
         return answers
 
     def forget(self, orders: Sequence[Submitting]) -> None:
-        """Remove what was written for orders that were certainly not published.
+        """Remove rows of orders that were certainly not published.
 
-        Their ids are free again for an order with other content, but for those that came a second
-        time meanwhile: another server may have published them.
+        The ids are free again for orders with other content, except after a second submission: then
+        the order may have been published elsewhere.
         """
         rows = sorted((each.merchant_id, each.order_id, each.digest) for each in orders)
         self._writer.write(lambda cursor: cursor.executemany(self._forget, rows))
@@ -213,7 +213,7 @@ class Submissions:
     def _before(
         self, key: Key, found: "Found | None", deliver_by: datetime
     ) -> tuple[str | None, str | None] | None:
-        """The digest, if it is known, and the state of what was there; None: nothing was."""
+        """The earlier digest, if known, and state; None: the order is new."""
         if found is None:
             return None
         _, stored, state, payload = found
@@ -222,9 +222,9 @@ class Submissions:
         return stored, state
 
     def _digest_of(self, key: Key, payload: str, deliver_by: datetime) -> str | None:
-        """The digest of an order that came by AMQP; None if it cannot be read here.
+        """The digest of an order that came by AMQP; None if unreadable here.
 
-        With the given ``deliver_by``: an operator may have extended the order's.
+        With the given ``deliver_by``, since an operator may have extended the order's.
         """
         try:
             order = Order.parse_json(self._payloads.open(key, payload))
@@ -242,7 +242,7 @@ def _known(order: Submitting, before: tuple[str | None, str | None] | None) -> K
 
 
 def submitted_at(engine: Engine, key: Key) -> float | None:
-    """When an order came by HTTP (Unix time); None: it did not, or long ago."""
+    """Time of an order's submission by HTTP (Unix time); None: another way, or long ago."""
     query = select(submissions.c.submitted_at).where(
         submissions.c.merchant_id == key.merchant_id, submissions.c.order_id == key.order_id
     )
@@ -252,7 +252,7 @@ def submitted_at(engine: Engine, key: Key) -> float | None:
 
 
 def prune_submissions(engine: Engine, before: float, batch: int) -> Iterator[int]:
-    """Remove the rows that are older (Unix time), ``batch`` at a time; yields how many.
+    """Remove rows older than ``before`` (Unix time), ``batch`` at a time; yields their numbers.
 
     Raises:
         LedgerUnavailable: the database is away.
@@ -261,12 +261,11 @@ def prune_submissions(engine: Engine, before: float, batch: int) -> Iterator[int
     return remove_old(engine, submissions, key, at < before, at, batch)
 
 
-#: Of an order that is known: its number, its digest if it came by HTTP, its state, and its payload if it
-#: came by AMQP.
+#: A known order: number, digest if it came by HTTP, state, and payload if it came by AMQP.
 Found = tuple[int, str | None, str | None, str | None]
 
-# A backend waits for the answer: a database that takes a second counts as away. A group's rows are joined
-# with one another by hash, and not one by one.
+# A backend waits for the answer: a database that takes a second counts as away. A group's rows are
+# joined by hash, not row by row.
 _SESSION = "set statement_timeout = '1s'; set enable_hashjoin = on"
 
 _OF_LEDGER = """orders.merchant_id = {merchant_id} and orders.order_id = {order_id}
@@ -296,10 +295,10 @@ _PUT_ALL = _PUT.format(
     in_order="order by r.merchant_id, r.order_id",
 )
 
-# A statement sees the table as it was when it began, and so not what another server has written
-# since. What it meets in writing is the newest, committed. Rows are locked in one order, or servers
-# with the same orders would wait for each other. Subqueries, since a join might scan all orders: its
-# plan is kept, and one made while the table is empty looked through it with every order since.
+# A statement sees the table as of its beginning, without rows written since elsewhere. Only
+# a conflicting insert meets the newest, committed row. Rows are locked in order, or servers with
+# the same orders would wait for each other. Subqueries, since a join might scan all orders: the
+# plan is kept, and a plan made while the table is empty looked through every order since.
 _AT_ONCE = f"""
 with r as materialized (select * from {_ROWS}),
 put as ({_PUT_ALL} returning merchant_id, order_id, digest, came_again),
@@ -338,7 +337,7 @@ where submissions.digest is not null or orders.state is not null"""
 
 
 def _by_row(cursor: Any, rows: Sequence[dict[str, Any]]) -> list[Found]:
-    """In one transaction. What was there is read before anything is written."""
+    """Read all rows, then write, in a single transaction."""
     found = [each for row in rows for each in cursor.execute(_FIND_ONE, row)]
     cursor.executemany(_PUT_ONE, rows)
     return found

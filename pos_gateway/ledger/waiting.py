@@ -1,4 +1,4 @@
-"""How a green thread waits for PostgreSQL."""
+"""A green thread's wait for PostgreSQL."""
 
 import gevent
 from gevent.hub import Waiter
@@ -6,7 +6,7 @@ from psycopg import OperationalError
 
 
 class GreenWait:
-    """Waits for one connection's socket, on watchers that are made once.
+    """Waits for a connection's socket, on watchers made once.
 
     psycopg's own wait polls, and gevent makes an event, a watcher and a timer for each poll.
 
@@ -17,12 +17,12 @@ class GreenWait:
 
     def __init__(self, socket: int, seconds: float) -> None:
         self._hub = gevent.get_hub()
-        # Indexed by what is waited for: read (1), write (2) or either (3), as in gevent's loop.
+        # Indexed by the awaited event: read (1), write (2) or either (3), as in gevent's loop.
         self._watchers = [None, *(self._hub.loop.io(socket, events) for events in (1, 2, 3))]
         self._seconds = seconds
 
     def until_ready(self, wanted: int) -> None:
-        """Return once the socket is ready for it. Raises psycopg.OperationalError."""
+        """Return once the socket is ready. Raises psycopg.OperationalError."""
         waiter, watcher = Waiter(self._hub), self._watchers[wanted]
         late = self._hub.loop.timer(self._seconds)
         watcher.start(waiter.switch, True)

@@ -1,4 +1,4 @@
-"""The one connection that a worker's ledger writes through."""
+"""The single connection for all writes of a worker's ledger."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,14 +15,15 @@ from pos_gateway.domain.errors import (
 from pos_gateway.ledger.statements import LedgerOnPostgreSQL, LedgerOnSQLite, LedgerStatements
 from pos_gateway.runtime.green import green
 
-#: Seconds for a statement: a database that takes longer counts as away.
+#: Seconds for a statement: a slower database counts as away.
 _STATEMENT_TIMEOUT = 10
-#: Seconds for PostgreSQL's answer: a peer that has vanished never sends one.
+#: Seconds for PostgreSQL's answer, which never comes from a peer that has vanished.
 _ANSWER = 15.0
 #: PostgreSQL's ``lock_not_available``.
 _LOCKED = "55P03"
 #: Session settings. Every statement finds its few rows by key. PostgreSQL keeps the plan of a
-#: frequent statement, and one made while the tables are empty would scan them as they grow.
+#: frequent statement, and a plan made while the tables are empty would scan the tables as they
+#: grow.
 _SESSION = (
     "set jit = off; set enable_seqscan = off; set enable_bitmapscan = off; "
     "set enable_hashjoin = off; set enable_mergejoin = off; "
@@ -30,16 +31,17 @@ _SESSION = (
 
 
 class Writer:
-    """Executes transactions, for one caller at a time.
+    """Executes transactions, for a single caller at a time.
 
-    It uses the driver directly: SQLAlchemy's part in a statement costs as much CPU as the statement
-    itself. PostgreSQL commits each statement, SQLite all of them together.
+    Uses the driver directly: SQLAlchemy's part in a statement costs as much CPU as the statement
+    itself. PostgreSQL commits each statement, SQLite all statements together.
 
     Args:
         engine: the database.
         session: further PostgreSQL session settings.
-        durable: a commit waits for the disk. Without, a crash may lose the last ones.
-        answer: seconds for PostgreSQL's answer, after which the connection is dropped; None: the usual.
+        durable: a commit waits for the disk. Otherwise a crash may lose the last commits.
+        answer: seconds for PostgreSQL's answer, after which the connection is dropped; None: the
+            usual.
     """
 
     def __init__(
@@ -55,15 +57,15 @@ class Writer:
         self._durable = durable
         self._answer = answer
         self._is_sqlite = engine.dialect.name == "sqlite"
-        self.say: LedgerStatements = LedgerOnSQLite() if self._is_sqlite else LedgerOnPostgreSQL()
+        self.sql: LedgerStatements = LedgerOnSQLite() if self._is_sqlite else LedgerOnPostgreSQL()
         self._connection: Any = None
         self._cursor_of_it: Any = None
-        #: How often it has connected.
+        #: Number of connections made.
         self.connects = 0
 
     @property
     def is_connected(self) -> bool:
-        """Whether it has a connection, which may be lost without its knowledge."""
+        """Whether there is a connection, perhaps lost without notice."""
         return self._connection is not None
 
     def write(self, do: Callable[[Any], Any]) -> Any:
@@ -71,9 +73,10 @@ class Writer:
 
         Raises:
             LedgerUnavailable: the database is away; the write may or may not have succeeded.
-            LedgerUnreachable: it is away, and nothing was written.
-            LedgerLocked: a statement waited for a lock for longer than the session's ``lock_timeout``.
-            EventIdTaken: nothing was written: an event's id is another event's.
+            LedgerUnreachable: the database is away, and nothing was written.
+            LedgerLocked: a statement waited for a lock for longer than the session's
+                ``lock_timeout``.
+            EventIdTaken: nothing was written: an event's id is taken.
         """
         return self._do(do, writes=True)
 
@@ -101,7 +104,7 @@ class Writer:
         except BaseException as error:
             if isinstance(error, LedgerLocked):
                 raise
-            if getattr(error, "sqlstate", None) == _LOCKED:  # that statement alone has failed
+            if getattr(error, "sqlstate", None) == _LOCKED:  # only this statement has failed
                 raise LedgerLocked(str(error).strip()) from error
             # Also if the green thread is killed midway: the connection is out of step.
             self.close()
@@ -114,7 +117,7 @@ class Writer:
         return result
 
     def close(self) -> None:
-        """Drop the connection; the next write makes a new one. Idempotent."""
+        """Drop the connection; the next write connects again. Idempotent."""
         connection, self._connection = self._connection, None
         if connection is not None:
             if self._cursor_of_it is not None:
@@ -129,8 +132,8 @@ class Writer:
 
     def _is_away(self, error: BaseException) -> bool:
         driver: Any = self._engine.dialect.dbapi
-        # An error that is not about the rows is about the database (a standby, a migration's lock,
-        # a missing right): waiting loses nothing.
+        # An error that is not about rows is about the database (a standby, a migration's lock, a
+        # missing right): waiting loses nothing.
         of_the_rows = (driver.DataError, driver.IntegrityError)
         return isinstance(error, driver.Error) and not isinstance(error, of_the_rows)
 
@@ -138,7 +141,7 @@ class Writer:
         if self._connection is None:
             pooled = self._engine.raw_connection()
             driver: Any = pooled.driver_connection
-            # Others would get it from the pool as it is set here: it would commit each statement.
+            # Not for the pool: with these settings each statement would commit.
             pooled.detach()
             self._connection = driver
             self.connects += 1
@@ -158,11 +161,11 @@ class Writer:
 
 def _bound_waits(driver: Any, seconds: float) -> None:
     """Have the connection count as lost once PostgreSQL has not answered for this long."""
-    from pos_gateway.database import psycopg_internals  # noqa: PLC0415  (it needs psycopg)
+    from pos_gateway.database import psycopg_internals  # noqa: PLC0415  (needs psycopg)
 
     if not green():
         psycopg_internals.wait_at_most(driver, seconds)
         return
-    from pos_gateway.ledger.waiting import GreenWait  # noqa: PLC0415  (it needs gevent, too)
+    from pos_gateway.ledger.waiting import GreenWait  # noqa: PLC0415  (needs gevent, too)
 
     psycopg_internals.wait_with(driver, GreenWait(driver.fileno(), seconds).until_ready)

@@ -94,7 +94,7 @@ class LedgerRows:
         """Write every order, and what followed."""
         beat = self._lease.beating()
         now = self._plot.now
-        self._writer.write(lambda cursor: self._writer.say.beat(cursor, beat, LEASE, now))
+        self._writer.write(lambda cursor: self._writer.sql.beat(cursor, beat, LEASE, now))
         for steps in _chunks(self._steps()):
             self._write(steps)
         cancelled = [each for each in self._plot.orders if each.cancelled]
@@ -245,7 +245,7 @@ class LedgerRows:
 
         def write(cursor: Any) -> list[Any]:
             return Batch(
-                self._writer.say,
+                self._writer.sql,
                 cursor,
                 lease=self._lease,
                 abandoned={},

@@ -53,12 +53,6 @@ def test_a_chunk_pauses_between_pieces_as_long_as_orders_lack_cpu(
     assert list(pauses) == []
 
 
-def test_a_short_backlog_gets_no_help(pod: Pods, recorded: Events, rows: Rows) -> None:
-    recorded.write(4)
-    assert pod().helping.step() == 0
-    assert {each.helper for each in rows.events()} == {None}
-
-
 def test_helpers_take_separate_chunks(pod: Pods, recorded: Events, rows: Rows) -> None:
     recorded.write(9)
     one, two = pod(), pod()
@@ -117,17 +111,6 @@ def test_the_leader_does_not_wait_for_helpers(
     leader.finish()
     assert broker.consumer.ids == recorded.ids
     assert leader.hydrated == list(range(1, 10))
-
-
-def test_a_late_helper_changes_nothing(
-    pod: Pods, recorded: Events, broker: Broker, rows: Rows
-) -> None:
-    recorded.write(9)
-    leader = pod()
-    helper = pod(at=lambda place: leader.finish() if place == "chunk" else None)
-    helper.helping.step()
-    assert broker.consumer.ids == recorded.ids
-    assert bodies(rows) == []
 
 
 def test_a_helper_skips_orders_it_has_no_key_for(

@@ -18,7 +18,6 @@ from pos_gateway.events.outbox import BATCH_BYTES
 from pos_gateway.events.pipeline import GATHER, POLL, RETRY_AFTER
 from pos_gateway.ledger.event_notices import SILENCE
 from pos_gateway.ledger.lease import LEASE
-from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.vault import Vault
 from tests.events.lab import PLACES, Broker, Events, Pod
 from tests.ledger.lab import DAY, SOON, Clock
@@ -409,16 +408,6 @@ def test_a_leader_that_was_replaced_shows_no_progress(
     assert taken is not None
     one.outbox.show(replace(term, published=9))
     assert two.outbox.look()[0] == taken
-
-
-def test_too_large_events_are_truncated(pod: Pods, broker: Broker, recorded: Events) -> None:
-    recorded.write(1, order_payload='{"notes":"' + "x" * 5000 + '"}')
-    recorded.write(1)
-    one = pod()
-    one.hydration = Hydration(Payloads(Vault()), largest=4000)
-    one.finish()
-    first, second = broker.consumer.acted
-    assert (first["order"], first["truncated"], "truncated" in second) == (None, True, False)
 
 
 def test_the_leader_knows_its_lag(

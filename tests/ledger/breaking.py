@@ -17,12 +17,12 @@ class BreakingStatements:
 
     def __init__(self, worker: Worker, statement: str, when: str) -> None:
         self._worker = worker
-        self._say: Any = worker._writer.say
+        self._say: Any = worker._writer.sql
         self._statement, self._when = statement, when
         self.broke = False
         #: Called once the connection is broken.
         self.then: Callable[[], None] = lambda: None
-        worker._writer.say = self  # type: ignore[assignment]
+        worker._writer.sql = self  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Any:
         say = getattr(self._say, name)

@@ -247,8 +247,8 @@ FAULTS = [
     Fault(
         "a worker that stops releases all its leases",
         "ledger/ledger",
-        "self._writer.say.release(cursor, self.lease.worker)",
-        "self._writer.say.forget(cursor, [self.lease.id])",
+        "self._writer.sql.release(cursor, self.lease.worker)",
+        "self._writer.sql.forget(cursor, [self.lease.id])",
         "unknown_commits::a_worker_releases_the_leases_of_a_long_outage",
     ),
     Fault(
@@ -619,7 +619,7 @@ FAULTS = [
     Fault(
         "a worker's lease is there before its claims",
         "ledger/ledger",
-        "lambda cursor: self._writer.say.beat(cursor, beat, self.lease.seconds, now)",
+        "lambda cursor: self._writer.sql.beat(cursor, beat, self.lease.seconds, now)",
         "lambda _: True",
         "claims::a_lease_younger_than_the_last_read_is_not_taken_for_a_released_one",
     ),

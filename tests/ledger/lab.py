@@ -14,7 +14,7 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.batch import Looking
 from pos_gateway.ledger.lease import LEASE, Lease
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.states import Abandoned, Claim, Ended, Entry, Key, LeasedElsewhere, State
+from pos_gateway.ledger.states import Abandoned, Claim, ClaimResult, Entry, Key, State
 
 #: Seconds after which a wait fails.
 SOON = float(os.environ.get("SOON", "30"))
@@ -115,6 +115,6 @@ def without_event(state: State = State.NEW, **fields: Any) -> Entry:
     return Entry(state, **{"at": DAY, "attempts": 1, **fields})
 
 
-def claimed(result: Claim | Ended | LeasedElsewhere) -> Claim:
+def claimed(result: ClaimResult) -> Claim:
     assert isinstance(result, Claim), result
     return result

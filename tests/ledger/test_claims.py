@@ -313,7 +313,7 @@ def test_a_worker_that_was_paused_after_reading_the_leases_takes_over_nothing(
     one, two = worker(), worker()
     claim = claimed(one.claim(KEY, send=True))
     two.beat()
-    leases = two._writer.say.leases
+    leases = two._writer.sql.leases
 
     def look_and_be_paused(cursor: Any) -> Any:
         found = leases(cursor)
@@ -322,7 +322,7 @@ def test_a_worker_that_was_paused_after_reading_the_leases_takes_over_nothing(
 
     for each in (one, two):
         each.clock.advance(module.LOOK)
-    two._writer.say.leases = look_and_be_paused  # type: ignore[method-assign]
+    two._writer.sql.leases = look_and_be_paused  # type: ignore[method-assign]
     assert two.claim(KEY, send=True) == LeasedElsewhere(claim.owner)
 
 
@@ -377,14 +377,14 @@ def test_a_renewal_that_commits_after_expiry_does_not_revive_the_lease(
 ) -> None:
     one = worker()
     lost = claimed(one.claim(KEY, send=True))
-    beat = one._writer.say.beat
+    beat = one._writer.sql.beat
 
     def late(*arguments: Any) -> bool:
         written = beat(*arguments)
         one.clock.advance(1)
         return written
 
-    one._writer.say.beat = late  # type: ignore[method-assign]
+    one._writer.sql.beat = late  # type: ignore[method-assign]
     one.clock.advance(LEASE - MARGIN - 0.5)
     one.beat()
     assert not one.holds(lost)
@@ -740,14 +740,14 @@ def test_an_outcome_that_was_written_stays(worker: Workers, rows: Rows) -> None:
 
 def test_a_lease_counts_from_before_its_renewal_was_written(worker: Workers) -> None:
     one = worker()
-    beat = one._writer.say.beat
+    beat = one._writer.sql.beat
 
     def slowly(*arguments: Any) -> bool:
         written = beat(*arguments)
         one.clock.advance(LEASE - MARGIN)  # the database is slow
         return written
 
-    one._writer.say.beat = slowly  # type: ignore[method-assign]
+    one._writer.sql.beat = slowly  # type: ignore[method-assign]
     assert not one.holds(claimed(one.claim(KEY, send=True)))
 
 

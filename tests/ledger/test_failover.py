@@ -123,14 +123,14 @@ def test_a_lost_claim_of_a_sent_order_is_rewritten_as_sending(
     before.promote(one)
     wish = claimed(one.claim(cancel, send=False, deliver_by=DAY + 60))
     assert one.finish(wish, without_event())
-    write, tickets = one._writer.say.write, set[int]()
+    write, tickets = one._writer.sql.write, set[int]()
 
     def seen(*arguments: Any) -> Written:
         written = write(*arguments)
         tickets.update(written.tickets)
         return written
 
-    monkeypatch.setattr(one._writer.say, "write", seen)
+    monkeypatch.setattr(one._writer.sql, "write", seen)
     assert one.finish(claim, an_entry())
     assert tickets == {claim.ticket}  # negative for CLAIMED
 
@@ -383,7 +383,7 @@ def test_an_event_that_another_worker_replays_at_the_same_moment_blames_no_order
     before = standby()
     one.record_event(KEY, an_entry(), None)
     before.promote(one)
-    statements, tries = one._writer.say, []
+    statements, tries = one._writer.sql, []
     write = statements.write
 
     def taken_at_first(cursor: Any, values: Any) -> Any:

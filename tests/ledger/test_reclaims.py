@@ -50,9 +50,9 @@ class Statements:
     """The statements of a worker, which keeps those on orders that were called."""
 
     def __init__(self, worker: Worker) -> None:
-        self._say: Any = worker._writer.say
+        self._say: Any = worker._writer.sql
         self.called: list[str] = []
-        worker._writer.say = self  # type: ignore[assignment]
+        worker._writer.sql = self  # type: ignore[assignment]
 
     def __getattr__(self, name: str) -> Any:
         if name in ("write", "find", "take"):
@@ -66,7 +66,7 @@ def claim(worker: Worker, key: Key = KEY) -> tuple[Any, list[str]]:
     try:
         return worker.claim(key, send=True, deliver_by=DAY + 60, order=b"{}"), statements.called
     finally:
-        worker._writer.say = statements._say
+        worker._writer.sql = statements._say
 
 
 @pytest.mark.parametrize("state", [without_event(), PENDING, IN_DOUBT])
@@ -201,7 +201,7 @@ def test_a_claim_that_a_failover_has_lost_takes_no_order(one: Worker, rows: Rows
         "next_epoch": 4,
         "now": DAY,
     }
-    written = one._writer.write(lambda cursor: one._writer.say.write(cursor, [lost]))
+    written = one._writer.write(lambda cursor: one._writer.sql.write(cursor, [lost]))
     assert (written.tickets, written.reclaimed) == (set(), {})
     assert rows.order() == before
 
@@ -263,7 +263,7 @@ def test_a_statement_that_runs_late_claims_nothing(one: Worker, two: Worker, row
     assert called == ["write"]
     assert one.finish(again, without_event(at=one.clock.of_day))
     before = rows.order()
-    written = two._writer.write(lambda cursor: two._writer.say.write(cursor, late))
+    written = two._writer.write(lambda cursor: two._writer.sql.write(cursor, late))
     assert written == (set(), {})
     assert rows.order() == before
     one.clock.advance(1)
@@ -343,7 +343,7 @@ def test_what_the_one_statement_claims_is_what_find_and_take_do(
         with engine.begin() as connection:
             connection.execute(orders.delete())
             connection.execute(orders.insert(), values)
-        reclaimed, write = 0, one._writer.say.write
+        reclaimed, write = 0, one._writer.sql.write
 
         def counting(*arguments: Any) -> Any:
             nonlocal reclaimed
@@ -352,7 +352,7 @@ def test_what_the_one_statement_claims_is_what_find_and_take_do(
             return written
 
         with monkeypatch.context() as context:
-            context.setattr(one._writer.say, "write", counting)
+            context.setattr(one._writer.sql, "write", counting)
             results = one.together(*(a_claiming(one, each) for each in keys))
         results = [each._replace(ticket=0) if isinstance(each, Claim) else each for each in results]
         with engine.connect() as connection:
@@ -364,5 +364,5 @@ def test_what_the_one_statement_claims_is_what_find_and_take_do(
     assert now == one.clock.of_day
     one._writer.close()
     monkeypatch.setattr(statements, "_KNOWN", statements._KNOWN + " and false")
-    one._writer.say = statements.LedgerOnPostgreSQL()
+    one._writer.sql = statements.LedgerOnPostgreSQL()
     assert claim_all() == (0, results, rows)

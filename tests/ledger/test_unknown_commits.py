@@ -287,7 +287,7 @@ def test_a_claim_that_overtakes_its_own_retry_is_the_attempts(
                 connection.connection.commit()
         return say.take(cursor, taken)
 
-    monkeypatch.setattr(one._writer.say, "take", take)
+    monkeypatch.setattr(one._writer.sql, "take", take)
     claim = claimed(one.claim(KEY, send=True))
     assert (claim.history.in_doubt, one.holds(claim)) == (False, True)
     assert one.sending(claim)

@@ -127,7 +127,7 @@ def test_orders_past_their_time_are_counted_and_listed(page: Desk) -> None:
     ]  # fmt: skip
     with page.site.database.begin() as connection:
         connection.execute(insert(orders), rows)
-    assert overdue.Overdue(page.site.database).count() == 2
+    assert overdue.count_overdue(page.site.database) == 2
     browser = page.operator()
     for path in ("/orders?state=overdue", "/orders?state=overdue&merchant=m1"):
         text = browser.get(path).text

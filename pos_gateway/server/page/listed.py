@@ -11,7 +11,7 @@ from pos_gateway.administration.merchant_view import MerchantViews
 from pos_gateway.domain.split import Split
 from pos_gateway.events.archive import Archive
 from pos_gateway.ledger.order_admin import OrderAdmin
-from pos_gateway.ledger.overdue import Overdue
+from pos_gateway.ledger.overdue import count_overdue
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.store import MerchantStore
@@ -65,7 +65,7 @@ def views(sources: Sources) -> Sequence[View]:
     about = MerchantViews(database, MerchantStore(database, clock, vault), clock)
     reading = OrderReading(database, sources.orders, sources.archive, sources.fleet, clock)
     letters = LetterCount(settings.broker_url, database, sources.bulk, clock)
-    overdue = Overdue(database)
+    overdue = partial(count_overdue, database)
     return (
         NavCounts(sources.fleet, sources.orders, overdue),
         NowPage(sources.fleet, sources.orders, overdue, sources.split, clock),

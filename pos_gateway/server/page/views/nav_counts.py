@@ -2,12 +2,11 @@
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pos_gateway.administration.doubts import MAX_COUNTED
 from pos_gateway.ledger.order_admin import OrderAdmin
-from pos_gateway.ledger.overdue import Overdue
 from pos_gateway.ledger.states import State
 from pos_gateway.reports.fleet_view import FleetView
 from pos_gateway.server.page.view import Part, View, Viewer
@@ -21,7 +20,7 @@ Counts = Mapping[str, tuple[int | None, str]]
 class NavCounts(View):
     """The live part ``nav``, which every page has: ``here`` is the entry that it belongs to."""
 
-    def __init__(self, fleet: FleetView, orders: OrderAdmin, overdue: Overdue) -> None:
+    def __init__(self, fleet: FleetView, orders: OrderAdmin, overdue: Callable[[], int]) -> None:
         self._fleet, self._orders, self._overdue = fleet, orders, overdue
         self._lock = threading.Lock()
         self._read_at = float("-inf")
@@ -52,7 +51,7 @@ class NavCounts(View):
         fleet = self._fleet.now()
         counts: Counts = {
             "/merchants": (fleet.in_trouble, "in trouble"),
-            "/orders": (self._overdue.count(), "past their time"),
+            "/orders": (self._overdue(), "past their time"),
             "/in-doubt": (self._orders.count(State.IN_DOUBT, MAX_COUNTED), "in doubt"),
             "/dead-letters": (fleet.queues.get("orders.dead"), "dead-lettered"),
         }

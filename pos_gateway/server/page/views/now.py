@@ -7,7 +7,6 @@ from pos_gateway.administration.doubts import MAX_COUNTED
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.split import Split
 from pos_gateway.ledger.order_admin import OrderAdmin
-from pos_gateway.ledger.overdue import Overdue
 from pos_gateway.ledger.states import FINAL, State
 from pos_gateway.reports.counters import WAITS, Counters, wait_within
 from pos_gateway.reports.fleet_view import Fleet, FleetView, Minute, a_minute
@@ -55,7 +54,7 @@ class NowPage(View):
         self,
         fleet: FleetView,
         orders: OrderAdmin,
-        overdue: Overdue,
+        overdue: Callable[[], int],
         split: Callable[[], Split],
         clock: Clock,
     ) -> None:
@@ -106,7 +105,7 @@ class NowPage(View):
                 *_of_workers(fleet, minute, split),
                 *_of_queues(fleet),
                 *_of_events(fleet),
-                *_of_orders(fleet, in_doubt, dead, self._overdue.count()),
+                *_of_orders(fleet, in_doubt, dead, self._overdue()),
             ],
         }
 
