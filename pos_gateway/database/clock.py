@@ -1,4 +1,4 @@
-"""The database's clock: the only one by which rows of several machines are compared."""
+"""The database's clock, the only clock for comparing rows of several machines."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from sqlalchemy.sql.expression import FunctionElement
 
 
 class Now(FunctionElement[float]):
-    """Unix time, in seconds. SQLite is on this machine, and has its clock."""
+    """Unix time, in seconds. SQLite uses this machine's clock."""
 
     inherit_cache = True
     type = Double()

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL whose commits count only if the synchronous standby has them.
+"""Connections to PostgreSQL with commits that count only once on the synchronous standby.
 
 PostgreSQL ends a cancelled wait for the standby (``pg_cancel_backend``, a failover tool) with a
 warning, and reports success, though a failover may undo the commit.
@@ -9,21 +9,21 @@ from typing import Any
 import psycopg
 from psycopg.errors import Diagnostic
 
-#: PostgreSQL's function that waits for the standby: unlike messages, not translated.
+#: PostgreSQL's function for the wait: unlike messages, not translated.
 _WAIT_FOR_STANDBY = "SyncRepWaitForLSN"
 
 
 class ConfirmedConnection(psycopg.Connection[Any]):
-    """Notices such a warning; after ``commit`` it is an error."""
+    """Notices the warning of a cancelled wait, an error after ``commit``."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        #: Whether the wait of the last commit, or of one since, was cancelled (autocommit).
+        #: Whether a wait since the last commit was cancelled (autocommit).
         self.unconfirmed = False
         self.add_notice_handler(self._noticed)
 
     def commit(self) -> None:
-        """Commit. Raises OperationalError, too, if it is done and the standby may lack it."""
+        """Commit. Also raises OperationalError if the standby may lack the commit."""
         self.unconfirmed = False
         super().commit()
         if self.unconfirmed:

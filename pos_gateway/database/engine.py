@@ -1,4 +1,4 @@
-"""Opens and migrates the database, and checks that this version can use its schema."""
+"""Opens and migrates the database, and checks the schema for this version."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -31,29 +31,29 @@ from pos_gateway.domain.errors import FieldError, InvalidSettings, PendingMigrat
 if TYPE_CHECKING:
     from alembic.config import Config
 
-#: Seconds that SQLite waits for another process's write before it gives up.
+#: Seconds for SQLite to wait for a concurrent write.
 _SQLITE_BUSY = 5.0
-#: Text is sent as UTF-8, whatever the database's encoding. The kernel finds a peer that vanished silently
-#: (a failover) after 15 s instead of its two hours.
+#: Text is sent as UTF-8, whatever the database's encoding. The kernel notices
+#: a peer's silent end (a failover) after 15 s instead of two hours.
 _POSTGRESQL = {
     "client_encoding": "utf8",
     "keepalives_idle": 5,
     "keepalives_interval": 5,
     "keepalives_count": 2,
     "tcp_user_timeout": 15_000,
-    # Of the URL's hosts, only the primary: a standby may lag, and nothing can be claimed there.
+    # Of the URL's hosts, only the primary: a standby may lag, and takes no claims.
     "target_session_attrs": "primary",
 }
-#: Seconds for PostgreSQL's answer to a statement, after which its connection counts as lost: what
-#: is in between (a pooler, a load balancer) may acknowledge for a server that is gone. The same for
-#: commands, whose statements may read whole tables; and for migrations.
+#: Seconds for PostgreSQL's answer to a statement, after which the connection counts as lost: a
+#: pooler or load balancer may acknowledge for a vanished server. For engines, for commands,
+#: whose statements may read whole tables, and for migrations.
 ANSWER, COMMAND_ANSWER, _MIGRATION_ANSWER = 15.0, 600.0, 3600.0
-#: The same while a connection is made, or looked at before it is used again. A worker goes to the next host; a
-#: command has a person waiting, who would have to give it again.
+#: Seconds for connecting, or for checking a pooled connection. A worker goes on to the next host; a
+#: command's user would have to repeat the command.
 _PING_ANSWER, _COMMAND_PING_ANSWER = 5.0, 15.0
-#: How much earlier the server ends a statement: it can say so, and nothing goes on without a client.
+#: Seconds by which the server ends a statement earlier, and reports the end to the client.
 _EARLIER = 5.0
-#: How a session writes and reads values, whatever its role or database has by default: as drivers and our own
+#: Formats of a session's values, whatever the role or database has by default, as drivers and our
 #: statements read them. ``search_path`` and time limits of locks are the operator's.
 _VALUES = {
     "datestyle": "ISO, MDY",
@@ -63,17 +63,17 @@ _VALUES = {
     "bytea_output": "hex",
     "extra_float_digits": "1",
 }
-#: Statements of two connections by which a pooler that shares sessions is noticed.
+#: Statements of two connections, to notice a pooler with shared sessions.
 _ROUNDS = 3
-#: How long a transaction may have others' rows locked while its process does nothing; and a migration
-#: a table, which between two statements loads its scripts.
+#: Maximum idle time of a transaction with locked rows; of a migration with a locked table,
+#: that loads scripts between two statements.
 _IDLE, _IDLE_MIGRATION = "5s", "60s"
-#: How long a migration waits for a table's lock: workers queue behind it.
+#: Maximum wait of a migration for a table's lock: workers queue behind the migration.
 _LOCK_TIMEOUT = "5s"
-#: The PostgreSQL advisory lock that a migration holds: any unused number.
+#: The PostgreSQL advisory lock of a migration: any unused number.
 _UPGRADING = 7_263_905_148
-#: In a revision's name: the schema of the oldest version that can use this one. Without it, all
-#: can: its migration and those before it have only added.
+#: In a revision's name: the oldest schema of versions that can use the revision. Without, all
+#: versions can: the migration and those before have only added.
 _FROM = "_from_"
 
 
@@ -88,7 +88,7 @@ def open_database(url: str, *, answer: float = ANSWER) -> Engine:
     """
     scheme, separator, rest = url.partition("://")
     if scheme in ("postgres", "postgresql"):
-        # Psycopg 3 waits on the socket in Python and so lets other green threads run.
+        # Psycopg 3 waits on the socket in Python, and lets green threads run.
         scheme = "postgresql+psycopg"
         url = scheme + separator + rest
     try:
@@ -111,7 +111,7 @@ def open_database(url: str, *, answer: float = ANSWER) -> Engine:
             ]
         ) from error
     except (ArgumentError, ValueError):
-        # Not the parser's message: it repeats a part of an unencoded password.
+        # Not the parser's message, with a part of an unencoded password.
         problem = "is not a database's URL; in a password @ is written %40, / %2F, : %3A"
         raise InvalidSettings([FieldError("POS_GATEWAY_DATABASE_URL", problem, scheme)]) from None
     if engine.dialect.name == "sqlite":
@@ -123,10 +123,10 @@ def open_database(url: str, *, answer: float = ANSWER) -> Engine:
 
 @contextmanager
 def changing(engine: Engine) -> Iterator[Connection]:
-    """A transaction that locks rows that workers write, as ``engine.begin()``.
+    """A transaction that locks workers' rows; else like ``engine.begin()``.
 
-    PostgreSQL ends it if its process is paused in it, or gone without a word: a worker that waits
-    for one of these rows writes no other.
+    PostgreSQL ends the transaction if the process is paused, or gone without a word: a worker that
+    waits for a locked row writes no other row.
     """
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":
@@ -139,14 +139,14 @@ def _bound_idle(connection: Connection, longest: str) -> None:
 
 
 def upgrade(engine: Engine) -> None:
-    """Migrate the schema to this version, or leave it as it was. Idempotent.
+    """Migrate the schema to this version, or leave it unchanged. Idempotent.
 
-    Workers may run meanwhile. On PostgreSQL it fails if they keep a table locked for seconds.
+    Workers may run meanwhile. On PostgreSQL, fails if workers keep a table locked for seconds.
     """
     from alembic import command  # noqa: PLC0415  (workers do without)
 
     with engine.begin() as connection:
-        if engine.dialect.name == "sqlite":  # its driver begins no transaction for DDL
+        if engine.dialect.name == "sqlite":  # the driver begins no transaction for DDL
             connection.exec_driver_sql("begin immediate")
         else:
             _allow_a_migration(connection)
@@ -159,13 +159,13 @@ def upgrade(engine: Engine) -> None:
 
 
 def require_current(engine: Engine) -> None:
-    """Return if this version can use the schema: its own, or a later one that has only added.
+    """Return if this version can use the schema: its own, or a later schema with additions only.
 
     Raises:
-        PendingMigration: it is older; names the command.
-        SchemaTooNew: it is newer, and lacks what this version needs.
-        InvalidSettings: a pooler in front of it shares sessions.
-        SQLAlchemyError: the database is away, or one of its tables cannot be read.
+        PendingMigration: the schema is older; names the command.
+        SchemaTooNew: the schema is newer, and lacks parts for this version.
+        InvalidSettings: a pooler in front of the database shares sessions.
+        SQLAlchemyError: the database is away, or a table cannot be read.
     """
     if engine.dialect.name == "postgresql":
         _require_sessions(engine)
@@ -176,10 +176,10 @@ def require_current(engine: Engine) -> None:
 
 
 def _require_sessions(engine: Engine) -> None:
-    """Raises InvalidSettings behind a pooler that runs a connection's statements in several sessions.
+    """Raise InvalidSettings behind a pooler that runs a connection in several sessions.
 
-    Prepared statements, ``listen`` and time limits belong to a session. A pooler is noticed by the
-    process id that it makes up; the ids of a server's processes then say whether sessions are shared.
+    Prepared statements, ``listen`` and time limits belong to a session. A pooler makes up a process
+    id; then the ids of the server's processes say whether sessions are shared.
     """
     with ExitStack() as stack:
         asking = "select pg_backend_pid()"
@@ -193,7 +193,7 @@ def _require_sessions(engine: Engine) -> None:
         if first.exec_driver_sql(asking).scalar() == announced:
             return
         second = connection()
-        # Twice in a row, lest a pooler that takes its sessions in turn gives each the same one always.
+        # Twice in a row, lest a pooler that takes sessions in turn gives each the same.
         asked = (first, second, second) * _ROUNDS
         seen = {(each, each.exec_driver_sql(asking).scalar()) for each in asked}
     if len(seen) > 2 or len({number for _, number in seen}) < 2:
@@ -207,7 +207,7 @@ def _require_sessions(engine: Engine) -> None:
 
 @cache
 def revision_and_tables() -> str:
-    """A query in the drivers' own words: Alembic's revision, and no row of every table."""
+    """A query in plain SQL: Alembic's revision, and no row of every table."""
     nothing: Iterator[Select[Any]] = (
         select(null()).select_from(each).where(literal_column("1 = 0"))
         for each in metadata.tables.values()
@@ -232,7 +232,7 @@ def _require_revision(present: str | None) -> None:
 
 
 def _revision(connection: Connection) -> str | None:
-    """The revision in Alembic's table; None: there is none."""
+    """The revision in Alembic's table, if there is a table."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     revision: str | None = connection.scalar(text("select version_num from alembic_version"))
@@ -241,7 +241,7 @@ def _revision(connection: Connection) -> str | None:
 
 @contextmanager
 def migration_connection(config: "Config") -> Iterator[Connection]:
-    """The connection that ``upgrade`` passed to Alembic (for ``migrations/env.py``)."""
+    """The connection from ``upgrade`` to Alembic (for ``migrations/env.py``)."""
     yield config.attributes["connection"]
 
 
@@ -255,7 +255,7 @@ def _alembic(connection: Connection | None = None) -> "Config":
 
 
 def _bound_answers(engine: Engine, answer: float, ping: float) -> None:
-    """Have no statement of the engine's connections to PostgreSQL wait for ever."""
+    """Bound the answers to all statements of the engine's connections to PostgreSQL."""
     from pos_gateway.database.confirmed import ConfirmedConnection  # noqa: PLC0415  (needs psycopg)
     from pos_gateway.database.psycopg_internals import wait_at_most  # noqa: PLC0415  (likewise)
 
@@ -283,7 +283,7 @@ def _bound_answers(engine: Engine, answer: float, ping: float) -> None:
 
 
 def _allow_a_migration(connection: Connection) -> None:
-    """Its time, for this transaction: it may rewrite a table, or wait for another migration."""
+    """Give this transaction time to rewrite a table, or to wait for a concurrent migration."""
     from pos_gateway.database.psycopg_internals import wait_at_most  # noqa: PLC0415  (likewise)
 
     wait_at_most(connection.connection.driver_connection, _MIGRATION_ANSWER)

@@ -1,11 +1,11 @@
-"""What the gateway uses of psycopg beyond its documentation; used nowhere else.
+"""Undocumented parts of psycopg; used nowhere else.
 
-- ``Connection.wait`` and its generators, which yield what they wait for (1 to read, 2 to write, 3
-  either), are sent what is ready, and return the result; ``errors._WaitTimeout``, which it raises.
-  Connections get another ``wait``: a database that never answers counts as lost. The ledger's, in a
-  green worker, gets one with watchers that are kept: they save 9 us of 24 us of CPU a transaction.
+- ``Connection.wait`` and its generators, which yield the awaited event (1 to read, 2 to write, 3
+  either), are sent the ready events, and return the result; ``errors._WaitTimeout``, its exception.
+  Connections get another ``wait``: a database that never answers counts as lost. In a green worker
+  the ledger's ``wait`` keeps its watchers, and saves 9 us of 24 us of CPU a transaction.
 - ``generators.execute`` on ``pgconn``, and ``errors.error_from_result``: a prepared statement takes
-  9 us less of a transaction than a cursor, which looks up its statement, adapts parameters and
+  9 us less of a transaction than a cursor, which looks up the statement, adapts parameters and
   builds tuples on every call.
 """
 
@@ -20,7 +20,7 @@ from psycopg.pq.abc import PGresult
 
 
 def wait_at_most(connection: Any, seconds: float) -> None:
-    """Close the connection where an answer takes longer, and raise psycopg.OperationalError."""
+    """Close a connection without an answer for so long, and raise psycopg.OperationalError."""
     connection.wait = partial(_wait, connection, seconds)
 
 
@@ -33,12 +33,12 @@ def _wait(connection: Connection[Any], seconds: float, talk: Any, **named: Any) 
 
 
 def wait_with(connection: Any, until_ready: Callable[[int], None]) -> None:
-    """Wait by ``until_ready``, which returns once the socket is ready for this (1, 2 or 3)."""
+    """Wait by ``until_ready``, which returns once the socket is ready for an event (1, 2 or 3)."""
     connection.wait = partial(_drive, until_ready)
 
 
 def _drive(until_ready: Callable[[int], None], talk: Generator[int, int, Any]) -> Any:
-    """Run an exchange and return its result."""
+    """Run an exchange; returns the result."""
     try:
         wanted = next(talk)
         while True:
@@ -49,7 +49,7 @@ def _drive(until_ready: Callable[[int], None], talk: Generator[int, int, Any]) -
 
 
 class Prepared:
-    """A statement that returns an integer and perhaps a text, or nothing. For one caller at a time."""
+    """A statement for an integer and perhaps a text. For a single caller at a time."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name, self._text = name.encode(), text.encode()
@@ -58,7 +58,7 @@ class Prepared:
     def execute(
         self, connection: Connection[Any], *parameters: bytes
     ) -> list[tuple[int, bytes | None]]:
-        """Return the rows: the first column, and the second if there is one. Raises psycopg.Error."""
+        """Return the rows: the first column, and the second if any. Raises psycopg.Error."""
         if connection is not self._known_to:
             connection.pgconn.send_prepare(self._name, self._text)
             _answer(connection)

@@ -1,7 +1,7 @@
 """The tables, for SQLite and PostgreSQL alike. A change here needs a migration.
 
-The ledger's times are Unix time in seconds, as floats: SQLite has no type for them, and statements
-that write many rows take them as JSON.
+The ledger's times are Unix time in seconds, as floats: SQLite has no type for times, and statements
+for many rows take JSON.
 """
 
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ merchants = Table(
     Column("updated_at", DateTime(timezone=True), nullable=False, index=True),
 )
 
-#: Merchants that were removed: workers poll for them as for edits; see ``merchants/removed.py``.
+#: Removed merchants: workers poll for removals as for edits; see ``merchants/removed.py``.
 removed_merchants = Table(
     "removed_merchants",
     metadata,
@@ -53,29 +53,29 @@ removed_merchants = Table(
     Column("removed_at", Double, nullable=False),
 )
 
-#: The tokens of grants, refreshed since operators brought them in: see ``auth/grant_store.py``.
+#: The tokens of grants, refreshed since operators imported them: see ``auth/grant_store.py``.
 grants = Table(
     "grants",
     metadata,
-    # As the merchants' ``auth`` has it.
+    # As in the merchants' ``auth``.
     Column("id", String(32), primary_key=True),
     # Grows with each refresh.
     Column("version", BigInteger, nullable=False),
     # Both tokens, sealed.
     Column("sealed", Text, nullable=False),
-    # When each of them ends, by this database's clock, and when the access token is due for a refresh.
+    # End of each token by this database's clock, and the time of the next refresh.
     Column("expires_at", Double, nullable=False),
     Column("refresh_expires_at", Double),
     Column("due_at", Double, nullable=False),
     Column("refreshed_at", Double, nullable=False),
-    # The present refresh, of which there is one at a time.
+    # The present refresh; at most one at a time.
     Column("refresher", String(32)),
-    # When the endpoint refused the refresh token last, and its answer.
+    # The endpoint's last refusal of the refresh token, and its answer.
     Column("refused_at", Double),
     Column("refusal", String(256)),
 )
 
-#: A POS's item ids by our SKUs, one row per merchant: see ``merchants/catalogs.py``.
+#: A POS's item ids by our SKUs, a row per merchant: see ``merchants/catalogs.py``.
 catalogs = Table(
     "catalogs",
     metadata,
@@ -89,7 +89,7 @@ _with_external_id = text("external_id is not null")
 _is_waiting = text("again_at is not null")
 _is_at_work = text("state = 'running'")
 
-#: The column of an order's last recorded event. Older workers write it by this name.
+#: The column of an order's last recorded event, under older workers' name.
 LAST_EVENT = "told"  # words: ok
 
 #: Each order's request, attempts and outcome: see ``ledger/ledger.py``.
@@ -100,27 +100,27 @@ orders = Table(
     Column("order_id", String(128), primary_key=True),
     Column("action", String(16), primary_key=True),
     Column("state", String(16), nullable=False),
-    # Its claim: the worker's lease, the claim's number in that worker, and the epoch, a fencing
+    # The claim: the worker's lease, the claim's number in the worker, and the epoch, a fencing
     # token: writes under an earlier epoch change nothing.
     Column("owner", String(64)),
     Column("ticket", BigInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("attempts", Integer, nullable=False),
-    # Workers that died holding its claim, and the leases of those that may have.
+    # Workers that died holding the claim, and the leases of workers that may have.
     Column("deaths", Integer, nullable=False),
     Column("taken_from", Text),
-    # In doubt: when it was sent last, by the time of day and by a worker's clock (see
-    # ``ledger/settling.py``), and the POS that may have it.
+    # In doubt: time of the last send, by the time of day and by a worker's clock (see
+    # ``ledger/settling.py``), and the POS that may have the order.
     Column("doubt_since", Double),
     Column("settling", String(160)),
     Column("endpoint", String(32)),
-    # The POS has confirmed that it has the order, and has not decided.
+    # The POS has confirmed the order, and has not decided.
     Column("pending", Boolean, nullable=False),
-    # The last event recorded, and how often it was reopened after its end.
+    # The last event recorded, and the number of reopenings after an end.
     Column(LAST_EVENT, String(16), key="last_event"),
     Column("reopened", Integer, nullable=False),
-    # Of a cancel request: its order's ``reopened`` at the time. Once the order is reopened again,
-    # the next request reopens this row.
+    # Of a cancel request: the order's ``reopened`` at the time. After another reopening, the next
+    # request reopens this row.
     Column("generation", Integer),
     Column("external_id", String(256)),
     Column("reason_code", String(64)),
@@ -130,19 +130,19 @@ orders = Table(
     Column("updated_at", Double, nullable=False),
     # The order's JSON, sealed if there is a key: it contains personal data.
     Column("payload", Text),
-    # Its last attempts, as JSON.
+    # The last attempts, as JSON.
     Column("attempt_history", Text),
-    # How far an accepted order is, as its POS says by itself: see ``ledger/callback_rules.py``.
+    # The stage of an accepted order, as reported by the POS: see ``ledger/callback_rules.py``.
     Column("lifecycle", String(16)),
-    # In doubt: since when; None: since ``doubt_since``.
+    # Start of the doubt; None: ``doubt_since``.
     Column("in_doubt_since", Double),
-    # Present step at the POS (``ledger/step_mark.py``; None: the first, or none), and the facts of the
-    # steps before, as sealed JSON.
+    # Present step at the POS (``ledger/step_mark.py``; None: the first, or no step), and the facts
+    # of the steps before, as sealed JSON.
     Column("step", String(64)),
     Column("facts", Text),
     Index("orders_by_state", "state", "updated_at"),
     Index("orders_by_order", "order_id"),
-    # A POS that knows its own id alone. The merchant, too: some POSes number their orders from 1.
+    # For a POS that knows only its own id. With the merchant: some POSes number orders from 1.
     Index(
         "orders_by_external_id",
         "external_id",
@@ -169,12 +169,12 @@ events = Table(
     Column("reason_code", String(64)),
     Column("reason_message", Text),
     Column("attempts", Integer, nullable=False),
-    # The message's body, sealed, if it is no order and so has no row in the ledger.
+    # The message's body, sealed, of an invalid message, which has no row in the ledger.
     Column("payload", Text),
-    # Its body without id and position, hydrated by a helper and sealed; and the helper's lease.
+    # The event without id and position, hydrated by a helper and sealed; and the helper's lease.
     Column("body", Text),
     Column("helper", String(64)),
-    # Its trace, for the message's headers: see ``domain/trace_context.py``.
+    # The trace, for the message's headers: see ``domain/trace_context.py``.
     Column("trace", Text),
     Index(
         "events_without_position",
@@ -185,7 +185,7 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
-#: The event pipeline's progress: one row, from its first leader on; see ``events/outbox.py``.
+#: The event pipeline's progress: a row, from the first leader on; see ``events/outbox.py``.
 pipeline = Table(
     "pipeline",
     metadata,
@@ -193,7 +193,7 @@ pipeline = Table(
     # The leader's lease, and the epoch, a fencing token: an earlier leader's writes change nothing.
     Column("leader", String(64)),
     Column("epoch", BigInteger, nullable=False),
-    # The highest position assigned, and the highest that the broker has confirmed with all before.
+    # The highest position assigned, and the highest confirmed by the broker with all before.
     Column("assigned", BigInteger, nullable=False),
     Column("published", BigInteger, nullable=False),
 )
@@ -206,11 +206,11 @@ workers = Table(
     Column("beat", BigInteger, nullable=False),
     Column("lease", Double, nullable=False),
     Column("beat_at", Double, nullable=False),
-    # Its worker's clock at the last beat: only differences mean anything.
+    # The worker's clock at the last beat: only differences mean anything.
     Column("clock", Double),
 )
 
-#: What workers count: see ``reports/counters.py``.
+#: Workers' counters: see ``reports/counters.py``.
 COUNTED = (
     "taken",
     "accepted",
@@ -228,26 +228,26 @@ def _counted(kind: type[Integer]) -> Iterator[Column[int]]:
     return (Column(name, kind(), nullable=False, server_default="0") for name in COUNTED)
 
 
-#: Each worker's last report, and what it has counted since it started: see ``reports/store.py``.
+#: Each worker's last report, and its counters since its start: see ``reports/store.py``.
 worker_reports = Table(
     "worker_reports",
     metadata,
     Column("worker", String(64), primary_key=True),
-    # By the database's clock, and for how many seconds it counts.
+    # By the database's clock, and the seconds for which the report counts.
     Column("at", Double, nullable=False),
     Column("lasts", Double, nullable=False),
     Column("report", Text, nullable=False),
     *_counted(BigInteger),
 )
 
-#: What each worker has counted in each minute, by the database's clock.
+#: Each worker's counters of each minute, by the database's clock.
 worker_minutes = Table(
     "worker_minutes",
     metadata,
     Column("minute", Integer, primary_key=True),
     Column("worker", String(64), primary_key=True),
     *_counted(Integer),
-    # Merchants in trouble, as JSON: see ``reports/trouble_minutes.py``. NULL: none, or not known.
+    # Merchants in trouble, as JSON, or NULL: see ``reports/trouble_minutes.py``.
     Column("troubles", Text),
 )
 
@@ -262,7 +262,7 @@ audit = Table(
     Column("merchant_id", String(128), nullable=False),
     Column("order_id", String(128), nullable=False),
     Column("details", String(512), nullable=False),
-    # The operator's own words, and what was changed, as JSON.
+    # The operator's own words, and the changes, as JSON.
     Column("reason", Text),
     Column("changes", Text),
     Index("audit_by_merchant", "merchant_id", "id"),
@@ -285,7 +285,7 @@ tokens = Table(
     Column("revoked_at", Double),
 )
 
-#: Who is logged in to the operations page: see ``tokens/session_store.py``. Times are the database's.
+#: Logins to the operations page: see ``tokens/session_store.py``. Times are the database's.
 sessions = Table(
     "sessions",
     metadata,
@@ -296,17 +296,17 @@ sessions = Table(
     Column("used_at", Double, nullable=False),
 )
 
-#: What forms of the page have done, so that each does it once: see ``tokens/act_store.py``.
+#: Results of the page's forms, each to be done once: see ``tokens/act_store.py``.
 page_acts = Table(
     "page_acts",
     metadata,
     # SHA-256 of the session and the form's id.
     Column("id", String(64), primary_key=True),
-    # By the database's clock; rows are pruned by it.
+    # By the database's clock; rows are pruned by this time.
     Column("at", Double, nullable=False, index=True),
-    # ``done`` or ``refused``; null: it is not known yet.
+    # ``done`` or ``refused``; null: not known yet.
     Column("result", String(16)),
-    # The notice or the error, for a person, and where the page goes on.
+    # The notice or the error, for a person, and the page's next address.
     Column("says", Text),
     Column("address", Text),
     Column("shown", Boolean, nullable=False, server_default=false()),
@@ -318,29 +318,29 @@ submissions = Table(
     metadata,
     Column("merchant_id", String(128), primary_key=True),
     Column("order_id", String(128), primary_key=True),
-    # SHA-256 of the order, in hexadecimal digits: whether a second one is the same.
+    # SHA-256 of the order, in hexadecimal digits, to compare a second submission.
     Column("digest", String(64), nullable=False),
-    # Rows are pruned by it.
+    # Rows are pruned by this time.
     Column("submitted_at", Double, nullable=False, index=True),
-    # It came a second time, perhaps to another server, which may have published it.
+    # Submitted a second time, perhaps to a server that has published the order.
     Column("came_again", Boolean, nullable=False, server_default=false()),
 )
 
-#: POSes' callbacks, against a second one with the same id: see ``ledger/callbacks.py``.
+#: POSes' callbacks, against a second callback with the same id: see ``ledger/callbacks.py``.
 callbacks = Table(
     "callbacks",
     metadata,
     Column("adapter", String(64), primary_key=True),
-    # Of the URL that it came to.
+    # In the URL of the callback.
     Column("merchant_id", String(128), primary_key=True),
     # The POS's id of the message.
     Column("event_id", String(128), primary_key=True),
-    # Rows are pruned by it.
+    # Rows are pruned by this time.
     Column("received_at", Double, nullable=False, index=True),
-    # What followed, as ``CallbackResult`` has it.
+    # A ``CallbackResult``.
     Column("result", String(16), nullable=False),
-    # One that waits for its order's id: itself, as JSON; whose it is; the id; and when it is tried
-    # again (Unix time).
+    # A callback that waits for an order's id: as JSON; the shop; the id; and the time of the next
+    # try (Unix time).
     Column("waiting", Text),
     Column("shop", String(256)),
     Column("external_id", String(256)),
@@ -354,16 +354,16 @@ callbacks = Table(
     ),
 )
 
-#: What operators do to many dead letters or orders in doubt: see ``administration/bulk``.
+#: Operators' actions on many dead letters or orders in doubt: see ``administration/bulk``.
 bulk_runs = Table(
     "bulk_runs",
     metadata,
     Column("id", Number, primary_key=True, autoincrement=True),
     Column("operator", String(128), nullable=False),
     Column("action", String(32), nullable=False),
-    # What it acts on: dead letters, or orders in doubt.
+    # Dead letters, or orders in doubt.
     Column("subject", String(32), nullable=False),
-    # As JSON: which of them, and how.
+    # As JSON: the items' filter, and the action's options.
     Column("filter", Text, nullable=False),
     Column("options", Text, nullable=False),
     Column("state", String(16), nullable=False),
@@ -371,18 +371,18 @@ bulk_runs = Table(
     Column("done", Integer, nullable=False),
     Column("refused", Integer, nullable=False),
     Column("gone", Integer, nullable=False),
-    # The process that runs it, and until when it does, by the database's clock.
+    # The running process, and the end of its lease, by the database's clock.
     Column("lease", String(64)),
     Column("lease_until", Double),
-    # The operator who wants it to stop, and why it has stopped by itself.
+    # The operator who stopped the run, or the problem.
     Column("stopped_by", String(128)),
     Column("problem", String(512)),
-    # Rows are pruned by it.
+    # Rows are pruned by this time.
     Column("created_at", Double, nullable=False, index=True),
     Column("started_at", Double),
     Column("updated_at", Double, nullable=False),
     Column("ended_at", Double),
-    # One run at a time acts on a subject.
+    # A single run at a time acts on a subject.
     Index(
         "bulk_runs_at_work",
         "subject",
@@ -393,45 +393,45 @@ bulk_runs = Table(
     sqlite_autoincrement=True,
 )
 
-#: The letters or orders of a run, as they were found for its preview.
+#: The letters or orders of a run, as found for the preview.
 bulk_items = Table(
     "bulk_items",
     metadata,
     Column("run", BigInteger, primary_key=True, autoincrement=False),
     Column("number", Integer, primary_key=True, autoincrement=False),
-    # By which it is found again: a letter's digest, an order's epoch.
+    # To find the item again: a letter's digest, an order's epoch.
     Column("mark", String(64), nullable=False),
     Column("letter", String(160), nullable=False),
     Column("merchant_id", String(128)),
     Column("order_id", String(128)),
     Column("state", String(16), nullable=False),
-    # Why it was refused, and the same without ids and times.
+    # The reason of a refusal, and the same without ids and times.
     Column("why", String(512)),
     Column("kind", String(256)),
 )
 
-#: What needs a person: see ``alerts/rules.py``. A row is deleted once the alert's end is sent.
+#: Conditions that need a person: see ``alerts/rules.py``. Deleted once the alert's end is sent.
 alerts = Table(
     "alerts",
     metadata,
     Column("condition", String(32), primary_key=True),
     # A merchant's id, a queue, or the fleet.
     Column("subject", String(128), primary_key=True),
-    # Messages' ids are made of it.
+    # The source of messages' ids.
     Column("incident", String(32), nullable=False),
     Column("state", String(16), nullable=False),
     Column("since", Double, nullable=False),
     Column("says", Text, nullable=False),
     Column("count", BigInteger, nullable=False),
     Column("clear_since", Double),
-    # The receiver has the message that it fires, or may have it.
+    # The receiver has the firing message, or may have it.
     Column("is_sent", Boolean, nullable=False),
-    # Attempts to send the present message, and when the next one is due.
+    # Attempts to send the present message, and the time of the next.
     Column("attempts", Integer, nullable=False),
     Column("next_at", Double, nullable=False),
 )
 
-#: One row, which the migration makes: the server that sends alerts, and until when it does.
+#: A row made by the migration: the server that sends alerts, and the end of its lease.
 alert_claim = Table(
     "alert_claim",
     metadata,

@@ -1,4 +1,4 @@
-"""Upserts rows in one statement: no reader sees a row missing meanwhile."""
+"""Upserts rows in a single statement: no reader misses a row."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs the migrations on the connection that ``engine.upgrade`` opened."""
+"""Alembic's entry: runs the migrations on the connection opened by ``engine.upgrade``."""
 
 from alembic import context
 
