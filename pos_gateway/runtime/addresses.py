@@ -1,4 +1,4 @@
-"""IP addresses: which are public, and parsing of network and port lists."""
+"""IP addresses: public or not, and parsing of network and port lists."""
 
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
@@ -46,9 +46,8 @@ _SPECIAL_IPV6 = [
     )
 ]
 
-#: The public internet: networks, each with its exceptions. For IPv6 it is the allocated global
-#: unicast range; IPv4-mapped, NAT64, unique local and link-local addresses and multicast are
-#: outside.
+#: The public internet: networks, each with its exceptions. For IPv6, the allocated global unicast
+#: range; IPv4-mapped, NAT64, unique local and link-local addresses and multicast are outside.
 PUBLIC: Mapping[Network, Sequence[Network]] = {
     IPv4Network("0.0.0.0/0"): _SPECIAL_IPV4,
     IPv6Network("2000::/3"): _SPECIAL_IPV6,
@@ -56,7 +55,7 @@ PUBLIC: Mapping[Network, Sequence[Network]] = {
 
 
 def is_public(address: Address) -> bool:
-    """Whether it is an address of the public internet, and no embedded one."""
+    """Whether an address belongs to the public internet, and embeds no other address."""
     return any(
         address in network and not any(address in special for special in specials)
         for network, specials in PUBLIC.items()
@@ -64,12 +63,12 @@ def is_public(address: Address) -> bool:
 
 
 def networks(text: str) -> tuple[Network, ...]:
-    """Networks from ``10.1.0.0/16, fd00::/8``. Raises ValueError naming an invalid one."""
+    """Networks from ``10.1.0.0/16, fd00::/8``. Raises ValueError, naming the invalid part."""
     return tuple(ip_network(part.strip()) for part in text.split(",") if part.strip())
 
 
 def ports(text: str) -> frozenset[int]:
-    """Ports from ``443, 8443``. Raises ValueError naming an invalid one."""
+    """Ports from ``443, 8443``. Raises ValueError, naming the invalid part."""
     numbers = [part.strip() for part in text.split(",") if part.strip()]
     for number in numbers:
         if not (number.isdecimal() and 0 < int(number) < 65536):

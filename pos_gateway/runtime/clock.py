@@ -1,4 +1,4 @@
-"""Injected time, so that tests need not wait."""
+"""Injected time: tests need not wait."""
 
 import sys
 import time
@@ -16,18 +16,18 @@ class Clock(Protocol):
         ...
 
     def now(self) -> datetime:
-        """The time of day in UTC; an operator or NTP may step it."""
+        """The time of day in UTC; an operator or NTP may step the clock."""
         ...
 
 
 class SystemClock:
     """The machine's clocks.
 
-    Linux's CLOCK_MONOTONIC stops while the machine is suspended; CLOCK_BOOTTIME does not. Elsewhere
+    Linux's CLOCK_MONOTONIC stops while the machine is suspended, CLOCK_BOOTTIME does not. Elsewhere
     ``ledger/lease.py`` detects a suspension by the time of day.
     """
 
-    # Without a function of Python's: each order reads the clocks a dozen times.
+    # Without a function in Python: each order reads the clocks a dozen times.
     if sys.platform == "linux":
         monotonic = staticmethod(partial(time.clock_gettime, time.CLOCK_BOOTTIME))
     else:
@@ -39,7 +39,7 @@ SYSTEM_CLOCK: Clock = SystemClock()
 
 
 def from_unix(at: float) -> datetime:
-    """This Unix time in UTC, capped at ``datetime.max``: a float cannot hold its last microseconds.
+    """A Unix time in UTC, capped at ``datetime.max``: a float cannot hold its last microseconds.
 
     Some backends use the end of the year 9999 for "no deadline".
     """
@@ -50,7 +50,7 @@ def from_unix(at: float) -> datetime:
 
 
 def shown(at: float | None) -> str | None:
-    """A Unix time in ISO 8601; None if it is outside the calendar."""
+    """A Unix time in ISO 8601; None outside the calendar."""
     if at is None:
         return None
     try:
@@ -61,10 +61,10 @@ def shown(at: float | None) -> str | None:
 
 
 class RunningClock:
-    """Seconds during which this process ran: it stops while the process is stopped.
+    """Seconds during which this process ran, without those while the process was stopped.
 
-    For judging others: a process that was paused for a second, by its container's CPU quota or a
-    snapshot, would otherwise see every call take a second longer.
+    For judging others: after a pause of a second, by the container's CPU quota or a snapshot, every
+    call would otherwise seem to take a second longer.
 
     Args:
         longest: maximum seconds between two readings while the process runs; the rest of a longer
@@ -86,7 +86,7 @@ class RunningClock:
         return now - self._held_up
 
     def rest(self, seconds: float) -> None:
-        """Readings from now on may be this much further apart: the process rests. 0: the process works again."""
+        """Allow readings to be ``seconds`` further apart: the process rests; 0: works again."""
         self.now()
         self._allowed = self._longest + seconds
 
@@ -103,7 +103,7 @@ class StepWatch:
         self._offset = self._measure()
 
     def stepped(self) -> float:
-        """Seconds that the time of day was stepped since the last call; 0.0 if it was not."""
+        """Seconds of steps of the time of day since the last call; 0.0 without a step."""
         offset = self._measure()
         step = offset - self._offset
         self._offset = offset

@@ -1,14 +1,14 @@
-"""What the process's control groups (Linux cgroups, version 1 or 2) allow it: a pod's limits."""
+"""Limits of the process's control groups (Linux cgroups, version 1 or 2): a pod's limits."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Bytes from here on are no limit: version 1 writes the largest multiple of a page.
+#: Bytes from which on a limit is none: version 1 writes the largest multiple of a page.
 _UNLIMITED = 2**60
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
-    """Bytes that the groups allow; None: no limit is known."""
+    """The groups' limit in bytes; None: unknown."""
     limits: list[int] = []
     for group, version in _groups("memory", root):
         name = "memory.max" if version == 2 else "memory.limit_in_bytes"
@@ -17,7 +17,7 @@ def memory_limit(root: Path = Path("/")) -> int | None:
 
 
 def cpu_limit(root: Path = Path("/")) -> float | None:
-    """Cores that the groups allow, by their quota in a period; None: no limit is known."""
+    """The groups' limit in cores, by their quota in a period; None: unknown."""
     limits: list[float] = []
     for group, version in _groups("cpu", root):
         if version == 2:
@@ -31,7 +31,7 @@ def cpu_limit(root: Path = Path("/")) -> float | None:
 
 
 def _groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
-    """Folders of the groups that the process is in, and of their parents, and their version."""
+    """Folders of the process's groups and of their parents, each with its version."""
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:

@@ -1,8 +1,8 @@
-"""Named points of an order's or event's handling, at which a test can stop or kill a worker.
+"""Named points in the way of an order or event, where a test can stop or kill a worker.
 
-In production none is armed, and reaching one costs a look-up in an empty dictionary. Actions:
-``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP), ``raise``, each optionally with the number
-of the visit at which it happens: ``outcome.before=kill:3``.
+In production no point is armed, and reaching a point costs a look-up in an empty dictionary.
+Actions: ``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP), ``raise``, each optionally with the
+number of the visit at which it happens: ``outcome.before=kill:3``.
 """
 
 import os
@@ -38,7 +38,8 @@ OF_EVENTS = frozenset(
         "events.leased",
     }
 )
-#: Failpoints of a backend's outbox: ``outbox.added`` in the backend's transaction, the others in a relay.
+#: Failpoints of a backend's outbox: ``outbox.added`` in the backend's transaction, the rest in a
+#: relay.
 OF_OUTBOX = frozenset({"outbox.added", "outbox.taken", "outbox.confirmed", "outbox.removed"})
 #: A failpoint of grants: the endpoint has answered, and the new pair is not stored.
 OF_GRANTS = frozenset({"grant.answered"})
@@ -46,8 +47,8 @@ OF_GRANTS = frozenset({"grant.answered"})
 NAMES = OF_ORDERS | OF_STEPS | OF_EVENTS | OF_OUTBOX | OF_GRANTS
 
 _armed: dict[str, Callable[[], None]] = {}
-#: Runs the action armed at the failpoint of this name, if any: while none is armed, a look-up alone. Call
-#: ``failpoints.reach``: arming puts another function here.
+#: Runs the action armed at the failpoint of this name, if any. Call ``failpoints.reach``: arming
+#: puts another function here.
 reach: Callable[[str], object] = _armed.get
 
 
@@ -88,7 +89,7 @@ def arm_all(text: str) -> None:
 
 
 def check(text: str) -> str:
-    """The text, if ``arm_all`` accepts it. Raises ValueError."""
+    """The text, if valid for ``arm_all``. Raises ValueError."""
     before = dict(_armed)
     try:
         arm_all(text)

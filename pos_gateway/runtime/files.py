@@ -1,13 +1,13 @@
-"""The limit on open files, which a connection is, too."""
+"""The limit on open files, connections included."""
 
 import resource
 
-#: Descriptors for all but peers' connections: broker, database, Redis, logs, the interpreter's.
+#: Descriptors besides peers' connections: broker, database, Redis, logs, the interpreter's.
 OTHER_FILES = 128
 
 
 def allow_files(wanted: int) -> int:
-    """Raise the soft limit to ``wanted``, as far as the hard one allows; how many are allowed then."""
+    """Raise the soft limit to ``wanted``, as far as the hard limit allows; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted

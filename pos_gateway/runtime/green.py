@@ -1,4 +1,4 @@
-"""Green threads: whether this process runs on them, and yielding to others."""
+"""Green threads: whether this process runs on them, and yielding."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ def green() -> bool:
 
 
 def native(module: str, name: str) -> Any:
-    """The standard library's original, whether or not gevent has patched it."""
+    """The standard library's original, whether or not patched by gevent."""
     monkey = sys.modules.get("gevent.monkey")
     if monkey is not None:
         return monkey.get_original(module, name)
@@ -24,12 +24,12 @@ def native(module: str, name: str) -> Any:
 
 
 #: Minimum sleep of a yield, in seconds. A sleep of 0 runs only ready threads: gevent polls sockets
-#: and timers after fifty of those.
+#: and timers only after fifty such sleeps.
 _TURN = 1e-6
 
 
 def yield_control(seconds: float = 0.0) -> None:
-    """Yield, for ``seconds`` at least: run ready threads, and those whose socket or timer is due."""
+    """Yield for at least ``seconds``: run ready threads, and threads with a due socket or timer."""
     time.sleep(max(_TURN, seconds))
 
 
@@ -39,13 +39,13 @@ def cooperatively(
     weight_of: Callable[[T], float] | None = None,
     pause: Callable[[], float] = float,
 ) -> Iterator[T]:
-    """The items, yielding to other threads after every ``every`` of them.
+    """The items, yielding to other threads after every ``every`` items.
 
     Args:
-        items: what to iterate over.
+        items: the items.
         every: weight that passes before a yield.
         weight_of: an item's weight; default: 1.
-        pause: the least seconds of each yield.
+        pause: returns the minimum seconds of a yield.
     """
     gone_by = 0.0
     for item in items:

@@ -1,4 +1,4 @@
-"""Masks credentials in URLs that are shown: the only place that does."""
+"""Masks credentials in URLs for display; no other module does."""
 
 import re
 from urllib.parse import unquote, urlsplit
@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 MASK = "********"
 
 _SCHEME = r"[A-Za-z][\w+.-]*://"
-#: Broker URLs are separated by ``;``, which a password may contain, too.
+#: The separator of broker URLs: ``;``, which a password may contain, too.
 _BETWEEN = re.compile(r";(?=(?:amqps?|memory)://)")
 #: A user name and a password, whose ``@`` and ``/`` may not be encoded.
 _CREDENTIALS = re.compile(rf"^({_SCHEME}[^:]*|(?!{_SCHEME})[^:]*):.*@", re.DOTALL)

@@ -1,7 +1,7 @@
-"""Secrets at rest: sealed with a key that is stored elsewhere.
+"""Secrets at rest: sealed with a key stored elsewhere.
 
-AES-256-GCM (RFC 5116): a sealed text that is changed, or moved to another merchant's row, cannot be
-opened. Each names its key, so that keys can be rotated in operation.
+AES-256-GCM (RFC 5116): a sealed text that was changed, or moved to another merchant's row, cannot
+be opened. Each text names its key, to rotate keys in operation.
 """
 
 import base64
@@ -17,34 +17,33 @@ if TYPE_CHECKING:
 
 #: Bytes of a key, and of the nonce before each sealed text.
 KEY, NONCE = 32, 12
-#: Characters below which a passphrase is short: a key in Base64 has 44.
+#: Length below which a passphrase is short: a key in Base64 has 44 characters.
 PASSPHRASE = 24
 
 
 class CannotOpen(Exception):
-    """A sealed text cannot be opened; the message says why, and shows nothing of it."""
+    """A sealed text cannot be opened; the message says why, and shows nothing of the text."""
 
 
 class Vault:
     """Seals and opens. Immutable; safe from threads.
 
     Args:
-        keys: Base64 of 32 bytes each, or passphrases, comma-separated; the first one seals, all
-            open.
+        keys: Base64 of 32 bytes each, or passphrases, comma-separated; the first seals, all open.
     """
 
     def __init__(self, keys: str | None = None) -> None:
         parts = [part.strip() for part in (keys or "").split(",") if part.strip()]
         self._keys = dict(map(_named, parts))
-        #: The id of the sealing key; None if there is none.
+        #: The id of the sealing key; None without a key.
         self.current: str | None = next(iter(self._keys), None)
 
     def knows(self, key_id: str) -> bool:
-        """Whether it opens what is sealed with the key of this id."""
+        """Whether this vault has the key of this id."""
         return key_id in self._keys
 
     def seal(self, secrets: Mapping[str, Any], *, whose: str) -> dict[str, str]:
-        """The sealed secrets, safe to store. Raises CannotOpen if there is no key to seal with."""
+        """The sealed secrets, safe to store. Raises CannotOpen without a key."""
         text = json.dumps(secrets, sort_keys=True).encode()
         key, _, sealed = self.seal_bytes(text, whose=whose).partition(".")
         return {"key": key, "sealed": sealed}
@@ -56,7 +55,7 @@ class Vault:
         return secrets
 
     def seal_bytes(self, data: bytes, *, whose: str) -> str:
-        """Seal bytes into one text: the key's id, a dot, Base64. Raises as ``seal``."""
+        """Seal bytes into a text: the key's id, a dot, Base64. Raises as ``seal``."""
         if self.current is None:
             raise CannotOpen(
                 "there is no key to seal secrets with: set POS_GATEWAY_SECRET_KEY "
@@ -89,7 +88,7 @@ def new_key() -> str:
 
 
 def has_short_passphrase(keys: str | None) -> bool:
-    """Whether a key is a passphrase that can be guessed: a mistyped key is one."""
+    """Whether a key is a passphrase that can be guessed: like a mistyped key."""
     parts = [part.strip() for part in (keys or "").split(",") if part.strip()]
     return any(len(part) < PASSPHRASE and not _is_random(part) for part in parts)
 
@@ -103,7 +102,7 @@ def _is_random(text: str) -> bool:
 
 def _named(part: str) -> tuple[str, "AESGCM"]:
     """A key's id, and the key."""
-    # 7 MiB of a process that has no key.
+    # The import takes 7 MiB, which a process without a key saves.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
 
     key = _key(part)
