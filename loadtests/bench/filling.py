@@ -116,5 +116,6 @@ def _amqp(message: Message) -> AmqpMessage:
         content_encoding="utf-8",
         delivery_mode=2,
         message_id=message.message_id,
+        timestamp=int(time.time()),  # as a backend's client
         application_headers=dict(message.headers),
     )

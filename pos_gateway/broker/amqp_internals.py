@@ -22,8 +22,8 @@
   the library would raise, and stop the next worker, too (promise 5).
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
@@ -35,6 +35,7 @@ from amqp.serialization import dumps
 from amqp.transport import TCPTransport, to_host_port
 
 from pos_gateway.broker.frames import (
+    PROPERTIES_AT,
     Incoming,
     Outgoing,
     acknowledgement,
@@ -43,6 +44,7 @@ from pos_gateway.broker.frames import (
     method,
     send_all,
 )
+from pos_gateway.broker.frames import properties as properties_in
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.session import ANSWER
 
@@ -50,10 +52,10 @@ log = structlog.get_logger(__name__)
 
 #: The type of a method frame.
 _METHOD = 1
-#: Characters of an id or a name that is certainly no longer than its length's byte can say.
-_SHORT = 63
-#: The AMQP class id of message contents, and where in a header frame their properties begin.
-_BASIC, _PROPERTIES_AT = 60, 12
+#: Bytes of frames that are written at once.
+MAX_BUFFERED = 128 * 1024
+#: The AMQP class id of message contents.
+_BASIC = 60
 
 
 class BufferedChannel(amqp.Channel):
@@ -66,7 +68,9 @@ class BufferedChannel(amqp.Channel):
         """Hand over a delivery of which all frames are there."""
         if self.is_closing:
             return  # as by the library: the broker requeues it
-        properties, _ = serialization.PROPERTY_CLASSES[_BASIC](header, _PROPERTIES_AT)
+        properties = properties_in(header)
+        if properties is None:
+            properties, _ = serialization.PROPERTY_CLASSES[_BASIC](header, PROPERTIES_AT)
         self._on_basic_deliver(*delivery(method), amqp.Message(body, **properties))
 
     def basic_ack(self, delivery_tag: int, multiple: bool = False, argsig: str = "Lb") -> Any:
@@ -117,29 +121,13 @@ class BufferedConnection(amqp.Connection):
         self._incoming = self._outgoing = None
         super().collect()
 
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Buffer what is sent in the block, many frames a write, and write all of it at the end.
-
-        Raises:
-            OSError, RecoverableConnectionError: it could not be written.
-        """
-        transport, outgoing = self._transport, self._outgoing
-        if outgoing is None:
-            raise RecoverableConnectionError("connection already closed")
-        outgoing.gathers = True
-        try:
-            yield
-        finally:
-            outgoing.gathers = False
-            transport.write(b"")
-
     def write_later(self, frame: bytes) -> None:
         """Write a frame with the next ones, or when ``later`` says."""
         self.bytes_sent += 1  # the library's heartbeats check whether anything was sent
-        is_first = self._outgoing is not None and self._outgoing.keep(frame)
-        if is_first and self.later is not None:
-            self.later(self._write_kept)
+        if self._outgoing is not None:
+            self._outgoing.kept.append(frame)
+            if len(self._outgoing.kept) == 1 and self.later is not None:
+                self.later(self._write_kept)
 
     def _write_kept(self) -> None:
         try:
@@ -204,39 +192,52 @@ class BufferedConnection(amqp.Connection):
             sock.settimeout(before)
 
 
-def write_message(connection: Any, channel: int, message: Message, time: int) -> None:
-    """Publish persistent JSON, mandatory; ``time`` is its timestamp.
+def write_messages(connection: Any, channel: int, messages: Iterable[Message], time: int) -> None:
+    """Publish persistent JSON, mandatory, many messages a write; ``time`` is their timestamp.
 
     Never reads from the socket, as ``Channel.basic_publish`` does.
+
+    Raises:
+        OSError, RecoverableConnectionError: any of the messages may have been written.
     """
-    headers, message_id = message.headers, message.message_id
-    if len(message_id) > _SHORT or (headers and not _are_plain(headers)):
-        _write_slowly(connection, channel, message, time)
-        return
+    frames: list[bytes] = []
+    size, most = 0, connection.frame_max
+    for message in messages:
+        # Without a delay the route is the message's own.
+        route = message.route() if message.delay else (message.exchange, message.routing_key)
+        said = content(channel, message.message_id, message.headers, message.body, time, most)
+        if said is None:
+            _write(connection, frames)
+            size = 0
+            _write_slowly(connection, channel, message, route, time)
+            continue
+        connection.bytes_sent += 1
+        frames += (_publish(channel, *route), said)
+        size += len(said)
+        if size >= MAX_BUFFERED:
+            _write(connection, frames)
+            size = 0
+    _write(connection, frames)
+
+
+def _write(connection: Any, frames: list[bytes]) -> None:
+    """Write the frames, and empty the list."""
     transport = connection._transport
     if transport is None:
         raise RecoverableConnectionError("connection already closed")
-    frames = content(channel, message_id, headers, message.body, time, connection.frame_max)
-    transport.write(_publish(channel, *message.route()) + frames)
-    connection.bytes_sent += 1
+    transport.write(b"".join(frames))
+    frames.clear()
 
 
-def _are_plain(headers: Mapping[str, Any]) -> bool:
-    """Whether all are short names with texts; a foreign message's name may be bytes that are no text."""
-    return all(
-        type(name) is str and len(name) <= _SHORT and type(value) is str
-        for name, value in headers.items()
-    )
-
-
-def _write_slowly(connection: Any, channel: int, message: Message, time: int) -> None:
-    """Have the library write it, whose tables have values of every type."""
-    exchange, routing_key = message.route()
+def _write_slowly(
+    connection: Any, channel: int, message: Message, route: tuple[str, str], time: int
+) -> None:
+    """Have the library write a message: its tables have values of every type."""
     connection.frame_writer(
         _METHOD,
         channel,
         spec.Basic.Publish,
-        _arguments(exchange, routing_key),
+        _arguments(*route),
         amqp.Message(
             message.body,
             content_type="application/json",

@@ -13,13 +13,15 @@ _HEAD, _END = Struct(">BHI"), 0xCE
 _ENDS, _AROUND = bytes((_END,)), _HEAD.size + 1
 #: A whole acknowledgement frame: the head, the method (basic.ack), the tag, and "multiple".
 _ACK, _METHOD, _SIZE, _BASIC_ACK = Struct(">BHIHHQBB"), 1, 13, (60, 80)
-#: A method frame's head with the ids of the method, and basic.deliver's; a body's size in its header frame.
-_METHOD_HEAD, _DELIVER, _BODY_SIZE = Struct(">BHIHH"), (60, 60), Struct(">Q")
+#: How basic.deliver begins; a body's size in its header frame.
+_DELIVER, _BODY_SIZE = b"\0\x3c\0\x3c", Struct(">Q")
 #: The delivery tag, and the redelivered flag.
 _DELIVERED = Struct(">QB")
 #: The head of a frame with a message's properties: the frame's, the class (basic), no weight, the body's
 #: size, and which properties follow: content type and encoding, headers, persistence, id and timestamp.
 _CONTENT, _HEADER, _BASIC, _GIVEN = Struct(">BHIHHQH"), 2, 60, 0xF0C0
+#: Where in a header frame's payload the properties begin.
+PROPERTIES_AT = 12
 #: A frame with a part of a body; the class, the body's size and the flags count as properties.
 _BODY, _CONTENT_SIZE = 3, 14
 #: How a text's length is written in a table, and a method's ids.
@@ -30,9 +32,14 @@ _TIME = Struct(">Q")
 _PLAIN, _FIELD, _TEXT = _GIVEN.to_bytes(2) + _JSON, Struct(">BI"), ord("S")
 #: How the library reads a text.
 _TEXT_AS = ("utf-8", "surrogatepass")
-#: Bytes read at once, and bytes that are buffered before they are written.
+#: Bytes read at once.
 AHEAD = 64 * 1024
-MAX_BUFFERED = 128 * 1024
+#: Characters of an id or a name that certainly fit the byte for their length.
+_SHORT = 63
+#: Bytes of a header frame up to which ``properties`` parses the frame.
+_SMALL = 8192
+#: A header by which kombu would inflate the body (``properties.py``).
+COMPRESSED = "compression"
 
 
 def acknowledgement(channel: int, tag: int, *, multiple: bool) -> bytes:
@@ -47,18 +54,27 @@ def method(channel: int, ids: tuple[int, int], arguments: bytes) -> bytes:
 
 
 def content(
-    channel: int, message_id: str, headers: Mapping[str, str], body: bytes, time: int, size: int
-) -> bytes:
-    """The frames with a persistent JSON message's properties and body.
+    channel: int, message_id: str, headers: Mapping[str, Any], body: bytes, time: int, size: int
+) -> bytes | None:
+    """Build the frames with a persistent JSON message's properties and body.
 
-    The library takes five times as long to build them.
+    The library takes five times as long. None: the library has to build the frames, since a header is no
+    text, or a name or the id may be too long.
 
     Args:
         time: the message's timestamp.
         size: maximum bytes of a frame.
     """
-    table = b"".join([_name(name) + _long(value) for name, value in headers.items()])
-    short = message_id.encode("utf-8", "surrogatepass")
+    if len(message_id) > _SHORT:
+        return None
+    fields: list[bytes] = []
+    for name, value in headers.items():  # a foreign message's name may be bytes that are no text
+        if type(name) is not str or type(value) is not str or len(name) > _SHORT:
+            return None
+        text = value.encode(*_TEXT_AS)
+        fields += (_name(name), _LONG.pack(len(text)), text)
+    table = b"".join(fields)
+    short = message_id.encode(*_TEXT_AS)
     properties = b"".join(
         (
             _JSON,
@@ -84,15 +100,10 @@ def content(
     return b"".join(parts)
 
 
-def _long(text: str) -> bytes:
-    value = text.encode("utf-8", "surrogatepass")
-    return _LONG.pack(len(value)) + value
-
-
 @lru_cache(maxsize=64)
 def _name(name: str) -> bytes:
     """A field's name in a table, and the type of its value: a long text."""
-    said = name.encode("utf-8", "surrogatepass")
+    said = name.encode(*_TEXT_AS)
     return bytes((len(said),)) + said + b"S"
 
 
@@ -111,14 +122,14 @@ def delivery(method: bytes) -> tuple[str, int, bool, str, str]:
     return consumer.decode(*_TEXT_AS), tag, bool(redelivered), exchange, key
 
 
-def properties(header: bytes, at: int) -> dict[str, Any] | None:
-    """Parse properties as ``content`` writes them, as the library does; None: they are others.
+def properties(header: bytes) -> dict[str, Any] | None:
+    """Parse the properties in a header frame's payload, if ``content`` may have written the frame.
 
-    The library takes six times as long.
+    The library takes six times as long. None: the library has to parse the frame.
     """
-    if not header.startswith(_PLAIN, at):
+    if not header.startswith(_PLAIN, PROPERTIES_AT) or len(header) > _SMALL:
         return None
-    at += len(_PLAIN) + _LONG.size
+    at = PROPERTIES_AT + len(_PLAIN) + _LONG.size
     headers: dict[str, str] = {}
     try:
         (size,) = _LONG.unpack_from(header, at - _LONG.size)
@@ -136,7 +147,7 @@ def properties(header: bytes, at: int) -> dict[str, Any] | None:
         message_id = header[at + 2 : id_ends].decode()
     except (ValueError, LookupError, struct.error):
         return None
-    if id_ends + _TIME.size != len(header):
+    if id_ends + _TIME.size != len(header) or COMPRESSED in headers:
         return None
     return {
         "content_type": "application/json",
@@ -186,23 +197,29 @@ class Incoming:
         return self._kept[start : self._at]
 
     def message(self) -> tuple[int, bytes, bytes, bytes] | None:
-        """The next delivery, if its three frames are complete: channel, method, header and body.
+        """The next delivery, if all of its frames are buffered: channel, method, header and body.
 
-        None: what comes next is to be read frame by frame.
+        None: the next frame has to be read by itself.
         """
-        start = self._at
-        if len(self._kept) < start + _METHOD_HEAD.size:
+        kept, end = self._kept, self._at
+        channels, parts = set(), []
+        try:
+            for wanted in (_METHOD, _HEADER, _BODY):
+                kind, channel, size = _HEAD.unpack_from(kept, end)
+                start = end + _HEAD.size
+                end = start + size + 1
+                if kind != wanted or kept[end - 1] != _END:
+                    return None
+                channels.add(channel)
+                parts.append(kept[start : end - 1])
+            method, header, body = parts
+            is_whole = _BODY_SIZE.unpack_from(header, 4) == (len(body),)
+        except (LookupError, struct.error):
             return None
-        kind, channel, _, *ids = _METHOD_HEAD.unpack_from(self._kept, start)
-        if kind != _METHOD or (*ids,) != _DELIVER:
+        if not is_whole or len(channels) > 1 or not method.startswith(_DELIVER):
             return None
-        method, header, body = self.frame(), self.frame(), self.frame()
-        if method is not None and header is not None and body is not None:
-            are_of_one = header[:2] == (_HEADER, channel) and body[:2] == (_BODY, channel)
-            if are_of_one and _BODY_SIZE.unpack_from(header[2], 4) == (len(body[2]),):
-                return channel, method[2], header[2], body[2]
-        self._at = start
-        return None
+        self._at = end
+        return channel, method, header, body
 
     def frame(self) -> tuple[int, int, bytes] | None:
         """The next frame if it is complete; None too for an invalid one: the library raises."""
@@ -218,7 +235,7 @@ class Incoming:
 
 
 class Outgoing:
-    """Writes whole frames in order; some are buffered, to go with the next ones.
+    """Writes whole frames in order, after frames that were kept to go with the next write.
 
     Safe from threads and green threads.
 
@@ -227,37 +244,24 @@ class Outgoing:
             may have left, and the peer would read what follows as its rest.
     """
 
-    __slots__ = ("_kept", "_lock", "_size", "_write", "gathers", "is_broken")
+    __slots__ = ("_is_broken", "_lock", "_write", "kept")
 
     def __init__(self, write: Callable[[bytes | memoryview], Any]) -> None:
         self._write = write
         self._lock = threading.Lock()
-        self._kept: list[bytes] = []
-        self._size = 0
-        #: Whether frames are buffered until there are many.
-        self.gathers = False
-        self.is_broken = False
-
-    def keep(self, frame: bytes) -> bool:
-        """Buffer a frame for the next write; returns whether it is the only one."""
-        self._kept.append(frame)
-        self._size += len(frame)
-        return len(self._kept) == 1
+        #: Frames for the next write.
+        self.kept: list[bytes] = []
+        self._is_broken = False
 
     def __call__(self, data: bytes | memoryview) -> None:
-        """Write the buffered frames, then this data. While ``gathers``, it is buffered, too."""
-        if self.gathers:
-            self.keep(bytes(data))  # the library reuses its buffer
-            if self._size < MAX_BUFFERED:
-                return
-            data = b""
+        """Write the kept frames, then this data."""
         with self._lock:
-            kept, self._kept, self._size = self._kept, [], 0
+            kept, self.kept = self.kept, []
             if kept:
                 data = b"".join((*kept, data))
             if data:
-                if self.is_broken:
+                if self._is_broken:
                     raise BrokenPipeError(EPIPE, "an earlier write has failed")
-                self.is_broken = True
+                self._is_broken = True
                 self._write(data)
-                self.is_broken = False
+                self._is_broken = False

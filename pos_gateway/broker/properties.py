@@ -14,12 +14,12 @@ import structlog
 from amqp.exceptions import FrameSyntaxError
 
 from pos_gateway.broker.amqp_internals import read_properties_with
-from pos_gateway.broker.frames import properties as properties_of
+from pos_gateway.broker.frames import COMPRESSED
 
 log = structlog.get_logger(__name__)
 
-#: A header, and what it is renamed to: kombu would inflate a body before its size can be checked.
-COMPRESSED, COMPRESSION = "compression", "x-compression"
+#: The name given to the header ``compression``: kombu would inflate a body before its size can be checked.
+COMPRESSION = "x-compression"
 #: The content type given to such a message, and its reason; it has no headers.
 UNREADABLE = "application/x-unreadable"
 #: Bytes of properties, headers included, that a worker reads in full. The gateway's own have a
@@ -58,10 +58,6 @@ def tolerate_bad_properties(most: int | None = MAX_BYTES) -> None:
 def _tolerant(read: Callable[..., Any], most: int | None) -> Callable[..., Any]:
     def read_or_not(buffer: bytes, offset: int) -> Any:
         end = len(buffer)
-        if type(buffer) is bytes and end - offset <= (most or end):
-            plain = properties_of(buffer, offset)
-            if plain is not None and COMPRESSED not in plain["application_headers"]:
-                return plain, end
         try:
             if most is not None and end - offset > most:
                 buffer, offset = _without_nested(bytes(buffer[offset:])), 0

@@ -15,7 +15,7 @@ from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
-from pos_gateway.broker.link import AmqpLink, Confirm, Link, MemoryLink
+from pos_gateway.broker.link import AmqpLink, Confirms, Link, MemoryLink
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
 from pos_gateway.broker.unreachable import unreachable
@@ -27,19 +27,16 @@ from pos_gateway.domain.errors import (
     Unroutable,
     copy_of,
 )
-from pos_gateway.runtime.green import cooperatively
 
 log = structlog.get_logger(__name__)
 
-#: Messages of a batch written before yielding to other green threads: two milliseconds' worth. With
-#: eight, a worker under full load fell thousands of events behind.
-YIELD_EVERY = 50
 #: Seconds without a confirm after which ``on_slow`` is called, and after which the message is
 #: republished on a live connection. Rarely: a queue without a quorum gets every copy in the end,
 #: and each copy of a retry is retried until its order's ``deliver_by``.
 CONFIRM_SLOW, REPUBLISH_AFTER = 60.0, 300.0
 #: Seconds between reconnects while the broker is unreachable: the first, doubling up to the second.
 RECONNECT_AFTER = (0.2, 5.0)
+_NO_CONFIRM = "no confirm came in time; the message may or may not be stored"
 
 
 class Publisher:
@@ -82,14 +79,14 @@ class Publisher:
             Unroutable: no queue takes it.
         """
         deadline = time.monotonic() + timeout
-        link, confirm, is_first = self._send(message)
+        link, confirms, is_new = self._send([message])
         try:
-            self._await_on(link, confirm, deadline, on_slow)
+            self._await(link, confirms, deadline, on_slow)
         except BrokerUnavailable:
-            if is_first or time.monotonic() >= deadline:
+            if is_new or time.monotonic() >= deadline:
                 raise
-            link, confirm, _ = self._send(message)
-            self._await_on(link, confirm, deadline, on_slow)
+            link, confirms, _ = self._send([message])
+            self._await(link, confirms, deadline, on_slow)
 
     def publish_batch(
         self,
@@ -118,20 +115,20 @@ class Publisher:
             BatchCutShort: no connection, it was lost, or a confirm did not come in time.
         """
         deadline = time.monotonic() + timeout
-        confirms = self._send_all(messages)
+        try:
+            _, confirms, _ = self._send(messages)
+        except PublishError as error:
+            raise BatchCutShort(0, str(error)) from error
         on_sent()
-        for stored, confirm in enumerate(confirms):
-            try:
-                self._await(confirm, deadline)
-            except BrokerUnavailable as error:
-                raise BatchCutShort(stored, str(error)) from error
-            except PublishError as error:
-                on_trouble(error)
-                self._drop_link()
-                return stored
-        if len(confirms) < len(messages):  # the others were not written
-            raise BatchCutShort(len(confirms), "the connection to the broker was lost")
-        return len(messages)
+        confirms.wait(deadline - time.monotonic())
+        stored = confirms.stored
+        if stored < len(messages):
+            trouble = confirms.errors.get(stored) or BrokerUnavailable(_NO_CONFIRM)
+            if isinstance(trouble, BrokerUnavailable):
+                raise BatchCutShort(stored, str(trouble)) from trouble
+            on_trouble(trouble)
+            self._drop_link()
+        return stored
 
     def publish_persistently(
         self,
@@ -182,21 +179,7 @@ class Publisher:
         Raises:
             BrokerUnavailable: there is no connection. ``on_confirm`` was not called.
         """
-        with self._lock:
-            link, _ = self._connected()
-            confirms = [Confirm(message, on_confirm) for message in messages]
-            try:
-                with link.together():
-                    for confirm in confirms:
-                        self._write(link, confirm)
-            except BaseException as error:
-                link.fail(error)  # as in ``_write``
-                if not isinstance(error, CONNECTION_ERRORS):
-                    raise
-            finally:
-                if not link.alive:
-                    for confirm in confirms:
-                        confirm.settle(BrokerUnavailable("the connection to the broker was lost"))
+        self._send(messages, on_confirm)
 
     def renew(self) -> None:
         """Drop the connection: the next message makes one, and declares the topology again."""
@@ -226,50 +209,32 @@ class Publisher:
             if link is not None:
                 link.close()
 
-    def _send_all(self, messages: Sequence[Message]) -> list[Confirm]:
-        """Write as many as the connection takes, without other callers' in between."""
-        confirms: list[Confirm] = []
+    def _send(
+        self,
+        messages: Sequence[Message],
+        call: Callable[[Message, PublishError | None], None] | None = None,
+    ) -> tuple[Link, Confirms, bool]:
+        """Write messages without other callers' in between; also returns whether the connection is new."""
         with self._lock:
+            link, is_new = self._connected()
+            confirms, why = Confirms(messages, call), ""
             try:
-                link, _ = self._connected()
-            except PublishError as error:
-                raise BatchCutShort(0, str(error)) from error
-            try:
-                with link.together():
-                    for message in cooperatively(messages, YIELD_EVERY):  # keeps the lock
-                        confirms.append(self._write(link, Confirm(message)))
-                        if confirms[-1].error is not None:
-                            break  # a later one could be stored before it
-            except CONNECTION_ERRORS as error:
-                link.fail(error)
+                link.send(confirms)
             except BaseException as error:
-                link.fail(error)  # as in ``_write``
-                raise
-        return confirms
+                # Half a frame may have left: nothing more may be written on this connection.
+                why = f": {error}"
+                link.fail(error)
+                if not isinstance(error, CONNECTION_ERRORS):
+                    raise
+            finally:
+                if not link.alive:
+                    confirms.fail(BrokerUnavailable(f"the connection to the broker was lost{why}"))
+        return link, confirms, is_new
 
-    def _send(self, message: Message) -> tuple[Link, Confirm, bool]:
-        """The message's confirm; and the link, and whether the link was made for the message."""
-        with self._lock:
-            link, is_first = self._connected()
-            return link, self._write(link, Confirm(message)), is_first
-
-    def _write(self, link: Link, confirm: Confirm) -> Confirm:
-        """Write under the lock; a message that cannot be written is settled with the error."""
-        try:
-            link.send(confirm)
-        except CONNECTION_ERRORS as error:
-            link.fail(error)
-            confirm.settle(BrokerUnavailable(f"the message could not be written: {error}"))
-        except BaseException as error:
-            # Half a frame may have left: nothing more may be written on this connection.
-            link.fail(error)
-            raise
-        return confirm
-
-    def _await_on(
+    def _await(
         self,
         link: Link,
-        confirm: Confirm,
+        confirms: Confirms,
         deadline: float,
         on_slow: Callable[[PublishError], None],
     ) -> None:
@@ -278,26 +243,15 @@ class Publisher:
         On a channel whose first message came while a cluster had no leader for the queue, every
         later one is refused, even once there is a leader (RabbitMQ 3.10).
         """
-        try:
-            self._await(confirm, deadline, on_slow)
-        except PublishRefused:
-            self._drop_link(link)
-            raise
-
-    def _await(
-        self,
-        confirm: Confirm,
-        deadline: float,
-        on_slow: Callable[[PublishError], None] = lambda _: None,
-    ) -> None:
-        while not confirm.wait(min(CONFIRM_SLOW, deadline - time.monotonic())):
-            why = "no confirm came in time; the message may or may not be stored"
-            error = BrokerUnavailable(why)
+        while not confirms.wait(min(CONFIRM_SLOW, deadline - time.monotonic())):
+            error = BrokerUnavailable(_NO_CONFIRM)
             if time.monotonic() >= deadline:
                 raise error
             on_slow(error)
-        if confirm.error is not None:
-            raise copy_of(confirm.error)
+        if confirms.errors:
+            if isinstance(confirms.errors[0], PublishRefused):
+                self._drop_link(link)
+            raise copy_of(confirms.errors[0])
 
     def _connected(self) -> tuple[Link, bool]:
         if self._closed.is_set():

@@ -79,8 +79,8 @@ FAULTS = [
     Fault(
         "messages whose connection is lost meanwhile have their error",
         "broker/publisher",
-        "                if not link.alive:\n                    for confirm in confirms:",
-        "                if False:\n                    for confirm in confirms:",
+        "                if not link.alive:\n",
+        "                if False:\n",
         "publisher::lost_meanwhile",
     ),
     Fault(

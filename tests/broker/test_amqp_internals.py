@@ -1,6 +1,7 @@
 """What the gateway uses of py-amqp beyond its documentation."""
 
 import inspect
+import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -117,9 +118,8 @@ def test_a_transport_reads_and_writes_with_what_is_replaced(
     assert transport.read_frame() == (1, 7, b"a")  # the library's own
     assert connection._incoming is not None
     assert connection._incoming.frame() == (1, 7, b"b")
-    with connection.together():
-        transport.write(b"1")
-        transport.write(b"2")
+    connection.write_later(b"1")
+    transport.write(b"2")
     assert peer.read() == b"12"
 
 
@@ -140,9 +140,8 @@ def test_a_connection_that_was_lost_does_not_connect_again(peer: Peer) -> None:
     """The library's ``transport`` would."""
     peer.connection.collect()
     peer.connection.connect = lambda: pytest.fail("it connects again")
-    for use in (lambda: peer.connection.blocking_read(1), peer.connection.together().__enter__):
-        with pytest.raises(RecoverableConnectionError):
-            use()
+    with pytest.raises(RecoverableConnectionError):
+        peer.connection.blocking_read(1)
 
 
 def test_what_was_sent_counts_for_the_heartbeats(
@@ -353,15 +352,34 @@ def test_a_message_is_written_as_by_the_library(
     amqp.Channel.basic_publish(channel, theirs, *message.route(), mandatory=True)
     connection.transport.write(b"|")
     written, sent = peer.read().partition(b"|")[0], connection.bytes_sent
-    subject.write_message(connection, 7, message, 1_800_000_000)
-    assert peer.read() == written
-    assert connection.bytes_sent == 2 * sent, "for the heartbeats"
+    for many in (1, 3):
+        subject.write_messages(connection, 7, [message] * many, 1_800_000_000)
+        assert peer.read() == written * many
+    assert connection.bytes_sent == 5 * sent, "for the heartbeats"
+
+
+def test_many_messages_are_written_in_few_pieces(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In their order, also beside messages that the library writes."""
+    connection = connected(peer, monkeypatch)
+    connection.client_properties, connection.frame_max = {}, 131_072
+    written: list[bytes] = []
+    connection.transport._write = lambda data: written.append(bytes(data))
+    plain = Message("orders", "key", bytes(1000), "m")
+    messages = [replace(plain, message_id=f"<{number}>") for number in range(250)]
+    messages[100] = replace(messages[100], headers={"x-attempts": 3})
+    subject.write_messages(connection, 7, messages, 1)
+    assert 1 < len(written) < 8
+    assert max(map(len, written)) < 1.1 * subject.MAX_BUFFERED
+    ids = re.findall(rb"<\d+>", b"".join(written))
+    assert ids == [f"<{number}>".encode() for number in range(250)]
 
 
 def test_nothing_is_written_on_a_connection_that_was_lost(peer: Peer) -> None:
     peer.connection.collect()
     with pytest.raises(RecoverableConnectionError):
-        subject.write_message(peer.connection, 7, Message("orders", "key", b"{}", "m"), 1)
+        subject.write_messages(peer.connection, 7, [Message("orders", "key", b"{}", "m")], 1)
 
 
 def test_a_frame_is_read_and_handled(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:

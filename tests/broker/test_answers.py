@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from pos_gateway.broker.frames import MAX_BUFFERED, Incoming, Outgoing, acknowledgement, delivery
+from pos_gateway.broker.frames import Incoming, Outgoing, acknowledgement, delivery
 from pos_gateway.broker.kombu_internals import AmqpConnection
 
 
@@ -221,33 +221,3 @@ def test_nothing_is_written_behind_what_may_be_half_a_frame() -> None:
     with pytest.raises(BrokenPipeError):
         outgoing(b"its rest?")
     assert written == [b"whole", b"half"]
-
-
-def test_what_is_sent_together_is_written_in_few_pieces_in_its_order() -> None:
-    calls = Calls()
-    connection, _ = calls.connection()
-    frames = [bytes([number]) * 1000 for number in range(250)]
-    with connection.together():
-        for frame in frames:
-            connection._transport.write(memoryview(frame))
-        assert 0 < len(calls.written) < 5
-    assert b"".join(calls.written) == b"".join(frames)
-    assert max(map(len, calls.written)) < MAX_BUFFERED + 1000
-    connection._transport.write(b"alone")
-    assert calls.written[-1] == b"alone"
-
-
-def test_a_batch_of_frames_is_written_although_another_thread_fails() -> None:
-    calls = Calls()
-    connection, _ = calls.connection()
-    with pytest.raises(ValueError, match="no"), connection.together():
-        connection._transport.write(b"whole")
-        raise ValueError("no")
-    assert calls.written == [b"whole"]
-
-
-def test_nothing_is_sent_together_on_a_connection_that_was_given_up() -> None:
-    connection, _ = Calls().connection()
-    connection.collect()
-    with pytest.raises(RecoverableConnectionError), connection.together():
-        pytest.fail("it is gone")

@@ -1,14 +1,13 @@
 """Batches on a link that does what it is told: how many from the front are stored."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from amqp.exceptions import RecoverableConnectionError
 
-from pos_gateway.broker.link import AmqpLink, Confirm
+from pos_gateway.broker.link import AmqpLink, Confirms
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.domain.errors import BatchCutShort, BrokerUnavailable, PublishError, PublishRefused
@@ -22,17 +21,13 @@ class FakeLink:
     def __init__(self, fate: Callable[[int], PublishError | None]) -> None:
         self.alive, self.lacks_exchange = True, False
         self.sent: list[str] = []
-        self.waiting: list[Confirm] = []
         self._fate = fate
 
-    def send(self, confirm: Confirm) -> None:
-        self.waiting.append(confirm)
-        error = self._fate(len(self.sent))
-        self.sent.append(confirm.message.message_id)
-        confirm.settle(error)
-
-    def together(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def send(self, batch: Confirms) -> None:
+        for number, message in enumerate(batch.messages):
+            error = self._fate(number)
+            self.sent.append(message.message_id)
+            batch.settle(number, error)
 
     def fail(self, error: BaseException) -> None:
         self.alive = False
@@ -65,25 +60,16 @@ def test_an_empty_batch_is_stored() -> None:
     assert published(FakeLink(lambda _: None), [])[0] == 0
 
 
-def test_one_refused_before_the_others_are_sent_is_the_last_one() -> None:
-    link = FakeLink(lambda n: REFUSED if n == 2 else None)
-    stored, troubles, publisher = published(link, messages())
-    assert (stored, [str(each) for each in troubles]) == (2, ["no"])
-    assert link.sent == ["0", "1", "2"]
-    assert publisher._link is None  # the next batch declares its queues
-
-
-def test_what_is_stored_behind_one_that_was_refused_does_not_count() -> None:
+def test_messages_that_are_stored_behind_a_refused_one_do_not_count() -> None:
     class Slow(FakeLink):
-        def send(self, confirm: Confirm) -> None:
-            self.waiting.append(confirm)
-            if len(self.waiting) == 5:
-                for n in (4, 3, 1, 0):
-                    self.waiting[n].settle()
-                self.waiting[2].settle(REFUSED)
+        def send(self, batch: Confirms) -> None:
+            for number in (4, 3, 1, 0):
+                batch.settle(number)
+            batch.settle(2, REFUSED)
 
-    stored, troubles, _ = published(Slow(lambda _: None), messages())
+    stored, troubles, publisher = published(Slow(lambda _: None), messages())
     assert (stored, [str(each) for each in troubles]) == (2, ["no"])
+    assert publisher._link is None  # the next batch declares its queues
 
 
 def test_a_link_that_is_lost_is_told_with_how_many_are_stored() -> None:
@@ -104,36 +90,6 @@ def test_a_link_that_cannot_be_written_to_is_given_up() -> None:
     assert (caught.value.confirmed, link.alive, link.sent) == (1, False, ["0"])
 
 
-def test_nothing_of_a_batch_is_stored_on_a_link_that_was_given_up_before_it() -> None:
-    class GivenUp(FakeLink):
-        def together(self) -> AbstractContextManager[None]:
-            raise RecoverableConnectionError("connection already closed")
-
-    link = GivenUp(lambda _: None)
-    with pytest.raises(BatchCutShort, match="lost") as caught:
-        published(link, messages())
-    assert (caught.value.confirmed, link.alive, link.sent) == (0, False, [])
-
-
-def test_what_a_link_took_before_its_end_is_what_counts_of_a_batch() -> None:
-    class GivenUp(FakeLink):
-        @contextmanager
-        def together(self) -> Iterator[None]:
-            try:
-                yield
-            finally:
-                raise ConnectionResetError("by peer")
-
-    def fate(n: int) -> None:
-        if n == 2:
-            raise KeyError(n)
-
-    link = GivenUp(fate)
-    with pytest.raises(BatchCutShort) as caught:
-        published(link, messages())
-    assert (caught.value.confirmed, link.alive) == (2, False)
-
-
 def test_a_mistake_in_a_batch_ends_its_link() -> None:
     def fate(n: int) -> None:
         raise KeyError(n)
@@ -147,15 +103,14 @@ def test_a_mistake_in_a_batch_ends_its_link() -> None:
 def test_nothing_is_sent_on_a_channel_that_the_broker_has_closed() -> None:
     closed: Any = SimpleNamespace(blocked=None, _channel=SimpleNamespace(channel_id=None))
     with pytest.raises(RecoverableConnectionError):
-        AmqpLink.send(closed, Confirm(messages(1)[0]))
+        AmqpLink.send(closed, Confirms(messages(1)))
 
 
 def test_a_confirm_that_does_not_come_ends_the_wait() -> None:
     class Silent(FakeLink):
-        def send(self, confirm: Confirm) -> None:
-            self.waiting.append(confirm)
-            if len(self.waiting) <= 2:
-                confirm.settle()
+        def send(self, batch: Confirms) -> None:
+            for number in (0, 1, 3):
+                batch.settle(number)
 
     with pytest.raises(BatchCutShort, match="no confirm came in time") as caught:
         published(Silent(lambda _: None), messages(), timeout=0.0)
@@ -201,13 +156,14 @@ def test_a_refusal_that_comes_late_leaves_the_connection_that_was_made_meanwhile
 
 def test_only_the_first_reply_to_a_message_counts() -> None:
     """The broker confirms it, and the connection is lost before all others are settled."""
-    [message] = messages(1)
-    heard: list[PublishError | None] = []
-    called = Confirm(message, lambda _, error: heard.append(error))
-    awaited = Confirm(message)
-    for confirm in (called, awaited):
-        confirm.settle()
-        confirm.settle(BrokerUnavailable("lost"))
-        assert confirm.error is None
-    assert heard == [None]
+    heard: list[tuple[str, PublishError | None]] = []
+    called = Confirms(messages(2), lambda message, error: heard.append((message.message_id, error)))
+    awaited = Confirms(messages(2))
+    for batch in (called, awaited):
+        batch.settle(0)
+        assert not batch.wait(0)
+        batch.settle(1)
+        batch.fail(BrokerUnavailable("lost"))
+        assert (batch.errors, batch.stored) == ({}, 2)
+    assert heard == [("0", None), ("1", None)]
     assert awaited.wait(0) and not awaited.wait(0)

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,7 +18,7 @@ from structlog.testing import capture_logs
 from pos_gateway.broker import amqp_internals, topology
 from pos_gateway.broker import connection as answers
 from pos_gateway.broker import publisher as publishing
-from pos_gateway.broker.link import AmqpLink, Confirm
+from pos_gateway.broker.link import AmqpLink, Confirms
 from pos_gateway.broker.message import FINE, MAX_DELAY, Message, undelayed
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.domain.errors import (
@@ -86,7 +85,7 @@ def test_a_connection_that_dies_under_a_message_is_replaced_and_the_message_sent
 ) -> None:
     publisher.publish(a_message(1))
 
-    def die(_confirm: object) -> None:
+    def die(_batch: object) -> None:
         raise ConnectionResetError("while writing")
 
     monkeypatch.setattr(publisher._link, "send", die)
@@ -99,12 +98,12 @@ def test_a_connection_that_was_made_for_a_message_is_not_replaced(
     broker_url: str, monkeypatch: pytest.MonkeyPatch, is_connected: bool
 ) -> None:
     """Each write may leave a copy, and a caller that retries waits before that."""
-    publisher, written = Publisher(broker_url), list[Confirm]()
+    publisher, written = Publisher(broker_url), list[Confirms]()
     if is_connected:
         publisher.connect()
 
-    def die(_link: AmqpLink, confirm: Confirm) -> None:
-        written.append(confirm)
+    def die(_link: AmqpLink, batch: Confirms) -> None:
+        written.append(batch)
         raise ConnectionResetError("while writing")
 
     monkeypatch.setattr(AmqpLink, "send", die)
@@ -179,14 +178,14 @@ def test_a_message_whose_confirm_is_late_is_not_published_again(
     """A queue without a quorum has all the copies when it has one again."""
     publisher.publish(a_message(1))
     monkeypatch.setattr(publishing, "CONFIRM_SLOW", 0.01)
-    sent: list[Confirm] = []
+    sent: list[Confirms] = []
     monkeypatch.setattr(publisher._link, "send", sent.append)
     troubles: list[PublishError] = []
 
     def trouble(error: PublishError) -> None:
         troubles.append(error)
         if len(troubles) == 3:
-            sent[0].settle()
+            sent[0].settle(0)
 
     publisher.publish_persistently(a_message(2), on_trouble=trouble)
     assert (len(sent), len(troubles)) == (1, 3)
@@ -198,7 +197,7 @@ def test_a_message_whose_confirm_never_comes_is_published_again(
 ) -> None:
     publisher.publish(a_message(1))
     monkeypatch.setattr(publishing, "REPUBLISH_AFTER", 0.01)
-    sent: list[Confirm] = []
+    sent: list[Confirms] = []
     monkeypatch.setattr(publisher._link, "send", sent.append)
     publisher.publish_persistently(a_message(2), on_trouble=lambda _error: monkeypatch.undo())
     assert (len(sent), count(broker_url)) == (1, 2)
@@ -218,21 +217,19 @@ def test_a_broker_under_a_memory_alarm_is_told_and_outlasted(
 
 
 class DyingLink:
-    """A connection that is lost after its second message; its reader has settled none of them."""
+    """A connection that is lost while messages are written; its reader has settled none of them."""
 
     def __init__(self) -> None:
         self.alive, self.lacks_exchange = True, False
-        self.sent = 0
 
-    def send(self, confirm: Confirm) -> None:
-        self.sent += 1
-        self.alive = self.sent < 2
-
-    def together(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    def send(self, batch: Confirms) -> None:
+        self.alive = False
 
     def fail(self, error: BaseException) -> None:
         raise AssertionError(error)
+
+    def close(self) -> None:
+        """Not asked for here."""
 
 
 class RefusingLink(DyingLink):
@@ -240,14 +237,14 @@ class RefusingLink(DyingLink):
 
     def __init__(self) -> None:
         super().__init__()
-        self.confirms: list[Confirm] = []
+        self.batches: list[Confirms] = []
 
-    def send(self, confirm: Confirm) -> None:
-        self.confirms.append(confirm)
-        if len(self.confirms) == 2:
+    def send(self, batch: Confirms) -> None:
+        self.batches.append(batch)
+        if len(self.batches) == 2:
             error = PublishRefused("the broker refused the message (nack)")
-            for each in self.confirms:
-                each.settle(error)
+            for each in self.batches:
+                each.fail(error)
 
 
 def test_callers_whose_messages_are_refused_together_share_no_error(

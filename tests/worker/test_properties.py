@@ -15,7 +15,7 @@ from kombu.transport.native_delayed_delivery import (
     level_name,
 )
 
-from pos_gateway.broker import topology, wire
+from pos_gateway.broker import frames, topology, wire
 from pos_gateway.broker.bundle import Bundle, ParkedOrder
 from pos_gateway.broker.message import MAX_DELAY, Message
 from pos_gateway.broker.properties import HEADERS, MAX_BYTES, UNREADABLE, tolerate_bad_properties
@@ -144,12 +144,20 @@ def test_properties_as_a_gateway_writes_them_are_read_as_by_the_library(
     frame += struct.pack(">I", max(0, len(table) + off)) + table
     frame += b"\2" + bytes([len(number)]) + number + struct.pack(">Q", time)
     frame = frame[:cut] if cut < 0 else frame + b"?" * cut
-    read_or_not = serialization.PROPERTY_CLASSES[60]
-    assert read_or_not(frame, 0) == read_or_not(_Other(frame), 0)
+    found = frames.properties(bytes(frames.PROPERTIES_AT) + frame)
+    assert found is None or (found, len(frame)) == serialization.PROPERTY_CLASSES[60](frame, 0)
 
 
-class _Other(bytes):
-    """Read by the library, as every buffer but bytes."""
+def test_properties_as_a_gateway_writes_them_are_read_without_the_library() -> None:
+    message = Message("orders", "orders", b"", "o1", {"task": "t", "id": "o1"})
+    written = frames.content(1, message.message_id, message.headers, b"", 5, 1000)
+    assert written is not None
+    found = frames.properties(written[7:-1])
+    assert found is not None
+    assert (found["application_headers"], found["message_id"]) == (message.headers, "o1")
+    long = frames.content(1, "o1", {"task": "t" * MAX_BYTES}, b"", 5, 131_072)
+    assert long is not None
+    assert frames.properties(long[7:-1]) is None
 
 
 def test_a_table_of_too_many_headers_is_not_read() -> None:
