@@ -1027,8 +1027,8 @@ FAULTS = [
     _fault(
         "parked orders that expired come back as fast as others are recorded",
         "cpu",
-        "if self._recorded < orders and",
-        "if",
+        "self._recorded >= orders or self._now",
+        "self._now",
         "cpu::come_back_as_fast_as_others",
     ),
     _fault(

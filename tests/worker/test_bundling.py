@@ -348,9 +348,12 @@ def test_expired_orders_that_may_not_come_back_yet_are_parked_whole_and_probe_no
     scene = Scene(limit=10)
     scene.admission = scene.parking._admission = Admission(AdmissionLimits(), lambda _: None)
     monkeypatch.setattr(scene.admission.cpu, "takes_expired", lambda _orders: takes)
+    opened, really = [], Bundle.open
+    monkeypatch.setattr(Bundle, "open", lambda bundle: opened.append(bundle) or really(bundle))
     original = scene.bring_back(MAX_ORDERS, left=-1)
     scene.settle()
     assert scene.sizes() == ([1] * MAX_ORDERS if takes else [MAX_ORDERS])
+    assert len(opened) == takes
     assert original.said == ["ack"]
 
 
