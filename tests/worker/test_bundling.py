@@ -348,8 +348,14 @@ def test_expired_orders_that_may_not_come_back_yet_are_parked_whole_and_probe_no
     scene = Scene(limit=10)
     scene.admission = scene.parking._admission = Admission(AdmissionLimits(), lambda _: None)
     monkeypatch.setattr(scene.admission.cpu, "takes_expired", lambda _orders: takes)
-    opened, really = [], Bundle.open
-    monkeypatch.setattr(Bundle, "open", lambda bundle: opened.append(bundle) or really(bundle))
+    opened: list[Bundle] = []
+    really = Bundle.open
+
+    def counted(bundle: Bundle) -> list[ParkedOrder]:
+        opened.append(bundle)
+        return really(bundle)
+
+    monkeypatch.setattr(Bundle, "open", counted)
     original = scene.bring_back(MAX_ORDERS, left=-1)
     scene.settle()
     assert scene.sizes() == ([1] * MAX_ORDERS if takes else [MAX_ORDERS])
