@@ -234,10 +234,15 @@ def test_the_steps_at_the_pos_are_in_words(page: Desk, books: Books) -> None:
     form = words(browser.get(path_of(key, "/resolve")))
     assert "Its POS has had it: it is not sent again." in form
     assert "It ends as cancelled, since its POS keeps its id." in form
+    assert "its POS did not undo it, and no worker tries again" in words(
+        browser.get(path_of(key, "/cancel"))
+    )
     pending = books.order("o-2", State.PENDING, history=AttemptHistory(pending=True))
     books.in_step(pending, "0 -create")
     text = shown(browser, pending)
     assert "The step create is being undone." in text
+    form = words(browser.get(path_of(pending, "/cancel")))
+    assert "it is being undone at its POS already" in form
     assert "Cancel it" not in text
     assert "Give it more time" not in text
     expired = books.order("o-3", State.EXPIRED)

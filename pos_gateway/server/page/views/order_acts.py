@@ -97,7 +97,7 @@ class OrderActs:
                 now=facts.now,
                 standing=standing(facts),
                 seen=_token(name, facts.order),
-                refusal=_refusal(name, facts.order),
+                refusal=_refusal(name, facts),
                 times=TIMES,
                 **_of_resolve(facts),
                 **named,
@@ -212,7 +212,7 @@ class OrderActs:
     def _seen(self, act: Act, name: str) -> _OrderToActOn:
         """The order now. Raises OrderChanged: it is not as the form's page had it."""
         key, facts = self._reading.to_act_on(act.values)
-        if (why_not := _refusal(name, facts.order)) is not None:
+        if (why_not := _refusal(name, facts)) is not None:
             raise AdminError(self._with_last(key, why_not))
         if act.form.get("seen") != _token(name, facts.order):
             state = standing(facts).title
@@ -256,10 +256,11 @@ def _token(name: str, order: OrderStanding | None) -> str:
     return f"{order.epoch}:{order.state.value}:{order.updated_at!r}"
 
 
-def _refusal(name: str, order: OrderStanding | None) -> str | None:
+def _refusal(name: str, facts: Facts) -> str | None:
     """Why the order allows no such act as it is; the form's page and the act say the same."""
+    order = facts.order
     if name == "cancel":
-        return _no_cancel(order)
+        return _no_cancel(order, facts.now)
     if order is None:
         return "no worker has had the order yet; wait until one has, or cancel it"
     if name == "extend":
@@ -274,11 +275,16 @@ def _refusal(name: str, order: OrderStanding | None) -> str | None:
     return None
 
 
-def _no_cancel(order: OrderStanding | None) -> str | None:
-    if order is None:
+#: Why no order is cancelled whose undo was given up: a cancel request would end at once.
+LEFT_UNDONE = "its POS did not undo it, and no worker tries again: ask the merchant, and decide with Resolve"
+
+
+def _no_cancel(order: OrderStanding | None, now: float) -> str | None:
+    if order is None or not (order.state.is_final or order.is_being_undone):
         return None
     if not order.state.is_final:
-        return "it is being undone at its POS already" if order.is_being_undone else None
+        is_left = order.is_left(now)
+        return LEFT_UNDONE if is_left else "it is being undone at its POS already"
     if order.cancellation is State.CANCELLED or order.state is State.CANCELLED:
         return "it is cancelled already"
     if order.state is not State.ACCEPTED:
