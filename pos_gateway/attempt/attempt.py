@@ -1,12 +1,12 @@
 """The record of one attempt, from its message to its decision."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from pos_gateway.adapters.steps import Step
 from pos_gateway.attempt.content import UnreadMessage
 from pos_gateway.attempt.poison import Alone
-from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest, Order
@@ -16,30 +16,6 @@ from pos_gateway.ledger.states import Action, CallRecord, Claim, Ended
 from pos_gateway.transport.deadline import CallContext
 
 Content = TypeVar("Content", Order, CancelRequest, UnreadMessage)
-
-
-class Slot:
-    """An attempt's place among the others of a worker. Alone in a process: none."""
-
-    __slots__ = ()
-
-    #: The retry that the worker makes by itself; None: its message is published.
-    again: Message | None = None
-
-    def began(self) -> None:
-        """The call begins: from here on the attempt waits for its merchant."""
-
-    def answered(self, decision: Any) -> None:
-        """The call is over, and the outcome of this ``Decision`` is to be committed: others may start."""
-
-    def stored(self) -> None:
-        """The outcome is durable, or the message is requeued."""
-
-    def free(self) -> None:
-        """The attempt has ended, however: free what is not free yet. Does not block."""
-
-
-_NO_SLOT = Slot()
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +38,8 @@ class Attempt(Generic[Content]):
     #: The attempt's part of the merchant's time limit, and the progress of the exchanges, which the
     #: transport writes; can end the attempt early.
     context: CallContext = field(default_factory=CallContext)
-    slot: Slot = _NO_SLOT
+    #: Called when the call begins: from there on the attempt waits for its merchant.
+    on_call: Callable[[], None] | None = None
     #: The message's arrival (``perf_counter``), if known.
     received: float | None = None
 
@@ -114,3 +91,5 @@ class Attempt(Generic[Content]):
     span: TraceContext | None = None
     #: The attempt's trace; None: the attempt is not traced.
     trace_id: str | None = None
+    #: All that follows is durable.
+    is_committed: bool = False

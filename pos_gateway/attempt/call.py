@@ -271,7 +271,8 @@ class _Conversation(Send):
     def __call__(self, request: Request) -> Reply:
         if not self._has_begun:  # what the adapter writes and waits for first is not the POS's
             self._has_begun = True
-            self._attempt.slot.began()
+            if self._attempt.on_call is not None:
+                self._attempt.on_call()
         authenticator = self._caller.authenticator
         credentials = authenticator.headers(self._auth, request, self._left())
         reply = self._exchanged(request.adding(credentials))

@@ -1,8 +1,9 @@
 """One message's way, from its attempt to its acknowledgement. Read this file first.
 
-A message comes from the queue (``worker/consumer.py``). Admission lets the order start before a
-green thread is taken (``worker/dispatcher.py``). The green thread calls ``run``. A synchronous
-worker's process calls ``attempt``, for one message after the other.
+A message comes from the queue (``worker/intake.py``). Admission lets the order start before a
+green thread is taken (``worker/dispatcher.py``). The green thread decides and commits, and between the
+two frees the order's slot (``worker/in_flight.py``). A synchronous worker's process calls ``attempt``,
+for one message after the other.
 
 ``Attempt`` has the facts. The ledger records each step at the POS before the first byte, for the
 next attempt to know, whatever happens here.
@@ -20,14 +21,12 @@ from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.submit import Submit
 from pos_gateway.attempt.traced import traced
 from pos_gateway.attempt.unreadable import Unreadable
-from pos_gateway.broker.message import Message
 from pos_gateway.domain.order import CancelRequest
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.events.repeating import Repeating
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import Key
 from pos_gateway.merchants.directory import Directory
-from pos_gateway.runtime import failpoints
 
 if TYPE_CHECKING:
     from pos_gateway.telemetry.tracing import Tracing
@@ -41,17 +40,6 @@ class _Action(Protocol):
     def decide(self, attempt: Attempt[Any]) -> Decision: ...
     def crashed(self, attempt: Attempt[Any], error: Exception) -> Outcome: ...
     def repeats(self, attempt: Attempt[Any]) -> bool: ...
-
-
-class Delivery(Protocol):
-    """A message in a worker, from its arrival to its acknowledgement."""
-
-    @property
-    def attempt(self) -> Attempt[Any]: ...
-    def start_over(self) -> None: ...
-    def retry_here(self, again: Message) -> None: ...
-    def committed(self) -> None: ...
-    def acknowledge(self) -> None: ...
 
 
 class Spine:
@@ -78,27 +66,6 @@ class Spine:
         decide = self._decide
         self._decided = decide if tracing is None else traced(decide, tracing, directory)
 
-    def run(self, delivery: Delivery) -> None:
-        """Attempt once to do as a delivery asks; the delivery's state says what follows.
-
-        Still in flight: another worker has the order, and the message must be requeued.
-
-        Raises:
-            Exception: as ``attempt``.
-        """
-        decision, again = self.attempt(delivery.attempt), delivery.attempt.slot.again
-        if decision is None:
-            return
-        if decision.needs_pos:
-            delivery.start_over()
-        elif again is not None:
-            delivery.retry_here(again)  # unacknowledged until then
-        else:
-            delivery.committed()
-            failpoints.reach("acknowledge.before")
-            delivery.acknowledge()
-            failpoints.reach("acknowledged")
-
     def attempt(self, attempt: Attempt[Any], *, timeout: float = inf) -> Decision | None:
         """Attempt once to do as a message asks; return once all that follows is durable.
 
@@ -112,18 +79,26 @@ class Spine:
             Exception: the attempt failed without a claim, and the database is unavailable, or the
                 order's state is not known; the message must be requeued.
         """
-        slot, is_committed = attempt.slot, False
         try:
-            action = self._read(attempt)
-            decision = self._decided(attempt, action)
-            slot.answered(decision)
-            follows = decision if slot.again is None else decision.without_again()
-            is_committed = self._commit(follows, timeout=timeout)
+            decision = self.decide(attempt)
+            return decision if self.commit(attempt, decision, timeout=timeout) else None
         finally:
-            slot.stored()
-            if not is_committed:  # killed, say: the order's next attempt takes the claims over
-                self._abandon(attempt)
-        return decision if is_committed else None
+            self.leave(attempt)
+
+    def decide(self, attempt: Attempt[Any]) -> Decision:
+        """Attempt once to do as a message asks, and decide. ``leave`` follows, whatever happens."""
+        return self._decided(attempt, self._read(attempt))
+
+    def commit(self, attempt: Attempt[Any], follows: Decision, *, timeout: float = inf) -> bool:
+        """Make durable what follows from the attempt; False: another worker has the order."""
+        attempt.is_committed = self._commit(follows, timeout=timeout)
+        return attempt.is_committed
+
+    def leave(self, attempt: Attempt[Any]) -> None:
+        """Abandon an uncommitted attempt's claims: the order's next attempt takes the claims over."""
+        if not attempt.is_committed:  # killed, say
+            for number, claim in enumerate(attempt.claims):
+                self._ledger.abandon(claim, sent=attempt.sent and number == 0)
 
     def _read(self, attempt: Attempt[Any]) -> _Action:
         """Read the message, unless that was done on its arrival."""
@@ -153,7 +128,3 @@ class Spine:
         except Exception as error:  # noqa: BLE001  (ours: the order is neither lost nor left claimed)
             attempt.outcome = action.crashed(attempt, error)
         return action.decide(attempt)
-
-    def _abandon(self, attempt: Attempt[Any]) -> None:
-        for number, claim in enumerate(attempt.claims):
-            self._ledger.abandon(claim, sent=attempt.sent and number == 0)

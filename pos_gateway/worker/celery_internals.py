@@ -1,19 +1,16 @@
 """What the gateway uses of Celery beyond its documentation; used nowhere else.
 
 - ``Consumer`` is overridden by ``OrderConsumer``: ``Blueprint``, ``start``, ``stop``, ``shutdown``,
-  ``ensure_connected``, ``on_…``, ``update_strategies``, ``create_task_handler``, and ``loop``, which
+  ``ensure_connected``, ``on_…``, ``create_task_handler``, and ``loop``, which
   is set before its constructor runs. A malformed message stops nothing, a stop loses nothing, and
   a broker that is away is reconnected to within seconds. ``perform_pending_operations`` runs what
   remote control has asked for.
-- ``Task.Strategy`` is called with the task, the app and the consumer for each connection, and
-  returns what takes the task's messages: admission.
 - ``Consumer.Blueprint.default_steps``: Celery's ``DelayedDelivery`` step waits for a node of a
   cluster that is down, while the worker takes no orders from the others.
 - ``RUN``, the state of a blueprint: the loop ends with it.
 - ``worker.state``: ``task_reserved``, ``task_accepted`` and ``task_ready`` are what ``celery
   inspect`` reads, of requests that have what ``OrderRequest`` has; ``should_stop`` and ``maybe_shutdown`` stop a worker from a signal handler, in
   which nothing may block.
-- ``worker.strategy.default``: the synchronous worker takes orders as Celery does.
 - ``Consumer.timer``: in a synchronous worker its entries end the wait of Celery's loop, which then looks
   for a stop.
 - ``TaskPool._pool``: orders run on its green threads, one after the other on each, without what Celery
@@ -39,13 +36,11 @@ from celery.utils.log import get_multiprocessing_logger, mlevel
 from celery.worker import state
 from celery.worker.consumer import Consumer
 from celery.worker.state import maybe_shutdown, task_accepted, task_ready, task_reserved
-from celery.worker.strategy import default as default_strategy
 
 __all__ = [
     "AMQP",
     "RUN",
     "Consumer",
-    "default_strategy",
     "get_multiprocessing_logger",
     "green_threads",
     "headers_of",

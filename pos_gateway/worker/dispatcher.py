@@ -12,7 +12,6 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from math import inf
 from time import time
 from typing import Any
@@ -28,10 +27,9 @@ from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.health import FLEET, Transition
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
-from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.gateway import Gateway
-from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
+from pos_gateway.broker.topology import CANARY_KEY, ORDERS_KEY
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import CallResult
@@ -39,17 +37,16 @@ from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.clock import RunningClock, StepWatch
 from pos_gateway.telemetry import metrics
-from pos_gateway.transport.deadline import CallContext
-from pos_gateway.worker.bundles import ReturnedBundle
 from pos_gateway.worker.celery_internals import green_threads
 from pos_gateway.worker.crash import end_worker
 from pos_gateway.worker.crew import MAX_IDLE, Crew
+from pos_gateway.worker.in_flight import OrdersInFlight
+from pos_gateway.worker.large import LargeRequests
 from pos_gateway.worker.loop_load import LoopLoad
 from pos_gateway.worker.parking import Parking
-from pos_gateway.worker.request import COPIES, OrderRequest, RequestState
+from pos_gateway.worker.request import OrderRequest, RequestState
 from pos_gateway.worker.retries import Retries
-from pos_gateway.worker.slots import AdmittedSlot, Slots
-from pos_gateway.worker.timing import Timing
+from pos_gateway.worker.waiting_bundles import ReturnedBundle
 
 log = structlog.get_logger(__name__)
 
@@ -68,11 +65,6 @@ TICK, REST = 0.1, 1.0
 BATCH_SIZE, BATCH_PAUSE = 8, 0.005
 #: Retries may take a quarter of ``max_blocked``, by this divisor.
 KEPT = 4
-#: Messages on their way to the broker may take an eighth of ``max_bytes``, by this divisor.
-LEAVING = 8
-#: Times that a message is set aside at most. RabbitMQ counts each return, and dead-letters it after 100; one
-#: that was parked is a new message.
-REDELIVERIES = 20
 #: Seconds between checks of the time of day, and of idle connections.
 TIME_OF_DAY = 0.5
 
@@ -85,8 +77,7 @@ class Dispatcher:
         pool: Celery's green pool; it grows by one green thread per slot, for orders whose
             outcomes are being committed, and by ``SLOTLESS``.
         limits: admission's limits.
-        park_message: makes the message that redelivers a request.
-        quarantine: dead-letters a message, with a reason code and a sentence.
+        dead_letter: dead-letters a message, with a reason code and a sentence.
     """
 
     def __init__(
@@ -95,12 +86,10 @@ class Dispatcher:
         gate: Gateway,
         pool: Any,
         limits: AdmissionLimits,
-        park_message: Callable[[OrderRequest], Message],
-        quarantine: Callable[[Any, str, str], None],
+        dead_letter: Callable[[Any, str, str], None],
     ) -> None:
         self._gate = gate
         self._pool = pool
-        self._park_message = park_message
         #: Admission's clock: a stall of this process does not count against merchants.
         self._clock = RunningClock(2 * TICK)
         #: Read by other components, changed only here.
@@ -117,16 +106,23 @@ class Dispatcher:
                 gate.permits, self.admission, on_change=self._wake_up, clock=gate.clock
             )
             gate.before_stop(self._fleet.stop)
-        self._parking = Parking(gate, self.admission, quarantine, self._clock.now)
+        self._parking = Parking(gate, self.admission, dead_letter, self._clock.now)
+        self._large = LargeRequests(self.admission, self._parking, self._park)
         self._retries = Retries(limits.max_blocked // KEPT)
-        self._slots = Slots(self.admission, self._retries, now=self._clock.now, wake=self._wake_up)
-        self._timing = Timing()
+        self._in_flight = OrdersInFlight(
+            gate.spine,
+            self.admission,
+            self._retries,
+            now=self._clock.now,
+            wake=self._wake_up,
+        )
+        #: The latest ``placed_at`` delivered by each queue. Retries have routing keys of their own,
+        #: and unparked orders are older than their neighbours.
+        self._latest = {ORDERS_KEY: 0.0, CANARY_KEY: 0.0}
         #: Requests that need no slot and wait for a green thread, each with whether it has expired;
         #: and how many have one.
         self._slotless: deque[tuple[OrderRequest, bool]] = deque()
         self._without_slot = 0
-        self._in_flight: dict[tuple[str, str, Action], OrderRequest] = {}
-        self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
         self._concluding = Group()
         #: Connections lost so far.
         self._lost = 0
@@ -134,15 +130,11 @@ class Dispatcher:
         #: No order is here: the next one ends ``_run``'s rest.
         self._rests = False
         self._ticker: gevent.Greenlet | None = None
-        self._crew = Crew(lambda: green_threads(pool), gate.spine.run, self._finished)
+        self._crew = Crew(lambda: green_threads(pool), self._in_flight.run, self._finished)
         self._load = LoopLoad(gevent.get_hub().loop, self._turned, limits.cores)
         self._closed = False
+        #: Requests and bundles that arrived while nothing could start.
         self._late: list[OrderRequest] = []
-        #: Bytes of large requests that are here for a moment, beside those that admission counts.
-        self._pressing = 0
-        #: Large requests without their messages' bodies, which come again once they can be parked.
-        self._aside: deque[OrderRequest] = deque()
-        self._most_aside = limits.max_blocked // 2
         self._late_bundles: list[ReturnedBundle] = []
         gate.directory.listen(self._merchant_loaded)
 
@@ -172,11 +164,10 @@ class Dispatcher:
         Call it once consuming has stopped, else the broker redelivers them at once. Orders being
         parked have ``timeout`` seconds to be stored.
         """
-        for request in [*self._drop_waiting(), *self._late, *self._aside]:
-            request.reject(requeue=True)
-        self._aside.clear()
+        for request in (*self._drop_waiting(), *self._late, *self._large.drop()):
+            request.requeue()
         for back in self._late_bundles:
-            back.reject(requeue=True)
+            back.requeue()
         self._late.clear()
         self._late_bundles.clear()
         self._parking.requeue_waiting(timeout)
@@ -186,7 +177,13 @@ class Dispatcher:
         metrics.storing.set(self.uncommitted)
         metrics.waiting.labels("retry").set(len(self._retries))
         metrics.waiting.labels("bundle").set(self._parking.waiting_orders)
-        self._timing.show(self._gate.queue_metrics.ready)
+        metrics.queue_messages.clear()
+        metrics.queue_age.clear()
+        for queue, messages in self._gate.queue_metrics.ready.items():
+            metrics.queue_messages.labels(queue).set(messages)
+            if latest := self._latest.get(queue):
+                age = max(0.0, time() - latest) if messages else 0.0
+                metrics.queue_age.labels(queue).set(age)
 
     def now(self) -> float:
         """The time by admission's clock."""
@@ -194,8 +191,8 @@ class Dispatcher:
 
     @property
     def healthy_waits(self) -> list[int]:
-        """Orders of healthy merchants by how long they waited for their first attempt: see ``Timing``."""
-        return self._timing.healthy_waits
+        """Orders of healthy merchants by how long they waited for their first attempt: see ``OrdersInFlight``."""
+        return self._in_flight.healthy_waits
 
     @property
     def waiting(self) -> dict[str, int]:
@@ -211,7 +208,7 @@ class Dispatcher:
     @property
     def uncommitted(self) -> int:
         """Orders whose slot is released and whose outcome is not durable yet."""
-        return self._slots.uncommitted
+        return self._in_flight.uncommitted
 
     @property
     def in_flight(self) -> int:
@@ -232,16 +229,12 @@ class Dispatcher:
         Orders in flight go on and keep their claims; the redelivered message makes their retry.
         """
         self._lost += 1
-        for request in self._in_flight.values():
-            request.is_stale = True
-        joined = [request for requests in self._joined.values() for request in requests]
-        for request in [*self._drop_waiting(), *joined, *self._aside]:
+        joined = self._in_flight.connection_lost()
+        for request in (*self._drop_waiting(), *joined, *self._large.drop()):
             request.enter(RequestState.REQUEUED)  # Celery keeps what has not ended
-        self._joined.clear()
         for request in self._late:
             request.count_no_more()
         self._late.clear()
-        self._aside.clear()
         self._late_bundles.clear()
         self._parking.forget()
 
@@ -262,19 +255,15 @@ class Dispatcher:
         if self._rests:  # from now on the clock is read often, for a stall would count
             self._wake.set()
         if self._closed or self._ticker is None or not self._may_start:
-            if request.size and self._closed:  # it is only requeued, and a whole window may arrive
-                request.drop_body()
-            elif request.size and request.on_over is None:
-                self._count_pressing(request)
-            self._late.append(request)
+            self._come_late(request)
             return
-        if request.size and request.on_over is None and not self._takes_large(request):
-            self._gate.directory.want(request.merchant_id)  # there is more room once it is known
-            self._turn_away(request)
+        if request.size and request.on_over is None and not self._has_room_for(request):
             return
-        if self._joins(request):
+        if self._in_flight.joins(request):
             return
-        self._timing.taken(request)
+        placed_at, queue = request.placed_at, request.routing_key
+        if placed_at is not None and self._latest.get(queue, placed_at) < placed_at:
+            self._latest[queue] = min(placed_at, time())
         named = request.merchant_id != NO_MERCHANT
         if named and not self._gate.directory.want(request.merchant_id):
             self.admission.forget_terms(request.merchant_id)
@@ -300,6 +289,23 @@ class Dispatcher:
                 self._park_soon(request)
             case AdmissionVerdict.EXPIRE:
                 self._expire(request)
+
+    def _come_late(self, request: OrderRequest) -> None:
+        """Keep a request until orders may start, or until ``requeue_waiting``."""
+        if request.size and self._closed:  # it is only requeued, and a whole window may arrive
+            request.drop_body()
+        elif request.size and request.on_over is None:
+            self._large.count_briefly(request)
+        self._late.append(request)
+
+    def _has_room_for(self, request: OrderRequest) -> bool:
+        """Count a large request until its end; or turn the request away: then False."""
+        may_park = request.merchant_id != NO_MERCHANT and self._seconds_left(request) > 0
+        has_room = self._large.take(request, may_park=may_park)
+        if not has_room:
+            self._gate.directory.want(request.merchant_id)  # there is more room once it is known
+            self._large.turn_away(request)
+        return has_room
 
     def _run(self) -> None:
         time_of_day, look_again = StepWatch(self._gate.clock), 0.0
@@ -328,7 +334,7 @@ class Dispatcher:
     def _has_waiting(self) -> bool:
         """Whether an order waits here, or is parked: all but those in flight."""
         admitted = self.admission.waiting or self.admission.has_expired
-        here = admitted or self._retries or self._late or self._slotless or self._aside
+        here = admitted or self._retries or self._late or self._slotless or self._large.aside
         return bool(here or self.admission.parked_count.total or self._parking.waiting_orders)
 
     def _wait(self) -> bool:
@@ -353,7 +359,7 @@ class Dispatcher:
             for request in late:  # they arrived while nothing could start
                 request.count_no_more()
                 self.offer(request)
-        self._requeue_aside()
+        self._large.requeue()
         self._dispatch()
         overdue = self.admission.overdue(self._clock.now(), BATCH_SIZE)
         for request in overdue:
@@ -368,7 +374,7 @@ class Dispatcher:
         while (
             self._may_start and (call := self.admission.next_start(self._clock.now())) is not None
         ):
-            if self._joins(call.ticket):  # a duplicate, and both waited
+            if self._in_flight.joins(call.ticket):  # a duplicate, and both waited
                 self.admission.release(call, self._clock.now(), CallResult.NONE)
             else:
                 self._begin(call.ticket, call)
@@ -379,57 +385,10 @@ class Dispatcher:
             metrics.cut_short.inc()
             call.ticket.attempt.context.cancel()
 
-    def _takes_large(self, request: OrderRequest) -> bool:
-        """Count a large request until it is over; False: there is no room for its bytes, so park it."""
-        merchant_id, size, look_up = request.merchant_id, request.size, request.raw.look_up
-        if self.admission.takes(merchant_id, size, look_ups=look_up):
-            request.on_over = partial(self.admission.left, merchant_id, size, look_ups=look_up)
-            return True
-        if merchant_id != NO_MERCHANT and self._seconds_left(request) > 0:
-            return False
-        self._count_pressing(request)
-        return True
-
-    def _turn_away(self, request: OrderRequest) -> None:
-        """Park a large request; or keep nothing but its place while as much is being parked as may be.
-
-        The broker has the message. So the next ones can be read, which may be other merchants'.
-        """
-        is_new = request.redeliveries < REDELIVERIES
-        if is_new and self._parks_enough and len(self._aside) < self._most_aside:
-            request.drop_body()
-            self._aside.append(request)
-        else:
-            self._park(request)
-
-    def _requeue_aside(self) -> None:
-        """Requeue messages that were set aside, as many as can be parked soon."""
-        room = self.admission.limits.max_bytes // LEAVING // 2 - self._parking.bytes
-        while self._aside and room > 0:
-            request = self._aside.popleft()
-            room -= request.size // COPIES
-            request.reject(requeue=True)
-
-    def _count_pressing(self, request: OrderRequest) -> None:
-        """Count a large request that is here for a moment, and cannot be parked."""
-        self._pressing += request.size
-        request.on_over = partial(self._pressed, request.size)
-
-    def _pressed(self, size: int) -> None:
-        self._pressing -= size
-
     @property
     def is_full(self) -> bool:
         """Whether no message may be read before some of the bytes here have left for the broker."""
-        if self._parks_enough and len(self._aside) >= self._most_aside:
-            return True
-        limit = self.admission.limits.max_bytes // LEAVING
-        # Bundles and ordinary orders are not set aside.
-        return self._pressing > limit or self._parking.bytes > 2 * limit
-
-    @property
-    def _parks_enough(self) -> bool:
-        return self._parking.bytes > self.admission.limits.max_bytes // LEAVING
+        return self._large.is_full
 
     @property
     def _may_start(self) -> bool:
@@ -438,23 +397,9 @@ class Dispatcher:
             self._fleet is None or self._fleet.may_start(self._gate.clock.monotonic())
         )
 
-    def _joins(self, request: OrderRequest) -> bool:
-        """Whether it waits for the outcome of one in flight: a duplicate, or its cancel request."""
-        key = request.key
-        if key is None or key not in self._in_flight:
-            if key is None or request.action is Action.CANCEL:
-                return False
-            key = (key[0], key[1], Action.CANCEL)
-            if key not in self._in_flight:
-                return False
-        request.enter(RequestState.JOINED)
-        request.joined_late = self._in_flight[key].decision is not None
-        self._joined.setdefault(key, []).append(request)
-        return True
-
     def _expire(self, request: OrderRequest) -> None:
         """Commit the order as expired, without a slot."""
-        if self._joins(request):  # a copy is in flight, and decides for both
+        if self._in_flight.joins(request):  # a copy is in flight, and decides for both
             return
         self._do_without_slot(request, expired=True)
 
@@ -478,7 +423,7 @@ class Dispatcher:
             and not self.admission.cpu.wait_without_slot
         ):
             request, expired = self._slotless.popleft()
-            if not self._joins(request):  # a copy has started meanwhile
+            if not self._in_flight.joins(request):  # a copy has started meanwhile
                 self._without_slot += 1
                 self.admission.cpu.started_without_slot()
                 self._begin(request, expired=expired)
@@ -497,53 +442,30 @@ class Dispatcher:
         expired: bool = False,
     ) -> None:
         """Have a green thread attempt the request. Without a call: if expired, or not to call the POS."""
-        may_call = call is not None or expired
-        assert may_call or not request.needs_pos  # noqa: S101  (it would need its POS again)
-        request.attempt = Attempt(
-            request.take_order(),
-            request.raw,
-            request.action,
-            expired=expired,
-            may_call=may_call,
-            context=CallContext(1.0 if call is None else call.time_limit_share),
-            slot=AdmittedSlot(self._slots, request, call),
-            received=request.received,
-        )
-        if request.key is not None:
-            self._in_flight[request.key] = request
-        request.enter(RequestState.IN_FLIGHT)
-        if not expired:
-            self._timing.started(request, call)
+        self._in_flight.begin(request, call, expired=expired)
         self._crew.take(request)
 
     def _finished(self, request: OrderRequest) -> None:
-        """Its attempt has ended, however it did: see to its message, and to those that joined.
+        """See to the message of an ended attempt, however it ended, and to the requests that joined.
 
         It must not block: it may be on the hub.
         """
-        request.attempt.slot.free()
         if request.attempt.expired or not request.attempt.may_call:
             self._without_slot -= 1
             if self._slotless:
                 self._wake.set()
-        del request.attempt  # its slot has the request
-        joined: list[OrderRequest] = []
-        if request.key is not None:
-            del self._in_flight[request.key]
-            joined = self._joined.pop(request.key, [])
-        if request.decision is not None and request.is_committed:
-            self._timing.settled(request, request.decision)
-        copies: list[OrderRequest] = []
-        others: list[OrderRequest] = []
-        for each in joined:
-            (copies if _shares_outcome(each, request) else others).append(each)
+        joined = self._in_flight.end(request)
+        if not joined and request.state is RequestState.ACKNOWLEDGED:
+            return
+        copies = [each for each in joined if each.shares_outcome_of(request)]
+        others = [each for each in joined if each not in copies]
         if request.again is not None and not (self._closed or request.is_stale):
             self._keep(request.again, [request, *copies])
             if others:
                 self._concluding.spawn(self._offer_again, others, self._lost)
         elif request.state is RequestState.ARRIVED and not request.is_stale:
             self._concluding.spawn(self._offer_again, [request, *joined], self._lost)
-        elif joined or request.state is not RequestState.ACKNOWLEDGED:
+        else:
             self._concluding.spawn(self._conclude, request, copies, others, self._lost)
 
     def _keep(self, again: Message, requests: list[OrderRequest]) -> None:
@@ -570,7 +492,7 @@ class Dispatcher:
             case _:
                 # Its green thread was killed, the process is stopping, its connection was lost, or
                 # another worker has taken over the order: requeue.
-                request.reject(requeue=True)
+                request.requeue()
                 is_over = self._publish_retry(request, copies, lost)
         for each in copies if is_over else ():
             each.acknowledge()
@@ -594,7 +516,7 @@ class Dispatcher:
         """Take in requests that joined another one and do not share its outcome, or need a slot."""
         for request in requests:
             if self._closed:
-                request.reject(requeue=True)
+                request.requeue()
             elif lost != self._lost:  # the broker redelivers it
                 request.enter(RequestState.REQUEUED)
             else:
@@ -603,7 +525,7 @@ class Dispatcher:
                 self.offer(request)
 
     def _park_soon(self, request: OrderRequest) -> None:
-        if self._joins(request):  # a copy is in flight: parking this one would only duplicate it
+        if self._in_flight.joins(request):  # a copy is in flight: parking would only duplicate it
             return
         # An order without a merchant is invalid, and needs no slot; a bundle must name a merchant.
         if request.merchant_id == NO_MERCHANT or self._seconds_left(request) <= 0:
@@ -614,8 +536,7 @@ class Dispatcher:
     def _park(self, request: OrderRequest) -> None:
         request.enter(RequestState.PARKING)
         request.count_no_more()  # from here on parking counts its bytes
-        order = ParkedOrder(self._park_message(request), request.deliver_by)
-        self._parking.park(request.merchant_id, order, request)
+        self._parking.park(request.merchant_id, request.as_parked(), request)
 
     @staticmethod
     def _seconds_left(request: OrderRequest) -> float:
@@ -664,21 +585,6 @@ class Dispatcher:
             self._fleet.breaker_opened(transition.merchant_id, transition.seconds)
         elif transition.state is BreakerState.CLOSED:
             self._fleet.breaker_closed(transition.merchant_id)
-
-
-def _shares_outcome(joined: OrderRequest, request: OrderRequest) -> bool:
-    """Whether a request's decision also applies to one that has joined it."""
-    decision = request.decision
-    if joined.key != request.key:  # an order that waited for its cancel request
-        return False
-    if decision is None or not request.is_committed or not joined.is_copy_of(request):
-        return False
-    if decision.again is not None:
-        return True
-    # A terminal state that was only found, or committed before this one arrived, may be outdated:
-    # an operator may have reopened the order.
-    is_written = any(claim.key.action is request.action for claim, _ in decision.entries)
-    return is_written and not joined.joined_late
 
 
 def _log_transition(transition: Transition) -> None:

@@ -20,9 +20,8 @@ from pos_gateway.broker.message import FINE, Message
 from pos_gateway.domain.errors import InvalidBundle, PublishError
 from pos_gateway.runtime.green import yield_control
 from pos_gateway.telemetry import metrics
-from pos_gateway.worker.bundles import ReturnedBundle, is_late
 from pos_gateway.worker.job_queue import JobQueue
-from pos_gateway.worker.waiting_bundles import WaitingBundles
+from pos_gateway.worker.waiting_bundles import ReturnedBundle, WaitingBundles, is_late
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +43,7 @@ class Original(Protocol):
     """A message whose orders are being parked: it is acknowledged once they are stored."""
 
     def acknowledge(self) -> None: ...
-    def reject(self, requeue: bool) -> None: ...
+    def requeue(self) -> None: ...
 
 
 class Parking:
@@ -56,7 +55,7 @@ class Parking:
     Args:
         gate: what to publish through.
         admission: says when parked orders return, and how many to unpark then.
-        quarantine: dead-letters a message, with a reason code and a sentence.
+        dead_letter: dead-letters a message, with a reason code and a sentence.
         now: admission's clock.
     """
 
@@ -64,12 +63,12 @@ class Parking:
         self,
         gate: Gateway,
         admission: Admission[Any],
-        quarantine: Callable[[Any, str, str], None],
+        dead_letter: Callable[[Any, str, str], None],
         now: Callable[[], float],
     ) -> None:
         self._gate = gate
         self._admission = admission
-        self._quarantine = quarantine
+        self._dead_letter = dead_letter
         self._now = now
         #: By merchant, routing key, and whether they are look-ups.
         self._open: dict[tuple[str, str, bool], _Gathering] = {}
@@ -199,7 +198,7 @@ class Parking:
             if is_stored:
                 original.acknowledge()
             else:
-                original.reject(requeue=True)
+                original.requeue()
             if number % YIELD_EVERY == 0:
                 yield_control()
 
@@ -249,7 +248,7 @@ class Parking:
             return back.bundle.open()
         except InvalidBundle as error:
             self._count_no_more([back])
-            self._quarantine(back.message, "invalid_bundle", str(error))
+            self._dead_letter(back.message, "invalid_bundle", str(error))
             return None
 
     def _delayed(self, bundle: Bundle) -> Message:

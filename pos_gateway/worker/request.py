@@ -7,9 +7,11 @@ from typing import Any
 import structlog
 from pydantic_core import from_json
 
+from pos_gateway.admission.lane import Call
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import Decision
-from pos_gateway.broker import wire
+from pos_gateway.broker import topology, wire
+from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.order import Order, timestamp
@@ -19,11 +21,11 @@ from pos_gateway.worker import celery_internals as celery
 
 log = structlog.get_logger(__name__)
 
-#: Bytes up to which a message counts as one among others, and is read as an order at once: a longer one
-#: takes longer than its arrival may.
+#: Bytes up to which a message is of an ordinary size, and is read as an order at once: reading a longer
+#: message takes longer than its arrival may.
 ORDINARY = 16 * 1024
-#: Copies of a large one while it is attempted: the message, the order in it, its texts parsed, the ledger's
-#: payload, the POS's request twice. And the bytes of a list or an object, parsed.
+#: Copies of a large message during its attempt: the message, the order in the message, the order's parsed
+#: texts, the ledger's payload, the POS's request twice. And the bytes of a parsed list or object.
 COPIES, PART = 6, 400
 
 
@@ -34,7 +36,7 @@ class RequestState(StrEnum):
     ARRIVED = "arrived"
     #: In admission: for a slot, or for its merchant. Or for a green thread, without a slot.
     WAITING = "waiting"
-    #: For the outcome of another request for its order, which is in flight.
+    #: For the outcome of a different request for its order, in flight.
     JOINED = "joined"
     #: Attempted on a green thread, until the outcome is committed.
     IN_FLIGHT = "in_flight"
@@ -71,16 +73,75 @@ _OVER = {_S.ACKNOWLEDGED, _S.REQUEUED}
 
 
 class IllegalTransition(RuntimeError):
-    """Raised where a request would come to a state that cannot follow its present one."""
+    """Raised where a request would come to a state that cannot follow its present state."""
 
 
-class TrackedRequest:
-    """A request with its state, and with what was decided in it."""
+class OrderRequest:
+    """The request that a message makes: to submit an order, or to cancel an order.
 
-    __slots__ = ("again", "decision", "joined_late", "needs_pos", "on_over", "state")
+    Thousands wait in a worker. Each keeps the message's bytes and the facts for admission: parsed, an
+    order takes seven times as much memory. A waiting order is parsed again at its start.
 
-    def __init__(self) -> None:
+    Replaces Celery's own request, and serves ``celery inspect active``.
+
+    Args:
+        message: as delivered, its body as bytes.
+        payload: the parsed body, not kept; or the ``Order`` in the body, kept until its attempt.
+        task: the Celery task that the message names.
+        consumer: the consumer that delivered the message.
+        received: the time of its arrival (``perf_counter``).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_consumer",
+        "acknowledged",
+        "action",
+        "again",
+        "attempt",
+        "call",
+        "decision",
+        "deliver_by",
+        "eventer",
+        "id",
+        "is_stale",
+        "joined_late",
+        "kept",
+        "key",
+        "merchant_id",
+        "message",
+        "name",
+        "needs_pos",
+        "on_over",
+        "order",
+        "order_id",
+        "placed_at",
+        "raw",
+        "received",
+        "redeliveries",
+        "routing_key",
+        "size",
+        "state",
+        "task",
+    )
+
+    #: Its attempt, while it is in flight.
+    attempt: Attempt[Any]
+
+    def __init__(
+        self, message: Any, payload: Any, task: Any, consumer: Any, received: float
+    ) -> None:
         self.state = RequestState.ARRIVED
+        self.message, self.task, self._consumer = message, task, consumer
+        self.action: Action = task.action
+        #: By which Celery knows the request, also as its retry; and the task's name.
+        self.id: str = message.headers["id"]
+        self.name: str = task.name
+        self.routing_key: str = message.delivery_info["routing_key"]
+        self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
+        self.acknowledged = False
+        #: Its call, while the call has a slot.
+        self.call: Call[OrderRequest] | None = None
         #: Its decision; None until its attempt is over.
         self.decision: Decision | None = None
         #: The message of the retry that this worker is to make, once all else is committed.
@@ -89,8 +150,18 @@ class TrackedRequest:
         self.joined_late = False
         #: A cancel request whose order its POS may have: the next attempt may call the POS.
         self.needs_pos = False
-        #: Called once it is over; None: nothing is counted until then.
+        #: Called at the request's end; None: nothing is counted until then.
         self.on_over: Callable[[], None] | None = None
+        #: The request's bytes of memory at most; 0: an ordinary size. And the broker's count of a large
+        #: message's returns.
+        self.size = self.redeliveries = 0
+        if len(message.body) > ORDINARY:
+            self.size = _size_of(message.body)
+        #: Retries for which the request has waited here.
+        self.kept = 0
+        #: A stale delivery: its connection is gone, and the broker redelivers the message.
+        self.is_stale = False
+        self._read(message.body, message.headers, payload, received)
 
     @property
     def is_committed(self) -> bool:
@@ -101,13 +172,10 @@ class TrackedRequest:
         """Come to this state, and let Celery know.
 
         Raises:
-            IllegalTransition: it cannot follow the present one.
+            IllegalTransition: the state cannot follow the present state.
         """
         before = self.state
-        is_next = state in NEXT[before]
-        if before is RequestState.IN_FLIGHT and state is not RequestState.REQUEUED:
-            is_next = state is self._after_attempt
-        if not is_next:
+        if state not in NEXT[before]:
             raise IllegalTransition(f"a request came from {before} to {state}")
         if before in _ACTIVE and state not in _ACTIVE:
             celery.task_ready(self)
@@ -122,138 +190,31 @@ class TrackedRequest:
             self.count_no_more()
 
     def count_no_more(self) -> None:
-        """End what is counted until it is over."""
+        """End the count that lasts until the request's end."""
         on_over, self.on_over = self.on_over, None
         if on_over is not None:
             on_over()
 
-    @property
-    def _after_attempt(self) -> RequestState | None:
-        """The state that follows a decided attempt, if the request is not requeued."""
-        if self.state is not RequestState.IN_FLIGHT or self.decision is None:
-            return None
-        if self.again is not None:
-            return RequestState.RETRY_WAITING
-        return RequestState.ARRIVED if self.decision.needs_pos else RequestState.COMMITTED
-
-    def decide(self, decision: Decision) -> None:
-        """Its attempt is over; its outcome is to be committed."""
-        if self.state is not RequestState.IN_FLIGHT or self.decision is not None:
-            raise IllegalTransition(f"a request was decided while {self.state}")
-        self.decision = decision
-
-    def retry_here(self, again: Message) -> None:
-        """Its outcome is committed but for its retry, which this worker is to make."""
-        if self._after_attempt is not RequestState.COMMITTED:
-            raise IllegalTransition(f"a request came to its retry while {self.state}")
-        self.again = again
-
-    def committed(self) -> None:
-        """Its outcome is committed, and all that follows from it."""
-        self.enter(RequestState.COMMITTED)
-
     def start_over(self) -> None:
-        """Forget what was decided, but for ``needs_pos``: it is to be taken in again."""
+        """Forget the decision, but for ``needs_pos``: the request is to be taken in again."""
         self.enter(RequestState.ARRIVED)
         self.needs_pos = self.decision is not None and self.decision.needs_pos
         self.decision, self.again = None, None
-
-
-class OrderRequest(TrackedRequest):
-    """The request that a message makes: to submit an order, or to cancel it.
-
-    Thousands wait in a worker. Each keeps the message's bytes and what admission needs: parsed, an
-    order takes seven times as much memory. It is parsed again when it starts.
-
-    Replaces Celery's own request, and serves ``celery inspect active``.
-
-    Args:
-        message: as delivered, its body as bytes.
-        payload: its parsed body, not kept; or the ``Order`` in it, kept until it is read.
-        ack, reject: acknowledge or reject the message.
-        task: the Celery task that it names.
-        consumer: the consumer that delivered it.
-        received: when it arrived (``perf_counter``).
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_ack",
-        "_consumer",
-        "_reject",
-        "acknowledged",
-        "action",
-        "attempt",
-        "deliver_by",
-        "eventer",
-        "id",
-        "is_stale",
-        "kept",
-        "key",
-        "merchant_id",
-        "message",
-        "name",
-        "order",
-        "order_id",
-        "placed_at",
-        "raw",
-        "received",
-        "redeliveries",
-        "routing_key",
-        "size",
-        "task",
-    )
-
-    #: Its attempt, while it is in flight.
-    attempt: Attempt[Any]
-
-    def __init__(
-        self,
-        message: Any,
-        payload: Any,
-        *,
-        ack: Callable[..., None],
-        reject: Callable[..., None],
-        task: Any,
-        consumer: Any,
-        received: float,
-    ) -> None:
-        super().__init__()
-        self.message = message
-        self.task, self.action = task, task.action
-        #: By which Celery knows the request, also as its retry; and the task's name.
-        self.id: str = message.headers["id"]
-        self.name: str = task.name
-        self.routing_key: str = message.delivery_info["routing_key"]
-        self._ack, self._reject, self._consumer = ack, reject, consumer
-        self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
-        self.acknowledged = False
-        #: Bytes of memory that it takes at most; 0: it is of an ordinary size. And how often the broker
-        #: has had a large one back.
-        self.size, self.redeliveries = 0, 0
-        if len(message.body) > ORDINARY:
-            self.size = _size_of(message.body)
-        #: How often it has waited here for a retry.
-        self.kept = 0
-        #: A stale delivery: its connection is gone, and the broker redelivers the message.
-        self.is_stale = False
-        raw = RawMessage.of(message.body, message.headers, self.routing_key)
-        self._begin(raw, payload, received)
 
     def become(self, again: Message, received: float) -> None:
         """Become the retry, as if its message had been published and delivered at that moment.
 
         ``acknowledge`` and ``reject`` still concern the message that was delivered.
         """
-        headers = {**again.headers, "id": self.id}
         self.start_over()
         self.message.body = again.body  # not both texts
-        raw = RawMessage.of(again.body, headers, self.routing_key)
-        self._begin(raw, from_json(again.body), received)
+        headers = {**again.headers, "id": self.id}
+        self._read(again.body, headers, from_json(again.body), received)
 
-    def _begin(self, raw: RawMessage, payload: Any, received: float) -> None:
-        self.raw, self.received = raw, received
-        #: The order, where it was read on its arrival; for an attempt that begins at once.
+    def _read(self, body: bytes, headers: Any, payload: Any, received: float) -> None:
+        self.raw = raw = RawMessage.of(body, headers, self.routing_key)
+        self.received = received
+        #: The order, if it was read on its arrival, for an attempt that begins at once.
         self.order = payload if isinstance(payload, Order) else None
         #: Its merchant and order; empty or None if the message does not say.
         self.merchant_id: str = ""
@@ -279,43 +240,61 @@ class OrderRequest(TrackedRequest):
         if self.merchant_id and self.order_id:
             self.key = self.merchant_id, self.order_id, self.action
 
-    def take_order(self) -> Order | None:
-        """The order, if it was read on its arrival; not a second time."""
-        order, self.order = self.order, None
-        return order
-
     def drop_body(self) -> None:
-        """Keep nothing of the message but its place: the broker has it."""
+        """Keep nothing of the message but its place: the broker has the message."""
         self.message.body, self.raw = b"", self.raw._replace(body=b"")
 
+    def as_parked(self) -> ParkedOrder:
+        """The message as it came, headers included, to be delivered again."""
+        message = Message(
+            exchange=topology.orders_exchange.name,
+            routing_key=self.raw.home,
+            body=self.raw.body,
+            message_id=self.order_id or "",
+            headers=self.raw.headers,
+        )
+        return ParkedOrder(message, self.deliver_by)
+
     def is_copy_of(self, other: "OrderRequest") -> bool:
-        """Whether it is the same message as ``other``, or one of an earlier attempt.
+        """Whether the message is the same as ``other``'s, or an earlier attempt's.
 
         A corrected order is no copy, nor is a cancel request with a later deadline. A message with
         more attempts is the other's retry: its delay can be over before the publish is confirmed.
         """
         return self.raw.body == other.raw.body and self.raw.tries <= other.raw.tries
 
+    def shares_outcome_of(self, other: "OrderRequest") -> bool:
+        """Whether the decision of ``other``, which this request has joined, also applies to this request."""
+        decision = other.decision
+        if self.key != other.key:  # an order that waited for its cancel request
+            return False
+        if decision is None or not other.is_committed or not self.is_copy_of(other):
+            return False
+        if decision.again is not None:
+            return True
+        # A terminal state that was only found, or committed before this request arrived, may be
+        # outdated: an operator may have reopened the order.
+        is_written = any(claim.key.action is other.action for claim, _ in decision.entries)
+        return is_written and not self.joined_late
+
     def acknowledge(self) -> None:
         """Acknowledge the message, once its outcome is committed. Idempotent.
 
         Does nothing to a stale delivery: the redelivered message finds the outcome in the ledger.
         """
-        if self._ends(RequestState.ACKNOWLEDGED):
-            self._ack(log, self._consumer.connection_errors)
+        if self.state not in _OVER:
+            self.enter(RequestState.ACKNOWLEDGED)
+            self.acknowledged = not self.is_stale
+            if self.acknowledged:
+                self.message.ack_log_error(log, self._consumer.connection_errors)
 
-    def reject(self, requeue: bool = False) -> None:
-        """Reject or requeue the message. Idempotent; nothing after ``acknowledge``, or if stale."""
-        if self._ends(RequestState.REQUEUED):
-            self._reject(log, self._consumer.connection_errors, requeue)
-
-    def _ends(self, state: RequestState) -> bool:
-        """Whether the broker must get a message about this end."""
-        if self.state in _OVER:
-            return False
-        self.enter(state)
-        self.acknowledged = not self.is_stale
-        return self.acknowledged
+    def requeue(self) -> None:
+        """Requeue the message. Idempotent; nothing after ``acknowledge``, or if stale."""
+        if self.state not in _OVER:
+            self.enter(RequestState.REQUEUED)
+            self.acknowledged = not self.is_stale
+            if self.acknowledged:
+                self.message.reject_log_error(log, self._consumer.connection_errors, True)
 
     # Celery's interface of a request.
 
@@ -344,9 +323,3 @@ class OrderRequest(TrackedRequest):
 def _size_of(body: bytes) -> int:
     """The bytes of memory of a large message in flight."""
     return COPIES * len(body) + PART * (body.count(b"{") + body.count(b"["))
-
-
-def body_of(message: Any) -> bytes:
-    """A message's raw body (the in-memory broker has text)."""
-    body = message.body
-    return body.encode() if isinstance(body, str) else bytes(body)

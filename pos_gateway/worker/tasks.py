@@ -20,9 +20,8 @@ SYNCHRONOUS_TIMEOUT = 20.0
 
 
 class _GatewayTask(Task):
-    """A task for messages. ``run`` is a synchronous worker's; ``Strategy``, a green one's."""
+    """A task for messages. Only a synchronous worker runs it."""
 
-    Strategy = "pos_gateway.worker.strategy:admitted"
     ignore_result = True
     acks_late = True
     action: Action

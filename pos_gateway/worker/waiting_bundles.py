@@ -6,13 +6,44 @@ A bundle occupies one message of the prefetch window for up to 64 orders.
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from time import time
 from typing import Any
 
 import gevent
+import structlog
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.broker.bundle import Bundle
-from pos_gateway.worker.bundles import ReturnedBundle
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class ReturnedBundle:
+    """A message with parked orders, from its arrival to its acknowledgement."""
+
+    bundle: Bundle
+    message: Any
+    _connection_errors: tuple[type[BaseException], ...]
+
+    @property
+    def is_late(self) -> bool:
+        """Whether an order in the bundle has expired."""
+        return is_late(self.bundle.deliver_by)
+
+    def acknowledge(self) -> None:
+        """Acknowledge the message: all its orders are stored elsewhere."""
+        self.message.ack_log_error(log, self._connection_errors)
+
+    def requeue(self) -> None:
+        """Requeue the message."""
+        self.message.reject_log_error(log, self._connection_errors, True)
+
+
+def is_late(deliver_by: float | None, within: float = 0.0) -> bool:
+    """Whether the deadline has passed, or will within ``within`` seconds."""
+    return deliver_by is not None and deliver_by - within <= time()
 
 
 class WaitingBundles:

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.adapters.rest import RestAdapter
-from pos_gateway.attempt.attempt import Attempt, Slot
+from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.call import Caller
 from pos_gateway.attempt.doubt import unsettled_for
 from pos_gateway.attempt.spine import Spine
@@ -174,11 +174,7 @@ def test_a_call_begins_once_with_its_first_exchange() -> None:
             super().submit(order, merchant, send)
             return super().submit(order, merchant, send)
 
-    class Counted(Slot):
-        def began(self) -> None:
-            begun.append("begun")
-
-    attempt(Transport(reply(429)), adapter=Twice(), slot=Counted())
+    attempt(Transport(reply(429)), adapter=Twice(), on_call=lambda: begun.append("begun"))
     assert begun == ["begun"]
 
 

@@ -25,7 +25,7 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key
 from pos_gateway.runtime.vault import CannotOpen, Vault
 from pos_gateway.transport.errors import NotSent, NoValidReply
-from pos_gateway.worker.consumer import OrderConsumer
+from pos_gateway.worker.dead_lettering import DeadLettering
 from tests.gate import Gate
 
 ENDS = {"accepted", "rejected", "cancelled", "expired", "failed"}
@@ -76,8 +76,6 @@ def too_large(gate: Gate, order: Any) -> Decision:
 
 def quarantined(gate: Gate, order: Any) -> Mock:
     """The same at a synchronous worker's parent."""
-    consumer = OrderConsumer.__new__(OrderConsumer)
-    consumer._gateway, consumer.dispatcher, consumer.connection_errors = gate, None, ()
     message = Mock(
         body=wire.body_of(json.dumps(order).encode()),
         headers={"task": wire.SUBMIT_ORDER, "id": "o1"},
@@ -85,7 +83,7 @@ def quarantined(gate: Gate, order: Any) -> Mock:
         properties={},
         content_type="application/json",
     )
-    consumer.quarantine(message, "too_large", "it has 1 byte too many")
+    DeadLettering(gate, (), is_green=False)(message, "too_large", "it has 1 byte too many")
     return message
 
 

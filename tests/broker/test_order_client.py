@@ -20,7 +20,7 @@ from pos_gateway.domain.errors import (
 from pos_gateway.domain.split import Split
 from pos_gateway.routing.splits import FIRST, SplitWatch
 from pos_gateway.settings import Settings
-from pos_gateway.worker.request import body_of
+from pos_gateway.worker.dead_lettering import body_of
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.orders import an_order
 

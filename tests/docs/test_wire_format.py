@@ -211,9 +211,7 @@ TAKES_A_CODE = {
     "FailureRow": 0,
     "by_progress": 0,
     "_error": 1,
-    "self.quarantine": 1,
-    "consumer.quarantine": 1,
-    "self._quarantine": 1,
+    "self._dead_letter": 1,
     "Malformed": 0,
 }
 

@@ -154,8 +154,8 @@ class TestPath:
             ("domain/outcome.py", "Outcome.after", None),
             ("telemetry/line.py", "Line.rendered", None),
             ("ledger/states.py", "State.__str__", None),
-            ("worker/request.py", "body_of", None),
-            ("worker/strategy.py", "admitted.<locals>.handle", None),
+            ("worker/dead_lettering.py", "body_of", None),
+            ("worker/intake.py", "known_headers", None),
         ],
     )
     def test_a_class_has_state_unless_its_objects_stay_as_they_are(

@@ -74,7 +74,7 @@ class TestWhoseWorkItIs:
             ("run (threading.py);_run (pos_gateway/ledger/commits.py);execute (psycopg/cursor.py)", LEDGER),
             ("run (threading.py);_for_ever (pos_gateway/events/relay.py);send (amqp/transport.py)", EVENTS),
             ("main (celery/bin/celery.py);green_loop (pos_gateway/worker/loop.py);recv (amqp/transport.py)", AMQP),
-            ("main (celery/bin/celery.py);green_loop (pos_gateway/worker/loop.py);on_message (kombu/m.py);take (pos_gateway/worker/strategy.py)", CELERY),
+            ("main (celery/bin/celery.py);green_loop (pos_gateway/worker/loop.py);on_message (kombu/m.py);handle (pos_gateway/worker/intake.py)", CELERY),
             ("Hub.run (gevent/hub.py)", LOOP),
             ("main (somewhere.py)", OTHER),
         ],

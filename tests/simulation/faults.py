@@ -99,7 +99,7 @@ FAULTS = [
     Fault(
         "a killed green thread's claim is abandoned",
         "attempt.spine",
-        "if not is_committed:",
+        "if not attempt.is_committed:",
         "if False:",
         seed=5,
     ),
@@ -326,16 +326,17 @@ FAULTS = [
     ),
     Fault(
         "a message is acknowledged after its follow-ups are stored",
-        "attempt.spine",
-        "        decision, again = self.attempt(",
-        "        delivery.tell_acknowledged()\n        decision, again = self.attempt(",
+        "worker.in_flight",
+        "                if not self._spine.commit(attempt, follows):",
+        "                request.tell_acknowledged()\n"
+        "                if not self._spine.commit(attempt, follows):",
         seed=2,
     ),
     Fault(
         "a waiting retry is not acknowledged",
-        "attempt.spine",
-        "delivery.retry_here(again)",
-        "delivery.retry_here(again), delivery.tell_acknowledged()",
+        "worker.in_flight",
+        "            request.again = again  #",
+        "            request.again = again\n            request.tell_acknowledged()  #",
         seed=3,
     ),
     Fault(

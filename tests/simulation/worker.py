@@ -2,6 +2,7 @@
 
 import json
 from math import inf
+from types import SimpleNamespace
 from typing import Any
 
 from greenlet import GreenletExit
@@ -18,7 +19,6 @@ from pos_gateway.attempt.submit import Submit
 from pos_gateway.attempt.unreadable import Unreadable
 from pos_gateway.broker import wire
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.errors import UnknownMerchant
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
@@ -28,9 +28,9 @@ from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.vault import Vault
-from pos_gateway.worker.request import RequestState, TrackedRequest
+from pos_gateway.worker.in_flight import OrdersInFlight
+from pos_gateway.worker.request import OrderRequest, RequestState
 from pos_gateway.worker.retries import Retries
-from pos_gateway.worker.slots import AdmittedSlot, Slots
 from tests.simulation.adapters import ADAPTERS
 from tests.simulation.broker import Broker, Channel, Publisher, Stored
 from tests.simulation.clock import MachineClock
@@ -137,34 +137,38 @@ class SimulatedGateway(Gateway):
         )
 
 
-class Request(TrackedRequest):
+class Request(OrderRequest):
     """A message as the dispatcher has it."""
 
-    attempt: Attempt[Any]
-
     def __init__(self, channel: Channel, stored: Stored) -> None:
-        super().__init__()
-        message: Message = stored.message
-        self.id, self.name = str(id(self)), message.headers["task"]
         self._channel, self._stored = channel, stored
-        is_cancel = message.headers["task"] == wire.CANCEL_ORDER
-        self.action = Action.CANCEL if is_cancel else Action.SUBMIT
-        self.routing_key = message.routing_key
-        self.kept = 0
-        self._read(message)
-
-    def become(self, message: Message, _received: float = 0.0) -> None:
-        self.start_over()
-        self._read(message)
-
-    def _read(self, message: Message) -> None:
-        self.raw = RawMessage.of(message.body, message.headers, message.routing_key)
-        self.record = json.loads(message.body)[0][0]
+        message: Message = stored.message
+        delivered = SimpleNamespace(
+            headers={**message.headers, "id": str(id(self))},
+            body=message.body,
+            delivery_info={"routing_key": message.routing_key},
+        )
+        name = message.headers["task"]
+        action = Action.CANCEL if name == wire.CANCEL_ORDER else Action.SUBMIT
+        task = SimpleNamespace(name=name, action=action)
+        consumer = SimpleNamespace(event_dispatcher=None)
+        super().__init__(delivered, json.loads(message.body), task, consumer, 0.0)
         self.expired = False
 
+    #: Whether its connection is lost.
+    is_stale = property(  # type: ignore[assignment]
+        lambda self: not self._channel.is_open, lambda _self, _is_stale: None
+    )
+
     @property
-    def is_stale(self) -> bool:
-        return not self._channel.is_open
+    def record(self) -> dict[str, Any]:
+        """The order, or the cancel request."""
+        record: dict[str, Any] = json.loads(self.raw.body)[0][0]
+        return record
+
+    def become(self, again: Message, received: float) -> None:
+        super().become(again, received)
+        self.expired = False
 
     def acknowledge(self) -> None:
         self.tell_acknowledged()
@@ -173,7 +177,7 @@ class Request(TrackedRequest):
     def tell_acknowledged(self) -> None:
         self._channel.acknowledge(self._stored)
 
-    def reject(self) -> None:
+    def requeue(self) -> None:
         self._channel.requeue(self._stored)
 
 
@@ -209,12 +213,6 @@ class Worker:
         #: Green threads that process a message.
         self.delivering: list[Task] = []
         self._retries = Retries(3)
-        self._slots = Slots(
-            _NoAdmission,  # type: ignore[arg-type]
-            self._retries,
-            now=lambda: scheduler.time,
-            wake=lambda: None,
-        )
         self._channel: Channel | None = None
         self.ledger: Ledger | None = None
         self._is_stopping = False
@@ -222,6 +220,13 @@ class Worker:
 
     def _run(self) -> None:
         self._gate = SimulatedGateway(*self._parts)
+        self._in_flight = OrdersInFlight(
+            self._gate.spine,
+            _NoAdmission,  # type: ignore[arg-type]
+            self._retries,
+            now=lambda: self._scheduler.time,
+            wake=lambda: None,
+        )
         self._gate.ledger._stopping = _Beats(self._scheduler, self._broker, self._gate.ledger)  # type: ignore[assignment]
         self._gate.ledger.start()
         self.ledger = self._gate.ledger
@@ -243,7 +248,7 @@ class Worker:
         if self._channel is not None:
             self._channel.drain()
         for request in self._retries.drop():
-            request.reject()
+            request.requeue()
 
     def _consume(self, channel: Channel) -> None:
         while (stored := channel.take()) is not None:
@@ -269,19 +274,19 @@ class Worker:
         except GreenletExit:
             self._scheduler.say("KILLED green thread")
             # Also when it was settled: an unacknowledged message is redelivered some day.
-            request.reject()
+            request.requeue()
             raise
         finally:
             self.delivering.remove(task)
         if request.state is RequestState.ACKNOWLEDGED:
             return
         if request.again is None or request.is_stale or self._is_stopping:
-            request.reject()
+            request.requeue()
             return
         again = request.again
         request.enter(RequestState.RETRY_WAITING)
         self._scheduler.say(f"keeps {name}")
-        self._retries.keep(request, again, self._scheduler.time)  # type: ignore[arg-type]
+        self._retries.keep(request, again, self._scheduler.time)
         self._scheduler.sleep(again.delay)
         for due in self._retries.due(self._scheduler.time):
             self._offer(due, name)  # type: ignore[arg-type]
@@ -293,10 +298,9 @@ class Worker:
             request.action,
             expired=request.expired,
             may_call=may_call,
-            slot=AdmittedSlot(self._slots, request, None),  # type: ignore[arg-type]
         )
         request.enter(RequestState.IN_FLIGHT)
-        self._gate.spine.run(request)
+        self._in_flight.run(request)
 
 
 class _Beats:

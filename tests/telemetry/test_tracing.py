@@ -16,7 +16,7 @@ from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry import tracing as subject
 from pos_gateway.telemetry.tracing import BATCH_SIZE, WAITING, ExportedTracing, Span
-from pos_gateway.worker.strategy import known_headers
+from pos_gateway.worker.intake import known_headers
 from testkit.patience import PATIENCE
 from tests.gate import deliver
 from tests.orders import received
@@ -209,7 +209,7 @@ def test_without_tracing_an_order_makes_no_tracing_call() -> None:
         return called
 
     ours = {"trace_context.py", "tracing.py", "traced.py"}
-    assert {"spine.py", "strategy.py", "decision.py"} <= files()
+    assert {"spine.py", "intake.py", "decision.py"} <= files()
     assert not ours & files()
     assert ours & files(**CAUSE.headers) == {"trace_context.py"}
 

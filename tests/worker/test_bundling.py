@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from time import monotonic, time
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import gevent
 import pytest
@@ -18,8 +19,9 @@ from pos_gateway.broker.bundle import MAX_BYTES, MAX_ORDERS, PARKED_ORDERS, Bund
 from pos_gateway.broker.message import Message
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.worker import parking as subject
-from pos_gateway.worker.bundles import ReturnedBundle, returned
+from pos_gateway.worker.intake import MessageIntake
 from pos_gateway.worker.parking import CONCURRENCY, Parking
+from pos_gateway.worker.waiting_bundles import ReturnedBundle
 from testkit.patience import PATIENCE
 
 
@@ -54,8 +56,8 @@ class Original:
         self.said.append("ack")
         self.stored_before = len(self._gate.stored)
 
-    def reject(self, requeue: bool) -> None:
-        self.said.append("requeue" if requeue else "reject")
+    def requeue(self) -> None:
+        self.said.append("requeue")
 
 
 class Scene:
@@ -86,15 +88,11 @@ class Scene:
     def bring_back(self, number: int, *, merchant: str = "m", left: float = 600) -> Original:
         bundle = Bundle.of(merchant, "orders", [self.order(n, left=left) for n in range(number)])
         original = Original(self.gate)
-        self.parking.take_back(
-            ReturnedBundle(
-                bundle,
-                None,
-                lambda *_: original.acknowledge(),
-                lambda _log, _errors, requeue: original.reject(requeue),
-                (),
-            )
+        message = SimpleNamespace(
+            ack_log_error=lambda *_: original.acknowledge(),
+            reject_log_error=lambda *_: original.requeue(),
         )
+        self.parking.take_back(ReturnedBundle(bundle, message, ()))
         return original
 
     def settle(self) -> None:
@@ -458,17 +456,21 @@ def test_a_synchronous_worker_acknowledges_a_bundle_once_its_orders_are_stored(
             raise BrokerUnavailable("away")
         scene.gate.stored.extend(messages)
 
-    consumer = SimpleNamespace(connection_errors=(), dispatcher=None)
-    take = returned(consumer, SimpleNamespace(store=store))  # type: ignore[arg-type]
+    tasks = {wire.SUBMIT_ORDER: None, wire.CANCEL_ORDER: None}
+    app = SimpleNamespace(tasks=tasks)
+    consumer = SimpleNamespace(app=app, connection_errors=(), channel_errors=(), dispatcher=None)
+    gate: Any = SimpleNamespace(store=store, settings=SimpleNamespace(max_order_bytes=10_000))
+    intake = MessageIntake(consumer, gate, Mock(), Mock())
     orders = [scene.order(number) for number in range(2)]
     bundle = Bundle.of("m", "orders", orders).message()
     info = {"routing_key": "orders"}
-    message = SimpleNamespace(headers=bundle.headers, body=bundle.body, delivery_info=info)
-    take(
-        message,
-        None,
-        lambda *_: said.append("ack"),
-        lambda _log, _errors, requeue: said.append("requeue" if requeue else "reject"),
-        (),
+    message = SimpleNamespace(
+        headers=bundle.headers,
+        body=bundle.body,
+        delivery_info=info,
+        content_type="application/json",
+        ack_log_error=lambda *_: said.append("ack"),
+        reject_log_error=lambda _log, _errors, requeue: said.append("requeue" * requeue),
     )
+    intake.handle(message)
     assert (said, len(scene.gate.stored)) == ((["requeue"], 0) if is_down else (["ack"], 2))

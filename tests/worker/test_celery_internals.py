@@ -21,10 +21,9 @@ from celery.exceptions import InvalidTaskError, WorkerShutdown
 from celery.worker import control, state
 from celery.worker.consumer.consumer import Evloop
 from celery.worker.consumer.tasks import Tasks
+from celery.worker.strategy import default as celerys_strategy
 from kombu import Connection, Message
 
-from pos_gateway.attempt.decision import Decision
-from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import Action
 from pos_gateway.worker import celery_internals as subject
 from pos_gateway.worker.celery_internals import Consumer
@@ -47,10 +46,7 @@ OVERRIDDEN = {
     "on_connection_error_before_connected": ["exc"],
     "on_connection_error_after_connected": ["exc"],
     "on_decode_error": ["message", "exc"],
-    "on_unknown_message": ["body", "message"],
-    "on_unknown_task": ["body", "message", "exc"],
     "on_invalid_task": ["body", "message", "exc"],
-    "update_strategies": [],
     "create_task_handler": ["promise"],
 }
 
@@ -269,18 +265,30 @@ def test_a_message_is_passed_to_its_tasks_strategy() -> None:
     message.reject_log_error.assert_called_once_with("log", (OSError,), True)
 
 
+#: A text that Celery reads as a number of its own, and cannot.
+ODD = b'[[{"__type__":"uuid","__value__":7}],{},{}]'
+
+
 @pytest.mark.parametrize(
     ("message", "told"),
     [
         (a_message({}, b"{no json"), "on_decode_error"),
-        (a_message({}), "on_unknown_message"),
-        (a_message({"task": "unknown", "id": "1"}), "on_unknown_task"),
+        (a_message({"task": "celerys", "id": "1"}, ODD), "on_decode_error"),
         (a_message({"task": "ours", "id": "1", "invalid": 1}), "on_invalid_task"),
     ],
 )
-def test_a_message_without_a_task_is_reported(message: Any, told: str) -> None:
+def test_a_message_that_celery_cannot_read_is_reported(message: Any, told: str) -> None:
     consumer = Recording()
+    consumer.event_dispatcher = None
     consumer.strategies["ours"] = a_strategy(Mock(), None, consumer)
+
+    class Celerys(Task):
+        name = "celerys"
+
+    consumer.app.register_task(Celerys())
+    consumer.strategies["celerys"] = celerys_strategy(
+        consumer.app.tasks["celerys"], consumer.app, consumer
+    )
     consumer.create_task_handler()(message)
     assert consumer.calls == [told]
 
@@ -298,7 +306,7 @@ def test_celerys_strategy_runs_the_task_with_the_messages_headers() -> None:
             got.append((arguments, subject.headers_of(self.request)))
 
     task = consumer.app.register_task(Ours())
-    handle = subject.default_strategy(task, consumer.app, consumer)
+    handle = celerys_strategy(task, consumer.app, consumer)
     handle(a_message(headers, b'[["o1"],{},{}]'), None, Mock(), Mock(), ())
     [(arguments, of_request)] = got
     assert arguments == ("o1",)
@@ -327,17 +335,14 @@ def test_inspect_reads_the_requests_in_the_state() -> None:
 
 def an_order(number: str) -> OrderRequest:
     message = SimpleNamespace(
-        headers={"id": number}, body=b"", delivery_info={"routing_key": "orders"}
+        headers={"id": number},
+        body=b"",
+        delivery_info={"routing_key": "orders"},
+        ack_log_error=Mock(),
     )
-    return OrderRequest(
-        message,
-        [[{}], {}, {}],
-        ack=Mock(),
-        reject=Mock(),
-        task=SimpleNamespace(action=Action.SUBMIT, name="ours", acks_late=True),
-        consumer=SimpleNamespace(event_dispatcher=None, hostname="here", connection_errors=()),
-        received=0.0,
-    )
+    task = SimpleNamespace(action=Action.SUBMIT, name="ours", acks_late=True)
+    consumer = SimpleNamespace(event_dispatcher=None, hostname="here", connection_errors=())
+    return OrderRequest(message, [[{}], {}, {}], task, consumer, 0.0)
 
 
 def test_celery_accepts_our_requests_in_place_of_its_own() -> None:
@@ -359,7 +364,6 @@ def test_celery_accepts_our_requests_in_place_of_its_own() -> None:
     Consumer.on_close(consumer)
     assert list(state.requests) == ["in flight"]
     assert set(state.reserved_requests) == {in_flight}  # Celery counts it among these, too
-    in_flight.decide(Decision(Outcome(Kind.ACCEPTED)))
     in_flight.enter(RequestState.COMMITTED)
     in_flight.acknowledge()
     assert not state.requests

@@ -40,10 +40,10 @@ from pos_gateway.runtime import green
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, Reply, Request
-from pos_gateway.worker import strategy
+from pos_gateway.worker.intake import MessageIntake
 from pos_gateway.worker.request import OrderRequest, RequestState
 from pos_gateway.worker.retries import Retries
-from pos_gateway.worker.tasks import OrderTask
+from pos_gateway.worker.tasks import CancelTask, OrderTask
 from tests.adapters.vendors import VENDORS, guid, known_as
 from tests.events.test_hydration import a_row
 from tests.mutations import MUTATIONS, mutated
@@ -281,16 +281,20 @@ class Worker:
     def __init__(self) -> None:
         self._gate = Gateway(Settings(database_url="sqlite://"))
         self._offered: list[OrderRequest] = []
+        app = Celery(set_as_current=False)
+        app.register_task(OrderTask())
+        app.register_task(CancelTask())
         consumer = SimpleNamespace(
+            app=app,
             dispatcher=SimpleNamespace(offer=self._offered.append),
-            quarantine=lambda *_: None,
             hostname="worker@here",
             event_dispatcher=None,
             connection_errors=(OSError,),
-            max_order_bytes=LIMIT,
+            channel_errors=(),
         )
-        app = Celery(set_as_current=False)
-        self._handle = strategy.admitted(app.register_task(OrderTask()), app, consumer)
+        gate: Any = SimpleNamespace(settings=SimpleNamespace(max_order_bytes=LIMIT))
+        dead_letter: Any = lambda *_: None  # noqa: E731
+        self._handle = MessageIntake(consumer, gate, dead_letter, None).handle
         self._hydration = Hydration(Payloads(Vault()))
 
     def take(
@@ -321,13 +325,13 @@ class Worker:
             content_type="application/json",
             delivery_info={"routing_key": "orders"},
         )
-        self._handle(message, None, None, None, ())
+        self._handle(message)
         loop.turn()
         if not self._offered:
             wire.named_in(body)
             return
         request = self._offered.pop()
-        attempt: Attempt[Any] = Attempt(request.take_order(), request.raw, action)
+        attempt: Attempt[Any] = Attempt(request.order, request.raw, action)
         gate.spine.attempt(attempt, timeout=1)
         loop.turn()
         if (source := wire.text_in(request.raw.body)) is not None:
@@ -535,14 +539,7 @@ def test_retries_that_are_due_together_are_parsed_in_turns() -> None:
     )
 
     def a_request() -> OrderRequest:
-        request = OrderRequest(
-            *(message, [[{}], {}, {}]),
-            ack=lambda *_: None,
-            reject=lambda *_: None,
-            task=task,
-            consumer=consumer,
-            received=0.0,
-        )
+        request = OrderRequest(message, [[{}], {}, {}], task, consumer, 0.0)
         request.state = RequestState.RETRY_WAITING
         return request
 

@@ -5,6 +5,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from math import inf
 from time import thread_time, time
 from types import SimpleNamespace
 from typing import Any
@@ -27,60 +28,70 @@ from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.doubt import leased_elsewhere
 from pos_gateway.attempt.spine import Spine
+from pos_gateway.broker import wire
+from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+from pos_gateway.telemetry import metrics
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.dispatcher import Dispatcher
-from pos_gateway.worker.request import OrderRequest, RequestState, TrackedRequest
+from pos_gateway.worker.request import OrderRequest, RequestState
 from pos_gateway.worker.retries import BUSY
 from testkit.patience import PATIENCE
+from tests.telemetry.lab import value
 
 SLOTS = 4
 
 
-class Order(TrackedRequest):
-    """What the dispatcher uses of a Celery request."""
+CONSUMER = SimpleNamespace(event_dispatcher=None, hostname="here", connection_errors=())
 
-    #: Unset until it is started, as with a request.
-    attempt: Any
 
-    def __init__(self, order_id: str, merchant_id: str = "m", seconds: float = 60.0) -> None:
-        super().__init__()
-        self.size = self.redeliveries = 0
-        self.id = self.name = self.order_id = order_id
-        self.merchant_id, self.action = merchant_id, Action.SUBMIT
-        self.key = merchant_id, order_id, self.action
-        self.deliver_by, self.placed_at = time() + seconds, None
-        self.routing_key = "orders"
-        self.received: float | None = None
-        self.raw = RawMessage(f"{order_id} {seconds}".encode())
-        self.is_stale = False
-        self.kept = 0
+class Order(OrderRequest):
+    """An order's request, which notes how its message was settled."""
+
+    #: The body of its message once it is parked.
+    parked_body = b""
+
+    def __init__(
+        self,
+        order_id: str,
+        merchant_id: str = "m",
+        seconds: float = 60.0,
+        action: Action = Action.SUBMIT,
+    ) -> None:
+        message = SimpleNamespace(
+            headers={"id": order_id},
+            body=f"{order_id} {seconds}".encode(),
+            delivery_info={"routing_key": "orders"},
+        )
+        task = SimpleNamespace(name=wire.SUBMIT_ORDER, action=action)
+        super().__init__(message, [[], {}, {}], task, CONSUMER, 0.0)
+        self.order_id, self.merchant_id = order_id, merchant_id
+        self.key = merchant_id, order_id, action
+        self.deliver_by = time() + seconds
         self.said = Event()
         self.word = ""
+
+    #: Read at each of its attempts.
+    order = property(lambda self: getattr(self, "order_id", None), lambda _self, _order: None)
 
     def become(self, again: Message, received: float) -> None:
         self.start_over()
         self.received = received
         self.raw = self.raw._replace(tries=again.headers["x-attempts"])
 
-    def take_order(self) -> str:
-        return self.order_id
-
-    def drop_body(self) -> None:
-        self.raw = self.raw._replace(body=b"")
-
-    is_copy_of = OrderRequest.is_copy_of
+    def as_parked(self) -> ParkedOrder:
+        message = Message("orders", "orders", self.parked_body, self.order_id or "")
+        return ParkedOrder(message, self.deliver_by)
 
     def acknowledge(self) -> None:
         self.enter(RequestState.ACKNOWLEDGED)
         self._say("ack")
 
-    def reject(self, requeue: bool) -> None:
+    def requeue(self) -> None:
         self.enter(RequestState.REQUEUED)
         self._say("requeue")
 
@@ -116,6 +127,8 @@ class Scene:
         self.taken_over = False
         #: Whether an attempt only reads the order's outcome, and writes nothing.
         self.only_found = False
+        #: The event that is recorded with an outcome.
+        self.event: Kind | None = None
         #: Cancel requests whose orders their POS has.
         self.at_the_pos: set[str] = set()
         #: Seconds until the retry of an order that is to be retried.
@@ -144,20 +157,19 @@ class Scene:
             gate=gate,
             pool=pool,
             limits=AdmissionLimits(slots=SLOTS),
-            park_message=lambda each: Message("orders", "orders", b"", each.order_id or ""),
-            quarantine=lambda *_: None,
+            dead_letter=lambda *_: None,
         )
         self.rested: list[float] = []
         self.dispatcher._clock = SimpleNamespace(  # type: ignore[assignment]
             now=lambda: self.now, rest=self.rested.append
         )
-        self.dispatcher._slots.now = lambda: self.now
+        self.dispatcher._in_flight._now = lambda: self.now
         self.dispatcher.start()
         gevent.sleep(0)
 
     def offer(self, *orders: Order) -> None:
         for order in orders:
-            self.dispatcher.offer(order)  # type: ignore[arg-type]
+            self.dispatcher.offer(order)
         gevent.sleep(0)
 
     def look_at_the_time(self) -> None:
@@ -202,7 +214,8 @@ class Scene:
         delay = self.delay if outcome.kind is Kind.RETRY else 0
         headers = {"x-attempts": 1}
         message = Message(outcome.kind, "orders", b"", order, headers=headers, delay=delay)
-        entry: Any = SimpleNamespace(key=Key("m", order, action)), None
+        event = SimpleNamespace(event=self.event and SimpleNamespace(kind=self.event))
+        entry: Any = SimpleNamespace(key=Key("m", order, action)), event
         return Decision(outcome, [] if self.only_found else [entry], messages=[message])
 
     def _commit(self, decision: Decision, *, timeout: float) -> bool:
@@ -303,8 +316,8 @@ def test_a_stopping_worker_requeues_expired_orders_that_are_not_written(
 
 
 def a_cancel_of(order_id: str, seconds: float = 300.0, merchant_id: str = "m") -> Order:
-    cancel = Order(f"cancel of {order_id}", merchant_id, seconds)
-    cancel.action, cancel.key = Action.CANCEL, (merchant_id, order_id, Action.CANCEL)
+    cancel = Order(f"cancel of {order_id}", merchant_id, seconds, Action.CANCEL)
+    cancel.key = merchant_id, order_id, Action.CANCEL
     return cancel
 
 
@@ -368,7 +381,7 @@ def test_a_cancel_request_is_attempted_once(scene: Scene) -> None:
     cancel = a_cancel_of("o1")
     scene.offer(cancel)
     assert scene.is_sent("cancel of o1")
-    assert cancel.attempt.slot.call is not None
+    assert cancel.call is not None
     scene.reply("cancel of o1")
     assert cancel.said.wait(PATIENCE)
 
@@ -421,7 +434,7 @@ def test_a_cancel_request_with_the_same_body_does_not_end_its_order(scene: Scene
 def test_a_copy_is_not_parked_while_its_order_is_in_flight(scene: Scene) -> None:
     sent, copy = Order("twice"), Order("twice")
     scene.offer(sent)
-    scene.dispatcher._park_soon(copy)  # type: ignore[arg-type]
+    scene.dispatcher._park_soon(copy)
     scene.reply("twice")
     assert copy.said.wait(PATIENCE)
     assert scene.stored == [("accepted", "twice")]
@@ -499,7 +512,7 @@ def test_no_merchant_is_blamed_for_a_wait_for_the_database(scene: Scene) -> None
     assert not any(each is None or each.silent for each in standings)
     assert not any(each.attempt.context.is_cancelled for each in claiming)
     for each in claiming:
-        each.attempt.slot.began()
+        each.attempt.on_call()
     advance(scene, 3.2)
     advance(scene, 0.1)
     assert [each.attempt.context.is_cancelled for each in claiming] == [True, False, False, False]
@@ -515,7 +528,7 @@ def test_a_finished_order_is_freed_without_the_garbage_collector(
         order_lives = weakref.ref(order)
         scene.offer(order)
         if begins:
-            order.attempt.slot.began()
+            order.attempt.on_call()
         scene.reply("o1")
         order.said.wait(PATIENCE)
         gevent.sleep(0.01)
@@ -767,9 +780,9 @@ def test_a_copy_of_a_waiting_retry_is_not_acknowledged_before_it(scene: Scene) -
 @pytest.mark.parametrize("delay", [0, 2, 5], ids=["ended", "waits here", "is delayed"])
 def test_a_cancel_request_with_a_later_deadline_is_no_copy(scene: Scene, delay: int) -> None:
     """Joined to a request that expires or is retried sooner, it would be lost."""
-    one, copy, longer = (Order("o1", seconds=seconds) for seconds in (60, 60, 600))
-    for each in (one, copy, longer):
-        each.action, each.key = Action.CANCEL, ("m", "o1", Action.CANCEL)
+    one, copy, longer = (
+        Order("o1", seconds=seconds, action=Action.CANCEL) for seconds in (60, 60, 600)
+    )
     kind = Kind.RETRY if delay else Kind.EXPIRED
     scene.delay = delay
     scene.offer(one, copy, longer)
@@ -831,7 +844,7 @@ def test_orders_that_joined_are_dropped_with_their_connection(scene: Scene) -> N
     assert copies[0].id in celery_state.requests
     scene.dispatcher.connection_lost()
     scene.offer(copies[1])  # one more, after the reconnect
-    order.reject = lambda requeue: scene.dispatcher.connection_lost()  # type: ignore[method-assign]
+    order.requeue = scene.dispatcher.connection_lost  # type: ignore[method-assign]
     scene.taken_over = True
     scene.reply("o")
     gevent.sleep(0.01)
@@ -843,7 +856,7 @@ def test_a_copy_is_not_attempted_when_its_connection_is_lost_in_that_moment(scen
     order, copy = Order("twice"), Order("twice")
     scene.taken_over = True
     scene.offer(order, copy)
-    order.reject = lambda requeue: scene.dispatcher.connection_lost()  # type: ignore[method-assign]
+    order.requeue = scene.dispatcher.connection_lost  # type: ignore[method-assign]
     scene.reply("twice")
     gevent.sleep(0.01)
     assert not scene.is_sent("twice")
@@ -967,7 +980,7 @@ def test_no_call_is_cut_short_at_a_pos_without_look_up_and_idempotency_key(
     scene.adapters["pos"] = SimpleNamespace(guarantee=guarantee, limits=PosLimits())
     order = Order("o1")
     scene.offer(order)
-    assert order.attempt.slot.call.lane.may_be_cut_short is (guarantee is not Guarantee.BLIND)
+    assert order.call.lane.may_be_cut_short is (guarantee is not Guarantee.BLIND)
 
 
 def test_a_worker_that_was_paused_starts_nothing_until_it_knows_its_permits(
@@ -1063,3 +1076,108 @@ def test_idle_connections_past_their_time_are_closed_while_no_order_comes(scene:
     scene.swept.clear()
     scene.look_at_the_time()
     assert scene.swept == [scene.now]
+
+
+def timed(name: str) -> tuple[float, float]:
+    """The histogram's count and sum of seconds."""
+    return value(f"pos_gateway_{name}_seconds_count"), value(f"pos_gateway_{name}_seconds_sum")
+
+
+def placed(order_id: str, seconds: float, merchant_id: str = "m") -> Order:
+    """An order that its backend placed this long ago."""
+    order = Order(order_id, merchant_id)
+    order.placed_at = time() - seconds
+    return order
+
+
+def test_the_queue_wait_ends_with_the_first_attempt(scene: Scene) -> None:
+    count, total = timed("queue_wait")
+    order, ahead = placed("o", 10), placed("ahead", -3, "other")
+    fail(scene, order)
+    scene.offer(ahead, Order("a cancel request", "third"))
+    advance(scene, 2.1)
+    assert scene.is_sent("o")  # its retry
+    now = timed("queue_wait")
+    assert (now[0] - count, now[1] - total) == (2, pytest.approx(10, abs=1))
+
+
+def test_the_waits_of_healthy_merchants_orders_are_counted(scene: Scene) -> None:
+    """For the report: first attempts alone, and none that its merchant itself may have held up."""
+    waits = scene.dispatcher.healthy_waits
+    admission = scene.dispatcher.admission
+    light, heavy = SimpleNamespace(light=3, well_for=inf), SimpleNamespace(light=None, well_for=inf)
+    limited = SimpleNamespace(light=3, well_for=5.0)
+    for number, (seconds, call) in enumerate(
+        [(6, limited), (0, light), (100, light), (-1, light), (10, heavy), (10, None)]
+    ):
+        order = placed(f"o{number}", seconds)
+        if call is not None:
+            call.time_limit_share = 1.0
+        scene.dispatcher._in_flight.begin(order, call, expired=False)  # type: ignore[arg-type]
+    retry = placed("retry", 10)
+    retry.raw = retry.raw._replace(tries=1)
+    scene.dispatcher._in_flight.begin(retry, light, expired=False)  # type: ignore[arg-type]
+    assert [sum(waits[:1]), sum(waits), waits[-1]] == [2, 3, 1]
+    assert admission.in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_counted"),
+    [(Kind.ACCEPTED, True), (Kind.EXPIRED, True), (Kind.PENDING, False), (None, False)],
+)
+def test_an_orders_duration_ends_when_its_outcome_is_durable(
+    scene: Scene, kind: Kind | None, is_counted: bool
+) -> None:
+    scene.event, (count, total) = kind, timed("order")
+    order = placed("o", 10)
+    scene.broker_answers.clear()
+    scene.reply("o")
+    scene.offer(order)
+    gevent.sleep(0.01)
+    assert timed("order") == (count, total)
+    scene.broker_answers.set()
+    assert order.said.wait(PATIENCE)
+    gevent.sleep(0)
+    now = timed("order")
+    assert (now[0] - count, now[1] - total) == (is_counted, pytest.approx(10 * is_counted, abs=1))
+
+
+def age(scene: Scene, **ready: int) -> dict[str, float]:
+    found = {name.replace("_", "."): messages for name, messages in ready.items()}
+    scene.dispatcher._gate.queue_metrics = SimpleNamespace(ready=found)
+    scene.dispatcher.show()
+    lengths = next(iter(metrics.queue_messages.collect())).samples
+    assert {each.labels["queue"]: each.value for each in lengths} == found
+    samples = next(iter(metrics.queue_age.collect())).samples
+    return {each.labels["queue"]: round(each.value) for each in samples}
+
+
+def test_a_queues_lag_is_the_age_of_the_youngest_order_received_from_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = time()
+    monkeypatch.setattr(subject, "time", lambda: at)
+    assert age(scene, orders=5, order_events=4) == {}
+    for number, seconds in enumerate((100, 30, 300)):  # the last one was parked for a while
+        scene.offer(placed(f"o{number}", seconds))
+    retry, canary = placed("retry", 1), placed("canary", 400)
+    retry.routing_key, canary.routing_key = "0.0.1.orders", "orders.canary"
+    scene.offer(retry, canary, Order("a cancel request"))
+    assert age(scene, orders=5, orders_canary=1) == {"orders": 30, "orders.canary": 400}
+    at += 60
+    assert age(scene, orders=5) == {"orders": 90}  # none was received since
+    assert age(scene, orders=0) == {"orders": 0}
+    assert age(scene) == {}  # the broker does not answer
+
+
+def test_a_backends_fast_clock_does_not_hide_later_orders(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = time()
+    monkeypatch.setattr(subject, "time", lambda: at)
+    scene.offer(placed("ahead", -99_999))
+    at += 40
+    later = placed("later", 0)
+    later.placed_at = at - 30
+    scene.offer(later)
+    assert age(scene, orders=1) == {"orders": 30}

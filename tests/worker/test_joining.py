@@ -53,8 +53,7 @@ class Line:
             gate=self.gate,
             pool=pool,
             limits=AdmissionLimits(slots=4),
-            park_message=Mock(),
-            quarantine=Mock(),
+            dead_letter=Mock(),
         )
         self.dispatcher.start()
         gevent.sleep(0)
@@ -78,16 +77,12 @@ class Line:
             headers={"id": "x", "task": wire.SUBMIT_ORDER},
             delivery_info={"routing_key": "orders"},
             properties={},
+            ack_log_error=lambda *_: said.say("acknowledged"),
+            reject_log_error=lambda *_: said.say("requeued"),
         )
-        return OrderRequest(
-            message,
-            json.loads(body),
-            ack=lambda *_: said.say("acknowledged"),
-            reject=lambda *_: said.say("requeued"),
-            task=SimpleNamespace(action=Action.SUBMIT, name=wire.SUBMIT_ORDER),
-            consumer=SimpleNamespace(event_dispatcher=None, connection_errors=(), hostname="h"),
-            received=0.0,
-        )
+        task = SimpleNamespace(action=Action.SUBMIT, name=wire.SUBMIT_ORDER)
+        consumer = SimpleNamespace(event_dispatcher=None, connection_errors=(), hostname="h")
+        return OrderRequest(message, json.loads(body), task, consumer, 0.0)
 
     def replay(self) -> bytes:
         """Replay the last dead letter as an operator does; returns the published body."""

@@ -19,6 +19,7 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.runtime import green
 from pos_gateway.worker import loop
 from pos_gateway.worker.consumer import OrderConsumer
+from pos_gateway.worker.dead_lettering import DeadLettering
 from pos_gateway.worker.loop import BUSY, YIELD_EVERY, green_loop
 
 
@@ -218,11 +219,10 @@ def test_an_idle_synchronous_worker_looks_for_a_stop_twice_a_second() -> None:
 
 def test_a_synchronous_worker_waits_for_a_malformed_message_for_a_bounded_time() -> None:
     """Its parent waits there itself: meanwhile it sends no heartbeat, and sees no stop."""
-    consumer, gateway, message = OrderConsumer.__new__(OrderConsumer), Mock(), MagicMock(body=b"x")
-    consumer.dispatcher, consumer.connection_errors, consumer._gateway = None, (), gateway
+    gateway, message = Mock(), MagicMock(body=b"x")
     message.headers = message.properties = message.delivery_info = {}
     gateway.spine.attempt.side_effect = LedgerUnavailable("it is away")
-    consumer.quarantine(message, "undecodable", "it is no JSON")
+    DeadLettering(gateway, (), is_green=False)(message, "undecodable", "it is no JSON")
     assert gateway.spine.attempt.call_args.kwargs["timeout"] < inf
     assert message.reject_log_error.call_args.kwargs == {"requeue": True}
     message.ack_log_error.assert_not_called()

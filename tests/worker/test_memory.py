@@ -10,11 +10,10 @@ import pytest
 
 from pos_gateway.broker.bundle import MAX_BYTES, Bundle
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome
-from pos_gateway.worker import dispatcher as subject
-from pos_gateway.worker.bundles import ReturnedBundle
 from pos_gateway.worker.consumer import LARGE_BYTES
-from pos_gateway.worker.dispatcher import LEAVING
+from pos_gateway.worker.large import LEAVING, REDELIVERIES
 from pos_gateway.worker.request import RequestState
+from pos_gateway.worker.waiting_bundles import ReturnedBundle
 from testkit.patience import PATIENCE
 from tests.worker.test_dispatcher import Order, Scene, a_cancel_of
 
@@ -197,13 +196,11 @@ def test_a_large_cancel_request_is_parked_when_there_is_no_room(scene: Scene) ->
 
 
 @pytest.fixture
-def stuck(scene: Scene) -> Scene:
+def stuck(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """The broker stores nothing, and each message that is parked has half the bytes that may be on their way."""
     scene.broker_answers.clear()
     body = b"x" * (LARGE_BYTES // LEAVING // 2)
-    scene.dispatcher._park_message = lambda each: subject.Message(
-        "orders", "orders", body, each.order_id or ""
-    )
+    monkeypatch.setattr(Order, "parked_body", body)
     return scene
 
 
@@ -223,7 +220,7 @@ def test_messages_are_set_aside_without_their_bodies_while_much_is_being_parked(
 
 
 def test_nothing_is_read_once_as_many_are_set_aside_as_may_be(stuck: Scene) -> None:
-    stuck.dispatcher._most_aside = 5
+    stuck.dispatcher._large._most_aside = 5
     orders = [large(f"o{n}") for n in range(4 + 2 + 5)]
     stuck.offer(*orders)
     assert stuck.dispatcher.is_full
@@ -234,7 +231,7 @@ def test_nothing_is_read_once_as_many_are_set_aside_as_may_be(stuck: Scene) -> N
 
 def test_a_message_that_the_broker_has_had_back_often_is_parked(stuck: Scene) -> None:
     orders = [large(f"o{n}") for n in range(8)]
-    orders[-1].redeliveries = subject.REDELIVERIES
+    orders[-1].redeliveries = REDELIVERIES
     stuck.offer(*orders)
     stuck.broker_answers.set()
     settled(*orders[4:])
@@ -251,7 +248,7 @@ def test_what_is_set_aside_is_the_brokers_again_at_the_end(stuck: Scene, is_lost
         stuck.dispatcher.close()
         stuck.dispatcher.requeue_waiting(0.01)
     assert [each.state for each in orders[7:]] == [RequestState.REQUEUED] * 2
-    assert not stuck.dispatcher._aside
+    assert not stuck.dispatcher._large.aside
     stuck.broker_answers.set()
 
 
@@ -271,7 +268,7 @@ def test_arrivals_while_the_worker_stops_keep_no_body(scene: Scene) -> None:
     scene.dispatcher.close()
     order, lines, reject = large("o"), b"x" * MAX_BYTES, Mock()
     bundle = Bundle("m", "orders", 64, len(lines), None, [lines])
-    back = ReturnedBundle(bundle, Mock(), Mock(), reject, ())
+    back = ReturnedBundle(bundle, Mock(reject_log_error=reject), ())
     scene.offer(order)
     scene.dispatcher.take_back(back)
     assert (order.raw.body, back.message.body, bundle.lines) == (b"", b"", b"")
@@ -280,12 +277,12 @@ def test_arrivals_while_the_worker_stops_keep_no_body(scene: Scene) -> None:
     assert reject.called
 
 
-def test_open_bundles_alone_are_no_reason_to_set_others_aside(scene: Scene) -> None:
+def test_open_bundles_alone_are_no_reason_to_set_others_aside(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are open for seconds while their merchants are silent, and the broker takes them at once."""
     body = b"x" * (60 * 1024)
-    scene.dispatcher._park_message = lambda each: subject.Message(
-        "orders", "orders", body, each.order_id or ""
-    )
+    monkeypatch.setattr(Order, "parked_body", body)
     number = LARGE_BYTES // LEAVING // len(body) + 10
     orders = [large(f"o{n}", f"m{n}") for n in range(number)]
     for order in orders:
@@ -293,7 +290,7 @@ def test_open_bundles_alone_are_no_reason_to_set_others_aside(scene: Scene) -> N
         scene.dispatcher.admission.open_breaker(order.merchant_id, 30)
         scene.offer(order)
     assert scene.dispatcher._parking.bytes < LARGE_BYTES // LEAVING
-    assert not scene.dispatcher._aside
+    assert not scene.dispatcher._large.aside
 
 
 def test_bundles_that_return_while_the_broker_stores_nothing_stop_the_reader(scene: Scene) -> None:
@@ -303,7 +300,7 @@ def test_bundles_that_return_while_the_broker_stores_nothing_stop_the_reader(sce
     number = 2 * LARGE_BYTES // LEAVING // MAX_BYTES
     for n in range(number + 1):
         bundle = Bundle(f"m{n}", "orders", 64, len(lines), None, [lines])
-        scene.dispatcher.take_back(ReturnedBundle(bundle, None, Mock(), Mock(), ()))
+        scene.dispatcher.take_back(ReturnedBundle(bundle, Mock(), ()))
         assert scene.dispatcher.is_full is (n == number)
     scene.broker_answers.set()
     while scene.dispatcher.is_full:

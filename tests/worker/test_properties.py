@@ -19,7 +19,8 @@ from pos_gateway.broker import frames, topology, wire
 from pos_gateway.broker.bundle import Bundle, ParkedOrder
 from pos_gateway.broker.message import MAX_DELAY, Message
 from pos_gateway.broker.properties import HEADERS, MAX_BYTES, UNREADABLE, tolerate_bad_properties
-from pos_gateway.worker.strategy import KNOWN_HEADERS, known_headers
+from pos_gateway.worker.dead_lettering import KNOWN_HEADERS
+from pos_gateway.worker.intake import known_headers
 from tests.worker.test_cost import LONGEST, cost
 
 

@@ -1,7 +1,7 @@
 """An order's message while it waits: what of it is kept, and what Celery reads of it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -20,9 +20,9 @@ from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import Kind, Outcome
 from pos_gateway.ledger.states import RESOLVE_FOR, Action
-from pos_gateway.worker import strategy
+from pos_gateway.worker import intake
 from pos_gateway.worker.request import ORDINARY, OrderRequest, RequestState
-from pos_gateway.worker.tasks import OrderTask
+from pos_gateway.worker.tasks import CancelTask, OrderTask
 from tests.orders import an_order
 
 ORDER = an_order("o1", "m1", customer={"name": "Ada Lovelace"}, notes="ring twice")
@@ -32,16 +32,7 @@ ORDER = an_order("o1", "m1", customer={"name": "Ada Lovelace"}, notes="ring twic
 def request_() -> Iterator[OrderRequest]:
     """As the strategy makes it, and Celery's worker knows it."""
     offered: list[OrderRequest] = []
-    app = Celery(set_as_current=False)
-    consumer = SimpleNamespace(
-        dispatcher=SimpleNamespace(offer=offered.append),
-        hostname="worker@here",
-        event_dispatcher=None,
-        connection_errors=(OSError,),
-        max_order_bytes=10_000,
-    )
-    handle = strategy.admitted(app.register_task(OrderTask()), app, consumer)
-    handle(a_message(), None, _say("ack"), _say("reject"), ())
+    an_intake(offered.append).handle(a_message())
     [request] = offered
     said.clear()
     state.reset_state()  # another test's orders stay there until they are garbage collected
@@ -53,18 +44,34 @@ def request_() -> Iterator[OrderRequest]:
 said: list[tuple[Any, ...]] = []
 
 
+def an_intake(offer: Callable[[OrderRequest], None]) -> intake.MessageIntake:
+    """Of a worker whose dispatcher takes requests so."""
+    app = Celery(set_as_current=False)
+    app.register_task(OrderTask())
+    app.register_task(CancelTask())
+    consumer = SimpleNamespace(
+        app=app,
+        dispatcher=SimpleNamespace(offer=offer),
+        hostname="worker@here",
+        event_dispatcher=None,
+        connection_errors=(OSError,),
+        channel_errors=(),
+    )
+    gate: Any = SimpleNamespace(settings=SimpleNamespace(max_order_bytes=10_000))
+    dead_letter: Any = lambda _message, code, reason: pytest.fail(f"{code}: {reason}")  # noqa: E731
+    return intake.MessageIntake(consumer, gate, dead_letter, None)
+
+
 def wait_for_the_retry(request: OrderRequest, again: Any) -> None:
     """It was attempted, and waits for the retry of this message."""
     request.enter(RequestState.IN_FLIGHT)
-    request.decide(Decision(Outcome(Kind.RETRY), messages=[again]))
-    request.retry_here(again)
+    request.decision, request.again = Decision(Outcome(Kind.RETRY), messages=[again]), again
     request.enter(RequestState.RETRY_WAITING)
 
 
 def commit(request: OrderRequest) -> None:
     """It was attempted, and its outcome is committed."""
     request.enter(RequestState.IN_FLIGHT)
-    request.decide(Decision(Outcome(Kind.ACCEPTED)))
     request.enter(RequestState.COMMITTED)
 
 
@@ -77,10 +84,7 @@ def read_by_admission(
     message = SimpleNamespace(headers=headers, body=b"", delivery_info=info)
     task, consumer = SimpleNamespace(action=action, name=""), SimpleNamespace(event_dispatcher=None)
     payload = [[{**ORDER, "deliver_by": deliver_by}], {}, {}]
-    request = OrderRequest(
-        message, payload, ack=_say(""), reject=_say(""), task=task, consumer=consumer, received=0.0
-    )
-    return request.deliver_by
+    return OrderRequest(message, payload, task, consumer, 0.0).deliver_by
 
 
 def read(deliver_by: object) -> float | None:
@@ -156,7 +160,7 @@ BROKEN = [
 def as_taken(body: str, task: str = wire.SUBMIT_ORDER) -> Any:
     headers = {"id": "o1", "task": task}
     message = SimpleNamespace(body=body.encode(), headers=headers, content_type="application/json")
-    return strategy.read(message, 1_000_000)
+    return intake.read(message, 1_000_000)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -211,20 +215,11 @@ def test_only_an_order_that_starts_at_once_is_kept_read(starts: bool) -> None:
         if starts:
             request.enter(RequestState.IN_FLIGHT)
 
-    consumer = SimpleNamespace(
-        dispatcher=SimpleNamespace(offer=offer),
-        event_dispatcher=None,
-        max_order_bytes=10_000,
-    )
-    app = Celery(set_as_current=False)
-    handle = strategy.admitted(app.register_task(OrderTask()), app, consumer)
-    message = a_message()
-    handle(message, None, _say("ack"), _say("reject"), ())
+    an_intake(offer).handle(a_message())
     [request] = offered
     assert (request.merchant_id, request.order_id) == ("m1", "o1")
     assert (request.order is not None) is starts
-    order = request.take_order()
-    assert request.order is None and request.take_order() is None
+    order = request.order
     assert order is None or order == Order.parse(*wire.read(request.raw.body))
     if starts:
         request.enter(RequestState.REQUEUED)
@@ -235,7 +230,7 @@ def _say(word: str) -> Any:
 
 
 def a_message() -> Message:
-    return Message(
+    message = Message(
         json.dumps([[ORDER], {}, {"callbacks": None}]).encode(),
         content_type="application/json",
         content_encoding="utf-8",
@@ -248,13 +243,15 @@ def a_message() -> Message:
             wire.ATTEMPTS: 3,
         },
     )
+    message.ack_log_error, message.reject_log_error = _say("ack"), _say("reject")
+    return message
 
 
 def test_a_request_knows_its_order_id_and_parses_the_order_anew(request_: OrderRequest) -> None:
     assert request_.key == ("m1", "o1", "submit")
     assert (request_.raw.tries, request_.routing_key) == (3, "orders")
     assert wire.read(request_.raw.body)[0] == ORDER
-    assert request_.take_order() is None  # thousands wait: no parsed order is kept
+    assert request_.order is None  # thousands wait: no parsed order is kept
 
 
 def test_a_waiting_order_keeps_only_its_bytes(request_: OrderRequest) -> None:
@@ -309,13 +306,13 @@ def test_a_message_is_acknowledged_once(request_: OrderRequest) -> None:
     commit(request_)
     request_.acknowledge()
     request_.acknowledge()
-    request_.reject(requeue=True)
+    request_.requeue()
     assert said == [("ack", (OSError,))]
 
 
 def test_a_message_is_requeued_once(request_: OrderRequest) -> None:
-    request_.reject(requeue=True)
-    request_.reject(requeue=True)
+    request_.requeue()
+    request_.requeue()
     request_.acknowledge()
     assert said == [("reject", (OSError,), True)]
 
@@ -324,7 +321,7 @@ def test_a_requeued_message_is_not_acknowledged(request_: OrderRequest) -> None:
     commit(request_)
     request_.is_stale = True
     request_.acknowledge()
-    request_.reject(requeue=True)
+    request_.requeue()
     assert said == []
 
 

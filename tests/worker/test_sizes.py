@@ -31,7 +31,7 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import AttemptHistory, Claim, ClaimResult, Key
 from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.settings import Settings
-from pos_gateway.worker.strategy import known_headers, read
+from pos_gateway.worker.intake import known_headers, read
 from tests.events.test_hydration import a_row
 from tests.gate import deliver
 from tests.orders import an_order

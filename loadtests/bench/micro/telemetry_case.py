@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
 
 import gevent
 from prometheus_client import Counter, Gauge, Histogram
@@ -23,7 +22,6 @@ from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.transport.deadline import CallContext
 from pos_gateway.worker.standings import Standings
-from pos_gateway.worker.timing import Timing
 
 MERCHANTS, PROVIDERS = 10_000, 60
 PLACED_AT = "2026-01-31T12:00:00+00:00"
@@ -47,7 +45,6 @@ class Counting:
     """All that is done for the metrics of an order, and nothing else of it."""
 
     def __init__(self) -> None:
-        self._timing = Timing()
         self._exchanges: set[CallContext] = set()
         key = Key("m", "o")
         claim = Claim(key, "worker-1", 1, 1, AttemptHistory(), sending=True)
@@ -57,11 +54,8 @@ class Counting:
     def count(self, number: int) -> None:
         """Everything that the way of one order calls, in its order."""
         provider = f"provider-{number % PROVIDERS}"
-        request: Any = SimpleNamespace(
-            placed_at=timestamp(PLACED_AT), routing_key="orders", raw=SimpleNamespace(tries=0)
-        )
-        self._timing.taken(request)
-        self._timing.started(request, None)
+        placed_at = timestamp(PLACED_AT) or 0.0
+        metrics.queue_wait.observe(max(0.0, time.time() - placed_at))
         if number % SHARED == 0:
             for _ in range(2):
                 metrics.ledger_commit_seconds.observe(0.004)
@@ -71,7 +65,9 @@ class Counting:
         self._exchanges.discard(context)
         metrics.attempted(Kind.ACCEPTED, provider, 0.2)
         metrics.outcome_recorded("accepted", provider)
-        self._timing.settled(request, self._decision)
+        for _, entry in self._decision.entries:
+            if entry.event is not None and entry.event.kind is Kind.ACCEPTED:
+                metrics.order_seconds.observe(max(0.0, time.time() - placed_at))
         metrics.event_picked_up.observe(0.02)
 
     def count_and_log(self, number: int) -> None:
@@ -96,9 +92,8 @@ def count_and_log_naively(number: int) -> None:
 
 
 def stand_in(number: int) -> None:
-    """What the stand-in for a request costs by itself."""
+    """The cost of an order's stand-in by itself."""
     f"provider-{number % PROVIDERS}"
-    SimpleNamespace(placed_at=0.0, routing_key="orders", attempts=0)
 
 
 def a_port_of_many() -> MetricsPort:
