@@ -67,11 +67,11 @@ class Spine:
         self._decided = decide if tracing is None else traced(decide, tracing, directory)
 
     def attempt(self, attempt: Attempt[Any], *, timeout: float = inf) -> Decision | None:
-        """Attempt once to do as a message asks; return once all that follows is durable.
+        """Attempt once to do as a message asks; return once all consequences are durable.
 
-        None: another worker has the order. The message must be requeued: the other worker may have
-        come to the order by another message, and may not end the order (a cancel request takes the
-        order over, and releases it).
+        None: a different worker has the order. The message must be requeued: the worker may have come to
+        the order by a different message, and may not end the order (a cancel request takes the order
+        over, and releases the order).
 
         Raises:
             LedgerUnavailable, BrokerUnavailable: this process is stopping, or ``timeout`` seconds
@@ -90,7 +90,7 @@ class Spine:
         return self._decided(attempt, self._read(attempt))
 
     def commit(self, attempt: Attempt[Any], follows: Decision, *, timeout: float = inf) -> bool:
-        """Make durable what follows from the attempt; False: another worker has the order."""
+        """Make the consequences of an attempt durable; False: a different worker has the order."""
         attempt.is_committed = self._commit(follows, timeout=timeout)
         return attempt.is_committed
 
@@ -101,7 +101,7 @@ class Spine:
                 self._ledger.abandon(claim, sent=attempt.sent and number == 0)
 
     def _read(self, attempt: Attempt[Any]) -> _Action:
-        """Read the message, unless that was done on its arrival."""
+        """Read the message, unless the message was read on arrival."""
         if attempt.content is None:
             attempt.content = read(attempt.message, attempt.action)
         attempt.span = attempt.message.trace

@@ -1,4 +1,4 @@
-"""AMQP frames in fewer system calls: a message has three frames, an acknowledgement is one."""
+"""AMQP frames in fewer system calls: a message has three frames, an acknowledgement a single frame."""
 
 import struct
 import threading
@@ -18,7 +18,7 @@ _DELIVER, _BODY_SIZE = b"\0\x3c\0\x3c", Struct(">Q")
 #: The delivery tag, and the redelivered flag.
 _DELIVERED = Struct(">QB")
 #: The head of a frame with a message's properties: the frame's, the class (basic), no weight, the body's
-#: size, and which properties follow: content type and encoding, headers, persistence, id and timestamp.
+#: size, and the properties present: content type and encoding, headers, persistence, id and timestamp.
 _CONTENT, _HEADER, _BASIC, _GIVEN = Struct(">BHIHHQH"), 2, 60, 0xF0C0
 #: Where in a header frame's payload the properties begin.
 PROPERTIES_AT = 12
@@ -28,13 +28,13 @@ _BODY, _CONTENT_SIZE = 3, 14
 _LONG, _IDS = Struct(">I"), Struct(">HH")
 _JSON, _PERSISTENT = b"\x10application/json\x05utf-8", b"\x02"
 _TIME = Struct(">Q")
-#: How properties begin that ``content`` has written; a field's type and size.
+#: How properties by ``content`` begin; a field's type and size.
 _PLAIN, _FIELD, _TEXT = _GIVEN.to_bytes(2) + _JSON, Struct(">BI"), ord("S")
 #: How the library reads a text.
 _TEXT_AS = ("utf-8", "surrogatepass")
 #: Bytes read at once.
 AHEAD = 64 * 1024
-#: Characters of an id or a name that certainly fit the byte for their length.
+#: Characters of an id or a name, at most: certain to fit the byte for the length.
 _SHORT = 63
 #: Bytes of a header frame up to which ``properties`` parses the frame.
 _SMALL = 8192
@@ -43,7 +43,7 @@ COMPRESSED = "compression"
 
 
 def acknowledgement(channel: int, tag: int, *, multiple: bool) -> bytes:
-    """A frame that acknowledges a message. The library takes ten times as long to build it."""
+    """Build the frame of an acknowledgement. The library takes ten times as long."""
     return _ACK.pack(_METHOD, channel, _SIZE, *_BASIC_ACK, tag, multiple, _END)
 
 
@@ -102,7 +102,7 @@ def content(
 
 @lru_cache(maxsize=64)
 def _name(name: str) -> bytes:
-    """A field's name in a table, and the type of its value: a long text."""
+    """A field's name in a table, and the type of the value: a long text."""
     said = name.encode(*_TEXT_AS)
     return bytes((len(said),)) + said + b"S"
 
@@ -111,7 +111,7 @@ def delivery(method: bytes) -> tuple[str, int, bool, str, str]:
     """Parse basic.deliver (from the method's ids on).
 
     The consumer tag, the delivery tag, the redelivered flag, exchange and routing key. The library
-    takes five times as long to parse it.
+    takes five times as long.
     """
     at = 5 + method[4]
     consumer, (tag, redelivered) = method[5:at], _DELIVERED.unpack_from(method, at)
@@ -185,7 +185,7 @@ class Incoming:
         return self._at >= len(self._kept)
 
     def fill(self) -> None:
-        """Wait for bytes, and buffer them; for an empty one."""
+        """Wait for bytes, and fill the empty buffer."""
         self._kept, self._at = self._recv(AHEAD), 0
 
     def __call__(self, most: int) -> bytes:
@@ -199,7 +199,7 @@ class Incoming:
     def message(self) -> tuple[int, bytes, bytes, bytes] | None:
         """The next delivery, if all of its frames are buffered: channel, method, header and body.
 
-        None: the next frame has to be read by itself.
+        None: the next frame has to be read alone.
         """
         kept, end = self._kept, self._at
         channels, parts = set(), []
@@ -222,7 +222,7 @@ class Incoming:
         return channel, method, header, body
 
     def frame(self) -> tuple[int, int, bytes] | None:
-        """The next frame if it is complete; None too for an invalid one: the library raises."""
+        """The next frame if it is complete; None too for an invalid frame: the library raises."""
         kept, start = self._kept, self._at + _HEAD.size
         if len(kept) < start:
             return None
@@ -235,13 +235,13 @@ class Incoming:
 
 
 class Outgoing:
-    """Writes whole frames in order, after frames that were kept to go with the next write.
+    """Writes whole frames in order, after frames kept for the next write.
 
     Safe from threads and green threads.
 
     Args:
-        write: writes all of its argument. After it raises, nothing more is written: half a frame
-            may have left, and the peer would read what follows as its rest.
+        write: writes all of the argument. After an error nothing more is written: half a frame
+            may have left, and the peer would read the next frame as the rest.
     """
 
     __slots__ = ("_is_broken", "_lock", "_write", "kept")

@@ -1,6 +1,6 @@
-"""One connection's life, from connecting to its first error.
+"""A connection's life, from connecting to the first error.
 
-A link never recovers: its end fails every waiting caller, and the publisher makes a new link.
+A link never recovers: the end fails every waiting caller, and the publisher makes a new link.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ YIELD_EVERY = 50
 
 
 class Confirms:
-    """Messages that are written together, and the broker's reply to each.
+    """Messages written together, and the broker's reply to each.
 
     Args:
         messages: the messages to publish.
@@ -43,7 +43,7 @@ class Confirms:
         call: Callable[[Message, PublishError | None], None] | None = None,
     ) -> None:
         self.messages = messages
-        #: The first message's delivery tag; the others' follow.
+        #: The first message's delivery tag; the later messages' tags follow.
         self.first = 0
         #: By a message's number.
         self.errors: dict[int, PublishError] = {}
@@ -87,7 +87,7 @@ class Link(Protocol):
     """A connection, as the publisher sees the connection. ``send`` is called under the write lock."""
 
     alive: bool
-    #: Whether an exchange was missing: an administrator has deleted it, and others perhaps.
+    #: Whether an exchange was missing: an administrator has deleted the exchange, and more perhaps.
     lacks_exchange: bool
 
     def send(self, confirms: Confirms) -> None: ...
@@ -101,10 +101,10 @@ class AmqpLink:
     def __init__(self, connection: Connection, write_lock: threading.RLock) -> None:
         self.alive = True
         self.lacks_exchange = False
-        #: Why the broker has stopped reading from us: a memory or disk alarm; None: it has not.
+        #: Why the broker has stopped reading from us: a memory or disk alarm; None: no alarm.
         self.blocked: str | None = None
         self._connection = connection
-        #: Kept, since asking a closed connection for it would reconnect.
+        #: Kept, since asking a closed connection would reconnect.
         self._amqp: Any = connection.connection
         self._transport = self._amqp.transport
         self._write_lock = write_lock
@@ -118,7 +118,7 @@ class AmqpLink:
         self._channel.events["basic_return"].add(self._on_return)
         self._amqp.on_blocked = self._on_blocked
         self._amqp.on_unblocked = self._on_unblocked
-        # One time limit for both directions: the reader need not set its own, and a write into a
+        # One time limit for both directions: the reader needs no time limit, and a write into a
         # full socket (the broker has stopped reading) ends.
         self._transport.sock.settimeout(READ_TIMEOUT)
         threading.Thread(target=self._read, name="confirms", daemon=True).start()
@@ -134,13 +134,13 @@ class AmqpLink:
         confirms.first, number = self._tag + 1, len(confirms.messages)
         self._tag += number
         self._waiting |= dict.fromkeys(range(confirms.first, confirms.first + number), confirms)
-        # Not Channel.basic_publish, which first reads from the socket ("are we blocked?"): its only
+        # Not Channel.basic_publish, which first reads from the socket ("are we blocked?"): the only
         # reader is the reader thread.
         messages = cooperatively(confirms.messages, YIELD_EVERY)  # keeps the lock
         write_messages(self._amqp, channel, messages, int(time.time()))
 
     def fail(self, error: BaseException) -> None:
-        """Drop this connection and fail its waiting callers. Idempotent."""
+        """Drop this connection and fail the waiting callers. Idempotent."""
         self.alive = False
         self.lacks_exchange |= isinstance(error, NotFound)
         waiting, self._waiting = self._waiting, {}
@@ -148,7 +148,7 @@ class AmqpLink:
             lost = BrokerUnavailable(f"the connection to the broker was lost: {error}")
             confirms.settle(tag - confirms.first, lost)
         with contextlib.suppress(Exception):
-            # The reader may be closing it now (on the broker's close-ok), and gevent lets only one
+            # The reader may be closing the connection now (on the broker's close-ok), and gevent lets only one
             # waiter see the end of a TLS socket.
             self._connection.collect(socket_timeout=1)
 
@@ -170,8 +170,8 @@ class AmqpLink:
                     with self._write_lock:
                         self._amqp.heartbeat_tick()
         except Exception as error:  # noqa: BLE001
-            # Any error (the library's attributes turn None when it is closed during a read): a link
-            # without its reader must not look alive.
+            # Any error (the library's attributes turn None when closed during a read): a link
+            # without a reader must not look alive.
             if self.alive:
                 with self._write_lock:
                     self.fail(error)

@@ -40,11 +40,11 @@ _NO_CONFIRM = "no confirm came in time; the message may or may not be stored"
 
 
 class Publisher:
-    """Publishes messages on its own connection, made at the first message.
+    """Publishes messages on a connection of the publisher, made at the first message.
 
     Args:
         broker_url: the broker's; a cluster's nodes with ``;`` between them.
-        declare: declare the gateway's exchanges and queues on connecting, or see that they are there.
+        declare: declare the gateway's exchanges and queues on connecting, or check for them.
     """
 
     def __init__(self, broker_url: str, *, declare: bool = True) -> None:
@@ -65,18 +65,18 @@ class Publisher:
     ) -> None:
         """Return once the broker has stored the message in a queue.
 
-        A connection that turns out to be dead is replaced once, and the message sent again
+        A dead connection is replaced once, and the message sent again
         (receivers deduplicate by ``message_id``).
 
         Args:
-            message: what to publish.
+            message: the message to publish.
             timeout: seconds to wait for the confirm.
-            on_slow: called now and then during that wait.
+            on_slow: called now and then during the wait.
 
         Raises:
-            BrokerUnavailable: unreachable, or no confirm in time; it may or may not be stored.
-            PublishRefused: the broker refused it.
-            Unroutable: no queue takes it.
+            BrokerUnavailable: unreachable, or no confirm in time; the message may or may not be stored.
+            PublishRefused: the broker refused the message.
+            Unroutable: no queue takes the message.
         """
         deadline = time.monotonic() + timeout
         link, confirms, is_new = self._send([message])
@@ -98,21 +98,21 @@ class Publisher:
     ) -> int:
         """Publish in this order on one connection; returns how many from the front are stored.
 
-        Fewer than all: the broker refused the next one, or no queue takes it (``on_trouble`` gets
-        the error), and the next batch declares the topology again. Any of those after it may be
-        stored.
+        Fewer than all: the broker refused the next message, or no queue takes the message
+        (``on_trouble`` gets the error), and the next batch declares the topology again. Any of the
+        later messages may be stored.
 
-        Only batches of one caller at a time are in order. A refusal, and only that, replaces the
-        connection, failing its other callers: publish batches on a publisher of their own.
+        Only batches of one caller at a time are in order. Only a refusal replaces the
+        connection, failing further callers: publish batches on a separate publisher.
 
         Args:
-            messages: what to publish; each is sent at most once.
+            messages: the messages to publish; each is sent at most once.
             on_sent: called once all are written, before the first confirm is waited for.
             on_trouble: called with the first refusal.
             timeout: seconds until the last confirm.
 
         Raises:
-            BatchCutShort: no connection, it was lost, or a confirm did not come in time.
+            BatchCutShort: no connection, a lost connection, or a missing confirm.
         """
         deadline = time.monotonic() + timeout
         try:
@@ -140,10 +140,10 @@ class Publisher:
         """Publish, retrying without limit; ``on_trouble`` gets the error of every failed try.
 
         For messages without which an order would be lost: while the broker is unreachable, blocked
-        by an alarm or missing a queue (it is declared again, delay queues too), the caller waits.
+        by an alarm or missing a queue (declared again, delay queues too), the caller waits.
 
         Raises:
-            BrokerUnavailable: the publisher was closed meanwhile, or ``timeout`` seconds are over.
+            BrokerUnavailable: the publisher was closed, or ``timeout`` seconds are over.
         """
         pause, longest = RECONNECT_AFTER
         until = time.monotonic() + timeout
@@ -171,10 +171,10 @@ class Publisher:
     ) -> None:
         """Write messages, and wait for no confirm.
 
-        ``on_confirm`` gets each message once, with its error; None: it is stored. It is called on
-        the thread that reads confirms, or on this one for those that could not be written, and must
-        neither block nor raise. A message may be stored although its error is BrokerUnavailable.
-        After another error call ``renew`` before the next.
+        ``on_confirm`` gets each message once, with the error; None: the message is stored. The caller
+        is the thread that reads confirms, or this thread for unwritten messages; ``on_confirm`` must
+        neither block nor raise. A message with the error BrokerUnavailable may be stored.
+        After a different error call ``renew`` before the next message.
 
         Raises:
             BrokerUnavailable: there is no connection. ``on_confirm`` was not called.
@@ -182,7 +182,7 @@ class Publisher:
         self._send(messages, on_confirm)
 
     def renew(self) -> None:
-        """Drop the connection: the next message makes one, and declares the topology again."""
+        """Drop the connection: the next message connects, and declares the topology again."""
         self._drop_link()
 
     def connect(self, *, delays: bool = False) -> None:
@@ -201,7 +201,7 @@ class Publisher:
         self._drop_link()
 
     def _drop_link(self, only: Link | None = None) -> None:
-        """Close the current connection; with ``only``, if it is still that one."""
+        """Close the current connection; with ``only``, if still current."""
         with self._lock:
             if only is not None and self._link is not only:
                 return
@@ -214,7 +214,7 @@ class Publisher:
         messages: Sequence[Message],
         call: Callable[[Message, PublishError | None], None] | None = None,
     ) -> tuple[Link, Confirms, bool]:
-        """Write messages without other callers' in between; also returns whether the connection is new."""
+        """Write messages without a gap for further callers; also returns whether the connection is new."""
         with self._lock:
             link, is_new = self._connected()
             confirms, why = Confirms(messages, call), ""
@@ -241,7 +241,7 @@ class Publisher:
         """Wait for a message's confirm; after a refusal the next message gets a new connection.
 
         On a channel whose first message came while a cluster had no leader for the queue, every
-        later one is refused, even once there is a leader (RabbitMQ 3.10).
+        later message is refused, even once there is a leader (RabbitMQ 3.10).
         """
         while not confirms.wait(min(CONFIRM_SLOW, deadline - time.monotonic())):
             error = BrokerUnavailable(_NO_CONFIRM)
@@ -285,7 +285,7 @@ class Publisher:
         return link, True
 
     def _declare_delays(self, connection: Connection) -> None:
-        """Declare the delay queues, if they may be missing: that is a hundred requests."""
+        """Declare the delay queues, if they may be missing, with a hundred requests."""
         if self._may_lack_delays:
             topology.declare_delays(connection)
             self._may_lack_delays = False

@@ -1,11 +1,10 @@
 """Starts admitted orders on the crew's green threads.
 
-They begin here, never on the crew's green threads: a finishing one still counts against the pool, and
-spawning from it into a full pool would wait for itself.
+Orders begin here, never on the crew's green threads: a finishing green thread still counts against the
+pool, and spawning from there into a full pool would wait for the spawner.
 
-An order holds its slot during the call; while its outcome is committed, it holds only its green
-thread. Celery's task tracing is left out: it would acknowledge an order whose green thread was
-killed, obey callbacks and revocations from the wire, and cost a tenth.
+Celery's task tracing is left out: tracing would acknowledge the order of a killed green thread, obey
+callbacks and revocations from the wire, and cost a tenth.
 """
 
 import logging
@@ -37,9 +36,8 @@ from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.clock import RunningClock, StepWatch
 from pos_gateway.telemetry import metrics
-from pos_gateway.worker.celery_internals import green_threads
 from pos_gateway.worker.crash import end_worker
-from pos_gateway.worker.crew import MAX_IDLE, Crew
+from pos_gateway.worker.crew import MAX_IDLE
 from pos_gateway.worker.in_flight import OrdersInFlight
 from pos_gateway.worker.large import LargeRequests
 from pos_gateway.worker.loop_load import LoopLoad
@@ -50,18 +48,18 @@ from pos_gateway.worker.waiting_bundles import ReturnedBundle
 
 log = structlog.get_logger(__name__)
 
-#: The lane of orders that name no merchant: they are never sent, and no merchant's limit applies.
+#: The lane of orders without a merchant: never sent, and under no merchant's limit.
 NO_MERCHANT = ""
-#: Green threads for what needs no slot: expired orders, hundreds of which may expire in the same
-#: second, and cancel requests, whose orders may never have been sent.
+#: Green threads for requests without a slot: expired orders, perhaps hundreds in the same second, and
+#: cancel requests of orders that may never have been sent.
 SLOTLESS = 16
-#: Requests without a slot that may wait for CPU in the worker; the others are parked.
+#: Requests without a slot that may wait for CPU in the worker; more are parked.
 SLOTLESS_WAITING = 256
-#: Seconds between checks for orders that have waited too long; and between readings of the clock
+#: Seconds between checks for overdue orders; and between readings of the clock
 #: while no order is in flight or waits here.
 TICK, REST = 0.1, 1.0
 #: Overdue orders parked in a row, and the seconds that orders in flight then get. When merchants
-#: stop together, the orders of all of them become overdue together.
+#: stop together, all of their orders become overdue together.
 BATCH_SIZE, BATCH_PAUSE = 8, 0.005
 #: Retries may take a quarter of ``max_blocked``, by this divisor.
 KEPT = 4
@@ -73,9 +71,9 @@ class Dispatcher:
     """Takes requests from the consumer, and starts, parks or requeues them.
 
     Args:
-        gate: what to deliver through.
-        pool: Celery's green pool; it grows by one green thread per slot, for orders whose
-            outcomes are being committed, and by ``SLOTLESS``.
+        gate: delivers orders.
+        pool: Celery's green pool; the pool grows by one green thread per slot, for orders with
+            an outcome to commit, and by ``SLOTLESS``.
         limits: admission's limits.
         dead_letter: dead-letters a message, with a reason code and a sentence.
     """
@@ -113,24 +111,25 @@ class Dispatcher:
             gate.spine,
             self.admission,
             self._retries,
+            pool=pool,
             now=self._clock.now,
             wake=self._wake_up,
+            ended=self._ended,
         )
         #: The latest ``placed_at`` delivered by each queue. Retries have routing keys of their own,
         #: and unparked orders are older than their neighbours.
         self._latest = {ORDERS_KEY: 0.0, CANARY_KEY: 0.0}
-        #: Requests that need no slot and wait for a green thread, each with whether it has expired;
-        #: and how many have one.
+        #: Requests without a slot that wait for a green thread, each with whether the order has expired;
+        #: and the number of such requests on a green thread.
         self._slotless: deque[tuple[OrderRequest, bool]] = deque()
         self._without_slot = 0
         self._concluding = Group()
         #: Connections lost so far.
         self._lost = 0
         self._wake = Event()
-        #: No order is here: the next one ends ``_run``'s rest.
+        #: No order is here: the next order ends ``_run``'s rest.
         self._rests = False
         self._ticker: gevent.Greenlet | None = None
-        self._crew = Crew(lambda: green_threads(pool), self._in_flight.run, self._finished)
         self._load = LoopLoad(gevent.get_hub().loop, self._turned, limits.cores)
         self._closed = False
         #: Requests and bundles that arrived while nothing could start.
@@ -139,7 +138,7 @@ class Dispatcher:
         gate.directory.listen(self._merchant_loaded)
 
     def start(self) -> bool:
-        """Start; False if it has started before."""
+        """Start; False after the first time."""
         if self._ticker is not None:
             return False
         self._pool.grow(self.admission.limits.slots + SLOTLESS + MAX_IDLE)
@@ -155,13 +154,13 @@ class Dispatcher:
         self._closed = True
         self._load.stop()
         self.admission.turned(0.0, 0.0)  # no turn is seen any more
-        self._crew.dismiss()
+        self._in_flight.close()
         self._retries.close()
 
     def requeue_waiting(self, timeout: float) -> None:
         """Requeue waiting orders; orders in flight go on.
 
-        Call it once consuming has stopped, else the broker redelivers them at once. Orders being
+        Only after consuming has stopped, else the broker redelivers the orders at once. Orders being
         parked have ``timeout`` seconds to be stored.
         """
         for request in (*self._drop_waiting(), *self._late, *self._large.drop()):
@@ -196,7 +195,7 @@ class Dispatcher:
 
     @property
     def waiting(self) -> dict[str, int]:
-        """Orders that wait in this worker, by what they wait for."""
+        """Waiting orders in this worker, by kind."""
         blocked = self.admission.blocked
         return {
             "merchant": blocked,
@@ -207,17 +206,17 @@ class Dispatcher:
 
     @property
     def uncommitted(self) -> int:
-        """Orders whose slot is released and whose outcome is not durable yet."""
+        """Orders with a released slot and an outcome that is not durable yet."""
         return self._in_flight.uncommitted
 
     @property
     def in_flight(self) -> int:
         """Orders on a green thread."""
-        return self._crew.busy
+        return len(self._in_flight)
 
     def requeue_in_flight(self) -> None:
         """Kill the green threads in flight; their orders are requeued. Does not block."""
-        green_threads(self._pool).kill(block=False)
+        self._in_flight.kill()
 
     def join(self, timeout: float) -> None:
         """Wait until all finished orders are acknowledged or requeued."""
@@ -239,9 +238,9 @@ class Dispatcher:
         self._parking.forget()
 
     def take_back(self, back: ReturnedBundle) -> None:
-        """Take in a bundle that the broker has delivered. Never blocks."""
+        """Take in a delivered bundle. Never blocks."""
         if self._closed or self._ticker is None:
-            if self._closed:  # it is only requeued
+            if self._closed:  # only requeued
                 back.bundle.pieces, back.message.body = (), b""
             self._late_bundles.append(back)
             return
@@ -268,7 +267,7 @@ class Dispatcher:
         if named and not self._gate.directory.want(request.merchant_id):
             self.admission.forget_terms(request.merchant_id)
         now, left = self._clock.now(), self._seconds_left(request)
-        # A cancel request waits for no merchant before it is known that its order may be there.
+        # A cancel request waits for no merchant before the POS may have the order.
         may_wait = request.action is Action.SUBMIT or request.needs_pos
         match self.admission.offer(
             request.merchant_id,
@@ -279,7 +278,7 @@ class Dispatcher:
             is_look_up=request.raw.look_up,
         ):
             case Call() as call:
-                self._begin(request, call)
+                self._in_flight.begin(request, call)
             case AdmissionVerdict.PARK if not may_wait:
                 self._do_without_slot(request, expired=False)
             case AdmissionVerdict.WAIT:
@@ -292,18 +291,18 @@ class Dispatcher:
 
     def _come_late(self, request: OrderRequest) -> None:
         """Keep a request until orders may start, or until ``requeue_waiting``."""
-        if request.size and self._closed:  # it is only requeued, and a whole window may arrive
+        if request.size and self._closed:  # only requeued, and a whole window may arrive
             request.drop_body()
         elif request.size and request.on_over is None:
             self._large.count_briefly(request)
         self._late.append(request)
 
     def _has_room_for(self, request: OrderRequest) -> bool:
-        """Count a large request until its end; or turn the request away: then False."""
+        """Count a large request until the end; or turn the request away: then False."""
         may_park = request.merchant_id != NO_MERCHANT and self._seconds_left(request) > 0
         has_room = self._large.take(request, may_park=may_park)
         if not has_room:
-            self._gate.directory.want(request.merchant_id)  # there is more room once it is known
+            self._gate.directory.want(request.merchant_id)  # a known merchant has more room
             self._large.turn_away(request)
         return has_room
 
@@ -332,13 +331,13 @@ class Dispatcher:
 
     @property
     def _has_waiting(self) -> bool:
-        """Whether an order waits here, or is parked: all but those in flight."""
+        """Whether an order waits here, or is parked."""
         admitted = self.admission.waiting or self.admission.has_expired
         here = admitted or self._retries or self._late or self._slotless or self._large.aside
         return bool(here or self.admission.parked_count.total or self._parking.waiting_orders)
 
     def _wait(self) -> bool:
-        """Wait for a change, or until the clock must be read again; whether there is a change."""
+        """Wait for a change, or until the clock must be read again; returns whether there is a change."""
         self._rests = not (self.in_flight or self._has_waiting)
         seconds = max(0.0, self._next_at - self._clock.now())
         self._clock.rest(REST if self._rests else 0.0)
@@ -351,12 +350,12 @@ class Dispatcher:
         self.admission.turned(busy, passed, self._clock.now())
 
     def _see_to_waiting(self) -> None:
-        """Start, park or expire waiting orders that are due for it."""
+        """Start, park or expire waiting orders."""
         for request in self._retries.due(self._clock.now()):
             self.offer(request)
         if self._late and not self._closed:
             late, self._late = self._late, []
-            for request in late:  # they arrived while nothing could start
+            for request in late:  # arrivals while nothing could start
                 request.count_no_more()
                 self.offer(request)
         self._large.requeue()
@@ -369,7 +368,7 @@ class Dispatcher:
             gevent.sleep(BATCH_PAUSE)
 
     def _dispatch(self) -> None:
-        """Start what may start, expire what has expired, cut short calls whose slots are needed."""
+        """Start orders, expire orders, and cut calls short for their slots."""
         self.admission.tick(self._clock.now())  # also while nothing may start
         while (
             self._may_start and (call := self.admission.next_start(self._clock.now())) is not None
@@ -377,7 +376,7 @@ class Dispatcher:
             if self._in_flight.joins(call.ticket):  # a duplicate, and both waited
                 self.admission.release(call, self._clock.now(), CallResult.NONE)
             else:
-                self._begin(call.ticket, call)
+                self._in_flight.begin(call.ticket, call)
         for request in self.admission.expired():
             self._expire(request)
         self._begin_slotless()
@@ -404,7 +403,7 @@ class Dispatcher:
         self._do_without_slot(request, expired=True)
 
     def _do_without_slot(self, request: OrderRequest, *, expired: bool) -> None:
-        """Start a request that needs no slot, once a green thread for such requests is free, and CPU."""
+        """Start a request without a slot, once a green thread is free, and CPU."""
         lacks_cpu = self.admission.cpu.wait_without_slot > 0
         if lacks_cpu and len(self._slotless) >= SLOTLESS_WAITING and request.merchant_id:
             self._park(request)
@@ -415,7 +414,7 @@ class Dispatcher:
         self._begin_slotless()
 
     def _begin_slotless(self) -> None:
-        """Start requests that need no slot, a few at once, and while CPU is scarce one in a turn."""
+        """Start requests without a slot: a few at once, and while CPU is scarce a single request in a turn."""
         while (
             self._slotless
             and self._without_slot < SLOTLESS
@@ -426,7 +425,7 @@ class Dispatcher:
             if not self._in_flight.joins(request):  # a copy has started meanwhile
                 self._without_slot += 1
                 self.admission.cpu.started_without_slot()
-                self._begin(request, expired=expired)
+                self._in_flight.begin(request, expired=expired)
 
     def _drop_waiting(self) -> list[OrderRequest]:
         """Remove and return all waiting requests."""
@@ -434,27 +433,12 @@ class Dispatcher:
         self._slotless.clear()
         return self.admission.drop_waiting() + self._retries.drop() + slotless
 
-    def _begin(
-        self,
-        request: OrderRequest,
-        call: Call[OrderRequest] | None = None,
-        *,
-        expired: bool = False,
-    ) -> None:
-        """Have a green thread attempt the request. Without a call: if expired, or not to call the POS."""
-        self._in_flight.begin(request, call, expired=expired)
-        self._crew.take(request)
-
-    def _finished(self, request: OrderRequest) -> None:
-        """See to the message of an ended attempt, however it ended, and to the requests that joined.
-
-        It must not block: it may be on the hub.
-        """
+    def _ended(self, request: OrderRequest, joined: list[OrderRequest]) -> None:
+        """Settle the message of an ended attempt, and the joined requests. Never blocks."""
         if request.attempt.expired or not request.attempt.may_call:
             self._without_slot -= 1
             if self._slotless:
                 self._wake.set()
-        joined = self._in_flight.end(request)
         if not joined and request.state is RequestState.ACKNOWLEDGED:
             return
         copies = [each for each in joined if each.shares_outcome_of(request)]
@@ -469,8 +453,10 @@ class Dispatcher:
             self._concluding.spawn(self._conclude, request, copies, others, self._lost)
 
     def _keep(self, again: Message, requests: list[OrderRequest]) -> None:
-        """Have them wait for their retry, copies too: after a lost connection one of them is the
-        order's only message."""
+        """Have the requests wait for the retry, copies too.
+
+        After a lost connection a copy is the order's only message.
+        """
         for request in requests:
             request.enter(RequestState.RETRY_WAITING)
             self._retries.keep(request, again, self._clock.now())
@@ -482,16 +468,16 @@ class Dispatcher:
         others: list[OrderRequest],
         lost: int,
     ) -> None:
-        """Acknowledge or requeue a request and its copies, and take in the others that joined."""
+        """Acknowledge or requeue a request with the copies, and take in the other joined requests."""
         match request.state:
             case RequestState.ACKNOWLEDGED:
                 is_over = True
-            case RequestState.COMMITTED:  # its green thread was killed just then
+            case RequestState.COMMITTED:  # the green thread was killed just then
                 request.acknowledge()
                 is_over = True
             case _:
-                # Its green thread was killed, the process is stopping, its connection was lost, or
-                # another worker has taken over the order: requeue.
+                # The green thread was killed, the process is stopping, the connection was lost, or
+                # a different worker has taken over the order: requeue.
                 request.requeue()
                 is_over = self._publish_retry(request, copies, lost)
         for each in copies if is_over else ():
@@ -499,9 +485,9 @@ class Dispatcher:
         self._offer_again(others if is_over else copies + others, lost)
 
     def _publish_retry(self, request: OrderRequest, copies: list[OrderRequest], lost: int) -> bool:
-        """Publish a stale delivery's retry; True if stored, so that its copies can be acknowledged.
+        """Publish a stale delivery's retry; True if stored: then the copies can be acknowledged.
 
-        The copies are its redelivered message. Offered again at once, they would skip the backoff,
+        The copies are the redelivered message. Offered again at once, the copies would skip the backoff,
         and a ``Retry-After``.
         """
         is_redelivered = copies and request.is_stale and lost == self._lost
@@ -513,7 +499,7 @@ class Dispatcher:
         return False
 
     def _offer_again(self, requests: list[OrderRequest], lost: int) -> None:
-        """Take in requests that joined another one and do not share its outcome, or need a slot."""
+        """Take in joined requests without a shared outcome, or a request for a slot."""
         for request in requests:
             if self._closed:
                 request.requeue()
@@ -543,7 +529,7 @@ class Dispatcher:
         return inf if request.deliver_by is None else request.deliver_by - time()
 
     def _terms_of(self, merchant_id: str) -> Terms | None:
-        """None: not loaded yet; its orders wait until ``_merchant_loaded`` is called."""
+        """None: not loaded yet; the orders wait until ``_merchant_loaded`` is called."""
         if merchant_id == NO_MERCHANT:
             return Terms(self.admission.limits.slots, is_shared=False)
         if not self._gate.directory.is_fresh(merchant_id):
@@ -589,7 +575,7 @@ class Dispatcher:
 
 def _log_transition(transition: Transition) -> None:
     metrics.breaker_transitions.labels(transition.state).inc()
-    # That a breaker opened, and that it closed, is what an operator on call wants to see.
+    # An operator on call wants to see breakers open and close.
     log.log(
         logging.INFO if transition.state is BreakerState.HALF_OPEN else logging.WARNING,
         f"breaker.{_ANNOUNCED[transition.state]}",

@@ -1,4 +1,4 @@
-"""The orders in flight in a worker: their attempts, their slots, and the duplicates that joined them.
+"""The orders in flight in a worker: their green threads, their slots, and joined duplicates.
 
 An order holds its slot during the call; while its outcome is committed, the order holds only its green
 thread.
@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from functools import partial
 from time import time
+from typing import Any
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
@@ -20,6 +21,8 @@ from pos_gateway.reports.counters import WAITS
 from pos_gateway.runtime import failpoints
 from pos_gateway.telemetry import metrics
 from pos_gateway.transport.deadline import CallContext
+from pos_gateway.worker.celery_internals import green_threads
+from pos_gateway.worker.crew import Crew
 from pos_gateway.worker.request import OrderRequest, RequestState
 from pos_gateway.worker.retries import Retries
 
@@ -28,14 +31,17 @@ _ENDS = frozenset({Kind.ACCEPTED, Kind.REJECTED, Kind.CANCELLED, Kind.EXPIRED, K
 
 
 class OrdersInFlight:
-    """Knows the requests in flight. Only ``run`` blocks.
+    """Attempts requests, each on a green thread. Only ``run`` blocks.
 
     Args:
         spine: attempts orders.
         admission: gets the slots back, with the calls' results.
-        retries: the orders that wait in this worker for their retries.
+        retries: orders in this worker before a retry.
+        pool: Celery's green pool.
         now: admission's clock.
-        wake: called when an order that waits may have a slot.
+        wake: called when a waiting order may have a slot.
+        ended: called with a request after the attempt, however that went, and with the joined requests;
+            must not block: the caller may be on the hub.
     """
 
     def __init__(
@@ -44,10 +50,15 @@ class OrdersInFlight:
         admission: Admission[OrderRequest],
         retries: Retries,
         *,
+        pool: Any,
         now: Callable[[], float],
         wake: Callable[[], None],
+        ended: Callable[[OrderRequest, list[OrderRequest]], None],
     ) -> None:
         self._spine = spine
+        self._pool = pool
+        self._ended = ended
+        self._crew = Crew(lambda: green_threads(pool), self.run, self._end)
         self._admission = admission
         self._retries = retries
         self._now = now
@@ -57,8 +68,8 @@ class OrdersInFlight:
         #: Orders with a free slot and an outcome that is not durable yet.
         self.uncommitted = 0
         #: First attempts of healthy merchants' orders, by how long they waited: ``WAITS`` has the
-        #: upper bounds; the last is for those above. A merchant is healthy if it is light, and had
-        #: no order wait for the merchant itself since this one was placed.
+        #: upper bounds; the last is for those above. A healthy merchant is light, and no
+        #: order has waited for the merchant since the order was placed.
         self.healthy_waits = [0] * (len(WAITS) + 1)
 
     def joins(self, request: OrderRequest) -> bool:
@@ -79,9 +90,13 @@ class OrdersInFlight:
         return True
 
     def begin(
-        self, request: OrderRequest, call: Call[OrderRequest] | None, *, expired: bool
+        self,
+        request: OrderRequest,
+        call: Call[OrderRequest] | None = None,
+        *,
+        expired: bool = False,
     ) -> None:
-        """Prepare a request's attempt. Without a call: if expired, or not to call the POS."""
+        """Have a green thread attempt the request. Without a call: if expired, or not to call the POS."""
         may_call = call is not None or expired
         assert may_call or not request.needs_pos  # noqa: S101  (it would need its POS again)
         request.call = call
@@ -105,11 +120,12 @@ class OrdersInFlight:
             metrics.queue_wait.observe(wait)
             if call is not None and call.light is not None and wait <= call.well_for:
                 self.healthy_waits[bisect_left(WAITS, wait)] += 1
+        self._crew.take(request)
 
     def run(self, request: OrderRequest) -> None:
         """Attempt once, on the request's green thread; the request's state says what follows.
 
-        Still in flight: another worker has the order, and the message must be requeued.
+        Still in flight: a different worker has the order, and the message must be requeued.
 
         Raises:
             Exception: as ``Spine.attempt``.
@@ -135,6 +151,10 @@ class OrdersInFlight:
                 follows = decision if again is None else decision.without_again()
                 if not self._spine.commit(attempt, follows):
                     return
+                if request.placed_at is not None:
+                    for _, entry in decision.entries:
+                        if entry.event is not None and entry.event.kind in _ENDS:
+                            metrics.order_seconds.observe(max(0.0, time() - request.placed_at))
             finally:
                 self.uncommitted -= is_free
                 self._retries.coming -= waits_here
@@ -150,29 +170,36 @@ class OrdersInFlight:
             request.acknowledge()
             failpoints.reach("acknowledged")
 
-    def end(self, request: OrderRequest) -> list[OrderRequest]:
-        """End a request's attempt, however it went; returns the requests that joined."""
+    def _end(self, request: OrderRequest) -> None:
         if request.call is not None:
             self._free(request)
-        del request.attempt  # its callback has the request
-        if request.placed_at is not None and request.decision is not None and request.is_committed:
-            for _, entry in request.decision.entries:
-                if entry.event is not None and entry.event.kind in _ENDS:
-                    metrics.order_seconds.observe(max(0.0, time() - request.placed_at))
-        if request.key is None:
-            return []
-        del self._requests[request.key]
-        return self._joined.pop(request.key, [])
+        joined: list[OrderRequest] = []
+        if request.key is not None:
+            del self._requests[request.key]
+            joined = self._joined.pop(request.key, joined)
+        self._ended(request, joined)
+        del request.attempt  # the callback has the request
+
+    def __len__(self) -> int:
+        return self._crew.busy
+
+    def close(self) -> None:
+        """Let idle green threads end; requests in flight go on."""
+        self._crew.dismiss()
+
+    def kill(self) -> None:
+        """Kill the green threads; their requests end without an outcome. Does not block."""
+        green_threads(self._pool).kill(block=False)
 
     def connection_lost(self) -> Iterator[OrderRequest]:
-        """Mark all requests as stale deliveries; removes and returns the requests that joined."""
+        """Mark all requests as stale deliveries; removes and returns the joined requests."""
         for request in self._requests.values():
             request.is_stale = True
         joined, self._joined = self._joined, {}
         return (request for requests in joined.values() for request in requests)
 
     def _call_began(self, request: OrderRequest) -> None:
-        """The call has begun: from here on the attempt waits for its merchant."""
+        """The call has begun: from here on the attempt waits for the merchant."""
         if request.call is not None:
             self._admission.began(request.call, self._now())
 

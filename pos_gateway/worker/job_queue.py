@@ -1,7 +1,6 @@
-"""Jobs that few green threads do, one after the other.
+"""Jobs in a queue, for few green threads.
 
-A job that waits for its turn is an entry in a queue. Hundreds that waited on green threads of their
-own would each hold a stack.
+A waiting job is an entry in the queue. Hundreds of jobs on green threads would each hold a stack.
 """
 
 from collections import deque
@@ -13,60 +12,52 @@ Job = Callable[[], None]
 
 
 class JobQueue:
-    """Does jobs in turn. A green thread ends with the last one.
+    """Does jobs in turn. A green thread ends with the last job.
 
     Args:
-        at_once: jobs that are done at a time.
+        at_once: jobs at a time, at most.
     """
 
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
-        self._jobs = _Jobs()
+        self._jobs: deque[Job] = deque()
         self._threads = Group()
+        # Not the group's number, with ended green threads until the loop's next turn.
+        self._serving = 0
 
     def add(self, job: Job) -> None:
-        """Do a job after all others. Never blocks."""
-        self._jobs.waiting.append(job)
-        self._begin(self._jobs)
+        """Do a job after all waiting jobs. Never blocks."""
+        self._jobs.append(job)
+        self._begin()
 
     def add_first(self, jobs: Sequence[Job]) -> None:
-        """Do these in this order, before those that wait. Never blocks."""
-        self._jobs.waiting.extendleft(reversed(jobs))
+        """Do jobs in this order, before waiting jobs. Never blocks."""
+        self._jobs.extendleft(reversed(jobs))
         for _ in jobs:
-            self._begin(self._jobs)
+            self._begin()
 
-    def drop(self) -> None:
-        """Forget the jobs that wait, and kill the green threads of the others. Does not block."""
-        self._jobs.waiting.clear()
-        # A green thread that is being killed must take no job that is added from now on.
-        self._jobs = _Jobs()
-        threads, self._threads = self._threads, Group()
-        threads.kill(block=False)
+    def end(self) -> None:
+        """Forget waiting jobs, and kill the green threads of further jobs. Does not block.
+
+        A killed green thread may take a job added from now on: use a new queue.
+        """
+        self._jobs.clear()
+        self._threads.kill(block=False)
 
     def join(self, timeout: float) -> bool:
-        """Wait until all jobs are done, those that are added meanwhile too; whether they are."""
+        """Wait until all jobs are done, also jobs added during the wait; False after ``timeout``."""
         return bool(self._threads.join(timeout))
 
-    def _begin(self, jobs: "_Jobs") -> None:
-        # Not the group's number: it counts green threads that have ended, until the loop's next turn.
-        if jobs.served_by < self._at_once:
-            jobs.served_by += 1
-            self._threads.spawn(self._serve, jobs)
+    def _begin(self) -> None:
+        if self._serving < self._at_once:
+            self._serving += 1
+            self._threads.spawn(self._serve)
 
-    def _serve(self, jobs: "_Jobs") -> None:
+    def _serve(self) -> None:
         try:
-            while jobs.waiting:
-                jobs.waiting.popleft()()
+            while self._jobs:
+                self._jobs.popleft()()
         finally:
-            jobs.served_by -= 1
-            if jobs.waiting:  # what one job raises stops no other
-                self._begin(jobs)
-
-
-class _Jobs:
-    """Those that wait, until they are dropped."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[Job] = deque()
-        #: Green threads that take them.
-        self.served_by = 0
+            self._serving -= 1
+            if self._jobs:  # an error of a job stops no further job
+                self._begin()

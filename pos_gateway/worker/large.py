@@ -1,4 +1,4 @@
-"""Bounds the memory of large requests: each counts until its end, or is parked, or is set aside."""
+"""Bounds the memory of large requests: each counts until the end, or is parked, or is set aside."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from pos_gateway.worker.request import COPIES, OrderRequest
 
 #: Messages on their way to the broker may take an eighth of ``max_bytes``, by this divisor.
 LEAVING = 8
-#: Times that a message is set aside at most. RabbitMQ counts each return, and dead-letters a message after
+#: Times of setting a message aside, at most. RabbitMQ counts each return, and dead-letters a message after
 #: 100 returns; a parked message is a new message.
 REDELIVERIES = 20
 
@@ -35,7 +35,7 @@ class LargeRequests:
         #: Requests set aside, without their messages' bodies: requeued once they can be parked.
         self.aside: deque[OrderRequest] = deque()
         self._most_aside = admission.limits.max_blocked // 2
-        #: Bytes of requests that are here for a moment, beside those that admission counts.
+        #: Bytes of requests here for a moment, beside the bytes in admission.
         self._brief = 0
 
     @property
@@ -48,7 +48,7 @@ class LargeRequests:
         return self._brief > self._limit or leaving > 2 * self._limit
 
     def take(self, request: OrderRequest, *, may_park: bool) -> bool:
-        """Count a request until its end; False: turn the request away, since there is no room for its bytes."""
+        """Count a request until the end; False: turn the request away, for want of room."""
         merchant_id, size, look_up = request.merchant_id, request.size, request.raw.look_up
         if self._admission.takes(merchant_id, size, look_ups=look_up):
             request.on_over = partial(self._admission.left, merchant_id, size, look_ups=look_up)
@@ -58,14 +58,14 @@ class LargeRequests:
         return not may_park
 
     def count_briefly(self, request: OrderRequest) -> None:
-        """Count a request that is here for a moment, and cannot be parked."""
+        """Count a request here for a moment, which cannot be parked."""
         self._brief += request.size
         request.on_over = partial(self._leaves, request.size)
 
     def turn_away(self, request: OrderRequest) -> None:
-        """Park a request; or keep nothing but its place while as much is being parked as may be.
+        """Park a request; or keep nothing but the place while enough is being parked.
 
-        The broker has the message. So the next messages can be read, of other merchants perhaps.
+        The broker has the message. Thus the next messages can be read, perhaps of further merchants.
         """
         is_new = request.redeliveries < REDELIVERIES
         is_busy = self._parking.bytes > self._limit
@@ -76,7 +76,7 @@ class LargeRequests:
             self._park(request)
 
     def requeue(self) -> None:
-        """Requeue messages that were set aside, as many as can be parked soon."""
+        """Requeue messages set aside, as many as can be parked soon."""
         room = self._limit // 2 - self._parking.bytes
         while self.aside and room > 0:
             request = self.aside.popleft()

@@ -133,7 +133,8 @@ class Parking:
         for key in list(self._open):
             self._take(key)
         self._waiting.drop()
-        self._publishing.drop()
+        self._publishing.end()
+        self._publishing = JobQueue(CONCURRENCY)
         self._leaving.clear()
         self.bytes = 0
 

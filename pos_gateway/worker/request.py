@@ -1,4 +1,4 @@
-"""An order's message in a worker, from its arrival to its acknowledgement, and the states in between."""
+"""An order's message in a worker, from arrival to acknowledgement, and the states in between."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -22,7 +22,7 @@ from pos_gateway.worker import celery_internals as celery
 log = structlog.get_logger(__name__)
 
 #: Bytes up to which a message is of an ordinary size, and is read as an order at once: reading a longer
-#: message takes longer than its arrival may.
+#: message takes too long for the consumer.
 ORDINARY = 16 * 1024
 #: Copies of a large message during its attempt: the message, the order in the message, the order's parsed
 #: texts, the ledger's payload, the POS's request twice. And the bytes of a parsed list or object.
@@ -34,21 +34,21 @@ class RequestState(StrEnum):
 
     #: To be taken in: by the consumer, or again.
     ARRIVED = "arrived"
-    #: In admission: for a slot, or for its merchant. Or for a green thread, without a slot.
+    #: In admission: for a slot, or for the merchant. Or for a green thread, without a slot.
     WAITING = "waiting"
-    #: For the outcome of a different request for its order, in flight.
+    #: For the outcome of a different request for the same order, in flight.
     JOINED = "joined"
     #: Attempted on a green thread, until the outcome is committed.
     IN_FLIGHT = "in_flight"
-    #: Its outcome is committed, but its message is not acknowledged yet.
+    #: The outcome is committed, but the message is not acknowledged yet.
     COMMITTED = "committed"
-    #: In this worker, for its retry.
+    #: In this worker, for the retry.
     RETRY_WAITING = "retry_waiting"
     #: Being stored in the broker, for later.
     PARKING = "parking"
-    #: Its message is acknowledged.
+    #: The message is acknowledged.
     ACKNOWLEDGED = "acknowledged"
-    #: The broker has its message back.
+    #: The broker has the message back.
     REQUEUED = "requeued"
 
 
@@ -66,7 +66,7 @@ NEXT: dict[RequestState, set[RequestState]] = {
     _S.ACKNOWLEDGED: set(),
     _S.REQUEUED: set(),
 }
-#: What ``celery inspect`` shows as reserved, and as active.
+#: States that ``celery inspect`` shows as reserved, and as active.
 _RESERVED = {_S.WAITING, _S.JOINED, _S.RETRY_WAITING}
 _ACTIVE = {_S.IN_FLIGHT, _S.COMMITTED}
 _OVER = {_S.ACKNOWLEDGED, _S.REQUEUED}
@@ -80,16 +80,16 @@ class OrderRequest:
     """The request that a message makes: to submit an order, or to cancel an order.
 
     Thousands wait in a worker. Each keeps the message's bytes and the facts for admission: parsed, an
-    order takes seven times as much memory. A waiting order is parsed again at its start.
+    order takes seven times as much memory. A waiting order is parsed again at the start.
 
     Replaces Celery's own request, and serves ``celery inspect active``.
 
     Args:
-        message: as delivered, its body as bytes.
-        payload: the parsed body, not kept; or the ``Order`` in the body, kept until its attempt.
-        task: the Celery task that the message names.
-        consumer: the consumer that delivered the message.
-        received: the time of its arrival (``perf_counter``).
+        message: as delivered, with the body as bytes.
+        payload: the parsed body, not kept; or the ``Order`` in the body, kept until the attempt.
+        task: the Celery task named by the message.
+        consumer: the consumer of the message.
+        received: the time of arrival (``perf_counter``).
     """
 
     __slots__ = (
@@ -125,7 +125,7 @@ class OrderRequest:
         "task",
     )
 
-    #: Its attempt, while it is in flight.
+    #: The attempt, while the request is in flight.
     attempt: Attempt[Any]
 
     def __init__(
@@ -134,38 +134,38 @@ class OrderRequest:
         self.state = RequestState.ARRIVED
         self.message, self.task, self._consumer = message, task, consumer
         self.action: Action = task.action
-        #: By which Celery knows the request, also as its retry; and the task's name.
+        #: Celery's key for the request, also as a retry; and the task's name.
         self.id: str = message.headers["id"]
         self.name: str = task.name
         self.routing_key: str = message.delivery_info["routing_key"]
         self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
         self.acknowledged = False
-        #: Its call, while the call has a slot.
+        #: The call, while the call has a slot.
         self.call: Call[OrderRequest] | None = None
-        #: Its decision; None until its attempt is over.
+        #: None until the attempt is over.
         self.decision: Decision | None = None
-        #: The message of the retry that this worker is to make, once all else is committed.
+        #: The message of the retry in this worker, once all else is committed.
         self.again: Message | None = None
         #: Whether the outcome was decided before the request joined.
         self.joined_late = False
-        #: A cancel request whose order its POS may have: the next attempt may call the POS.
+        #: A cancel request for an order that the POS may have: the next attempt may call the POS.
         self.needs_pos = False
-        #: Called at the request's end; None: nothing is counted until then.
+        #: Called at the request's end; None: nothing is counted.
         self.on_over: Callable[[], None] | None = None
         #: The request's bytes of memory at most; 0: an ordinary size. And the broker's count of a large
         #: message's returns.
         self.size = self.redeliveries = 0
         if len(message.body) > ORDINARY:
             self.size = _size_of(message.body)
-        #: Retries for which the request has waited here.
+        #: Retries awaited here so far.
         self.kept = 0
-        #: A stale delivery: its connection is gone, and the broker redelivers the message.
+        #: A stale delivery: the connection is gone, and the broker redelivers the message.
         self.is_stale = False
         self._read(message.body, message.headers, payload, received)
 
     @property
     def is_committed(self) -> bool:
-        """Whether its outcome is committed, but perhaps for its retry."""
+        """Whether the outcome is committed, but perhaps for the retry."""
         return self.again is not None or self.state in (_S.COMMITTED, _S.ACKNOWLEDGED)
 
     def enter(self, state: RequestState) -> None:
@@ -190,7 +190,7 @@ class OrderRequest:
             self.count_no_more()
 
     def count_no_more(self) -> None:
-        """End the count that lasts until the request's end."""
+        """End the count early."""
         on_over, self.on_over = self.on_over, None
         if on_over is not None:
             on_over()
@@ -202,9 +202,9 @@ class OrderRequest:
         self.decision, self.again = None, None
 
     def become(self, again: Message, received: float) -> None:
-        """Become the retry, as if its message had been published and delivered at that moment.
+        """Become the retry, as if the retry's message had been published and delivered at this moment.
 
-        ``acknowledge`` and ``reject`` still concern the message that was delivered.
+        ``acknowledge`` and ``requeue`` still concern the delivered message.
         """
         self.start_over()
         self.message.body = again.body  # not both texts
@@ -214,14 +214,14 @@ class OrderRequest:
     def _read(self, body: bytes, headers: Any, payload: Any, received: float) -> None:
         self.raw = raw = RawMessage.of(body, headers, self.routing_key)
         self.received = received
-        #: The order, if it was read on its arrival, for an attempt that begins at once.
+        #: The order, if read on arrival, for an attempt that begins at once.
         self.order = payload if isinstance(payload, Order) else None
-        #: Its merchant and order; empty or None if the message does not say.
+        #: The merchant and the order; empty or None if the message does not say.
         self.merchant_id: str = ""
         self.order_id: str | None = None
-        #: When it was placed and when it expires (Unix time, by the backend's clock); None if the
-        #: message does not say, or if the order is looked up even after it has expired. For how long
-        #: it is looked up whether a late request has cancelled it is bounded: no event is recorded yet.
+        #: When the order was placed and when the request expires (Unix time, by the backend's clock);
+        #: None if the message does not say, or if an expired order is looked up. The time of looking
+        #: up whether a late cancel request succeeded is bounded: no event is recorded yet.
         self.placed_at: float | None = None
         until: float | None = None
         if (order := self.order) is not None:
@@ -241,11 +241,11 @@ class OrderRequest:
             self.key = self.merchant_id, self.order_id, self.action
 
     def drop_body(self) -> None:
-        """Keep nothing of the message but its place: the broker has the message."""
+        """Keep nothing of the message but the place: the broker has the message."""
         self.message.body, self.raw = b"", self.raw._replace(body=b"")
 
     def as_parked(self) -> ParkedOrder:
-        """The message as it came, headers included, to be delivered again."""
+        """The unchanged message, headers included, to be delivered again."""
         message = Message(
             exchange=topology.orders_exchange.name,
             routing_key=self.raw.home,
@@ -256,29 +256,29 @@ class OrderRequest:
         return ParkedOrder(message, self.deliver_by)
 
     def is_copy_of(self, other: "OrderRequest") -> bool:
-        """Whether the message is the same as ``other``'s, or an earlier attempt's.
+        """Whether the message is the same as a different request's, or an earlier attempt's.
 
         A corrected order is no copy, nor is a cancel request with a later deadline. A message with
-        more attempts is the other's retry: its delay can be over before the publish is confirmed.
+        more attempts is the retry: the delay can be over before the publish is confirmed.
         """
         return self.raw.body == other.raw.body and self.raw.tries <= other.raw.tries
 
     def shares_outcome_of(self, other: "OrderRequest") -> bool:
-        """Whether the decision of ``other``, which this request has joined, also applies to this request."""
+        """Whether the decision for the request joined also applies to this request."""
         decision = other.decision
-        if self.key != other.key:  # an order that waited for its cancel request
+        if self.key != other.key:  # an order that waited for a cancel request
             return False
         if decision is None or not other.is_committed or not self.is_copy_of(other):
             return False
         if decision.again is not None:
             return True
-        # A terminal state that was only found, or committed before this request arrived, may be
+        # A terminal state only found, or committed before this request arrived, may be
         # outdated: an operator may have reopened the order.
         is_written = any(claim.key.action is other.action for claim, _ in decision.entries)
         return is_written and not self.joined_late
 
     def acknowledge(self) -> None:
-        """Acknowledge the message, once its outcome is committed. Idempotent.
+        """Acknowledge the message, once the outcome is committed. Idempotent.
 
         Does nothing to a stale delivery: the redelivered message finds the outcome in the ledger.
         """
@@ -299,7 +299,7 @@ class OrderRequest:
     # Celery's interface of a request.
 
     def info(self, safe: bool = False) -> dict[str, Any]:
-        """What ``celery inspect`` shows: merchant and order, and nothing of its content."""
+        """The lines of ``celery inspect``: merchant and order, and nothing of the content."""
         return {
             "id": self.id,
             "name": self.name,

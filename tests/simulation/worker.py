@@ -224,8 +224,10 @@ class Worker:
             self._gate.spine,
             _NoAdmission,  # type: ignore[arg-type]
             self._retries,
+            pool=None,
             now=lambda: self._scheduler.time,
             wake=lambda: None,
+            ended=lambda *_: None,
         )
         self._gate.ledger._stopping = _Beats(self._scheduler, self._broker, self._gate.ledger)  # type: ignore[assignment]
         self._gate.ledger.start()
