@@ -211,7 +211,10 @@ class Operators:
         self._mend(seen.key)
         records = self._world.records(seen.order_id)
         has_it = any(record.status == "accepted" for record in records)
-        if not has_it and any(record.status != "cancelled" for record in records):
+        is_undone = all(
+            each.status == "cancelled" and each.decides_as != "cancelled" for each in records
+        )
+        if not has_it and not is_undone:
             return  # undecided, or turned down: the merchant will report it
         if any(record.by_hand for record in records) and not seen.was_made:
             return  # the POS had it, and the shop will report that
