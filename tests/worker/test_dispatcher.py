@@ -556,6 +556,7 @@ def test_a_slow_broker_does_not_count_against_a_merchant(
     gevent.sleep(0.01)
     admission = scene.dispatcher.admission
     assert admission.in_flight == SLOTS  # this many wait without a slot, this many with one
+    assert scene.dispatcher.uncommitted == SLOTS
     standing = admission.merchant("m")
     assert standing is not None
     assert standing.breaker is BreakerState.OPEN  # from its Retry-After, honoured at once
@@ -568,6 +569,7 @@ def test_a_slow_broker_does_not_count_against_a_merchant(
     standing = admission.merchant("m")
     assert standing is not None
     assert (standing.in_flight, standing.silent, standing.breaker) == (0, False, BreakerState.OPEN)
+    assert scene.dispatcher.uncommitted == 0
 
 
 ASKED = Outcome(Kind.RETRY, retry_after=900.0, contact=CallResult.OVERLOADED)
