@@ -276,7 +276,9 @@ def _refusal(name: str, facts: Facts) -> str | None:
 
 
 #: Why no order is cancelled whose undo was given up: a cancel request would end at once.
-LEFT_UNDONE = "its POS did not undo it, and no worker tries again: ask the merchant, and decide with Resolve"
+LEFT_UNDONE = (
+    "its POS did not undo it, and no worker tries again: ask the merchant, and decide with Resolve"
+)
 
 
 def _no_cancel(order: OrderStanding | None, now: float) -> str | None:
