@@ -139,3 +139,26 @@ def test_a_client_is_told_of_what_others_change_and_signed() -> None:
     assert event.headers["X-HubRise-Hmac-SHA256"] == made_of
     assert client.hubrise.webhooks.again(event, 403) == []
     assert len(client.hubrise.webhooks.again(event, 503)) == 1
+
+
+def test_a_list_has_the_orders_placed_since_a_time_a_page_at_a_time() -> None:
+    client = Client()
+    ids = []
+    for _ in range(5):
+        ids.append(client.make()["id"])
+        client.now += timedelta(minutes=1)
+    since = "?after=2026-11-29T13:01:00%2B01:00&before=2026-11-29T12:04:00Z&count=2"
+    first = client.call("GET", since)
+    assert isinstance(first.body, list)
+    cursor = first.headers["X-Cursor-Next"]
+    last = client.call("GET", f"{since}&cursor={cursor}")
+    assert isinstance(last.body, list)
+    assert [each["id"] for each in first.body + last.body] == ids[1:4]
+    assert "X-Cursor-Next" not in last.headers
+
+
+@pytest.mark.parametrize(
+    "query", ["after=2026-11-29T12:00:00", "before=noon", "count=0", "count=101", "cursor=gone"]
+)
+def test_a_list_of_something_else_is_refused(query: str) -> None:
+    assert Client().call("GET", f"?{query}").status == 400

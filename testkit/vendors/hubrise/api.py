@@ -1,11 +1,13 @@
 """HubRise's API for one location and one client, and what the shop's EPOS does.
 
-Documented: totals are HubRise's, and payments of another sum are kept as they are; a client hears of no change of
+Documented: a list is of the orders placed at or after ``after``, and before ``before``, up to 100 (``count``) a page, by the
+cursor of ``X-Cursor-Next``; totals are HubRise's, and payments of another sum are kept as they are; a client hears of no change of
 its own; rates by windows that start at a round minute, hour and day; an event is sent six times at most, until an answer of
 200 to 499.
 
 Judgement: a private ref is taken once ("unique"); all amounts are in the account's currency; an EPOS prints an order
-once, when it has received the order; a status can always be overwritten.
+once, when it has received the order; a status can always be overwritten; lists have the oldest order first, and a
+time without an offset, an unknown cursor or a wrong count is a 400.
 """
 
 import hashlib
@@ -19,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from testkit.vendors.fields import faults
@@ -222,19 +224,30 @@ class HubRise:
 
     def _list(self, request: VendorRequest) -> VendorReply:
         until = self._clock().timestamp() - self.knobs.found_after
+        asked = {name: values[-1] for name, values in request.query.items()}
+        times = {name: _time(asked[name]) for name in ("after", "before") if name in asked}
         found = [
             each
             for each in self.orders.values()
             if self._made[each["id"]] <= until
+            and times.get("after", 0.0) <= self._made[each["id"]] < times.get("before", inf)
             and all(
                 each[name] in request.query[name]
                 for name in ("private_ref", "status")
                 if name in request.query
             )
         ]
-        count = min(100, int(request.query.get("count", ["100"])[0]))
-        more = {"X-Cursor-Next": "next"} if len(found) > count else {}
-        return VendorReply(200, found[:count], more)
+        given = asked.get("count", "100")
+        if not re.fullmatch("[1-9][0-9]?|100", given):
+            raise Refusal(400, "bad_request", message=f"count {given}")
+        last, count = asked.get("cursor"), int(given)
+        if last is not None:
+            ids = [f"after-{each['id']}" for each in found]
+            if last not in ids:
+                raise Refusal(400, "bad_request", message="the cursor is unknown")
+            found = found[ids.index(last) + 1 :]
+        more = {"X-Cursor-Next": f"after-{found[count - 1]['id']}"} if len(found) > count else {}
+        return VendorReply(200, found[:count], {**dated(self._clock()), **more})
 
     def _order(self, order_id: str) -> Body:
         if order_id not in self.orders:
@@ -296,6 +309,16 @@ def _total(order: Body) -> int:
         total += int(Decimal(item["quantity"]) * (_minor(item["price"]) + each))
     charges = sum(_minor(each["price"]) for each in order.get("charges", ()))
     return total + charges - sum(_minor(each["price_off"]) for each in order.get("discounts", ()))
+
+
+def _time(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Refusal(400, "bad_request", message=f"{text} is no time") from None
+    if moment.tzinfo is None:
+        raise Refusal(400, "bad_request", message=f"{text} is a time without an offset")
+    return moment.timestamp()
 
 
 def _minor(money: str) -> int:
