@@ -208,6 +208,11 @@ class Settings(BaseModel):
     max_order_bytes: Annotated[int, Field(ge=1024, le=16 * 2**20)] = Field(
         256 * 1024, description="Largest order message in bytes; larger ones go to orders.dead."
     )
+    poll_every: Annotated[float, Field(ge=15, le=3600, allow_inf_nan=False)] = Field(
+        60.0,
+        description="Seconds between two polls of a merchant whose `pos.poll` is `ON`: its POS is asked what has"
+        " become of accepted orders. The same in all workers.",
+    )
     publish_events: bool = Field(
         True,
         description="Workers publish status events; false: `pos-gateway events run` does elsewhere.",

@@ -13,6 +13,7 @@ from typing import Any
 
 from pos_gateway.adapters import clover_location, clover_order
 from pos_gateway.adapters.clover_api import LIMITS
+from pos_gateway.adapters.clover_search import deleted
 from pos_gateway.adapters.clover_steps import (
     ask_to_print,
     create,
@@ -23,6 +24,7 @@ from pos_gateway.adapters.clover_steps import (
 )
 from pos_gateway.adapters.clover_undo import undo, unprint
 from pos_gateway.adapters.location import CLOSED_AS
+from pos_gateway.adapters.polls import POLL, Page, Window, callbacks_of, said_in
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import is_key, said
@@ -44,6 +46,7 @@ FIELDS = {
         names_pos=False,
     ),
     "closed_as": CLOSED_AS,
+    "poll": POLL,
 }
 
 _CODE = re.compile(rb'\{\s*"verificationCode"\s*:\s*"([A-Za-z0-9-]{1,64})"\s*\}')
@@ -76,6 +79,15 @@ class CloverAdapter:
         given = request.headers.get("x-clover-auth", "")
         return list(_callbacks(said(request.body))) if is_key(given, merchant) else None
 
+    def changes(self, window: Window, merchant: Merchant, send: Send) -> Iterator[Page]:
+        """The orders that were deleted, as in callbacks: Clover has no states of the kitchen."""
+
+        def say(found: dict[str, Any]) -> list[Callback]:
+            at = _moment(found.get("deletedTime"))  # missing where Clover ignores the filter
+            return callbacks_of(identifier(found.get("id")), Kind.CANCELLED, at) if at else []
+
+        return said_in(deleted(window.since, window.until, merchant, send), say)
+
     def verification_code(self, body: bytes) -> str | None:
         """The code that Clover sends, without its auth code, when a URL is entered."""
         code = _CODE.fullmatch(body.strip())
@@ -97,6 +109,13 @@ def _callbacks(message: dict[str, Any]) -> Iterator[Callback]:
                 f"{known_as}:{order_id}:{at}",
                 Kind.CANCELLED,
                 external_id=order_id,
-                occurred_at=at / 1000 if isinstance(at, int) and 0 <= at < 10**14 else None,
+                occurred_at=_moment(at),
                 account=("merchant_id", known_as),
             )
+
+
+def _moment(milliseconds: object) -> float | None:
+    """Unix time; None: no time of Clover's."""
+    if isinstance(milliseconds, int) and 0 <= milliseconds < 10**14:
+        return milliseconds / 1000
+    return None

@@ -76,6 +76,13 @@ def find(
     return found
 
 
+def deleted(
+    since: datetime, until: datetime, merchant: Merchant, send: Send
+) -> Iterator[list[dict[str, Any]] | Outcome]:
+    """Orders deleted between the two times; an Outcome is the end: not all can be read."""
+    return _CloverSearch(merchant, send).pages((since, until), by="deletedTime")
+
+
 def referenced(
     order: Order, merchant: Merchant, send: Send, *filters: str, expand: str = ""
 ) -> list[dict[str, Any]] | Outcome:
@@ -171,7 +178,9 @@ class _CloverSearch:
         self._merchant, self._send = merchant, send
         self._left, self._read, self._orders = _PAGES, 0, _PAGE
 
-    def pages(self, window: tuple[datetime, datetime]) -> Iterator[list[dict[str, Any]] | Outcome]:
+    def pages(
+        self, window: tuple[datetime, datetime], by: str = "createdTime"
+    ) -> Iterator[list[dict[str, Any]] | Outcome]:
         """The orders of a time window; an Outcome is the end: not all orders can be read."""
         last, end = None, 0
         while True:
@@ -180,7 +189,7 @@ class _CloverSearch:
                 return
             offset = max(0, end - min(_COMMON, self._orders // 2))
             try:
-                reply = self._send(asking(_page(self._merchant, window, offset, self._orders)))
+                reply = self._send(asking(_page(self._merchant, window, by, offset, self._orders)))
             except NoValidReply as error:
                 self._orders = shorter(error, self._orders, _LEAST)
                 continue
@@ -198,11 +207,13 @@ class _CloverSearch:
             self._left, self._read = self._left - 1, self._read + len(reply.body)
 
 
-def _page(merchant: Merchant, window: tuple[datetime, datetime], offset: int, orders: int) -> str:
+def _page(
+    merchant: Merchant, window: tuple[datetime, datetime], by: str, offset: int, orders: int
+) -> str:
     since, until = (int(at.timestamp() * 1000) for at in window)
     query = [
-        ("filter", f"createdTime>={since}"),
-        ("filter", f"createdTime<={until}"),
+        ("filter", f"{by}>={since}"),
+        ("filter", f"{by}<={until}"),
         ("limit", orders),
         ("offset", offset),
     ]

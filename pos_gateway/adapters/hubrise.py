@@ -7,12 +7,13 @@ reject, an item without a ref code.
 Sources of the callbacks, on hubrise.com/developers/api: "Callbacks", "Order Status".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pos_gateway.adapters import hubrise_create, hubrise_location, hubrise_order, hubrise_state
 from pos_gateway.adapters.hubrise_api import LIMITS
 from pos_gateway.adapters.location import CLOSED_AS
+from pos_gateway.adapters.polls import POLL, Page, Window, callbacks_of, said_in
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
@@ -21,7 +22,7 @@ from pos_gateway.domain.credentials import ApiKey
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome
+from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.exchange import Send
 
@@ -30,6 +31,7 @@ FIELDS = {
     **hubrise_order.FIELDS,
     **hubrise_state.FIELDS,
     "closed_as": CLOSED_AS,
+    "poll": POLL,
 }
 _HEADER = "X-Access-Token"
 
@@ -62,6 +64,16 @@ class HubRiseAdapter:
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         return hubrise_create.look_up(order, merchant, send)
 
+    def changes(self, window: Window, merchant: Merchant, send: Send) -> Iterator[Page]:
+        """All orders since the oldest open order: HubRise lists orders by the time of placing, not of change."""
+
+        def say(found: dict[str, Any]) -> list[Callback]:
+            return callbacks_of(
+                identifier(found.get("id")), _meaning(found, merchant), reason=_why(found)
+            )
+
+        return said_in(hubrise_create.placed(window.made_since, merchant, send), say)
+
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         given = request.headers.get("x-hubrise-hmac-sha256", "")
         is_its = is_signed(given, merchant, request.body, written=bytes.hex)
@@ -71,21 +83,33 @@ class HubRiseAdapter:
 def _callbacks(event: dict[str, Any], merchant: Merchant) -> list[Callback]:
     """The callback of an order.update, by HubRise's id. An accepted order not paid at the total is left to a look-up."""
     found = inside(event, "new_state")
-    meaning = hubrise_state.meaning(found, merchant)
+    meaning = _meaning(found, merchant)
     known_as, location = identifier(found.get("id")), identifier(found.get("location_id"))
     is_update = (event.get("resource_type"), event.get("event_type")) == ("order", "update")
     if not is_update or known_as is None or location is None or meaning in (None, Kind.PENDING):
         return []
-    if meaning in (Kind.ACCEPTED, Lifecycle.PREPARING) and hubrise_state.owes(found):
-        return []
-    is_refused = meaning in (Kind.REJECTED, Kind.CANCELLED)
     return [
         Callback(
             str(event.get("id")),
             meaning,
             external_id=known_as,
             occurred_at=unix_time(event.get("created_at")),
-            reason=hubrise_state.why(found) if is_refused else None,
+            reason=_why(found),
             account=("location_id", location),
         )
     ]
+
+
+def _meaning(found: dict[str, Any], merchant: Merchant) -> Kind | Lifecycle | None:
+    """The meaning of the order's status; None: no meaning, or a look-up must judge the order."""
+    meaning = hubrise_state.meaning(found, merchant)
+    is_early = meaning in (Kind.ACCEPTED, Lifecycle.PREPARING)
+    return None if is_early and hubrise_state.owes(found) else meaning
+
+
+def _why(found: dict[str, Any]) -> Reason | None:
+    is_refused = hubrise_state.STATES.get(str(found.get("status"))) in (
+        Kind.REJECTED,
+        Kind.CANCELLED,
+    )
+    return hubrise_state.why(found) if is_refused else None

@@ -4,6 +4,7 @@ Sources, on hubrise.com/developers/api: "General Concepts" (errors, private refs
 500 requests a minute with a token, 2,500 an hour and 10,000 a day, and ten a minute for lists of orders.
 """
 
+from datetime import datetime
 from urllib.parse import quote, urlencode
 
 from pos_gateway.adapters.protocol import Limits
@@ -44,6 +45,13 @@ def listing(private_ref: str, merchant: Merchant) -> Request:
     """Asks for the orders with this private ref."""
     query = urlencode({"private_ref": private_ref, "count": _LISTED})
     return Request("GET", f"{_orders(merchant)}?{query}", expects=BODY_LIMIT)
+
+
+def listing_since(placed: datetime, count: int, cursor: str | None, merchant: Merchant) -> Request:
+    """Asks for ``count`` of the orders placed since; ``cursor``: of the page before."""
+    query = {"after": placed.isoformat(timespec="seconds"), "count": str(count)}
+    query |= {} if cursor is None else {"cursor": cursor}
+    return Request("GET", f"{_orders(merchant)}?{urlencode(query)}", expects=BODY_LIMIT)
 
 
 def words(reply: Reply) -> str:

@@ -10,10 +10,20 @@ answers with a status. The documents leave open
 - whether a status may be overwritten: an order is looked up before the cancellation, and stays once the order has left the shop.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
-from pos_gateway.adapters.hubrise_api import REFUSALS, asking, cancelling, listing, posting, words
+from pos_gateway.adapters.hubrise_api import (
+    REFUSALS,
+    asking,
+    cancelling,
+    listing,
+    listing_since,
+    posting,
+    words,
+)
 from pos_gateway.adapters.hubrise_location import closed
 from pos_gateway.adapters.hubrise_order import content, private_ref
 from pos_gateway.adapters.hubrise_state import GONE, disagreement, meaning, money, standing, why
@@ -28,13 +38,19 @@ from pos_gateway.adapters.replies import (
     json_object,
     no_answer,
     not_undone,
+    shorter,
 )
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome
+from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply, Send
 
 _ENDED = ("cancelled", "rejected")
+#: A list's orders per page (HubRise allows 100) and maximum pages: ten lists a minute are allowed, look-ups' too.
+_PAGE, _PAGES = 100, 6
+#: Maximum characters of a cursor, which is sent back. HubRise documents no limit.
+_CURSOR = 1024
 
 
 def create(order: Order, merchant: Merchant, send: Send) -> Outcome:
@@ -71,6 +87,33 @@ def look_up(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
     if order.external_id is not None:  # accepted before: the shop may have changed it since
         return standing(found, merchant)
     return _agreed(found, order, merchant, send)
+
+
+def placed(
+    since: datetime, merchant: Merchant, send: Send
+) -> Iterator[list[dict[str, Any]] | Outcome]:
+    """The orders placed since; an Outcome is the end: not all can be read."""
+    count, cursor = _PAGE, None
+    for _ in range(_PAGES):
+        try:
+            reply = send(listing_since(since, count, cursor, merchant))
+        except NoValidReply as error:
+            count = shorter(error, count)
+            continue
+        listed = json_list(reply)
+        if reply.status != 200:
+            yield no_answer(reply)
+            return
+        if listed is None or len(listed) > count:
+            yield in_doubt("asked for a list of orders, HubRise answered something else")
+            return
+        yield [each for each in listed if isinstance(each, dict)]
+        cursor = reply.headers.get("x-cursor-next")
+        if not cursor:
+            return
+        if len(cursor) > _CURSOR:
+            break
+    yield in_doubt(f"more than {_PAGES} pages of orders")
 
 
 def undo(order: Order, merchant: Merchant, send: Send) -> Outcome:

@@ -1,7 +1,7 @@
 """The adapter protocol. An adapter opens no socket (it calls ``send``) and keeps no state."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -43,6 +43,15 @@ class Limits:
     def orders_per_second(self) -> float | None:
         """One merchant's orders that may be sent in a second."""
         return None if self.per_second is None else self.per_second / self.requests
+
+    def beside_polls(self) -> "Limits":
+        """The limits for the orders of a polled merchant: a poll has a request at once, and a second."""
+        at_once, rate = self.concurrency, self.per_second
+        return replace(
+            self,
+            concurrency=None if at_once is None else max(1, at_once - 1),
+            per_second=None if rate is None else max(rate - 1, rate / 2),
+        )
 
     def at_once(self, wanted: int) -> int:
         """``wanted``, or the vendor's limit on a merchant's in-flight orders if that is lower."""

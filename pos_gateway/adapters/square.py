@@ -9,16 +9,18 @@ Sources of the callbacks, on developer.squareup.com: "Validate notifications", o
 order.fulfillment.updated in the webhooks reference, FulfillmentState.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pos_gateway.adapters import square_fulfillment, square_location
 from pos_gateway.adapters.location import CLOSED_AS
+from pos_gateway.adapters.polls import POLL, Page, Window, callbacks_of, said_in
 from pos_gateway.adapters.pos_fields import PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
 from pos_gateway.adapters.square_api import LIMITS
-from pos_gateway.adapters.square_state import FAILED
+from pos_gateway.adapters.square_search import changed
+from pos_gateway.adapters.square_state import FAILED, fulfilling, standing
 from pos_gateway.adapters.square_steps import create, created, paid, pay
 from pos_gateway.adapters.square_undo import undo
 from pos_gateway.adapters.steps import COVERED, Step
@@ -36,6 +38,7 @@ FIELDS = {
     ),
     **square_fulfillment.FIELDS,
     "closed_as": CLOSED_AS,
+    "poll": POLL,
 }
 #: What a callback means: by OrderState, else by FulfillmentState.
 _SAID: Mapping[str, Kind | Lifecycle] = {
@@ -67,6 +70,10 @@ class SquareAdapter:
 
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
         return square_location.described(merchant, send)
+
+    def changes(self, window: Window, merchant: Merchant, send: Send) -> Iterator[Page]:
+        pages = changed(window.since, window.until, merchant, send)
+        return said_in(pages, lambda found: _said(found, merchant))
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         given = request.headers.get("x-square-hmacsha256-signature", "")
@@ -102,3 +109,19 @@ def _callbacks(event: dict[str, Any]) -> list[Callback]:
             account=("location_id", location),
         )
     ]
+
+
+def _said(found: dict[str, Any], merchant: Merchant) -> list[Callback]:
+    """The order given up, or the furthest state of a fulfillment."""
+    outcome, states = standing(found), fulfilling(found)
+    meaning: Kind | Lifecycle | None
+    if outcome.kind in (Kind.CANCELLED, Kind.REJECTED):
+        meaning = Kind.CANCELLED
+    else:
+        reached = {_SAID.get(str(found.get("state"))), *map(_FULFILLING.get, states)}
+        meaning = next((each for each in reversed(Lifecycle) if each in reached), None)
+    if outcome.kind is Kind.IN_DOUBT or found.get("location_id") != merchant.pos["location_id"]:
+        return []
+    return callbacks_of(
+        outcome.external_id, meaning, unix_time(found.get("updated_at")), outcome.reason
+    )

@@ -62,6 +62,13 @@ def find(
     return None
 
 
+def changed(
+    since: datetime, until: datetime, merchant: Merchant, send: Send
+) -> Iterator[list[dict[str, Any]] | Outcome]:
+    """Orders changed between the two times; an Outcome is the end: not all can be read."""
+    return _SquareSearch(merchant, send).pages((since, until), by="updated_at")
+
+
 def answered(reply: Reply, order: Order, merchant: Merchant) -> dict[str, Any] | Outcome:
     """The order in a 200; in doubt without ours."""
     record = json_object(reply) or {}
@@ -98,16 +105,18 @@ class _SquareSearch:
         self._merchant, self._send = merchant, send
         self._left, self._read, self._orders = _PAGES, 0, _PAGE
 
-    def pages(self, window: tuple[datetime, datetime]) -> Iterator[list[dict[str, Any]] | Outcome]:
+    def pages(
+        self, window: tuple[datetime, datetime], by: str = "created_at"
+    ) -> Iterator[list[dict[str, Any]] | Outcome]:
         """The orders of a time window; an Outcome ends it, since they cannot all be read."""
-        url, search = f"{self._merchant.base_url}/v2/orders/search", self._search(window)
+        url, search = f"{self._merchant.base_url}/v2/orders/search", self._search(window, by)
         while True:
             asked = Request("POST", url, encoded(search), JSON, BODY_LIMIT, is_search=True)
             try:
                 reply = self._send(asked)
             except NoValidReply as error:
                 self._orders = shorter(error, self._orders)
-                search = self._search(window)  # a cursor belongs to its limit ("Pagination")
+                search = self._search(window, by)  # a cursor belongs to its limit ("Pagination")
                 continue
             if reply.status != 200:
                 yield no_answer(reply)
@@ -129,14 +138,14 @@ class _SquareSearch:
                 return
             search["cursor"] = cursor
 
-    def _search(self, window: tuple[datetime, datetime]) -> dict[str, Any]:
+    def _search(self, window: tuple[datetime, datetime], by: str) -> dict[str, Any]:
         since, until = map(_moment, window)
-        created = {"start_at": since, "end_at": until}
+        times = {by: {"start_at": since, "end_at": until}}
         return {
             "location_ids": [self._merchant.pos["location_id"]],
             "query": {
-                "filter": {"date_time_filter": {"created_at": created}},
-                "sort": {"sort_field": "CREATED_AT", "sort_order": "ASC"},
+                "filter": {"date_time_filter": times},
+                "sort": {"sort_field": by.upper(), "sort_order": "ASC"},
             },
             "limit": self._orders,
         }

@@ -10,7 +10,7 @@ Sources of the callbacks, on doc.toasttab.com: "Orders webhook", "Message signin
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -22,16 +22,18 @@ from pos_gateway.adapters import (
     toast_order,
 )
 from pos_gateway.adapters.location import CLOSED_AS
+from pos_gateway.adapters.polls import POLL, Page, Window, callbacks_of, said_in
 from pos_gateway.adapters.pos_fields import GUID, PosField, problems
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
 from pos_gateway.adapters.toast_api import LIMITS
+from pos_gateway.adapters.toast_search import changed
 from pos_gateway.adapters.toast_state import NOT_APPROVED, STATES, is_voided, owes, stage
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome
+from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.exchange import Send
 
@@ -41,6 +43,7 @@ FIELDS = {
     **toast_order.FIELDS,
     **toast_guest.FIELDS,
     "closed_as": CLOSED_AS,
+    "poll": POLL,
 }
 #: A callback's time, and most that are tried: it is one of the first fields.
 _TIMESTAMP, _TIMES = re.compile(rb'"timestamp"\s*:\s*"([^"\\]{1,64})"'), 4
@@ -69,6 +72,15 @@ class ToastAdapter:
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
         return toast_location.described(merchant, send)
 
+    def changes(self, window: Window, merchant: Merchant, send: Send) -> Iterator[Page]:
+        def say(found: dict[str, Any]) -> list[Callback]:
+            at = unix_time(found.get("modifiedDate"))
+            return callbacks_of(
+                identifier(found.get("guid")), _meaning(found, merchant), at, _why(found)
+            )
+
+        return said_in(changed(window.since, window.until, merchant, send), say)
+
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         """The signature is over the body and then its ``timestamp``.
 
@@ -88,14 +100,7 @@ def _callbacks(message: dict[str, Any], merchant: Merchant) -> list[Callback]:
     if message.get("eventType") not in ("order_updated", "channel_order_updated"):
         return []
     found = inside(message, "details", "order")
-    known_as = identifier(found.get("guid"))
-    meaning: Kind | Lifecycle | None = STATES.get(str(found.get("approvalStatus")))
-    if meaning is Kind.ACCEPTED:
-        meaning = stage(found) or meaning
-    if is_voided(found):
-        meaning = Kind.CANCELLED
-    if meaning in (Kind.ACCEPTED, Lifecycle.PREPARING) and owes(found, merchant):
-        return []
+    known_as, meaning = identifier(found.get("guid")), _meaning(found, merchant)
     restaurant = identifier(inside(message, "details").get("restaurantGuid"))
     if known_as is None or restaurant is None or meaning in (None, Kind.PENDING):
         return []
@@ -105,7 +110,23 @@ def _callbacks(message: dict[str, Any], merchant: Merchant) -> list[Callback]:
             meaning,
             external_id=known_as,
             occurred_at=unix_time(message.get("timestamp")),
-            reason=NOT_APPROVED if meaning is Kind.REJECTED else None,
+            reason=_why(found),
             account=("restaurant", restaurant),
         )
     ]
+
+
+def _meaning(found: dict[str, Any], merchant: Merchant) -> Kind | Lifecycle | None:
+    """The meaning of the order's states; None: no meaning, or a look-up must judge the order."""
+    meaning: Kind | Lifecycle | None = STATES.get(str(found.get("approvalStatus")))
+    if meaning is Kind.ACCEPTED:
+        meaning = stage(found) or meaning
+    if is_voided(found):
+        meaning = Kind.CANCELLED
+    is_early = meaning in (Kind.ACCEPTED, Lifecycle.PREPARING)
+    return None if is_early and owes(found, merchant) else meaning
+
+
+def _why(found: dict[str, Any]) -> Reason | None:
+    is_rejected = STATES.get(str(found.get("approvalStatus"))) is Kind.REJECTED
+    return NOT_APPROVED if is_rejected and not is_voided(found) else None

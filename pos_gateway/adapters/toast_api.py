@@ -5,11 +5,13 @@ responses and errors", and the orders API reference (ErrorMessage).
 """
 
 from collections.abc import Mapping
-from urllib.parse import quote
+from datetime import datetime
+from urllib.parse import quote, urlencode
 
 from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import json_object, with_the_order
+from pos_gateway.adapters.toast_dining import stamp
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Outcome
@@ -45,6 +47,13 @@ def voiding(guid: str | None, order: Order, merchant: Merchant) -> Request:
 def asking(external_id: str, merchant: Merchant) -> Request:
     """A look-up of the order with this external identifier."""
     url = f"{_orders(merchant)}/orders/{quote(external_id, safe='')}"
+    return Request("GET", url, headers=headers(merchant), expects=BODY_LIMIT)
+
+
+def listing(since: datetime, until: datetime, size: int, page: int, merchant: Merchant) -> Request:
+    """Asks for a page, counted from 1, of the orders changed between the two times."""
+    query = {"startDate": stamp(since), "endDate": stamp(until), "pageSize": size, "page": page}
+    url = f"{_orders(merchant)}/ordersBulk?{urlencode(query)}"
     return Request("GET", url, headers=headers(merchant), expects=BODY_LIMIT)
 
 

@@ -5,22 +5,33 @@ identifier. How soon a new order is found by the identifier is not documented: a
 the longest reply has passed.
 """
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 from pos_gateway.adapters.marks import the_only
-from pos_gateway.adapters.replies import in_doubt, is_absent, json_object, no_answer
-from pos_gateway.adapters.toast_api import asking
+from pos_gateway.adapters.replies import (
+    in_doubt,
+    is_absent,
+    json_list,
+    json_object,
+    no_answer,
+    shorter,
+)
+from pos_gateway.adapters.toast_api import asking, listing
 from pos_gateway.adapters.toast_order import external_id, unmarked
 from pos_gateway.adapters.toast_state import amounts
 from pos_gateway.adapters.window import windows
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Outcome
+from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply, Send
 
 #: Clock skew between Toast, the backend and us in the time of an order that names no merchant.
 _SKEW = timedelta(hours=1)
+#: A list's orders per page (Toast allows 100, but a reply must stay short) and maximum pages.
+_PAGE, _PAGES = 16, 25
 
 
 def find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
@@ -40,6 +51,37 @@ def find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outco
         return found if isinstance(found, Outcome) else None
     known = amounts(found)
     return the_only([found], lambda _: known == (None, None) or order.total in known)
+
+
+def changed(
+    since: datetime, until: datetime, merchant: Merchant, send: Send
+) -> Iterator[list[dict[str, Any]] | Outcome]:
+    """Orders changed between the two times; an Outcome is the end: not all can be read.
+
+    A change between two pages moves later orders forward, past the next page. The times of two polls overlap.
+    """
+    size, page = _PAGE, 1
+    for _ in range(_PAGES):
+        try:
+            reply = send(listing(since, until, size, page, merchant))
+        except NoValidReply as error:
+            if error.code == "reply_too_long" and size == 1:
+                page += 1  # Toast's longest orders have more bytes than any reply may have
+                continue
+            size, page = shorter(error, size), page * 2 - 1  # from the same order on
+            continue
+        listed = json_list(reply)
+        if reply.status != 200:
+            yield no_answer(reply)
+            return
+        if listed is None or len(listed) > size:
+            yield in_doubt("asked for a list of orders, Toast answered something else")
+            return
+        yield [each for each in listed if isinstance(each, dict)]
+        if len(listed) < size:
+            return
+        page += 1
+    yield in_doubt(f"more than {_PAGES} pages of orders")
 
 
 def answered(reply: Reply, order: Order, merchant: Merchant) -> dict[str, Any] | Outcome:

@@ -116,7 +116,7 @@ class Caller:
             return self._transport.send(
                 request,
                 key=f"{merchant.id} {merchant.auth.fingerprint}",
-                connections=1,
+                connections=merchant.max_concurrency or self.default_concurrency,
                 seconds=min(seconds, request.seconds),
                 identity=merchant.auth.tls,
             )

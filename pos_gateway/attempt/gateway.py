@@ -13,6 +13,7 @@ from pos_gateway.adapters.registry import adapters
 from pos_gateway.attempt.call import Caller
 from pos_gateway.attempt.cancel import Cancel
 from pos_gateway.attempt.commit import Commit
+from pos_gateway.attempt.poller import Poller
 from pos_gateway.attempt.shared_cache import SharedCache
 from pos_gateway.attempt.spine import Spine
 from pos_gateway.attempt.submit import Submit
@@ -23,11 +24,14 @@ from pos_gateway.broker.publisher import Publisher
 from pos_gateway.broker.queue_metrics import QueueMetrics
 from pos_gateway.database.engine import open_database, require_current
 from pos_gateway.domain.errors import BrokerUnavailable, PublishError
+from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.relay import EventRelay
 from pos_gateway.events.repeating import Repeating
 from pos_gateway.fleet.permits import RedisPermits
+from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.ledger import Ledger, Run, here
+from pos_gateway.ledger.open_orders import OpenOrders
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.polls import Polls
 from pos_gateway.ledger.schema_watch import SchemaWatch
@@ -119,6 +123,16 @@ class Gateway:
             tracing=self.tracing,
             clock=clock,
         )
+        #: Polls POSes for changes of accepted orders.
+        self.poller = Poller(
+            OpenOrders(self.database),
+            CallbackLedger(self.database, payloads, dehydrated),
+            self.directory,
+            self.adapters,
+            self.caller,
+            every=settings.poll_every,
+            run=run,
+        )
         parts: dict[str, Any] = {
             "directory": self.directory,
             "adapters": self.adapters,
@@ -182,6 +196,7 @@ class Gateway:
         self.schema.start()
         if self.settings.publish_events:
             self.events.start()
+        self.poller.start()
         self.queue_metrics.start()
 
     def store(self, messages: Iterable[Message], *, timeout: float = inf) -> None:
@@ -212,6 +227,7 @@ class Gateway:
         """Stop the components against the flow of data. Idempotent."""
         for stop in self._before_stop:
             stop()
+        self.poller.stop()
         self.caller.authenticator.stop()
         self.directory.stop()
         self.schema.stop()

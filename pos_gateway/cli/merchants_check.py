@@ -10,8 +10,9 @@ from typing import NamedTuple
 import click
 
 from pos_gateway.adapters.location import LocationProblem
+from pos_gateway.adapters.polls import ListsChanges, is_polled
 from pos_gateway.adapters.pos_fields import POS_ID
-from pos_gateway.adapters.protocol import DescribesLocation
+from pos_gateway.adapters.protocol import Adapter, DescribesLocation, ReadsCallbacks
 from pos_gateway.adapters.registry import misfits
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.auth.authenticator import GRANT
@@ -71,6 +72,8 @@ class _Looked(NamedTuple):
     problem: _Problem | None
     #: What the POS says of the location; None: the POS was not asked.
     location: Sequence[str] | None = None
+    #: How the gateway hears of accepted orders' changes; None: not at all, though the POS has a way.
+    outcomes: str | None = ""
 
     @property
     def untried(self) -> str | None:
@@ -85,7 +88,7 @@ class _Looked(NamedTuple):
     "--json",
     "as_json",
     is_flag=True,
-    help="JSON Lines: id, ok, problem, advice, not_tried, location.",
+    help="JSON Lines: id, ok, problem, advice, not_tried, location, outcomes.",
 )
 def check(merchant_ids: Sequence[str], as_json: bool) -> None:
     """Run all that a worker does before it sends an order, for these merchants or for all of them.
@@ -94,7 +97,7 @@ def check(merchant_ids: Sequence[str], as_json: bool) -> None:
     does the name resolve to an allowed address, does it answer, and does TLS succeed both ways?
     Square, Toast and Clover are asked for the location's state: active, scopes, currency, hours, stock.
     Any other POS gets no request, so a key, a password or a token of the record is not tried: the line
-    says so. A line for each merchant: ok, or the problem and its remedy.
+    says so. It also says if nothing is heard of an order once it is accepted: no callbacks, no polls. A line for each merchant: ok, or the problem and its remedy.
 
     \b
     Examples:
@@ -141,13 +144,24 @@ def _checked(gate: Gateway, catalogs: CatalogStore, merchant: Merchant) -> _Look
     whole = merchant.with_catalog(catalogs.get(merchant.id))
     problem = _misfit(gate, whole) or _trouble(gate, whole)
     adapter = gate.adapters.get(merchant.adapter)
+    outcomes = "" if adapter is None else _outcomes(merchant, adapter)
     if problem is not None or not isinstance(adapter, DescribesLocation):
-        return _Looked(merchant, problem)
+        return _Looked(merchant, problem, outcomes=outcomes)
     try:
         said = adapter.location(whole, gate.caller.asking(whole))
     except LocationProblem as error:
         return _Looked(merchant, _Problem(str(error), error.advice))
-    return _Looked(merchant, None, [*map(one_line, said)])
+    return _Looked(merchant, None, [*map(one_line, said)], outcomes)
+
+
+def _outcomes(merchant: Merchant, adapter: Adapter) -> str | None:
+    ways = {
+        "callbacks": isinstance(adapter, ReadsCallbacks)
+        and merchant.auth.webhook_signature_key is not None,
+        "polls": is_polled(merchant, adapter),
+    }
+    said = " and ".join(way for way, is_set_up in ways.items() if is_set_up)
+    return said or (None if isinstance(adapter, ListsChanges) else "")
 
 
 def _misfit(gate: Gateway, merchant: Merchant) -> _Problem | None:
@@ -177,6 +191,10 @@ def _show(found: _Looked) -> None:
     said = list(found.location or ())
     if found.untried:
         said.append(f"its {found.untried} was not tried; the POS judges it with the first order")
+    if found.outcomes is None:
+        said.append("nothing is heard of its accepted orders: set up callbacks, or pos.poll ON")
+    elif found.outcomes:
+        said.append(f"{found.outcomes} say what becomes of its orders")
     paused = " (paused)" if merchant.paused else ""
     show(ok(f"{merchant.id}{paused}{': ' if said else ''}{'; '.join(said)}"))
 
@@ -185,4 +203,5 @@ def _show_json(found: _Looked) -> None:
     what, advice = found.problem or (None, None)
     record = {"id": found.merchant.id, "ok": found.problem is None, "problem": what}
     record |= {"advice": advice, "not_tried": found.untried, "location": found.location}
+    record["outcomes"] = found.outcomes or None
     output.json_line(record)

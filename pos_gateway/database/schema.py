@@ -87,6 +87,11 @@ catalogs = Table(
 
 _with_external_id = text("external_id is not null")
 _is_waiting = text("again_at is not null")
+#: An accepted order, not ended by the POS.
+IS_OPEN = text(
+    "action = 'submit' and state = 'accepted' and external_id is not null"
+    " and (lifecycle is null or lifecycle = 'preparing' or lifecycle = 'ready')"
+)
 _is_at_work = text("state = 'running'")
 
 #: The column of an order's last recorded event, under older workers' name.
@@ -149,6 +154,14 @@ orders = Table(
         "merchant_id",
         sqlite_where=_with_external_id,
         postgresql_where=_with_external_id,
+    ),
+    # For polls.
+    Index(
+        "orders_open",
+        "merchant_id",
+        "updated_at",
+        sqlite_where=IS_OPEN,
+        postgresql_where=IS_OPEN,
     ),
 )
 
@@ -352,6 +365,19 @@ callbacks = Table(
         sqlite_where=_is_waiting,
         postgresql_where=_is_waiting,
     ),
+)
+
+#: Merchants whose POSes are polled: see ``ledger/open_orders.py``.
+pos_polls = Table(
+    "pos_polls",
+    metadata,
+    Column("merchant_id", String(128), primary_key=True),
+    # When the next poll is due, by the database's clock.
+    Column("due_at", Double, nullable=False),
+    # Until when the POS has listed changes, by the POS's clock.
+    Column("since", Double),
+    # Failed polls since the last success.
+    Column("failures", Integer, nullable=False),
 )
 
 #: Operators' actions on many dead letters or orders in doubt: see ``administration/bulk``.

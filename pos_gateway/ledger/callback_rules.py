@@ -68,6 +68,8 @@ class Received:
     #: The steps in which the POS takes an order, each with whether a worker looks it up: what the POS
     #: says of one of them ends no order. Empty: a single one.
     steps: Mapping[str, bool] = field(default_factory=dict)
+    #: From a poll: never stored, since the next poll has the same.
+    is_polled: bool = False
 
     @property
     def key(self) -> Key | None:
@@ -182,7 +184,7 @@ class CallbackGroup:
         """
         before = len(self.events)
         result = self._apply(received, order, request)
-        if result is CallbackResult.WAITING:
+        if result is CallbackResult.WAITING and not received.is_polled:
             return self.wait(received, is_known=order is not None)
         self._put(received, result)
         key = None if order is None else order.key
@@ -228,7 +230,8 @@ class CallbackGroup:
         return [self._row(each, CallbackResult.DUPLICATE) for each in self.again - written]
 
     def _put(self, received: Received, result: CallbackResult, **waiting: Any) -> None:
-        self.received.append({**self._row(received.identity, result), **waiting})
+        if not received.is_polled:
+            self.received.append({**self._row(received.identity, result), **waiting})
 
     def _row(self, identity: tuple[str, str, str], result: CallbackResult) -> dict[str, Any]:
         adapter, merchant_id, event_id = identity
@@ -417,6 +420,12 @@ _OF_ACCEPTED: dict[Kind | Lifecycle, Lifecycle | None] = {
     Kind.CANCELLED: Lifecycle.CANCELLED_BY_POS,
     **{each: each for each in Lifecycle},
 }
+
+
+def is_news(meaning: Kind | Lifecycle, lifecycle: Lifecycle | None) -> bool:
+    """Whether ``meaning`` advances an accepted order."""
+    to = _OF_ACCEPTED[meaning]
+    return to is not None and to.is_after(lifecycle)
 
 
 def _row_key(key: Key) -> dict[str, Any]:

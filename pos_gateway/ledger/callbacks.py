@@ -6,6 +6,7 @@ written; one that a worker is writing at that moment is tried again. The epoch r
 flight loses its claim, and its message finds how the order ended.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -13,12 +14,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import structlog
 from sqlalchemy import Engine, Executable, select, tuple_, update
 
 from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import callbacks
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.callback_rules import (
     WAIT,
     Applied,
@@ -41,11 +44,20 @@ from pos_gateway.ledger.states import Action, Key
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.runtime.vault import CannotOpen
+from pos_gateway.telemetry import metrics
+
+log = structlog.get_logger(__name__)
 
 #: How often one is tried that another session is writing, or whose order is, and the seconds between two tries.
 TRIES, PAUSE = 5, 0.02
 #: Seconds after which one that was due, and was not applied, is due again.
 CLAIMED_FOR = 10.0
+#: Level and event of a result's line in the log.
+_LINES = {
+    CallbackResult.APPLIED: (logging.INFO, "callback.applied"),
+    CallbackResult.CONTRADICTION: (logging.WARNING, "callback.contradiction"),
+    CallbackResult.MOVED: (logging.WARNING, "callback.moved"),
+}
 _ACTIONS = (Action.SUBMIT, Action.CANCEL)
 _ORDER = (callbacks.c.shop, callbacks.c.external_id)
 _KEY = (callbacks.c.adapter, callbacks.c.merchant_id, callbacks.c.event_id)
@@ -152,7 +164,7 @@ class CallbackLedger:
         present = {
             n: each for n, each in received.items() if n not in keys or _key(keys[n]) not in busy
         }
-        ids = sorted({each.identity for each in present.values()})
+        ids = sorted({each.identity for each in present.values() if not each.is_polled})
         being_written, seen = self._say.lock_seen(cursor, ids)
         stored = set(seen)
         now, count = self._now(cursor.execute), partial(self._say.waiting, cursor)
@@ -216,6 +228,24 @@ def _claim(now: float, limit: int) -> Executable:
     claim = update(callbacks).where(tuple_(*_KEY).in_(select(free)))
     claim = claim.values(again_at=now + CLAIMED_FOR)
     return claim.returning(*_KEY, callbacks.c.received_at, callbacks.c.waiting)
+
+
+def report(received: Received, applied: Applied, provider: str | None) -> None:
+    """Log and count the result of a callback about an order of a merchant of ``provider``."""
+    key = applied.key
+    if key is None:
+        return
+    if (line := _LINES.get(applied.result)) is not None:
+        log.log(
+            *line,
+            adapter=received.adapter,
+            merchant_id=key.merchant_id,
+            order_id=key.order_id,
+            meaning=received.callback.meaning.value,
+        )
+    for each in applied.events:
+        if isinstance(each, Kind):
+            metrics.outcome_recorded(each.value, provider)
 
 
 def prune_callbacks(engine: Engine, before: float, batch: int) -> Iterator[int]:

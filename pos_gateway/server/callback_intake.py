@@ -2,20 +2,16 @@
 
 from collections.abc import Sequence
 
-import structlog
-
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.adapters.steps import several_steps
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Kind
-from pos_gateway.ledger.callback_rules import Applied, CallbackResult, Received
+from pos_gateway.ledger.callback_rules import CallbackResult, Received
+from pos_gateway.ledger.callbacks import report
 from pos_gateway.server.callback_merchants import CallbackMerchants
 from pos_gateway.server.callback_writer import CallbackWriter
 from pos_gateway.server.problems import Problem
 from pos_gateway.telemetry import metrics
-
-log = structlog.get_logger(__name__)
 
 #: What may follow from a callback that waits, and counts as waiting already.
 _COUNTED_BEFORE = (CallbackResult.WAITING, CallbackResult.DUPLICATE, CallbackResult.BUSY)
@@ -54,7 +50,8 @@ class CallbackIntake:
         applied = await self._writer.apply([received[place] for place in places]) if places else []
         for place, one in zip(places, applied, strict=True):
             results[place] = one.result
-            self._report(received[place], one)
+            key = one.key
+            report(received[place], one, self._merchants.provider(key.merchant_id) if key else None)
         for each, result in zip(received, results, strict=True):
             if each.waiting_since is None or result not in _COUNTED_BEFORE:
                 metrics.callbacks(each.adapter, result).inc()
@@ -62,37 +59,3 @@ class CallbackIntake:
             detail = "a worker is writing the order at this moment; send the same again"
             raise Problem(503, "order_busy", detail, retry_after=1)
         return results
-
-    def _report(self, received: Received, applied: Applied) -> None:
-        adapter, key, meaning = received.adapter, applied.key, received.callback.meaning.value
-        if key is None:
-            return
-        match applied.result:
-            case CallbackResult.APPLIED:
-                log.info(
-                    "callback.applied",
-                    adapter=adapter,
-                    merchant_id=key.merchant_id,
-                    order_id=key.order_id,
-                    meaning=meaning,
-                )
-            case CallbackResult.CONTRADICTION:
-                log.warning(
-                    "callback.contradiction",
-                    adapter=adapter,
-                    merchant_id=key.merchant_id,
-                    order_id=key.order_id,
-                    meaning=meaning,
-                )
-            case CallbackResult.MOVED:
-                log.warning(
-                    "callback.moved",
-                    adapter=adapter,
-                    merchant_id=key.merchant_id,
-                    order_id=key.order_id,
-                    meaning=meaning,
-                )
-        for each in applied.events:
-            if isinstance(each, Kind):
-                provider = self._merchants.provider(key.merchant_id)
-                metrics.outcome_recorded(each.value, provider)

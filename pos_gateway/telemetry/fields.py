@@ -40,7 +40,8 @@ FIELDS = {
     # Everything else.
     "thread": "what a thread of the server does: a preview, a run, a count",
     "error": "what went wrong, in a sentence",
-    "code": "why a message was dead-lettered; what a POS wants entered for its callbacks' URL",
+    "code": "why a message was dead-lettered; what a POS wants entered for its callbacks' URL;"
+    " why a poll failed",
     "why": "what moved a breaker",
     "cache": "which one: merchants, catalogs, tokens",
     "key": "what in it: a merchant's id; of a token, a digest of its credentials",

@@ -341,8 +341,14 @@ _callbacks = Counter(
     " (this server lacks the key of the merchant's secrets), or unsigned (refused: no right signature).",
     ("adapter", "result"),
 )
+_polls = Counter(
+    "pos_gateway_polls_total",
+    "Polls of merchants' POSes that do not call back: listed (the POS has said what has changed), failed (it is"
+    " asked again, later each time), or down (not asked: its breaker is open).",
+    ("adapter", "result"),
+)
 http_requests, http_seconds = cache(_http_requests.labels), cache(_http_seconds.labels)
-callbacks = cache(_callbacks.labels)
+callbacks, polls = cache(_callbacks.labels), cache(_polls.labels)
 
 # Caches
 

@@ -55,6 +55,9 @@ class OrderConsumer(Consumer):
         if is_green:
             self.dispatcher = self._make_dispatcher(pool)
             self._gateway.events.yield_by(self.dispatcher.admission.cpu.pause)
+            self._gateway.poller.yield_to(
+                self.dispatcher.admission.cpu.pause, self.dispatcher.is_down
+            )
             self._be_watched(self.dispatcher)
         queues = self.app.amqp.queues.consume_from
         if queues.keys() >= {topology.ORDERS_KEY, topology.CANARY_KEY}:

@@ -20,6 +20,7 @@ import structlog
 from gevent.event import Event
 from gevent.pool import Group
 
+from pos_gateway.adapters.polls import is_polled
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.breaker import BreakerState
@@ -148,6 +149,11 @@ class Dispatcher:
         self._ticker = gevent.spawn(self._run)
         self._ticker.link_exception(lambda ticker: end_worker(ticker.exception))
         return True
+
+    def is_down(self, merchant_id: str) -> bool:
+        """Whether the merchant's breaker is open or half-open."""
+        status = self.admission.merchant(merchant_id)
+        return status is not None and status.breaker is not BreakerState.CLOSED
 
     def close(self) -> None:
         """Stop starting orders. Arrivals are kept for ``requeue_waiting``."""
@@ -549,11 +555,12 @@ class Dispatcher:
         adapter = self._gate.adapters.get(merchant.adapter)
         if adapter is None:
             return Terms(limit, merchant.provider)
+        limits = adapter.limits.beside_polls() if is_polled(merchant, adapter) else adapter.limits
         return Terms(
-            adapter.limits.at_once(limit),
+            limits.at_once(limit),
             merchant.provider,
             may_be_cut_short=adapter.guarantee is not Guarantee.BLIND,
-            per_second=adapter.limits.orders_per_second,
+            per_second=limits.orders_per_second,
         )
 
     def _ask_fleet(self, merchant_id: str) -> None:

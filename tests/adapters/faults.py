@@ -208,8 +208,8 @@ FAULTS = [
     Fault(
         "a call that an unpaid order is approved does not accept the order",
         TOAST,
-        "and owes(found, merchant):",
-        "and False:",
+        "if is_early and owes(found, merchant) else",
+        "if False else",
         "toast_truth::approved_and_not_paid",
     ),
     Fault(

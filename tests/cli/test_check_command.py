@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from pos_gateway.adapters.registry import adapters
+from pos_gateway.cli.merchants_check import _outcomes
 from pos_gateway.database.engine import open_database
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.runtime.vault import new_key
 from testkit.hostile.peer import Peer, a_reply, peer, read_request
 from testkit.vendors import square
@@ -124,11 +127,33 @@ def test_a_vendor_is_asked_for_the_state_of_its_location(here: Program) -> None:
         done = here.run("merchants", "check", "--json", "open")
     has = ["its currency is USD", "its hours are unknown"]
     has.append("no catalog: a kitchen's printers may not route its items")
-    assert (code, lines[1]) == (1, f"ok    open: {'; '.join(has)}")
+    has_not = "nothing is heard of its accepted orders: set up callbacks, or pos.poll ON"
+    assert (code, lines[1]) == (1, f"ok    open: {'; '.join([*has, has_not])}")
     assert lines[0].startswith("fail  idle: the location is INACTIVE at Square  -> ")
     assert lines[2].startswith("fail  refused: /oauth2/token/status: the POS answered 401")
     assert (json.loads(done.stdout)["location"], done.returncode) == (has, 0)
     assert [json.loads(done.stdout)[name] for name in ("problem", "not_tried")] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("adapter", "key", "poll", "outcomes"),
+    [
+        ("rest", None, None, ""),
+        ("rest", "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3", None, "callbacks"),
+        ("clover", None, None, None),
+        ("clover", None, "OFF", None),
+        ("clover", "a key", None, "callbacks"),
+        ("clover", None, "ON", "polls"),
+        ("clover", "a key", "ON", "callbacks and polls"),
+    ],
+)
+def test_how_the_gateway_hears_of_accepted_orders_is_said(
+    adapter: str, key: str | None, poll: str | None, outcomes: str | None
+) -> None:
+    auth = {"type": "none"} | ({"webhook_signature_key": key} if key else {})
+    own = {"id": "m", "base_url": "https://pos.example.com", "adapter": adapter, "auth": auth}
+    merchant = Merchant.parse({**own, "pos": {"poll": poll} if poll else {}})
+    assert _outcomes(merchant, adapters()[adapter]) == outcomes
 
 
 def test_a_grant_that_is_refused_is_told_while_its_access_token_lasts(here: Program) -> None:
@@ -256,7 +281,7 @@ def test_json_is_for_programs(here: Program) -> None:
         done = here.run("merchants", "check", "--json", "good", "bad")
     good, bad = map(json.loads, done.stdout.splitlines())
     assert done.returncode == 1
-    unknown = dict.fromkeys(["problem", "advice", "not_tried", "location"])
+    unknown = dict.fromkeys(["problem", "advice", "not_tried", "location", "outcomes"])
     assert good == {"id": "good", "ok": True, **unknown}
     assert (bad["id"], bad["ok"]) == ("bad", False)
     assert bad["problem"].startswith("base_url http://127.0.0.1:")

@@ -85,6 +85,8 @@ class Case:
     cancels: Literal["before", "after"] | None = None
     #: An act of the shop's right after the payment, or once the order is accepted.
     shop: tuple[Literal["paid", "accepted"], str] | None = None
+    #: The vendor does not call back: what the shop does is heard of by a poll.
+    is_polled: bool = False
     #: The burger's id at the vendor, and whether the burger is sold out; None: no such item there.
     catalog: dict[str, bool | None] = field(default_factory=dict)
     #: An event that may come before its events: a slow machine undoes an order after its deliver_by.
@@ -172,12 +174,21 @@ class Seller(OrderFacts, ABC):
 
     def merchant(self, base_url: str) -> Merchant:
         """The gateway's record of the seller."""
-        auth = {"type": "bearer", "token": self.id, "webhook_signature_key": KEY}
+        auth = {"type": "bearer", "token": self.id, **self.signed}
         own = {"id": self.id, "base_url": base_url, "auth": auth, "request_timeout": 5}
-        return Merchant.parse({"adapter": self.adapter, "pos": dict(self.pos), **own})
+        pos = {**self.pos, **({"poll": "ON"} if self.case.is_polled else {})}
+        return Merchant.parse({"adapter": self.adapter, "pos": pos, **own})
+
+    @property
+    def signed(self) -> Mapping[str, str]:
+        """The key of callbacks, if there are any."""
+        return {} if self.case.is_polled else {"webhook_signature_key": KEY}
 
     def call_back(self) -> None:
-        """Do the shop's act, and deliver what the vendor says of the act."""
+        """Do the shop's act, and deliver what the vendor says of the act, unless the vendor is polled."""
+        if self.case.is_polled:
+            self.act()
+            return
         webhooks = self.vendor.webhooks
         path = f"/v1/callbacks/{self.adapter}/{self.id}"
         webhooks.key, webhooks.url = KEY, f"https{self.server.url.removeprefix('http')}{path}"
@@ -239,7 +250,7 @@ def delivered(
             with lab.worker(failpoints=point, secret_key=SECRET) as worker:
                 assert worker.wait() == -signal.SIGKILL, worker.log[-2000:]
             assert each.is_paid(each.fact) is (number > each.unpaid)
-        with lab.worker(secret_key=SECRET):
+        with lab.worker(secret_key=SECRET, poll_every=15):
             lab.wait_for_worker()
             for each in sellers:
                 lab.place(each.id, each.id, **{"customer": ADA, **each.case.order})

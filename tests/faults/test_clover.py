@@ -128,6 +128,12 @@ CASES = [
         events=(*ACCEPTED, "order.cancelled_by_pos"),
         shop=("accepted", "delete"),
     ),
+    Case(
+        "deleted by the shop, by a poll",
+        events=(*ACCEPTED, "order.cancelled_by_pos"),
+        shop=("accepted", "delete"),
+        is_polled=True,
+    ),
     Case("expired before its payment", {"seconds": 6}, **EXPIRED, troubles=(UNPAID,)),
     *(
         Case(f"{what} of {method} {path}", {"tip": 200}, troubles=(Trouble(what, method, path),))

@@ -19,7 +19,6 @@ from tests.faults.selling import (
     CANCELLED,
     CHARGED,
     COKE,
-    KEY,
     LATER,
     LOST,
     REJECTED,
@@ -109,6 +108,16 @@ CASES = [
     Case("ready", {}, (*ACCEPTED, "order.ready"), shop=("accepted", "awaiting_collection")),
     Case("with the guest", {}, (*ACCEPTED, "order.completed"), shop=("accepted", "completed")),
     Case("cancelled by the shop", {}, ACCEPTED + CANCELLED_BY_POS, shop=("accepted", "cancelled")),
+    *(
+        Case(f"{act}, by a poll", {}, (*ACCEPTED, event), shop=("accepted", act), is_polled=True)
+        for act, event in (
+            ("in_preparation", "order.preparing"),
+            ("awaiting_collection", "order.ready"),
+            ("completed", "order.completed"),
+            ("cancelled", "order.cancelled_by_pos"),
+            ("rejected", "order.cancelled_by_pos"),
+        )
+    ),
     Case(
         "rejected by the shop later", {}, ACCEPTED + CANCELLED_BY_POS, shop=("accepted", "rejected")
     ),
@@ -175,7 +184,7 @@ class HubRiseSeller(Seller):
 
     def merchant(self, base_url: str) -> Merchant:
         auth = {"type": "api_key", "header": "X-Access-Token", "key": self.id}
-        changed = {"auth": {**auth, "webhook_signature_key": KEY}, "base_url": f"{base_url}/v1"}
+        changed = {"auth": {**auth, **self.signed}, "base_url": f"{base_url}/v1"}
         plain = super().merchant(base_url).model_dump(exclude={"auth", "base_url"})
         return Merchant.parse({**plain, **changed})
 

@@ -109,6 +109,16 @@ CASES = [
         events=(*ACCEPTED, "order.cancelled_by_pos"),
         shop=("accepted", "cancel"),
     ),
+    *(
+        Case(f"{act}, by a poll", {}, (*ACCEPTED, event), shop=("accepted", act), is_polled=True)
+        for act, event in (
+            ("accept", "order.preparing"),
+            ("ready", "order.ready"),
+            ("complete", "order.completed"),
+            ("cancel", "order.cancelled_by_pos"),
+            ("reject", "order.cancelled_by_pos"),
+        )
+    ),
     Case("expired before its payment", {"seconds": 6}, **EXPIRED, troubles=UNPAID),
     *(
         Case(f"{what} of {method} {path}", {"tip": 200}, troubles=(Trouble(what, method, path),))
@@ -155,12 +165,14 @@ class SquareSeller(Seller):
     def agrees(self, last: str, fact: Json) -> bool:
         total, paid = self.case.total, (fact["payments"], fact["paid"], fact["tips"])
         agreed = (bool(total), total, self.case.order.get("tip", 0))
-        if last in ACCEPTED:
+        if last in (*ACCEPTED, "order.preparing", "order.ready", "order.completed"):
             due = fact["order"]["net_amount_due_money"]["amount"]
             seen = (fact["shown"], fact["prints"], fact["cancelled"], due)
             return (seen, paid) == ((True, 1, False, 0), agreed)
         states = {each["state"] for each in fact["order"]["fulfillments"]}
-        is_shops = self.case.shop == ("accepted", "cancel")  # the shop refunds the guest then
+        is_shops = (
+            bool(self.case.shop) and self.case.shop[0] == "accepted"
+        )  # the shop refunds the guest then
         is_refunded = is_shops or fact["refunded"] == fact["paid"] + fact["tips"]
         return states <= {"CANCELED", "FAILED"} and is_refunded and paid in (agreed, (0, 0, 0))
 

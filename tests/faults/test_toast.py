@@ -230,6 +230,18 @@ CASES = [
         events=(*ACCEPTED, "order.cancelled_by_pos"),
         shop=("accepted", "void"),
     ),
+    case(
+        "cancelled by the shop, by a poll",
+        events=(*ACCEPTED, "order.cancelled_by_pos"),
+        shop=("accepted", "void"),
+        is_polled=True,
+    ),
+    case(
+        "with the guest, by a poll",
+        events=(*ACCEPTED, "order.completed"),
+        shop=("accepted", "close"),
+        is_polled=True,
+    ),
     case("with the guest", events=(*ACCEPTED, "order.completed"), shop=("accepted", "close")),
     case(
         "expired before it is made",

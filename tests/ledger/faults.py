@@ -5,6 +5,8 @@
 
 from tests.planting import Fault, try_all
 
+POLLER = "attempt/poller"
+
 FAULTS = [
     Fault(
         "a doubt that another worker's clock counts is not claimed with the write",
@@ -1334,6 +1336,55 @@ FAULTS = [
         "return sent and not self.is_leased",
         "return sent",
         "order_admin::in_doubt_once_its_workers_lease_is_gone",
+    ),
+    Fault(
+        "a poll's word that waits is not stored",
+        "ledger/callback_rules",
+        "if result is CallbackResult.WAITING and not received.is_polled:",
+        "if result is CallbackResult.WAITING:",
+        "polling::asked_to_cancel",
+    ),
+    Fault(
+        "a poll moves its merchant on before it asks",
+        "ledger/open_orders",
+        ".values(due_at=Now() + every)",
+        ".values(due_at=pos_polls.c.due_at)",
+        "polling::worker_that_dies",
+    ),
+    Fault(
+        "a POS that has failed is asked again for the same time",
+        POLLER,
+        "return DonePoll(due.merchant_id, due.since, due.failures + 1, wait)",
+        "return DonePoll(due.merchant_id, due.now, due.failures + 1, wait)",
+        "polling::asked_later_each_time",
+    ),
+    Fault(
+        "a POS whose breaker is open is not polled",
+        POLLER,
+        "if self._is_down(merchant.id):",
+        "if False:",
+        "polling::yields_to_orders",
+    ),
+    Fault(
+        "a poll begins no later than now",
+        POLLER,
+        "since = min(max(made, due.since or made), due.now)",
+        "since = max(made, due.since or made)",
+        "polling::since_the_last_one",
+    ),
+    Fault(
+        "polls overlap",
+        POLLER,
+        "window.until.timestamp()) - OVERLAP)",
+        "window.until.timestamp()))",
+        "polling::by_its_own_clock",
+    ),
+    Fault(
+        "what a POS has listed is by the POS's clock",
+        POLLER,
+        "known = due.now - SKEW if said_at is None else min(said_at, due.now)",
+        "known = due.now",
+        "polling::by_its_own_clock",
     ),
 ]
 

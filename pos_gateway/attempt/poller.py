@@ -1,0 +1,278 @@
+"""Polls merchants' POSes for changes of accepted orders.
+
+All workers poll, each merchant by a single worker at a time. Polls yield to orders: a merchant with an open
+breaker is not polled, and polls pause while orders lack CPU.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from pos_gateway.adapters.polls import ListsChanges, Window, is_polled
+from pos_gateway.adapters.pos_fields import endpoint
+from pos_gateway.adapters.protocol import Adapter
+from pos_gateway.adapters.replies import replied_at
+from pos_gateway.adapters.steps import several_steps
+from pos_gateway.attempt.call import Caller
+from pos_gateway.domain.callback import Callback
+from pos_gateway.domain.errors import LedgerUnavailable
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Outcome, Reason
+from pos_gateway.ledger.callback_rules import Applied, CallbackResult, Received, is_news
+from pos_gateway.ledger.callbacks import CallbackLedger, report
+from pos_gateway.ledger.commits import GroupCommit
+from pos_gateway.ledger.ledger import Run, here
+from pos_gateway.ledger.open_orders import AGE, DonePoll, DuePoll, OpenOrders
+from pos_gateway.merchants.directory import Directory
+from pos_gateway.telemetry import metrics
+from pos_gateway.transport.errors import NotSent, TransportError
+from pos_gateway.transport.exchange import Reply, Request, Send
+
+log = structlog.get_logger(__name__)
+
+#: Merchants polled at once by this process; and seconds between two looks for due polls.
+WIDTH, LOOK = 16, 5.0
+#: Seconds for a request, for a poll, and between two requests of a poll (``Limits.beside_polls``).
+SECONDS, LIMIT, PACE = 10.0, 45.0, 1.0
+#: Least seconds for a reply; with less left no request is sent.
+_LEAST = 1.0
+#: Overlap of two polls' times in seconds: a POS may list a change late, and an acceptance is durable some time
+#: after the reply.
+OVERLAP = 300.0
+#: Most seconds by which the clock of a POS without ``Date`` in replies may be wrong.
+SKEW = 3600.0
+#: Most seconds of changes in a poll; each failure halves the time, five times at most.
+LONGEST, _HALVINGS = 4 * 3600.0, 5
+#: Most seconds until the next poll after failures.
+MAX_WAIT = 1800.0
+#: Seconds that ``stop`` waits.
+_GRACE = 1.0
+
+
+class Poller:
+    """Polls, on threads: green ones in a green worker. The constructor does no I/O.
+
+    Args:
+        open_orders: claims polls.
+        callbacks: applies changes; for this poller alone.
+        directory: merchants' records.
+        adapters: by name.
+        caller: has the merchants' credentials and connections.
+        every: seconds between two polls of a merchant.
+        run: where blocking calls run (``off_the_loop``).
+    """
+
+    def __init__(
+        self,
+        open_orders: OpenOrders,
+        callbacks: CallbackLedger,
+        directory: Directory,
+        adapters: Mapping[str, Adapter],
+        caller: Caller,
+        *,
+        every: float,
+        run: Run = here,
+    ) -> None:
+        self._open_orders, self._callbacks = open_orders, callbacks
+        self._directory, self._adapters, self._caller = directory, adapters, caller
+        self._every, self._run = every, run
+        #: Polls' changes share transactions.
+        self._commit = GroupCommit(self._applied)
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        #: Time of the next reading of merchants, and whether any merchant is polled.
+        self._enrol_at, self._polls_any = float("-inf"), False
+        self._pause: Callable[[], float] = lambda: 0.0
+        self._is_down: Callable[[str], bool] = lambda _merchant_id: False
+
+    def start(self) -> None:
+        """Begin. Idempotent."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run_on, name="polls", daemon=True)
+            self._thread.start()
+
+    def yield_to(self, pause: Callable[[], float], is_down: Callable[[str], bool]) -> None:
+        """Yield to orders.
+
+        Args:
+            pause: seconds to pause before a request, while orders lack CPU.
+            is_down: whether a merchant, by id, is not to be polled.
+        """
+        self._pause, self._is_down = pause, is_down
+
+    def stop(self) -> None:
+        """End: no further request is sent, and awaited replies are dropped. Idempotent."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join(_GRACE)
+            if self._thread.is_alive():
+                return
+        self._commit.close()
+        self._callbacks.close()
+
+    def round(self) -> bool:
+        """Make up to ``WIDTH`` due polls; False: no poll was due.
+
+        Raises:
+            SQLAlchemyError: the database is away.
+        """
+        now = time.monotonic()
+        if now >= self._enrol_at:
+            self._polls_any = self._run(self._open_orders.enrol)
+            self._enrol_at = now + self._every
+        if not self._polls_any:
+            return False
+        due: list[DuePoll] = self._run(lambda: self._open_orders.claim(WIDTH, self._every))
+        done: list[DonePoll] = []
+        threads = [
+            threading.Thread(target=self._poll_safely, args=(each, done), name="poll", daemon=True)
+            for each in due
+            if each.orders
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()  # its time is limited
+        if done:
+            self._run(lambda: self._open_orders.done(done))
+        return bool(due)
+
+    def _run_on(self) -> None:
+        wait, problem = 0.0, ""
+        while not self._stopping.wait(wait):
+            before, problem = problem, ""
+            try:
+                wait = 0.0 if self.round() else LOOK
+            except SQLAlchemyError as error:
+                wait, problem = LOOK, str(error).partition("\n")[0]
+            except Exception as error:
+                wait = LOOK
+                log.error("poll.mistake", exc_info=error)
+            if problem and not before:
+                log.warning("poll.no_database", error=problem)
+
+    def _poll_safely(self, due: DuePoll, done: list[DonePoll]) -> None:
+        """Make a poll; a failure concerns no other merchant."""
+        try:
+            ended = self._poll(due)
+        except (SQLAlchemyError, LedgerUnavailable) as error:
+            log.debug("poll.no_database", error=str(error))  # due again soon
+        except Exception as error:  # an invalid record, or a bug of an adapter
+            log.error("poll.mistake", merchant_id=due.merchant_id, exc_info=error)
+            done.append(_failed(due, self._every))
+        else:
+            done += [] if ended is None else [ended]
+
+    def _poll(self, due: DuePoll) -> DonePoll | None:
+        merchant = self._directory.get(due.merchant_id)
+        adapter = self._adapters.get(merchant.adapter)
+        is_asked = is_polled(merchant, adapter) and not merchant.paused
+        if not isinstance(adapter, ListsChanges) or not is_asked:
+            return None
+        if self._is_down(merchant.id):
+            metrics.polls(adapter.name, "down").inc()
+            return None
+        window = window_of(due)
+        asking = _Asking(self._caller.asking(merchant), self._pause, self._stopping)
+        problem: Reason | None = None
+        at_least = 0.0
+        try:
+            for page in adapter.changes(window, merchant, Send(asking)):
+                if isinstance(page, Outcome):
+                    problem, at_least = page.reason, page.retry_after or 0.0
+                elif not self._apply(page, due, merchant, adapter):
+                    problem = Reason("busy", "workers write an order all the time")
+        except TransportError as error:
+            problem = Reason.of(error.code, error)
+        if problem is not None:
+            metrics.polls(adapter.name, "failed").inc()
+            failed = _failed(due, self._every, at_least)
+            say = log.debug if due.failures else log.warning
+            names = {"merchant_id": merchant.id, "adapter": adapter.name}
+            say("poll.failed", **names, code=problem.code, again_in=failed.wait)
+            return failed
+        metrics.polls(adapter.name, "listed").inc()
+        since = listed_until(due, window, asking.said_at)
+        return DonePoll(due.merchant_id, since, 0, self._every)
+
+    def _apply(
+        self, said: Sequence[Callback], due: DuePoll, merchant: Merchant, adapter: Adapter
+    ) -> bool:
+        """Apply the changes; False: the next poll has to list the same again."""
+        owners = {merchant.id: (endpoint(merchant, adapter), merchant.endpoint)}
+        steps, received = several_steps(adapter), []
+        for each in said:
+            order = due.orders.get(each.external_id or "")
+            if order is not None and is_news(each.meaning, order.lifecycle):
+                its = replace(each, order_id=order.order_id)
+                received.append(
+                    Received(adapter.name, merchant.id, its, owners, steps=steps, is_polled=True)
+                )
+        if not received:
+            return True
+        applied = self._commit(received, timeout=SECONDS)
+        for one, result in zip(received, applied, strict=True):
+            report(one, result, merchant.provider)
+        return all(each.result is not CallbackResult.BUSY for each in applied)
+
+    def _applied(self, polls: Sequence[Sequence[Received]]) -> list[list[Applied]]:
+        """The results for each poll, of a single transaction."""
+        received = [each for poll in polls for each in poll]
+        applied = iter(self._run(lambda: self._callbacks.apply(received)))
+        return [[next(applied) for _ in poll] for poll in polls]
+
+
+class _Asking:
+    """The requests of a poll, one a second.
+
+    Args:
+        ask: sends a request.
+        pause: see ``Poller.yield_to``.
+        stopping: ends the poll.
+    """
+
+    def __init__(self, ask: Send, pause: Callable[[], float], stopping: threading.Event) -> None:
+        self._ask, self._pause, self._stopping = ask, pause, stopping
+        self._until = time.monotonic() + LIMIT
+        self._is_first = True
+        #: The POS's clock at the first reply (Unix time); None: unknown.
+        self.said_at: float | None = None
+
+    def __call__(self, request: Request) -> Reply:
+        is_first, self._is_first = self._is_first, False
+        pause = max(0.0 if is_first else PACE, self._pause())
+        left = self._until - time.monotonic() - pause
+        if left < _LEAST or self._stopping.wait(pause):
+            raise NotSent("timeout", "the poll's time is over, or this process stops")
+        reply = self._ask(replace(request, seconds=min(SECONDS, request.seconds, left)))
+        date = replied_at(reply) if is_first else None
+        self.said_at = self.said_at if date is None else date.timestamp()
+        return reply
+
+
+def window_of(due: DuePoll) -> Window:
+    """The time since the last poll, and since the oldest open order was made."""
+    made = max(min(each.created_at for each in due.orders.values()), due.now - AGE) - SKEW
+    since = min(max(made, due.since or made), due.now)
+    part = 0.5 ** min(due.failures, _HALVINGS)
+    until = since + LONGEST * part
+    until = until if until < due.now else due.now + SKEW
+    made = max(made, due.now - AGE * part - SKEW)
+    return Window(*(datetime.fromtimestamp(each, UTC) for each in (since, until, made)))
+
+
+def listed_until(due: DuePoll, window: Window, said_at: float | None) -> float:
+    """Until when the POS has listed changes: by the POS's clock, and no later than the database's."""
+    known = due.now - SKEW if said_at is None else min(said_at, due.now)
+    since = window.since.timestamp()
+    return max(since, min(known, window.until.timestamp()) - OVERLAP)
+
+
+def _failed(due: DuePoll, every: float, at_least: float = 0.0) -> DonePoll:
+    wait = max(at_least, min(every * 2.0 ** min(due.failures, 10), MAX_WAIT))
+    return DonePoll(due.merchant_id, due.since, due.failures + 1, wait)

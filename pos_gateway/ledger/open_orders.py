@@ -1,0 +1,134 @@
+"""Due polls of merchants' POSes, and the merchants' open orders.
+
+A claim moves the merchant's next poll on, by the database's clock: a dead worker's poll is due again then.
+Two polls of a merchant at once do no harm: the ledger applies a change once.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from sqlalchemy import Engine, bindparam, delete, insert, literal, not_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from pos_gateway.database.clock import Now
+from pos_gateway.database.engine import changing
+from pos_gateway.database.schema import IS_OPEN, merchants, orders, pos_polls
+from pos_gateway.domain.outcome import Lifecycle
+
+#: Seconds from the acceptance for which an order counts as open: many POSes end no order.
+AGE = 86_400.0
+#: Maximum open orders of the merchants of a claim.
+_MOST = 50_000
+_IS_POLLED = merchants.c.pos["poll"].as_string() == "ON"
+
+
+class OpenOrder(NamedTuple):
+    """An accepted order, not ended by the POS."""
+
+    order_id: str
+    lifecycle: Lifecycle | None
+    #: Of the ledger's row (Unix time): the POS got the order later.
+    created_at: float
+
+
+class DuePoll(NamedTuple):
+    """A claimed poll."""
+
+    merchant_id: str
+    #: Until when the POS has listed changes, by the POS's clock (Unix time); None: no poll has succeeded.
+    since: float | None
+    #: Failed polls since the last success.
+    failures: int
+    #: By the database's clock.
+    now: float
+    #: The merchant's open orders by the POS's id.
+    orders: Mapping[str, OpenOrder]
+
+
+class DonePoll(NamedTuple):
+    """The merchant's row after a poll."""
+
+    merchant_id: str
+    since: float | None
+    failures: int
+    #: Seconds until the next poll.
+    wait: float
+
+
+class OpenOrders:
+    """Claims polls. Safe from threads. Every call raises SQLAlchemyError."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def enrol(self) -> bool:
+        """Give each polled merchant a row, and remove all other rows; False: no merchant is polled."""
+        row, now = pos_polls.c, select(Now()).scalar_subquery()
+        polled = select(merchants.c.id).where(_IS_POLLED)
+        wanted = select(merchants.c.id, now, literal(0)).where(
+            _IS_POLLED, merchants.c.id.not_in(select(row.merchant_id))
+        )
+        columns = [row.merchant_id, row.due_at, row.failures]
+        with changing(self._engine) as connection:
+            connection.execute(delete(pos_polls).where(row.merchant_id.not_in(polled)))
+            with suppress(IntegrityError), connection.begin_nested():  # a second worker was faster
+                connection.execute(insert(pos_polls).from_select(columns, wanted))
+            return connection.execute(select(row.merchant_id).limit(1)).first() is not None
+
+    def claim(self, most: int, every: float) -> list[DuePoll]:
+        """Claim up to ``most`` due polls for ``every`` seconds, also of merchants without open orders."""
+        row = pos_polls.c
+        due = (
+            select(row.merchant_id)
+            .join(merchants, merchants.c.id == row.merchant_id)
+            .where(row.due_at <= Now(), _IS_POLLED, not_(merchants.c.paused))
+            .order_by(row.due_at)
+            .limit(most)
+            .with_for_update(skip_locked=True, of=pos_polls)
+            .cte("due")
+        )
+        claim = (
+            update(pos_polls)
+            .where(row.merchant_id.in_(select(due)))
+            .values(due_at=Now() + every)
+            .returning(row.merchant_id, row.since, row.failures, Now().label("now"))
+        )
+        with changing(self._engine) as connection:
+            claimed = connection.execute(claim).all()
+        found = self._open([each.merchant_id for each in claimed])
+        return [
+            DuePoll(each.merchant_id, each.since, each.failures, each.now, found[each.merchant_id])
+            for each in claimed
+        ]
+
+    def done(self, polls: Sequence[DonePoll]) -> None:
+        """Store the rows after polls."""
+        values: dict[str, Any] = {"since": bindparam("at"), "failures": bindparam("failed")}
+        its = pos_polls.c.merchant_id == bindparam("its")
+        ended = update(pos_polls).where(its)
+        ended = ended.values(due_at=Now() + bindparam("wait"), **values)
+        names = ("its", "at", "failed", "wait")
+        rows = [dict(zip(names, each, strict=True)) for each in polls]
+        with changing(self._engine) as connection:
+            connection.execute(ended, sorted(rows, key=lambda row: str(row["its"])))
+
+    def _open(self, merchant_ids: Sequence[str]) -> dict[str, dict[str, OpenOrder]]:
+        order = orders.c
+        query = select(
+            order.merchant_id,
+            order.external_id,
+            order.order_id,
+            order.lifecycle,
+            order.created_at,
+        ).where(order.merchant_id.in_(merchant_ids), order.updated_at > Now() - AGE, IS_OPEN)
+        found: dict[str, dict[str, OpenOrder]] = {each: {} for each in merchant_ids}
+        if not found:
+            return found
+        with self._engine.connect() as connection:
+            for merchant_id, known_as, order_id, reached, at in connection.execute(
+                query.limit(_MOST)
+            ):
+                lifecycle = None if reached is None else Lifecycle(reached)
+                found[merchant_id][known_as] = OpenOrder(order_id, lifecycle, at)
+        return found

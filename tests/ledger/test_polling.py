@@ -1,0 +1,519 @@
+"""Polls of POSes that do not call back, on both databases, and POSes that answer with anything.
+
+The adversaries: docs/reliability.md has the table.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, insert, select, text, update
+from structlog.testing import capture_logs
+
+from pos_gateway.adapters.polls import Page, Window, callbacks_of
+from pos_gateway.adapters.pos_fields import endpoint
+from pos_gateway.adapters.square import SquareAdapter
+from pos_gateway.attempt import poller as module
+from pos_gateway.attempt.poller import LONGEST, OVERLAP, SKEW, Poller, listed_until, window_of
+from pos_gateway.database.schema import IS_OPEN, callbacks, events, merchants, orders, pos_polls
+from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome, Reason
+from pos_gateway.events.event import dehydrated
+from pos_gateway.ledger import callbacks as ledger_module
+from pos_gateway.ledger.callbacks import CallbackLedger
+from pos_gateway.ledger.open_orders import AGE, DuePoll, OpenOrder, OpenOrders
+from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.merchants.store import MerchantStore
+from pos_gateway.runtime.vault import Vault
+from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.exchange import Reply, Request, Send
+from testkit.patience import PATIENCE
+
+EVERY = 60.0
+READY, CANCELLED = Lifecycle.READY, Kind.CANCELLED
+BY_POS = "cancelled_by_pos"
+Changes = Callable[[Window, Send], Iterator[Page]]
+
+
+def says(*said: tuple[str, Kind | Lifecycle]) -> Changes:
+    """A POS that lists these orders, by its ids, on one page."""
+
+    def changes(_window: Window, send: Send) -> Iterator[Page]:
+        send(Request("GET", "https://pos.example.com/changes"))
+        yield [each for known_as, meaning in said for each in callbacks_of(known_as, meaning)]
+
+    return changes
+
+
+class ScriptedPos(SquareAdapter):
+    """Square's steps; each merchant's changes are a test's."""
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, Changes] = {}
+        self.windows: dict[str, list[Window]] = {}
+
+    def changes(self, window: Window, merchant: Merchant, send: Send) -> Iterator[Page]:
+        self.windows.setdefault(merchant.id, []).append(window)
+        return self.scripts[merchant.id](window, send)
+
+
+class Rig:
+    """A poller, its database, and POSes that do as a test says."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.pos = engine, ScriptedPos()
+        self.adapter: SquareAdapter = self.pos
+        self.store, self.open_orders = MerchantStore(engine, vault=Vault()), OpenOrders(engine)
+        self.records: dict[str, Merchant] = {}
+        #: Requests' URLs, and what answers them.
+        self.requests: list[str] = []
+        self.answer: Callable[[Request], Reply] = lambda _: Reply(200, {}, b"{}")
+        self.poller = self.another()
+
+    def another(self) -> Poller:
+        """A second worker's."""
+        ledger = CallbackLedger(self.engine, Payloads(Vault()), dehydrated)
+        directory = SimpleNamespace(get=self.records.__getitem__)
+        caller = SimpleNamespace(asking=lambda _: Send(self._sent))
+        adapters: Any = {"square": self.adapter}
+        parts: tuple[Any, ...] = (self.open_orders, ledger, directory, adapters, caller)
+        return Poller(*parts, every=EVERY)
+
+    def _sent(self, request: Request) -> Reply:
+        self.requests.append(request.url)
+        return self.answer(request)
+
+    def open(self, merchant_id: str, script: Changes | None = None, **fields: Any) -> None:
+        """A merchant that is polled, and its script."""
+        pos = {"location_id": f"at-{merchant_id}", "poll": "ON", **fields.pop("pos", {})}
+        record = {"id": merchant_id, "adapter": "square", "base_url": "https://pos.example.com"}
+        self.records[merchant_id] = Merchant.parse({**record, "pos": pos, **fields})
+        self.store.put([self.records[merchant_id]])
+        if script is not None:
+            self.pos.scripts[merchant_id] = script
+
+    def accept(self, merchant_id: str, *order_ids: str, ago: float = 60.0, **fields: Any) -> None:
+        """Orders that the POS has accepted, as ``P-`` and the id."""
+        at = time.time() - ago
+        counts = dict.fromkeys(("deaths", "reopened"), 0) | dict.fromkeys(("ticket", "epoch"), 1)
+        rows = [
+            {
+                "merchant_id": merchant_id,
+                "order_id": order_id,
+                "action": "submit",
+                "state": "accepted",
+                "external_id": f"P-{order_id}",
+                "pending": False,
+                "created_at": at,
+                "updated_at": at,
+                "attempts": 1,
+                **counts,
+                **fields,
+            }
+            for order_id in order_ids
+        ]
+        with self.engine.begin() as connection:
+            connection.execute(insert(orders), rows)
+
+    def round(self, *, due: bool = True) -> None:
+        """Polls of all merchants, whether they are due or not."""
+        self.open_orders.enrol()
+        if due:
+            with self.engine.begin() as connection:
+                connection.execute(update(pos_polls).values(due_at=0.0))
+        self.poller.round()
+
+    def recorded(self) -> list[tuple[str, str, str]]:
+        """Each event's merchant, order and type."""
+        query = select(events.c.merchant_id, events.c.order_id, events.c.type)
+        with self.engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(query.order_by(events.c.id))]
+
+    def row(self, merchant_id: str) -> Any:
+        query = select(pos_polls).where(pos_polls.c.merchant_id == merchant_id)
+        with self.engine.connect() as connection:
+            return connection.execute(query).one_or_none()
+
+    def wait(self, merchant_id: str) -> float:
+        """Seconds until the merchant's next poll, about."""
+        return float(self.row(merchant_id).due_at - time.time())
+
+
+@pytest.fixture
+def rig(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    monkeypatch.setattr(module, "PACE", 0.0)
+    rig = Rig(engine)
+    yield rig
+    rig.poller.stop()
+
+
+def test_what_a_pos_says_of_an_open_order_is_an_event_once(rig: Rig) -> None:
+    rig.open("m", says(("P-o1", READY), ("P-o2", CANCELLED), ("P-o1", Lifecycle.PREPARING)))
+    rig.accept("m", "o1", "o2", "o3")
+    for _ in range(3):
+        rig.round()
+    assert rig.recorded() == [("m", "o1", "ready"), ("m", "o2", BY_POS)]
+    with rig.engine.connect() as connection:
+        assert not connection.execute(select(callbacks)).all(), "the next poll says it again"
+
+
+def test_two_workers_that_poll_a_merchant_at_once_record_one_event(rig: Rig) -> None:
+    both = threading.Barrier(2)
+
+    def changes(_window: Window, _send: Send) -> Iterator[Page]:
+        both.wait(PATIENCE)
+        yield callbacks_of("P-o1", READY)
+
+    rig.open("m", changes)
+    rig.accept("m", "o1")
+    rig.open_orders.enrol()
+    [due] = rig.open_orders.claim(1, EVERY)  # of a worker that was slower than its claim
+    pollers = [rig.poller, rig.another()]
+    threads = [threading.Thread(target=each._poll_safely, args=(due, [])) for each in pollers]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(PATIENCE)
+    pollers[1].stop()
+    assert rig.recorded() == [("m", "o1", "ready")]
+
+
+def test_a_worker_that_dies_with_a_poll_leaves_it_to_another(rig: Rig) -> None:
+    rig.open("m", says(("P-o1", READY)))
+    rig.accept("m", "o1")
+    rig.open_orders.enrol()
+    assert [each.merchant_id for each in rig.open_orders.claim(9, EVERY)] == ["m"]
+    assert rig.open_orders.claim(9, EVERY) == []
+    assert rig.wait("m") <= EVERY
+    rig.round()
+    assert rig.recorded() == [("m", "o1", "ready")]
+
+
+def test_orders_that_are_not_open_are_not_touched(rig: Rig) -> None:
+    ids = ("walk-in", "P-old", "P-ended", "P-doubt", "P-moved", "P-theirs", "P-o1")
+    rig.open("m", says(*((each, CANCELLED) for each in ids)))
+    rig.open("other", says())
+    rig.accept("m", "o1")
+    rig.accept("m", "old", ago=AGE + 60)
+    rig.accept("m", "ended", lifecycle="completed")
+    rig.accept("m", "doubt", state="in_doubt")
+    rig.accept("m", "moved", endpoint="another POS")
+    rig.accept("other", "theirs")
+    rig.round()
+    assert rig.recorded() == [("m", "o1", BY_POS)]
+
+
+def test_an_order_at_the_pos_that_the_record_names_is_heard_of(rig: Rig) -> None:
+    rig.open("m", says(("P-o1", READY)))
+    rig.accept("m", "o1", endpoint=endpoint(rig.records["m"], rig.pos))
+    rig.round()
+    assert rig.recorded() == [("m", "o1", "ready")]
+
+
+def test_a_pos_that_was_asked_to_cancel_is_not_stored_as_a_callback_that_waits(rig: Rig) -> None:
+    rig.open("m", says(("P-o1", CANCELLED)))
+    rig.accept("m", "o1")
+    rig.accept("m", "o1", action="cancel", state="sending", external_id=None, endpoint="x")
+    rig.round()
+    with rig.engine.begin() as connection:
+        assert not connection.execute(select(callbacks)).all()
+        ended = update(orders).where(orders.c.action == "cancel").values(state="rejected")
+        connection.execute(ended)
+    assert rig.recorded() == []
+    rig.round()
+    assert rig.recorded() == [("m", "o1", BY_POS)]
+
+
+def test_a_pos_that_fails_is_asked_later_each_time_and_others_are_asked_as_before(
+    rig: Rig,
+) -> None:
+    rig.open("good", says(("P-o1", READY)))
+    rig.open("bad", says())
+    rig.accept("good", "o1")
+    rig.accept("bad", "o1")
+    rig.round()
+    since = rig.row("bad").since
+    assert since is not None
+
+    def lost(_window: Window, _send: Send) -> Iterator[Page]:
+        raise NoValidReply("timeout", "no reply in time")
+        yield ()
+
+    rig.pos.scripts["bad"] = lost
+    for failures, wait in enumerate((60, 120, 240, 480, 960, 1800, 1800), 1):
+        rig.round()
+        assert (rig.row("bad").failures, rig.row("bad").since) == (failures, since)
+        assert wait - 30 < rig.wait("bad") <= wait
+        assert rig.wait("good") <= EVERY
+    rig.pos.scripts["bad"] = says(("P-o1", READY))
+    rig.round()
+    assert (rig.row("bad").failures, rig.wait("bad") <= EVERY) == (0, True)
+    assert rig.recorded()[-1] == ("bad", "o1", "ready")
+
+
+def test_a_pos_that_names_a_time_is_asked_no_sooner(rig: Rig) -> None:
+    def refused(_window: Window, _send: Send) -> Iterator[Page]:
+        yield callbacks_of("P-o1", READY)
+        yield Outcome(Kind.IN_DOUBT, Reason("http_429", "too many"), retry_after=700.0)
+
+    rig.open("m", refused)
+    rig.accept("m", "o1")
+    rig.round()
+    assert rig.recorded() == [("m", "o1", "ready")], "what it said before is heard"
+    assert rig.row("m").since is None
+    assert rig.wait("m") > 600
+
+
+def test_a_record_or_an_adapter_that_breaks_concerns_its_merchant_alone(rig: Rig) -> None:
+    def broken(_window: Window, _send: Send) -> Iterator[Page]:
+        raise ZeroDivisionError
+        yield ()
+
+    rig.open("bad", broken)
+    rig.open("good", says(("P-o1", READY)))
+    rig.accept("bad", "o1")
+    rig.accept("good", "o1")
+    rig.round()
+    assert rig.recorded() == [("good", "o1", "ready")]
+    assert rig.row("bad").failures == 1
+
+
+def test_a_pos_that_hangs_holds_up_no_other_merchant(rig: Rig) -> None:
+    def hangs(request: Request) -> Reply:
+        assert request.seconds <= module.SECONDS
+        until = time.monotonic() + PATIENCE
+        while not rig.recorded():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        raise NoValidReply("timeout", "no reply in time")
+
+    rig.open("hangs", says())
+    rig.open("good", lambda *_: iter([callbacks_of("P-o1", READY)]))
+    rig.accept("hangs", "o1")
+    rig.accept("good", "o1")
+    rig.answer = hangs
+    rig.round()
+    assert rig.recorded() == [("good", "o1", "ready")]
+    assert rig.row("hangs").failures == 1
+
+
+def test_no_request_is_sent_once_it_stops(rig: Rig) -> None:
+    def many(_window: Window, send: Send) -> Iterator[Page]:
+        for number in range(100):
+            send(Request("GET", f"https://pos.example.com/{number}"))
+            rig.poller._stopping.set()
+            yield ()
+
+    rig.open("m", many)
+    rig.accept("m", "o1")
+    rig.round()
+    assert rig.requests == ["https://pos.example.com/0"]
+    assert rig.row("m").since is None
+
+
+def test_a_poll_has_an_end_however_many_pages_there_are(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def endless(_window: Window, send: Send) -> Iterator[Page]:
+        while True:
+            send(Request("GET", "https://pos.example.com/"))
+            yield ()
+
+    monkeypatch.setattr(module, "LIMIT", 1.2)
+    rig.open("m", endless)
+    rig.accept("m", "o1")
+    rig.round()
+    assert rig.row("m").failures == 1
+
+
+def test_it_yields_to_orders(rig: Rig) -> None:
+    rig.open("down", says(("P-o1", READY)))
+    rig.open("up", says(("P-o1", READY)))
+    rig.accept("down", "o1")
+    rig.accept("up", "o1")
+    pauses = iter([0.001, 0.001])
+    rig.poller.yield_to(lambda: next(pauses), lambda merchant_id: merchant_id == "down")
+    rig.round()
+    assert rig.recorded() == [("up", "o1", "ready")]
+    assert (rig.row("down").since, rig.row("down").failures) == (None, 0)
+    assert len(list(pauses)) == 1, "before each request"
+
+
+def test_merchants_that_are_paused_or_not_to_be_polled_are_not_asked(rig: Rig) -> None:
+    rig.open("paused", says(), paused=True)
+    rig.open("off", says(), pos={"poll": "OFF"})
+    rig.open("idle", says())
+    rig.open("on", says())
+    for each in ("paused", "off", "on"):
+        rig.accept(each, "o1")
+    rig.round()
+    assert [*rig.pos.windows] == ["on"]
+    assert rig.row("off") is None
+    with rig.engine.begin() as connection:
+        connection.execute(merchants.delete().where(merchants.c.id == "on"))
+    rig.open("idle", says(), pos={"poll": "OFF"})
+    rig.round()
+    assert [rig.row(each) for each in ("on", "idle", "off")] == [None] * 3
+
+
+def test_a_merchant_without_an_open_order_costs_no_request(rig: Rig) -> None:
+    rig.open("m", says(("P-o1", Lifecycle.COMPLETED)))
+    rig.accept("m", "o1")
+    for _ in range(3):
+        rig.round()
+    assert len(rig.requests) == 1
+
+
+NOW = 1_800_000_000.0
+
+
+def due(since: float | None = None, failures: int = 0, ago: float = 60.0) -> DuePoll:
+    order = OpenOrder("o1", None, NOW - ago)
+    return DuePoll("m", since, failures, NOW, {"P": order})
+
+
+@pytest.mark.parametrize(
+    ("asked", "since", "span", "made"),
+    [
+        (due(), 60 + SKEW, None, 60 + SKEW),
+        (due(NOW - 400), 400, None, 60 + SKEW),
+        # Its changes before the oldest open order was made do not count.
+        (due(NOW - 9 * AGE), 60 + SKEW, None, 60 + SKEW),
+        (due(ago=2 * AGE), AGE + SKEW, LONGEST, AGE + SKEW),
+        (due(ago=AGE, failures=2), AGE + SKEW, LONGEST / 4, AGE / 4 + SKEW),
+        (due(ago=AGE, failures=99), AGE + SKEW, LONGEST / 32, AGE / 32 + SKEW),
+        # Its clock was wrong: a time that is still to come would hide all changes until then.
+        (due(NOW + 5 * AGE), 0, None, 60 + SKEW),
+    ],
+)
+def test_a_poll_asks_for_changes_since_the_last_one_and_not_for_too_many(
+    asked: DuePoll, since: float, span: float | None, made: float
+) -> None:
+    window = window_of(asked)
+    assert NOW - window.since.timestamp() == pytest.approx(since)
+    assert NOW - window.made_since.timestamp() == pytest.approx(made)
+    length = (window.until - window.since).total_seconds()
+    assert length == pytest.approx(span if span is not None else since + SKEW)
+    assert length > OVERLAP, "or it would never come any further"
+
+
+@pytest.mark.parametrize(
+    ("said_at", "since"),
+    [
+        (NOW, OVERLAP),
+        (NOW + 2, OVERLAP),
+        (NOW + 9 * AGE, OVERLAP),  # ahead: what it lists, it lists again
+        (NOW - 600, 600 + OVERLAP),  # behind: its changes are in its own time
+        (None, SKEW + OVERLAP),
+        (NOW - 9 * AGE, 5000),  # it does not go back
+    ],
+)
+def test_the_next_poll_begins_where_the_pos_was_by_its_own_clock(
+    said_at: float | None, since: float
+) -> None:
+    asked = due(NOW - 5000, ago=9000)
+    assert NOW - listed_until(asked, window_of(asked), said_at) == pytest.approx(since)
+
+
+def test_the_window_of_a_poll_that_is_behind_ends_before_the_present(rig: Rig) -> None:
+    asked = due(ago=AGE)
+    window = window_of(asked)
+    assert listed_until(asked, window, NOW) == window.until.timestamp() - OVERLAP
+
+
+@contextmanager
+def statements(engine: Engine) -> Iterator[list[str]]:
+    """The statements that are executed."""
+    seen: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        seen.append(statement)
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+
+
+def squares(order_ids: list[str], location: str) -> bytes:
+    """A page of Square's, of orders with a few lines."""
+    line = {"uid": "u", "name": "Burger", "quantity": "1", "note": "n" * 100}
+    page = [
+        {
+            "id": each,
+            "location_id": location,
+            "state": "OPEN",
+            "version": 3,
+            "updated_at": datetime.now(UTC).isoformat(),
+            "line_items": [line] * 5,
+            "fulfillments": [{"uid": "f", "type": "PICKUP", "state": "PREPARED"}],
+        }
+        for each in order_ids
+    ]
+    return json.dumps({"orders": page}).encode()
+
+
+def test_ten_thousand_open_orders_cost_a_request_a_merchant_and_two_percent_of_a_core(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 100 merchants, of whose orders three each have changed, of some twenty in the reply."""
+    monkeypatch.setattr(module, "PACE", 0.0)
+    monkeypatch.setattr(module, "SECONDS", PATIENCE)
+    monkeypatch.setattr(ledger_module, "SESSION", "")  # a busy machine's database takes its time
+    rig = Rig(engine)
+    rig.adapter = SquareAdapter()
+    rig.poller.stop()
+    rig.poller = rig.another()
+    for number in range(100):
+        rig.open(f"m{number}")
+        rig.accept(f"m{number}", *(f"{number}-{order}" for order in range(100)))
+
+    others = [f"walk-in-{order}" for order in range(14)]
+    replies = {
+        f"at-m{number}": squares(
+            [*(f"P-{number}-{order}" for order in range(3)), *others], f"at-m{number}"
+        )
+        for number in range(100)
+    }
+
+    def answer(request: Request) -> Reply:
+        assert request.body is not None
+        return Reply(200, {}, replies[json.loads(request.body)["location_ids"][0]])
+
+    rig.answer = answer
+    rig.open_orders.enrol()
+    claimed = sum(len(each.orders) for each in rig.open_orders.claim(1000, 0.0))
+    assert claimed == 10_000
+    before = time.process_time()
+    with statements(engine) as seen, capture_logs():
+        while rig.poller.round():
+            pass
+    seconds = time.process_time() - before
+    rig.poller.stop()
+    assert len(rig.requests) == 100
+    assert len(rig.recorded()) == 300
+    of_orders = [each for each in seen if "FROM orders" in each]
+    assert len(of_orders) == -(-100 // module.WIDTH)
+    assert len(seen) < 250, "enrolment, claims, reads, and the end of each merchant's poll"
+    assert seconds < 0.02 * EVERY, f"{seconds:.3f} s of CPU"
+
+
+def test_open_orders_are_read_by_an_index(engine: Engine) -> None:
+    query = select(orders.c.order_id).where(
+        orders.c.merchant_id.in_(["m"]), orders.c.updated_at > 0.0, IS_OPEN
+    )
+    compiled = query.compile(engine, compile_kwargs={"literal_binds": True})
+    with engine.begin() as connection:
+        explain = "explain query plan"
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("set local enable_seqscan = off"))
+            explain = "explain"
+        plan = connection.execute(text(f"{explain} {compiled}")).all()
+    assert "orders_open" in str(plan)
