@@ -13,17 +13,25 @@ from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Rejection, rejected
 from pos_gateway.adapters.replies import by_status, json_object, no_answer
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Outcome
+from pos_gateway.domain.outcome import CallResult, Outcome
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
 
-#: "API usage and rate limits": per token. Per app: 10 at once and 50 a second. An order takes a preview, a
+#: "API usage and rate limits": per token, and per app. An order takes a preview, a
 #: creation, a search for doubles, a payment, a print event, three looks at the order's lines and one at the
 #: event; without ``pos.tender`` two looks at the tenders, with ``pos.closed_as`` two at the hours, too. Clover
 #: documents no longest reply: this one is Toast's.
 LIMITS = Limits(
-    longest_reply=30.0, concurrency=5, per_second=16.0, requests=13, request_bytes=2**20
+    longest_reply=30.0,
+    concurrency=5,
+    per_second=16.0,
+    app_concurrency=10,
+    app_per_second=50.0,
+    requests=13,
+    request_bytes=2**20,
 )
+#: Headers of a 429 that is for the whole app: beginnings of their names.
+_OF_APP = "x-ratelimit-crosstoken"
 _JSON = {"Content-Type": "application/json"}
 
 #: Messages of a 400 ("Manage orders data"). A message not listed is INVALID_ORDER.
@@ -74,7 +82,9 @@ def has_failed(event: object, merchant: Merchant, send: Send) -> bool | Outcome:
     reply = send(asking(url(merchant, f"print_event/{event}")))
     if reply.status == 200:
         return str((json_object(reply) or {}).get("state")).upper() == "FAILED"
-    return False if reply.status in (400, 404) else no_answer(reply)  # discarded events are missing
+    return (
+        False if reply.status in (400, 404) else unanswered(reply)
+    )  # discarded events are missing
 
 
 def encoded(value: dict[str, Any]) -> bytes:
@@ -100,6 +110,17 @@ def words(reply: Reply) -> str:
 def refused(reply: Reply) -> Outcome:
     """The outcome of any status but 200."""
     if reply.status != 400:
-        return by_status(reply, LIMITS.unprocessed)
+        return _whose(by_status(reply, LIMITS.unprocessed), reply)
     said = str((json_object(reply) or {}).get("message"))
     return rejected(REJECTIONS.get(said, Rejection.INVALID_ORDER), words(reply))
+
+
+def unanswered(reply: Reply) -> Outcome:
+    """The outcome of a look-up without an answer about the order: in doubt."""
+    return _whose(no_answer(reply), reply)
+
+
+def _whose(outcome: Outcome, reply: Reply) -> Outcome:
+    """The outcome, as the whole app's if the app had too many requests."""
+    is_app = reply.status == 429 and any(name.startswith(_OF_APP) for name in reply.headers)
+    return outcome.after(CallResult.APP_OVERLOADED) if is_app else outcome

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
-from pos_gateway.adapters.clover_api import asking, order_url, url
+from pos_gateway.adapters.clover_api import asking, order_url, unanswered, url
 from pos_gateway.adapters.clover_order import (
     had_our_note,
     is_marked,
@@ -28,7 +28,6 @@ from pos_gateway.adapters.replies import (
     in_doubt,
     is_absent,
     json_object,
-    no_answer,
     shorter,
 )
 from pos_gateway.adapters.window import windows
@@ -111,7 +110,7 @@ def _retrieved(
     """
     reply = send(asking(order_url(known_as, merchant, *expand)))
     if reply.status != 200:
-        return None if is_absent(reply) else no_answer(reply)
+        return None if is_absent(reply) else unanswered(reply)
     found = json_object(reply)
     if found is None:
         return in_doubt("asked for the order, Clover answered something else")
@@ -164,7 +163,7 @@ def _may_be(found: dict[str, Any], order: Order) -> bool:
 def _elements(reply: Reply, most: int) -> list[dict[str, Any]] | Outcome:
     """The orders of a list; in doubt without a valid reply."""
     if reply.status != 200:
-        return no_answer(reply)
+        return unanswered(reply)
     found = (json_object(reply) or {}).get("elements")
     if not isinstance(found, list) or len(found) > most:
         return in_doubt("asked for the order, Clover answered something else")

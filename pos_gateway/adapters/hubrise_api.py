@@ -15,7 +15,7 @@ from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request
 
 #: The limit of a minute, for a shop's backlog; beyond the limits of an hour and a day HubRise answers 429. An order
 #: is made, and looked up once. A callback has the order twice: before and after the change.
-LIMITS = Limits(per_second=500 / 60, requests=2, request_bytes=2**20, callback_bytes=2**18)
+LIMITS = Limits(sustained=(500, 60.0), requests=2, request_bytes=2**20, callback_bytes=2**18)
 #: Statuses of a refused order; 409 is documented nowhere.
 REFUSALS = (400, 409, 422)
 #: Maximum orders of a list: our only order, and orders by mistake.

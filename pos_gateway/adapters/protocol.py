@@ -29,9 +29,16 @@ class Limits:
     longest_reply: float | None = None
     #: Concurrent requests with one merchant's credentials.
     concurrency: int | None = None
-    #: Requests a second with one merchant's credentials, and requests that an order usually takes.
+    #: Requests a second with one merchant's credentials, in a longer time (and its seconds), and requests that
+    #: an order usually takes.
     per_second: float | None = None
+    sustained: tuple[int, float] | None = None
     requests: int = 1
+    #: Those limits are a location's own, also where its credentials are for other locations, too.
+    per_location: bool = False
+    #: Requests a second, and concurrent requests, with the credentials of all merchants of one app.
+    app_per_second: float | None = None
+    app_concurrency: int | None = None
     #: Maximum bytes of a request; None: no limit beyond the order's own. Not documented by vendors.
     request_bytes: int | None = None
     #: Statuses beside 429 that are documented as "not processed": the order is retried.
@@ -39,18 +46,17 @@ class Limits:
     #: Maximum bytes of a callback.
     callback_bytes: int = 64 * 1024
 
-    @property
-    def orders_per_second(self) -> float | None:
-        """One merchant's orders that may be sent in a second."""
-        return None if self.per_second is None else self.per_second / self.requests
-
     def beside_polls(self) -> "Limits":
         """The limits for the orders of a polled merchant: a poll has a request at once, and a second."""
-        at_once, rate = self.concurrency, self.per_second
+        at_once, rate, sustained = self.concurrency, self.per_second, None
+        if self.sustained is not None:
+            number, seconds = self.sustained
+            sustained = max(number - int(seconds), number // 2), seconds
         return replace(
             self,
             concurrency=None if at_once is None else max(1, at_once - 1),
             per_second=None if rate is None else max(rate - 1, rate / 2),
+            sustained=sustained,
         )
 
     def at_once(self, wanted: int) -> int:

@@ -17,11 +17,12 @@ from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Outcome
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request
 
-#: "Handling request timeouts for the orders API". "Rate limiting": 20 a second, and 10,000 in 15
-#: minutes, which is less, evenly spread.
+#: "Handling request timeouts for the orders API". "Rate limiting": both of a location.
 LIMITS = Limits(
     longest_reply=30.0,
-    per_second=10_000 / (15 * 60),
+    per_second=20.0,
+    sustained=(10_000, 15 * 60.0),
+    per_location=True,
     requests=4,  # prices, restaurant, stock, creation
     request_bytes=2**20,
     callback_bytes=2**20,  # "Orders webhook": over 600 kB

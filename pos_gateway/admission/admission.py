@@ -21,7 +21,7 @@ from typing import Generic
 
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.backlog import Backlog
-from pos_gateway.admission.breaker import BreakerState
+from pos_gateway.admission.breaker import LONGEST_OPEN, BreakerState
 from pos_gateway.admission.cpu import TURN, Cpu
 from pos_gateway.admission.health import FLEET, Health, Transition
 from pos_gateway.admission.lane import Call, Demand, Lane, Ticket
@@ -29,11 +29,15 @@ from pos_gateway.admission.lanes import LANES, Lanes
 from pos_gateway.admission.latency import SECONDS
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.parking import ParkedCount, ParkingQueue, look_again
+from pos_gateway.admission.quota import Quota
 from pos_gateway.admission.room import WaitBudget
 from pos_gateway.admission.scheduler import Scheduler
 from pos_gateway.admission.symptoms import MerchantStatus, Symptoms
 from pos_gateway.admission.trouble import is_in_trouble
 from pos_gateway.domain.outcome import CallResult
+
+#: Seconds of a quota's pause without a ``Retry-After``.
+ASKED = 1.0
 
 
 class AdmissionVerdict(Enum):
@@ -68,6 +72,7 @@ class Admission(Generic[Ticket]):
         self.limits = limits
         self._terms_of = terms_of
         self._on_short = on_short
+        self._announce = announce
         #: The latest time passed in.
         self._now = 0.0
         #: Answers that had come by then are handled: calls are judged as of that time.
@@ -116,6 +121,8 @@ class Admission(Generic[Ticket]):
             self._health.forget(lane)
         if deadline <= max(now, lane.breaker.until):
             return AdmissionVerdict.EXPIRE
+        if lane.quotas and not lane.waiting:
+            lane.lacks = self._lacking(lane)
         if not lane.waiting and lane.has_room:
             if self._scheduler.may_start_at_once(lane, now):
                 return self._start(lane, ticket, is_look_up=is_look_up)
@@ -124,6 +131,8 @@ class Admission(Generic[Ticket]):
         lane.offered(now)
         if not may_wait or self._room.is_spent(lane, now, look_ups=is_look_up):
             self._scheduler.update(lane, now)  # it may be light by now, or heavy
+            if not lane.waiting:
+                lane.lacks = None
             return AdmissionVerdict.PARK
         self._backlog.put(lane, ticket, now, deadline, is_look_up=is_look_up)
         self._changed(lane)
@@ -141,6 +150,10 @@ class Admission(Generic[Ticket]):
         """Start the next waiting order that may start; None if there is none."""
         self.tick(now)
         lane = self._scheduler.next(now) if self._room.waiting else None
+        while lane is not None and lane.quotas and self._lacking(lane) is not None:
+            self._queue(lane, has_slot=True)
+            self._scheduler.update(lane, now)
+            lane = self._scheduler.next(now)
         first = lane.first(now) if lane is not None else None
         if lane is None or first is None:
             return None
@@ -187,6 +200,9 @@ class Admission(Generic[Ticket]):
         if call.cut_short:
             self._health.released(call)
         call.lane.bulkhead.leave()
+        for quota in call.quotas:
+            quota.ended(call.lane)
+            self._serve(quota)
         del call.ticket  # a judgement may still be due, and keeps the call
         self._scheduler.released(call, now)
         self._changed(call.lane)
@@ -280,7 +296,11 @@ class Admission(Generic[Ticket]):
         if lane is None:
             return
         lane.agree(terms, self._lanes.provider(terms.provider))
-        self._reckon(lane)
+        before = lane.quotas
+        self._lanes.share(lane, terms.quotas, self._now)
+        self._changed(lane)
+        for quota in {*before, *lane.quotas}:
+            self._pause(quota, self._now)
 
     def forget_terms(self, merchant_id: str) -> None:
         """A merchant's terms may be outdated: nothing starts until ``set_terms``."""
@@ -290,24 +310,43 @@ class Admission(Generic[Ticket]):
             self._changed(lane)
 
     def allot(self, merchant_id: str, permits: int | None) -> None:
-        """Set this process's allotment of a merchant's concurrency limit.
+        """Set this process's allotment of a merchant's concurrency limit, or of the quota with that key.
 
         None: the fleet sets no limit. Orders in flight go on.
         """
-        lane = self._lanes.get(merchant_id)
+        lane, quota = self._lanes.get(merchant_id), self._lanes.quotas.get(merchant_id)
+        part = 1.0 if quota is None or permits is None else max(0, permits) / quota.permits
         if lane is not None:
             lane.bulkhead.agree(lane.bulkhead.concurrency_limit, permits)
-            self._reckon(lane)
+            part = lane.bulkhead.part
+        if quota is not None:
+            quota.allot(min(1.0, part), self._now)
+            self._pause(quota, self._now)
+        if lane is not None:
+            self._changed(lane)
 
     def demand(self, merchant_id: str) -> Demand:
-        """A merchant's demand in this process; zero if its terms are not known."""
-        lane = self._lanes.get(merchant_id)
-        if lane is None or not lane.known:
-            return Demand(0, 0, 0)
-        return Demand(lane.bulkhead.concurrency_limit, lane.bulkhead.in_flight, lane.waiting)
+        """The demand in this process for a merchant, zero if its terms are not known; or for a quota.
+
+        A merchant's own quota may want more.
+        """
+        lane, quota = self._lanes.get(merchant_id), self._lanes.quotas.get(merchant_id)
+        limit = in_flight = waiting = 0
+        if lane is not None and lane.known:
+            limit, in_flight = lane.bulkhead.concurrency_limit, lane.bulkhead.in_flight
+            waiting = lane.waiting
+        elif lane is None and quota is not None:
+            limit, in_flight = quota.permits, quota.in_flight
+        if quota is not None and limit:
+            waiting = max(waiting, quota.wanted(self._now))
+        return Demand(limit, in_flight, waiting)
 
     def open_breaker(self, merchant_id: str, seconds: float) -> None:
-        """Open a merchant's breaker for ``seconds``, as another worker did."""
+        """Open a merchant's breaker for ``seconds``, or pause the quota with that key, as another worker did."""
+        if " " in merchant_id:
+            if (quota := self._lanes.quotas.get(merchant_id)) is not None:
+                self._pause(quota, self._now + seconds)
+            return
         lane = self._lane(merchant_id)
         if not lane.breaker.is_open:
             self._health.open(lane, self._now, FLEET, seconds)
@@ -454,10 +493,28 @@ class Admission(Generic[Ticket]):
     def _judge(
         self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
     ) -> None:
+        if call.quotas or contact is CallResult.APP_OVERLOADED:
+            contact = self._judge_quotas(call, now, contact, retry_after)
         call.done = contact is CallResult.NONE  # then its duration says nothing either
         self.tick(now)
         call.done = True
         self._health.came_back(call, now, contact, retry_after, max(0.0, now - self._heard))
+
+    def _judge_quotas(
+        self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
+    ) -> CallResult:
+        """Pause the quotas that the POS calls used up; returns the result as far as the merchant is concerned."""
+        is_app = contact is CallResult.APP_OVERLOADED
+        if not is_app and (contact is not CallResult.OVERLOADED or retry_after is None):
+            return contact
+        seconds = min(ASKED if retry_after is None else retry_after, LONGEST_OPEN)
+        used_up = [each for each in call.quotas if each.terms.is_app is is_app and each.members > 1]
+        for quota in used_up:
+            self._announce(Transition(quota.terms.key, BreakerState.OPEN, seconds, "asked"))
+            self._pause(quota, now + seconds)
+        if not is_app:
+            return contact
+        return CallResult.NONE if used_up else CallResult.OVERLOADED
 
     def _start(self, lane: Lane[Ticket], ticket: Ticket, *, is_look_up: bool) -> Call[Ticket]:
         now = self._now
@@ -467,22 +524,62 @@ class Admission(Generic[Ticket]):
             call.probe = lane.breaker.begin_probe()
         call.lowered = lane.bulkhead.enter()
         self._scheduler.started(call, now)
-        if lane.rate is not None:
-            lane.rate.started(now)
-            self._reckon(lane)
-        else:
-            self._changed(lane)
+        call.quotas = lane.quotas
+        for quota in lane.quotas:
+            quota.started(lane, now)
+            self._look_at(quota)
+        self._changed(lane)
         return call
 
-    def _reckon(self, lane: Lane[Ticket], _now: float = 0.0) -> None:
-        """Update whether the rate limit allows one more start; if not, again when it does."""
-        rate = lane.rate
-        if rate is not None and rate.reckon(self._now, lane.bulkhead.part):
-            self._agenda.add(rate.free_at, self._reckon, lane)
-        self._changed(lane)
+    def _queue(self, lane: Lane[Ticket], *, has_slot: bool = False) -> None:
+        """Take a turn at each quota if nothing else is lacking but a slot, or queue at the first that refuses.
+
+        A silent merchant, who may lack a slot for long, queues with a slot only.
+        """
+        lane.lacks = None
+        may_start = lane.waiting > 0 and lane.has_room
+        if may_start and lane.is_silent and not has_slot:
+            may_start = any(each.has(lane) for each in lane.quotas)
+        if may_start:
+            lane.lacks = self._lacking(lane)
+        for quota in lane.quotas:
+            if quota is lane.lacks:
+                quota.queue(lane, self._now)
+                if quota.is_short:
+                    self._on_short(quota.terms.key)
+                self._look_at(quota)
+            elif may_start and lane.lacks is None:
+                quota.give(lane, self._now)
+            elif quota.leave(lane):
+                self._agenda.add(self._now, self._serve, quota)
+
+    def _lacking(self, lane: Lane[Ticket]) -> Quota[Lane[Ticket]] | None:
+        """The first quota that refuses an order of the merchant now."""
+        return next((each for each in lane.quotas if not each.takes(lane, self._now)), None)
+
+    def _serve(self, quota: Quota[Lane[Ticket]], _now: float = 0.0) -> None:
+        """Give turns to the merchants queued at a quota."""
+        while (lane := quota.next(self._now)) is not None:
+            self._changed(lane)
+        self._look_at(quota)
+
+    def _look_at(self, quota: Quota[Lane[Ticket]]) -> None:
+        """Serve the quota again when time alone gives or ends a turn."""
+        at = quota.next_at(self._now)
+        if at < inf and (at < quota.look_at or quota.look_at <= self._now):
+            quota.look_at = at
+            self._agenda.add(at, self._serve, quota)
+
+    def _pause(self, quota: Quota[Lane[Ticket]], until: float) -> None:
+        """Start nothing of a quota until then; turns are given anew."""
+        for lane in quota.pause(until):
+            self._changed(lane)
+        self._serve(quota)
 
     def _changed(self, lane: Lane[Ticket]) -> None:
         """Update all that depends on a changed lane."""
+        if lane.quotas:
+            self._queue(lane)
         if lane.waiting:
             if lane.breaker.is_open:
                 self._backlog.expire_before(lane, lane.breaker.until)

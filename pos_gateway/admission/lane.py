@@ -15,7 +15,7 @@ from pos_gateway.admission.evidence import Evidence
 from pos_gateway.admission.latency import LatencyEstimate
 from pos_gateway.admission.limits import Terms
 from pos_gateway.admission.parking import ParkingQueue
-from pos_gateway.admission.rate import Rate
+from pos_gateway.admission.quota import Quota
 from pos_gateway.admission.symptoms import MerchantStatus, Symptoms
 from pos_gateway.admission.usage import WINDOW, Usage
 from pos_gateway.domain.outcome import CallResult
@@ -126,8 +126,9 @@ class Lane(Generic[Ticket]):
     bulkhead: Bulkhead = field(default_factory=lambda: Bulkhead(0))
     breaker: Breaker = field(default_factory=Breaker)
     latency: LatencyEstimate = field(default_factory=LatencyEstimate)
-    #: None: no rate limit.
-    rate: Rate | None = None
+    #: Limits of requests, and the quota for which the next order waits.
+    quotas: "tuple[Quota[Lane[Ticket]], ...]" = ()
+    lacks: "Quota[Lane[Ticket]] | None" = None
     #: Waiting orders.
     waiting: int = 0
     #: True while orders queue because of the merchant rather than for a slot; and when an order was last
@@ -194,29 +195,19 @@ class Lane(Generic[Ticket]):
         self.known, self.provider = True, provider
         self.bulkhead.agree(terms.limit, None if not terms.is_shared else self.bulkhead.allotment)
         self.may_be_cut_short = terms.may_be_cut_short
-        if terms.per_second is None:
-            self.rate = None
-        elif self.rate is None or self.rate.per_second != terms.per_second:
-            self.rate = Rate(terms.per_second)
 
     @property
     def has_room(self) -> bool:
-        """Whether terms, limits and breaker allow a further start."""
+        """Whether terms, limits, breaker and quotas allow a further start."""
         is_under_limits = self.known and self.bulkhead.in_flight < self.bulkhead.limit
-        has_rate = self.rate is None or not self.rate.is_spent
-        return is_under_limits and has_rate and self.breaker.lets_through
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether the rate limit is used up."""
-        return self.rate is not None and self.rate.is_spent
+        return is_under_limits and self.lacks is None and self.breaker.lets_through
 
     @property
     def is_troubled(self) -> bool:
         """Whether orders wait for the merchant, not for a slot."""
         if self.latency.silent or self.breaker.state is not BreakerState.CLOSED:
             return True
-        return self.is_spent or (self.known and self.bulkhead.is_full)
+        return self.lacks is not None or (self.known and self.bulkhead.is_full)
 
     @property
     def is_silent(self) -> bool:
@@ -319,7 +310,7 @@ class Lane(Generic[Ticket]):
 
     def is_forgettable(self, now: float) -> bool:
         """Whether the next order may start like the first."""
-        is_fresh = self.rate is None or self.rate.is_idle(now)
+        is_fresh = all(each.members > 1 or each.is_idle(now) for each in self.quotas)
         return self.is_idle and self.breaker.is_closed and is_fresh and not self.is_unsent(now)
 
     def is_quiet(self, now: float) -> bool:
@@ -432,6 +423,8 @@ class Call(Generic[Ticket]):
     is_look_up: bool = False
     #: Started under a lowered limit.
     lowered: bool = False
+    #: The quotas that count the order.
+    quotas: tuple[Quota[Lane[Ticket]], ...] = ()
 
     @property
     def is_light(self) -> bool:

@@ -7,6 +7,24 @@ RESERVE = 0.04
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaTerms:
+    """Limits of a POS for all merchants that share the quota; None: not stated."""
+
+    #: Names the app or credential, with a blank; or the only merchant's id, without.
+    key: str
+    #: Requests in any second.
+    per_second: float | None = None
+    #: Requests in a longer time, and the seconds.
+    sustained: tuple[int, float] | None = None
+    #: Orders in flight.
+    at_once: int | None = None
+    #: Requests that an order takes.
+    requests: int = 1
+    #: Of an app: refusals for the whole app pause the quota.
+    is_app: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """A merchant's terms."""
 
@@ -18,8 +36,8 @@ class Terms:
     may_be_cut_short: bool = True
     #: In a fleet, the limit is for all workers together.
     is_shared: bool = True
-    #: Its rate limit, in orders a second; None: none.
-    per_second: float | None = None
+    #: Limits of requests, perhaps shared with other merchants.
+    quotas: tuple[QuotaTerms, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,9 +178,9 @@ def _interval(lane: Lane[Ticket], slots: float) -> float:
     if latency.mean is not None:
         reply = max(QUICKEST, latency.mean - latency.deviation, QUICKEST_PART * latency.mean)
     interval = reply / slots if slots > 0 else reply
-    if lane.rate is None or bulkhead.allotment == UNASKED:
+    if not lane.quotas or bulkhead.allotment == UNASKED:
         return interval
-    return max(interval, lane.rate.interval(bulkhead.part))
+    return max(interval, *(quota.interval for quota in lane.quotas))
 
 
 def _slots(lane: Lane[Ticket], now: float) -> float:

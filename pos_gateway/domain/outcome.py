@@ -53,6 +53,7 @@ class CallResult(StrEnum):
     NONE = "none"  # it was not called
     ANSWERED = "answered"  # a decision, or a refusal that is no sign of trouble
     OVERLOADED = "overloaded"  # too many requests, or unavailable (429, 503, 504)
+    APP_OVERLOADED = "app_overloaded"  # too many requests of the app, whichever the merchant
     TIMED_OUT = "timed_out"  # no reply in time
     FAILED = "failed"  # not reached, broken off, an invalid reply, or a refused credential
 

@@ -43,6 +43,7 @@ from pos_gateway.worker.in_flight import OrdersInFlight
 from pos_gateway.worker.large import LargeRequests
 from pos_gateway.worker.loop_load import LoopLoad
 from pos_gateway.worker.parking import Parking
+from pos_gateway.worker.quotas import quotas_of
 from pos_gateway.worker.request import OrderRequest, RequestState
 from pos_gateway.worker.retries import Retries
 from pos_gateway.worker.waiting_bundles import ReturnedBundle
@@ -560,7 +561,7 @@ class Dispatcher:
             limits.at_once(limit),
             merchant.provider,
             may_be_cut_short=adapter.guarantee is not Guarantee.BLIND,
-            per_second=limits.orders_per_second,
+            quotas=quotas_of(merchant, limits),
         )
 
     def _ask_fleet(self, merchant_id: str) -> None:

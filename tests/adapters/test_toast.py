@@ -505,13 +505,6 @@ def test_a_setting_that_toast_does_not_know_fails_the_order_with_its_words() -> 
     assert submitted(reply(404, b"<html>")).kind is Kind.FAILED
 
 
-def test_both_of_toasts_limits_are_kept() -> None:
-    per_second = TOAST.adapter.limits.per_second
-    assert per_second is not None
-    assert per_second <= 20
-    assert per_second * 15 * 60 <= 10_000
-
-
 UNPRICED: list[dict[str, Any]] = [
     {},
     *({"totalAmount": each} for each in (None, True, "17.00", 10**14, 1e999, float("nan"))),

@@ -176,14 +176,28 @@ class Merchant:
             self.adapted, self.halved, self.given_up = lower, now, False
 
     @property
-    def a_second(self) -> float:
-        """Starts allowed in a second: a whole number, at least one."""
-        if self.terms is None or self.terms.per_second is None:
-            return inf
-        part = 1.0
-        if self.allotment is not None and self.terms.limit:
-            part = min(1.0, max(0, self.allotment) / self.terms.limit)
-        return max(1, int(self.terms.per_second * part))
+    def part(self) -> float:
+        """This worker's part of the limits."""
+        if self.allotment is None or self.terms is None or not self.terms.limit:
+            return 1.0
+        return min(1.0, max(0, self.allotment) / self.terms.limit)
+
+    def agree(self, terms: Terms | None, allotment: int | None, now: float) -> None:
+        """Other terms, or another part: what is added was another worker's until now."""
+        part, (most, _) = self.part, self.pace
+        self.terms, self.allotment = terms, allotment
+        if part < self.part and most < inf:
+            self.starts += [now] * max(0, int(self.pace[0] - most))
+
+    @property
+    def pace(self) -> tuple[float, float]:
+        """Starts allowed in these seconds: a second, or the time for one start."""
+        if self.terms is None or not self.terms.quotas:
+            return inf, 1.0
+        a_second = (self.terms.quotas[0].per_second or inf) * self.part
+        if not a_second:
+            return 1, inf
+        return max(1, int(a_second + NEAR)), max(1.0, 1 / a_second)
 
 
 @dataclass
@@ -349,9 +363,9 @@ class Model:
         return None if abs(left) < NEAR else left > 0
 
     def is_spent(self, merchant: Merchant) -> bool:
-        """As many have started in this second as may."""
-        recent = [at for at in merchant.starts if at + 1.0 > self.now]
-        return len(recent) >= merchant.a_second
+        """As many have started of late as may."""
+        most, seconds = merchant.pace
+        return len([at for at in merchant.starts if at + seconds > self.now]) >= most
 
     def provider(self, name: str | None) -> Provider:
         return self.providers.setdefault(name, Provider()) if name else Provider()
@@ -431,8 +445,9 @@ class Model:
         mean = merchant.mean or 0.0
         reply = max(room.QUICKEST, mean - merchant.deviation, room.QUICKEST_PART * mean)
         turn = reply / max(1, limit)
-        if not unasked:
-            turn = max(turn, 1 / merchant.a_second)
+        most, pause = merchant.pace
+        if not unasked and pause < inf:
+            turn = max(turn, pause / most)
         seconds = parking.AHEAD * min(1.0, left / (room.AMPLE * self.limits.max_blocked))
         mine = min(left, limit + ceil(seconds / turn))
         if self.is_troubled(merchant):
@@ -579,6 +594,8 @@ class Model:
     ) -> None:
         """Its slot stays held: the caller releases it."""
         merchant, seconds = sent.merchant, now - sent.began
+        if contact is CallResult.APP_OVERLOADED:  # no merchant here shares an app
+            contact = CallResult.OVERLOADED
         before = merchant.mean
         if contact in (CallResult.ANSWERED, CallResult.OVERLOADED):
             self.revive(merchant.terms.provider if merchant.terms else None)

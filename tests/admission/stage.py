@@ -1,5 +1,6 @@
 """An admission whose time the test hands in, with verbs for what happens to it."""
 
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -8,7 +9,7 @@ from pos_gateway.admission.breaker import MINIMUM, BreakerState
 from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.latency import LEAST
-from pos_gateway.admission.limits import AdmissionLimits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, QuotaTerms, Terms
 from pos_gateway.admission.symptoms import MerchantStatus
 from pos_gateway.domain.outcome import CallResult
 
@@ -27,6 +28,8 @@ class Stage:
         **limits: Any,
     ) -> None:
         self.terms = Terms(limit, provider) if limit is not None else None
+        #: Requests in any second of each merchant; an order takes one.
+        self.per_second: float | None = None
         self.announced: list[Transition] = []
         self.short: list[str] = []
         self.admission: Admission[str] = Admission(
@@ -46,6 +49,8 @@ class Stage:
         _name, _, provider = merchant_id.partition("@")
         if provider and self.terms is not None:
             return Terms(self.terms.limit, provider)
+        if self.per_second is not None and self.terms is not None:
+            return replace(self.terms, quotas=(QuotaTerms(merchant_id, self.per_second),))
         return self.terms
 
     def offer(

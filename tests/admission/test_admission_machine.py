@@ -15,7 +15,7 @@ from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.breaker import FIRST_OPEN, LONGEST_OPEN
 from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import AdmissionLimits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, QuotaTerms, Terms
 from pos_gateway.admission.outliers import GRACE, LATE
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.model import Kept, Merchant, Model, Sent
@@ -31,7 +31,7 @@ TERMS: dict[str, Terms | None] = {
     "e": Terms(8, "y", may_be_cut_short=False),
     "f": Terms(12),
     "g": Terms(4, "x"),
-    "h": Terms(5, per_second=3.0),
+    "h": Terms(5, quotas=(QuotaTerms("h", 3.0),)),
 }
 #: A thousand examples each take most of a minute on an idle machine.
 pytestmark = pytest.mark.timeout(900)
@@ -204,8 +204,9 @@ class AdmissionMachine(RuleBasedStateMachine):
         known = self.model.merchants[merchant]
         # Whether its calls may be cut short stays: an outlier that was passed over is not checked
         # again. So does its rate: earlier starts do not count for another rate.
-        rate = TERMS["h"].per_second if merchant == "h" and TERMS["h"] else None
-        known.terms = Terms(limit, provider, may_be_cut_short=merchant != "e", per_second=rate)
+        quotas = TERMS["h"].quotas if merchant == "h" and TERMS["h"] else ()
+        terms = Terms(limit, provider, may_be_cut_short=merchant != "e", quotas=quotas)
+        known.agree(terms, known.allotment, self.now)
         self.admission.set_terms(merchant, known.terms)
         self._dispatch()
 
@@ -343,7 +344,8 @@ class AdmissionMachine(RuleBasedStateMachine):
     def _allot(self, name: str, permits: int | None) -> None:
         self.admission.allot(name, permits)
         if name in self.known:
-            self.model.merchants[name].allotment = permits
+            known = self.model.merchants[name]
+            known.agree(known.terms, permits, self.now)
 
     def _hear_that_a_breaker_opened(self, name: str, seconds: float) -> None:
         merchant = self._met(name)

@@ -23,7 +23,7 @@ from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.adapters.protocol import Limits as PosLimits
 from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import BreakerState
-from pos_gateway.admission.limits import AdmissionLimits
+from pos_gateway.admission.limits import AdmissionLimits, QuotaTerms
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import Decision
 from pos_gateway.attempt.doubt import leased_elsewhere
@@ -1061,17 +1061,19 @@ def test_a_merchant_without_a_limit_gets_its_vendors_limit(
     scene.adapters["clover"] = CloverAdapter()
     terms = scene.dispatcher._terms_of("m")
     assert terms is not None
-    assert (terms.limit, terms.per_second) == (5, 16.0 / 13)
+    own = QuotaTerms("m", 16.0, None, None, 13)  # without credentials: of the merchant
+    assert (terms.limit, terms.quotas) == (5, (own,))
 
 
-def test_a_vendor_with_four_requests_an_order_gets_a_quarter_as_many_orders_a_second(
+def test_a_vendors_limits_of_a_location_are_the_merchants(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     scene = Scene(monkeypatch, max_concurrency=None, adapter="toast", default=50)
     scene.adapters["toast"] = ToastAdapter()
     terms = scene.dispatcher._terms_of("m")
     assert terms is not None
-    assert (terms.limit, terms.per_second) == (50, 10_000 / (15 * 60) / 4)
+    own = QuotaTerms("m", 20.0, (10_000, 900.0), None, 4)
+    assert (terms.limit, terms.quotas) == (50, (own,))
 
 
 def test_idle_connections_past_their_time_are_closed_while_no_order_comes(scene: Scene) -> None:

@@ -109,16 +109,20 @@ class ChecksRecords(Stand):
 
     def _limitless(self) -> Iterator[str]:
         limits = self.adapter.limits
-        for name in ("longest_reply", "concurrency", "per_second", "request_bytes"):
+        counted = ("concurrency", "per_second", "app_concurrency", "app_per_second")
+        for name in ("longest_reply", *counted, "request_bytes"):
             value = getattr(limits, name)
             if value is not None and not value > 0:
                 yield f"limits.{name} is {value}"
+        if limits.sustained is not None and not min(limits.sustained) > 0:
+            yield f"limits.sustained is {limits.sustained}: requests, and seconds"
         if limits.longest_reply is not None and limits.longest_reply > 120:
             yield f"limits.longest_reply is {limits.longest_reply}: a request may take 120 s"
         if not all(400 <= status < 600 for status in limits.unprocessed):
             yield f"limits.unprocessed is {sorted(limits.unprocessed)}: refusals are 400 to 599"
         number = len(self.healthy().wire.requests)
-        if limits.per_second is not None and number > limits.requests:
+        is_counted = limits.per_second or limits.sustained or limits.app_per_second
+        if is_counted and number > limits.requests:
             yield f"limits.requests is {limits.requests}, and an order takes {number}"
         beyond = {
             "max_concurrency": limits.concurrency and limits.concurrency + 1,

@@ -41,10 +41,19 @@ class _Served(NamedTuple):
     end: float
 
 
+class App:
+    """What all merchants of an app have asked of late. ``refused`` counts requests too many of any of them."""
+
+    def __init__(self) -> None:
+        self.served: list[_Served] = []
+        self.refused = 0
+
+
 class Access:
     """An app's tokens for one merchant, and its requests.
 
     Attributes:
+        app: what counts for all merchants of the app.
         app_id, secret: the app's ``client_id`` and ``client_secret``.
         tokens: the end of each access token; None: never, as of a merchant's own API token.
         refresh_tokens: the end of each one that is not used yet.
@@ -56,12 +65,12 @@ class Access:
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
+        self.app = App()
         self.tokens: dict[str, float | None] = {"api-token": None}
         self.refresh_tokens: dict[str, float] = {}
         self.codes = {"code-1"}
         self.missing: set[str] = set()
         self._pairs = 0
-        self._served: list[_Served] = []
         #: Of a token with too many requests at once: the end of its wait, and the wait's seconds.
         self._waits: dict[str, tuple[float, int]] = {}
 
@@ -105,19 +114,21 @@ class Access:
         is_valid = scheme == "Bearer" and (end is None or end > now)
         if not is_valid or permission in self.missing:
             raise Refusal(401, "401 Unauthorized")
-        self._served = [each for each in self._served if max(each.start + 1, each.end) > now]
+        served = [each for each in self.app.served if max(each.start + 1, each.end) > now]
+        self.app.served = served
         until, wait = self._waits.get(token, (0, 0))
         if until > now:
             self._refuse(_LIMITS[2], token, 2 * wait)
         for limit in _LIMITS:
-            counted = [each for each in self._served if limit.of_app or each.token == token]
+            counted = [each for each in served if limit.of_app or each.token == token]
             if limit.most <= sum(
                 (each.end if limit.at_once else each.start + 1) > now for each in counted
             ):
                 self._refuse(limit, token, int(limit.at_once))
-        self._served.append(_Served(token, now, now + seconds))
+        served.append(_Served(token, now, now + seconds))
 
     def _refuse(self, limit: _Limit, token: str, wait: int) -> None:
+        self.app.refused += 1
         headers = {limit.header: str(limit.most)}
         if wait:
             self._waits[token] = (self._now + wait, wait)

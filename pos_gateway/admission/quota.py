@@ -1,0 +1,225 @@
+"""A quota of a POS: requests that all merchants of an app, or of a credential, may make together.
+
+Merchants that lack nothing but the quota queue for a turn, the least use first: a merchant's next start is
+due once in the time in which all merchants with work could start an order (a virtual clock: Zhang, 1990).
+A merchant ahead of this time is *heavy*, and leaves a start to the others.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Hashable
+from itertools import count
+from math import inf
+from typing import ClassVar, Generic, TypeVar
+
+from pos_gateway.admission.limits import QuotaTerms
+from pos_gateway.admission.rate import LEAST, Rate
+
+#: Seconds of a turn: a merchant without a slot by then queues anew, behind the others.
+TURN = 0.25
+#: Starts by which a merchant may be ahead of its fair part: an old backlog does not count for longer.
+AHEAD = 2
+#: Seconds for which a process wants a fair part of a quota after orders have waited.
+KEPT = 10.0
+#: Permits of a quota without a limit of orders in flight.
+PARTS = 100
+
+
+#: A merchant's.
+Lane = TypeVar("Lane", bound=Hashable)
+
+
+class Quota(Generic[Lane]):
+    """A quota, and this process's part: 0 until the fleet has answered.
+
+    Times never go back.
+    """
+
+    #: For the agenda: a quota is never done.
+    done: ClassVar[bool] = False
+
+    def __init__(self, terms: QuotaTerms, part: float, now: float) -> None:
+        self.terms, self._part = terms, part
+        self.rate = Rate(terms, part, now)
+        #: The merchants that share the quota: when the next start is due.
+        self._due: dict[Lane, float] = {}
+        self.in_flight = 0
+        #: Merchants with work: orders in flight, and 1 while waiting.
+        self._working: Counter[Lane] = Counter()
+        #: By the POS's Retry-After.
+        self.paused_until = 0.0
+        #: Merchants with a turn, and the turn's end. A turn reserves a start.
+        self.turns: dict[Lane, float] = {}
+        #: Merchants without a turn, by the due start; entries with an old place are skipped.
+        self._queue: list[tuple[float, int, Lane]] = []
+        self._places: dict[Lane, int] = {}
+        self._count = count()
+        #: When a merchant last waited for a turn.
+        self._lacked_at = -inf
+        #: When admission looks at the quota next.
+        self.look_at = inf
+
+    @property
+    def permits(self) -> int:
+        """Permits of the whole fleet."""
+        return PARTS if self.terms.at_once is None else self.terms.at_once
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the fleet may have more permits for this process."""
+        return self._part < 1
+
+    def wanted(self, now: float) -> int:
+        """Permits for which orders wait; all permits if the part was used up a short time ago."""
+        waiting = len(self._places) + len(self.turns)
+        return self.permits if self._part and now - self._lacked_at < KEPT else waiting
+
+    @property
+    def members(self) -> int:
+        """The number of merchants that share the quota."""
+        return len(self._due)
+
+    def add(self, lane: Lane) -> None:
+        """Add a merchant."""
+        self._due[lane] = 0.0
+
+    def remove(self, lane: Lane) -> None:
+        """Remove a merchant. Orders in flight go on."""
+        self.leave(lane)
+        del self._due[lane]
+
+    def agree(self, terms: QuotaTerms, now: float) -> None:
+        """Set the limits. Orders in flight go on, and earlier starts count."""
+        self.terms = terms
+        self.allot(self._part, now)
+
+    def allot(self, part: float, now: float) -> None:
+        """Set this process's part. Orders in flight go on, and earlier starts count."""
+        self._part = part
+        self.rate.agree(self.terms, part, now)
+
+    def takes(self, lane: Lane, now: float) -> bool:
+        """Whether an order of the merchant may start now."""
+        if lane in self.turns:
+            return True
+        head = self._head()
+        is_first = head is None or self._due[lane] < head[0]
+        return is_first and self._has(self._needs(lane, now), now)
+
+    def has(self, lane: Lane) -> bool:
+        """Whether the merchant has a turn, or is queued."""
+        return lane in self.turns or lane in self._places
+
+    def give(self, lane: Lane, now: float) -> None:
+        """Give the merchant a turn."""
+        self._unqueue(lane)
+        self.turns.setdefault(lane, now + TURN)
+
+    def queue(self, lane: Lane, now: float) -> None:
+        """Queue the merchant for a turn."""
+        self._lacked_at = now
+        if lane not in self._places:
+            self._work(lane, 1)
+            self._places[lane] = next(self._count)
+            heapq.heappush(self._queue, (self._due[lane], self._places[lane], lane))
+
+    def leave(self, lane: Lane) -> bool:
+        """Take the merchant out of queue and turn; returns whether there was a turn."""
+        self._unqueue(lane)
+        return self.turns.pop(lane, None) is not None
+
+    def next(self, now: float) -> Lane | None:
+        """A merchant to look at: the turn has ended, or else begins. None: nothing changes now."""
+        lane, until = next(iter(self.turns.items()), (None, inf))
+        if lane is not None and until <= now:
+            del self.turns[lane]
+            self._charge(lane, now)
+            return lane
+        head = self._head()
+        if head is None or not self._has(self._needs(head[2], now), now):
+            return None
+        self.give(head[2], now)
+        return head[2]
+
+    def next_at(self, now: float) -> float:
+        """When time alone gives or ends a turn next, after ``next`` returned None."""
+        ends = next(iter(self.turns.values()), inf)
+        head = self._head()
+        if head is None:
+            return ends
+        if now < self.paused_until:
+            return min(ends, self.paused_until)
+        lane, turns = head[2], len(self.turns)
+        needs = self._needs(lane, now)
+        at = [self.rate.ready_at(turns + needs)]
+        if needs > 1:  # until the merchant is not heavy any more
+            at.append(max(self._due[lane], self.rate.ready_at(turns + 1)))
+        # What is ready now waits for an order in flight.
+        return min(ends, *(each if each > now else inf for each in at))
+
+    def started(self, lane: Lane, now: float) -> None:
+        """An order of the merchant has started."""
+        self.turns.pop(lane, None)
+        self.in_flight += 1
+        self._work(lane, 1)
+        self.rate.started(now)
+        self._charge(lane, now)
+
+    def ended(self, lane: Lane) -> None:
+        """An order that was started has ended."""
+        self.in_flight -= 1
+        self._work(lane, -1)
+
+    def pause(self, until: float) -> list[Lane]:
+        """Start nothing until then; returns the merchants that lose a turn."""
+        self.paused_until = max(self.paused_until, until)
+        lost, self.turns = list(self.turns), {}
+        return lost
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two starts of a merchant with a fair part; 0 without any permits."""
+        return self.rate.interval * max(1, len(self._working)) if self._part else 0.0
+
+    def is_idle(self, now: float) -> bool:
+        """Whether a new quota would start as many orders."""
+        return not self.in_flight and self.paused_until <= now and self.rate.is_idle(now)
+
+    def _has(self, starts: int, now: float) -> bool:
+        """Whether ``starts`` are left beside the turns."""
+        starts += len(self.turns)
+        if not self._part or now < self.paused_until or self.in_flight + starts > self._at_once:
+            return False
+        return self.rate.ready_at(starts) <= now
+
+    @property
+    def _at_once(self) -> float:
+        """Orders in flight in this process."""
+        at_once = self.terms.at_once
+        return inf if at_once is None else max(1, int(at_once * self._part + LEAST))
+
+    def _needs(self, lane: Lane, now: float) -> int:
+        """Starts that must be left for an order of the merchant: 2 for a heavy merchant, if there ever are 2."""
+        is_heavy = self.members > 1 and self._due[lane] > now
+        return 2 if is_heavy and min(self.rate.most, self._at_once) > 1 else 1
+
+    def _charge(self, lane: Lane, now: float) -> None:
+        """The merchant's next start is due a fair part later."""
+        # A fair part leaves room for a further merchant.
+        interval, due = self.interval + self.rate.interval, self._due.get(lane)
+        if due is not None:
+            self._due[lane] = min(max(due, now) + interval, now + AHEAD * interval)
+
+    def _unqueue(self, lane: Lane) -> None:
+        if self._places.pop(lane, None) is not None:
+            self._work(lane, -1)
+
+    def _work(self, lane: Lane, by: int) -> None:
+        self._working[lane] += by
+        if not self._working[lane]:
+            del self._working[lane]
+
+    def _head(self) -> tuple[float, int, Lane] | None:
+        while self._queue and self._places.get(self._queue[0][2]) != self._queue[0][1]:
+            heapq.heappop(self._queue)
+        return self._queue[0] if self._queue else None
