@@ -22,7 +22,7 @@ from pos_gateway.attempt.call import Caller
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Outcome, Reason
+from pos_gateway.domain.outcome import Outcome
 from pos_gateway.ledger.callback_rules import Applied, CallbackResult, Received, is_news
 from pos_gateway.ledger.callbacks import CallbackLedger, report
 from pos_gateway.ledger.commits import GroupCommit
@@ -179,22 +179,23 @@ class Poller:
             return None
         window = window_of(due)
         asking = _Asking(self._caller.asking(merchant), self._pause, self._stopping)
-        problem: Reason | None = None
+        problem: str | None = None
         at_least = 0.0
         try:
             for page in adapter.changes(window, merchant, Send(asking)):
                 if isinstance(page, Outcome):
-                    problem, at_least = page.reason, page.retry_after or 0.0
+                    problem = page.kind.value if page.reason is None else page.reason.code
+                    at_least = page.retry_after or 0.0
                 elif not self._apply(page, due, merchant, adapter):
-                    problem = Reason("busy", "workers write an order all the time")
+                    problem = "busy"  # workers write an order all the time
         except TransportError as error:
-            problem = Reason.of(error.code, error)
+            problem = error.code
         if problem is not None:
             metrics.polls(adapter.name, "failed").inc()
             failed = _failed(due, self._every, at_least)
             say = log.debug if due.failures else log.warning
             names = {"merchant_id": merchant.id, "adapter": adapter.name}
-            say("poll.failed", **names, code=problem.code, again_in=failed.wait)
+            say("poll.failed", **names, code=problem, again_in=failed.wait)
             return failed
         metrics.polls(adapter.name, "listed").inc()
         since = listed_until(due, window, asking.said_at)

@@ -235,9 +235,11 @@ def report(received: Received, applied: Applied, provider: str | None) -> None:
     key = applied.key
     if key is None:
         return
-    if (line := _LINES.get(applied.result)) is not None:
+    if applied.result in _LINES:
+        level, event = _LINES[applied.result]
         log.log(
-            *line,
+            level,
+            event,
             adapter=received.adapter,
             merchant_id=key.merchant_id,
             order_id=key.order_id,

@@ -256,15 +256,20 @@ def test_the_reference_api_has_no_list_of_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "at_once", "rate"),
+    ("limits", "at_once", "rate", "sustained"),
     [
-        (Limits(), None, None),
-        (Limits(concurrency=5, per_second=16.0), 4, 15.0),
-        (Limits(concurrency=1, per_second=0.5), 1, 0.25),
+        (Limits(), None, None, None),
+        (Limits(concurrency=5, per_second=16.0), 4, 15.0, None),
+        (Limits(concurrency=1, per_second=0.5), 1, 0.25, None),
+        (Limits(sustained=(500, 60.0)), None, None, (440, 60.0)),
+        (Limits(sustained=(100, 60.0)), None, None, (50, 60.0)),
     ],
 )
 def test_a_poll_takes_one_request_at_once_and_one_a_second_of_the_vendors_limits(
-    limits: Limits, at_once: int | None, rate: float | None
+    limits: Limits,
+    at_once: int | None,
+    rate: float | None,
+    sustained: tuple[int, float] | None,
 ) -> None:
     left = limits.beside_polls()
-    assert (left.concurrency, left.per_second) == (at_once, rate)
+    assert (left.concurrency, left.per_second, left.sustained) == (at_once, rate, sustained)
