@@ -81,7 +81,7 @@ class HubRiseAdapter:
 
 
 def _callbacks(event: dict[str, Any], merchant: Merchant) -> list[Callback]:
-    """The callback of an order.update, by HubRise's id. An accepted order not paid at the total is left to a look-up."""
+    """The callback of an order.update, by HubRise's id. Unless paid at its total, an order is accepted by a look-up."""
     found = inside(event, "new_state")
     meaning = _meaning(found, merchant)
     known_as, location = identifier(found.get("id")), identifier(found.get("location_id"))
@@ -96,6 +96,7 @@ def _callbacks(event: dict[str, Any], merchant: Merchant) -> list[Callback]:
             occurred_at=unix_time(event.get("created_at")),
             reason=_why(found),
             account=("location_id", location),
+            only_accepted=meaning is Lifecycle.PREPARING and hubrise_state.owes(found),
         )
     ]
 
@@ -103,8 +104,7 @@ def _callbacks(event: dict[str, Any], merchant: Merchant) -> list[Callback]:
 def _meaning(found: dict[str, Any], merchant: Merchant) -> Kind | Lifecycle | None:
     """The meaning of the order's status; None: no meaning, or a look-up must judge the order."""
     meaning = hubrise_state.meaning(found, merchant)
-    is_early = meaning in (Kind.ACCEPTED, Lifecycle.PREPARING)
-    return None if is_early and hubrise_state.owes(found) else meaning
+    return None if meaning is Kind.ACCEPTED and hubrise_state.owes(found) else meaning
 
 
 def _why(found: dict[str, Any]) -> Reason | None:

@@ -95,7 +95,7 @@ class ToastAdapter:
 def _callbacks(message: dict[str, Any], merchant: Merchant) -> list[Callback]:
     """What an order_updated says of the order, which has no ``externalId`` in it.
 
-    An order that is approved, and not paid at its total, is left to a look-up.
+    Unless paid at its total, an order is accepted by a look-up.
     """
     if message.get("eventType") not in ("order_updated", "channel_order_updated"):
         return []
@@ -112,6 +112,7 @@ def _callbacks(message: dict[str, Any], merchant: Merchant) -> list[Callback]:
             occurred_at=unix_time(message.get("timestamp")),
             reason=_why(found),
             account=("restaurant", restaurant),
+            only_accepted=meaning is Lifecycle.PREPARING and owes(found, merchant),
         )
     ]
 
@@ -123,8 +124,7 @@ def _meaning(found: dict[str, Any], merchant: Merchant) -> Kind | Lifecycle | No
         meaning = stage(found) or meaning
     if is_voided(found):
         meaning = Kind.CANCELLED
-    is_early = meaning in (Kind.ACCEPTED, Lifecycle.PREPARING)
-    return None if is_early and owes(found, merchant) else meaning
+    return None if meaning is Kind.ACCEPTED and owes(found, merchant) else meaning
 
 
 def _why(found: dict[str, Any]) -> Reason | None:

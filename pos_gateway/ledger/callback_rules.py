@@ -252,6 +252,8 @@ class CallbackGroup:
         is_left = order.is_left(received.steps, self.now)
         if order.state is not State.ACCEPTED and not order.may_be_sent:
             result = CallbackResult.UNSENT
+        elif order.state is not State.ACCEPTED and received.callback.only_accepted:
+            result = CallbackResult.KNOWN
         elif endpoint is not None and endpoint not in received.owners[order.key.merchant_id]:
             result = CallbackResult.MOVED
         elif order.reopened and received.callback.external_id != (order.external_id or ""):

@@ -469,13 +469,23 @@ def test_a_toast_order_that_lists_payments_is_heard_if_they_are_its_total(
     """Whichever merchant's URL it came to: one is for all merchants of an application."""
     merchant = TOAST.merchant if of == "the payer's URL" else a_collector()
     body = toast_event(approvalStatus="APPROVED", guestOrderStatus=status, checks=checks)
-    assert bool(TOAST.read(TOAST.request(body), merchant)) is is_heard
+    heard = TOAST.read(TOAST.request(body), merchant)
+    assert bool(heard) is (is_heard or status is not None)
+    assert [each.only_accepted for each in heard or []] == [not is_heard] * len(heard or [])
 
 
 def test_a_toast_order_that_staff_collects_for_is_heard() -> None:
     body = toast_event(approvalStatus="APPROVED", checks=paid(status="OPEN"))
     assert TOAST.read(TOAST.request(body), a_collector())
     assert TOAST.read(TOAST.request(body)) == []
+
+
+def test_a_toast_order_that_is_not_paid_and_prepared_is_heard_once_it_is_accepted() -> None:
+    body = toast_event(
+        approvalStatus="APPROVED", guestOrderStatus="IN_PREPARATION", checks=paid(status="OPEN")
+    )
+    [callback] = TOAST.read(TOAST.request(body)) or []
+    assert (callback.meaning, callback.only_accepted) == (Lifecycle.PREPARING, True)
 
 
 def test_toast_may_say_600_kilobytes() -> None:

@@ -118,6 +118,25 @@ def test_an_order_that_is_prepared_was_accepted(
     assert told(rows)[len(before) :] == ["accepted", to]
 
 
+@pytest.mark.parametrize("state", [State.SENDING, State.PENDING, State.IN_DOUBT, State.ACCEPTED])
+def test_what_is_about_an_accepted_order_alone_ends_no_open_one(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, state: State
+) -> None:
+    """The guest may still owe: whether the POS has the order as agreed a look-up says."""
+    one = worker()
+    if state is State.ACCEPTED:
+        claim = claimed(one.claim(KEY, send=True, endpoint=HERE, order=b"{}"))
+        one.finish(claim, an_entry(Kind.ACCEPTED))
+    else:
+        open_in(worker, state)
+    before = rows.order()
+    [result] = apply(ledger, of(Lifecycle.PREPARING, only_accepted=True))
+    if state is State.ACCEPTED:
+        assert (result, rows.order().lifecycle) == (CallbackResult.APPLIED, Lifecycle.PREPARING)
+    else:
+        assert (result, rows.order()) == (CallbackResult.KNOWN, before)
+
+
 @pytest.mark.parametrize("is_open", [True, False])
 def test_an_attempt_in_flight_loses_its_claim_and_finds_the_end(
     ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, is_open: bool
