@@ -4,6 +4,7 @@ All workers poll, each merchant by a single worker at a time. Polls yield to ord
 breaker is not polled, and polls pause while orders lack CPU.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -193,9 +194,14 @@ class Poller:
         if problem is not None:
             metrics.polls(adapter.name, "failed").inc()
             failed = _failed(due, self._every, at_least)
-            say = log.debug if due.failures else log.warning
-            names = {"merchant_id": merchant.id, "adapter": adapter.name}
-            say("poll.failed", **names, code=problem, again_in=failed.wait)
+            log.log(
+                logging.DEBUG if due.failures else logging.WARNING,
+                "poll.failed",
+                merchant_id=merchant.id,
+                adapter=adapter.name,
+                code=problem,
+                again_in=failed.wait,
+            )
             return failed
         metrics.polls(adapter.name, "listed").inc()
         since = listed_until(due, window, asking.said_at)

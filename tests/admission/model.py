@@ -363,9 +363,12 @@ class Model:
         return None if abs(left) < NEAR else left > 0
 
     def is_spent(self, merchant: Merchant) -> bool:
-        """As many have started of late as may."""
+        """As many have started of late as may. What the fleet allots is known once it has answered."""
         most, seconds = merchant.pace
-        return len([at for at in merchant.starts if at + seconds > self.now]) >= most
+        return (
+            merchant.allotment != -1
+            and len([at for at in merchant.starts if at + seconds > self.now]) >= most
+        )
 
     def provider(self, name: str | None) -> Provider:
         return self.providers.setdefault(name, Provider()) if name else Provider()

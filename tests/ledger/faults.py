@@ -1338,10 +1338,10 @@ FAULTS = [
         "order_admin::in_doubt_once_its_workers_lease_is_gone",
     ),
     Fault(
-        "a poll's word that waits is not stored",
+        "a poll's word is not stored",
         "ledger/callback_rules",
-        "if result is CallbackResult.WAITING and not received.is_polled:",
-        "if result is CallbackResult.WAITING:",
+        "if not received.is_polled:",
+        "if True:",
         "polling::asked_to_cancel",
     ),
     Fault(
