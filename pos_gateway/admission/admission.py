@@ -122,7 +122,8 @@ class Admission(Generic[Ticket]):
         if deadline <= max(now, lane.breaker.until):
             return AdmissionVerdict.EXPIRE
         if lane.quotas and not lane.waiting:
-            lane.lacks = self._lacking(lane)
+            lane.lacks = None
+            lane.lacks = self._lacking(lane) if lane.has_room else None
         if not lane.waiting and lane.has_room:
             if self._scheduler.may_start_at_once(lane, now):
                 return self._start(lane, ticket, is_look_up=is_look_up)

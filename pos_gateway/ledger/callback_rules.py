@@ -184,7 +184,7 @@ class CallbackGroup:
         """
         before = len(self.events)
         result = self._apply(received, order, request)
-        if result is CallbackResult.WAITING and not received.is_polled:
+        if result is CallbackResult.WAITING:
             return self.wait(received, is_known=order is not None)
         self._put(received, result)
         key = None if order is None else order.key

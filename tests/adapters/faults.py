@@ -208,7 +208,7 @@ FAULTS = [
     Fault(
         "a call that an unpaid order is approved does not accept the order",
         TOAST,
-        "if is_early and owes(found, merchant) else",
+        "if meaning is Kind.ACCEPTED and owes(found, merchant) else",
         "if False else",
         "toast_truth::approved_and_not_paid",
     ),
