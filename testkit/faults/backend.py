@@ -16,6 +16,7 @@ from pos_gateway.client import OrderClient
 from pos_gateway.domain.errors import BrokerUnavailable, PublishRefused, Unroutable
 from pos_gateway.domain.split import Split
 from pos_gateway.http_client import HttpOrderClient
+from testkit.patience import PATIENCE
 
 #: Merchant and order.
 Name = tuple[str, str]
@@ -140,7 +141,7 @@ class Backend:
         there. They stay there.
         """
         found = {}
-        with Connection(self._broker_url, connect_timeout=2) as connection:
+        with Connection(self._broker_url, connect_timeout=PATIENCE) as connection:
             queue = topology.dead_queue.bind(connection.channel())
             while (letter := queue.get(no_ack=False)) is not None:
                 reason = (letter.headers or {}).get("x-reason-code")

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
+from testkit.patience import PATIENCE
 from testkit.servers.process import Server, program
 
 
@@ -115,16 +116,16 @@ class PostgreSQL(Server):
 
     def _answers(self) -> bool:
         try:
-            self._connect().close()
+            self._connect(within=5).close()
         except psycopg.OperationalError:
             return False
         return True
 
-    def _connect(self) -> psycopg.Connection[tuple[Any, ...]]:
+    def _connect(self, *, within: float = PATIENCE) -> psycopg.Connection[tuple[Any, ...]]:
         return psycopg.connect(
             f"postgresql://postgres@127.0.0.1:{self.port}/postgres",
             autocommit=True,
-            connect_timeout=5,
+            connect_timeout=int(within),
         )
 
     def _data(self) -> Path:
