@@ -1,1 +1,1 @@
-"""One HTTP exchange under one deadline. Nothing above this floor knows requests or sockets."""
+"""HTTP exchanges, each under a deadline. Nothing above this floor knows requests or sockets."""

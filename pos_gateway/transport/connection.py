@@ -1,8 +1,8 @@
-"""One connection to a POS, plain or over TLS, whose operations end at one moment.
+"""A connection to a POS, plain or over TLS. All operations end at the same deadline.
 
-The socket is the system's, without gevent's class around it, and TLS runs above it in memory
-(``ssl.SSLObject``): every byte that leaves or arrives passes here, once. A green thread waits for the
-socket on the loop, a native one by poll.
+The socket is the system's, without gevent's class around it. TLS runs above the socket in memory
+(``ssl.SSLObject``): every byte sent or received passes here, once. A green thread waits for the
+socket on the loop, a native thread by poll.
 """
 
 import select
@@ -18,21 +18,21 @@ from typing import Any, Protocol
 from pos_gateway.runtime.green import green, native
 from pos_gateway.transport.deadline import TimeIsUp
 
-#: Seconds that an idle connection may be reused: the default, and the most if its peer states a
-#: keep-alive. The default is less than the 5 s of Apache, Node and uvicorn: a request that meets a
-#: close is in doubt.
+#: Seconds for which an idle connection may be reused: the default, and the maximum if the peer
+#: states a keep-alive. The default is less than the 5 s of Apache, Node and uvicorn: a request sent
+#: into a close is in doubt.
 IDLE, LONGEST_IDLE = 4.0, 60.0
-#: Seconds after which even a busy connection is replaced: its host's name may have moved.
+#: Seconds after which even a busy connection is replaced: the host's name may have moved.
 LONGEST_LIFE = 300.0
-#: Bytes received at once. A reply about an order is a tenth of it.
+#: Maximum bytes of a receive. A reply about an order is a tenth as long.
 _AT_ONCE = 16 * 1024
-#: What is waited for, as in gevent's loop.
+#: Events to wait for, as numbered by gevent's loop.
 READ, WRITE = 1, 2
 _EVENTS = {READ: select.POLLIN, WRITE: select.POLLOUT}
 
 
 class Connection:
-    """Plain TCP. For one exchange at a time.
+    """A plain TCP connection. For a single exchange at a time.
 
     Args:
         sock: connected, and non-blocking.
@@ -44,13 +44,13 @@ class Connection:
         self._sock = sock
         self._wait = waiting_for(sock.fileno())
         self._old_at = time.monotonic() + LONGEST_LIFE
-        #: When its operations end, with TimeIsUp (``time.monotonic``).
+        #: When operations end, with TimeIsUp (``time.monotonic``).
         self.until = 0.0
-        #: Until when it may be reused; 0: it was not left idle after a complete exchange.
+        #: When reuse ends (``time.monotonic``); 0: not idle after a complete exchange.
         self.idle_until = 0.0
 
     def send(self, data: bytes) -> None:
-        """Send all of it. Raises OSError."""
+        """Send all data. Raises OSError."""
         try:
             sent = self._sock.send(data)
         except BlockingIOError:
@@ -64,7 +64,7 @@ class Connection:
                     rest = rest[self._sock.send(rest) :]
 
     def receive(self) -> bytes:
-        """What comes next; none at the peer's end. Raises OSError."""
+        """The next bytes; empty at the peer's end. Raises OSError."""
         while True:
             if not self._wait(READ, self.until):
                 raise TimeIsUp
@@ -73,12 +73,12 @@ class Connection:
                 return received
 
     def mark_idle(self, seconds: float | None) -> None:
-        """Keep it for another exchange. ``seconds``: how long its peer keeps it; None: not stated."""
+        """Keep the connection for reuse. ``seconds``: the peer's keep-alive; None: not stated."""
         kept = IDLE if seconds is None else min(seconds, LONGEST_IDLE) - 1
         self.idle_until = min(time.monotonic() + kept, self._old_at)
 
     def is_reusable(self) -> bool:
-        """Whether an idle connection may be reused: nothing was received, not even its end.
+        """Whether an idle connection may be reused: nothing was received, not even an end.
 
         Unsolicited bytes count as broken.
         """
@@ -89,15 +89,15 @@ class Connection:
     def reset_on_close(self, *, enabled: bool = True) -> None:
         """Have a close reset the connection, and drop unsent bytes; also when the process is killed.
 
-        Without it the kernel delivers the request for as long as the peer is there: a POS that
-        reads nothing for minutes would create the order after a look-up had not found it.
+        Without a reset the kernel delivers the request for as long as the peer is there: a POS may
+        read nothing for minutes, then create the order after a look-up had not found the order.
         """
         with suppress(OSError):
             linger = struct.pack("ii", enabled, 0)
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
     def close(self, *, is_complete: bool = False) -> None:
-        """Close it: by a reset, unless its last exchange is complete. Idempotent."""
+        """Close the connection: by a reset, unless the last exchange is complete. Idempotent."""
         if is_complete or self.idle_until:
             self.reset_on_close(enabled=False)
         self._wait.close()
@@ -105,13 +105,13 @@ class Connection:
 
 
 class TLSConnection(Connection):
-    """TLS over TCP. A reply delimited by the connection's end needs the peer's close_notify.
+    """A TLS connection. A reply that ends with the connection needs the peer's close_notify.
 
     Args:
         sock: connected, and non-blocking.
-        context: which peers are trusted.
-        name: the host's, which its certificate must have.
-        session: an earlier connection's, which saves a part of the handshake.
+        context: the trusted authorities.
+        name: the host's name, required in the certificate.
+        session: an earlier connection's, to save a part of the handshake.
     """
 
     __slots__ = ("_incoming", "_outgoing", "_tls")
@@ -127,16 +127,16 @@ class TLSConnection(Connection):
 
     @property
     def session(self) -> ssl.SSLSession | None:
-        """What the next connection may resume; with TLS 1.3 only known after a reply."""
+        """The session for the next connection to resume; with TLS 1.3 known only after a reply."""
         return self._tls.session
 
     @property
     def is_resumed(self) -> bool:
-        """Whether the session was an earlier one, whose peer was verified then."""
+        """Whether the session is an earlier connection's, with the peer verified then."""
         return bool(self._tls.session_reused)
 
     def handshake(self) -> None:
-        """Agree with the peer, and verify it. Raises OSError."""
+        """Agree with the peer, and verify the certificate. Raises OSError."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -144,7 +144,7 @@ class TLSConnection(Connection):
                 self._flush()
                 self._feed()
             except ssl.SSLError:
-                with suppress(OSError):  # the alert that says why
+                with suppress(OSError):  # the alert with the reason
                     self._sock.send(self._outgoing.read())
                 raise
             else:
@@ -173,9 +173,9 @@ class TLSConnection(Connection):
                 return b""
 
     def is_reusable(self) -> bool:
-        """As over TCP; session tickets may have come meanwhile.
+        """As over TCP; session tickets may have arrived since the last exchange.
 
-        What came with the last reply, in a record of its own, is no longer in the socket.
+        A record received together with the last reply is no longer in the socket.
         """
         if time.monotonic() > self.idle_until:
             return False
@@ -204,26 +204,26 @@ class TLSConnection(Connection):
 
 
 class Wait(Protocol):
-    """Waits for a socket."""
+    """A way to wait for a socket."""
 
     def __call__(self, events: int, until: float) -> bool:
-        """Whether the socket is ready, or has failed, before this time (``time.monotonic``)."""
+        """Whether the socket is ready, or has failed, before ``until`` (``time.monotonic``)."""
         ...
 
     def close(self) -> None:
-        """Before the socket is closed."""
+        """Called before the socket is closed."""
         ...
 
 
 def waiting_for(fileno: int) -> Wait:
-    """How the threads of this process wait for the socket."""
+    """The wait that suits the process's threads, green or native."""
     return GreenTransportWait(fileno) if green() else NativeWait(fileno)
 
 
 class GreenTransportWait:
-    """A green thread's, on a watcher that is made once; only for its own thread's loop.
+    """Green threads' wait, on a watcher made once; only for the loop of the watcher's thread.
 
-    gevent's sockets read before they wait, in vain, and make a second timer.
+    gevent's sockets read in vain before each wait, and make a second timer.
     """
 
     __slots__ = ("_fileno", "_hub", "_new_waiter", "_reading")
@@ -238,7 +238,7 @@ class GreenTransportWait:
 
     def __call__(self, events: int, until: float) -> bool:
         loop = self._hub.loop
-        # The timer goes by the loop's time, which may be behind: then the timer ends early, and is made again.
+        # The timer goes by the loop's time. If the loop is behind, the timer ends early: make another.
         while (left := until - time.monotonic()) > 0:
             waiter = self._new_waiter(self._hub)
             watcher = self._reading if events == READ else loop.io(self._fileno, events)
@@ -246,7 +246,7 @@ class GreenTransportWait:
             watcher.start(waiter.switch, True)
             timer.start(waiter.switch, False)
             try:
-                # The loop may have come late: then the socket became ready before the time was up.
+                # If the loop came late, the socket became ready before the time was up.
                 if waiter.get() or is_ready(self._fileno, events):
                     return True
             finally:  # also when the green thread is killed
@@ -261,7 +261,7 @@ class GreenTransportWait:
 
 
 class NativeWait:
-    """A native thread's."""
+    """Native threads' wait, by poll."""
 
     __slots__ = ("_fileno",)
 
@@ -282,9 +282,9 @@ def _poll() -> Any:
 
 
 def is_ready(fileno: int, events: int, milliseconds: int = 0) -> bool:
-    """Whether the socket is ready, or has failed, within the milliseconds, which block the thread.
+    """Whether the socket is ready, or has failed, within ``milliseconds``. Blocks the thread.
 
-    By the system's poll, which gevent removes from ``select``: a system call, and no turn of the loop.
+    The system's poll, removed from ``select`` by gevent, takes a system call, and no turn of the loop.
     """
     poller = _poll()()
     poller.register(fileno, _EVENTS[events])

@@ -1,6 +1,6 @@
-"""A total time limit over a call's exchanges, their progress, and a way to cancel them.
+"""A total time limit over a call's exchanges, with their progress and a way to cancel.
 
-Socket timeouts cannot do this: they restart with every byte that a peer drips.
+Socket timeouts bound no total: every byte from a dripping peer restarts the timeout.
 """
 
 import signal
@@ -16,26 +16,26 @@ from pos_gateway.runtime.green import green
 
 
 class DeadlineExceeded(BaseException):
-    """The exchange's time is up, or it was cancelled.
+    """The exchange's time is up, or the exchange was cancelled.
 
-    A BaseException, so that no ``except Exception`` between here and the socket takes it for an
-    error of its own and retries.
+    A BaseException, lest an ``except Exception`` between here and the socket treat the deadline as
+    an ordinary error and retry.
     """
 
 
 class TimeIsUp(DeadlineExceeded):
-    """A connection's time is up: that of the exchange, or its budget for connecting."""
+    """A connection's time is up: the exchange's time, or the budget for connecting."""
 
 
 class CallContext:
-    """One attempt's exchanges: their time limit, their progress, and a way to cancel them.
+    """An attempt's exchanges: time limit, progress, and a way to cancel.
 
-    Enter the context for an exchange, within which DeadlineExceeded is raised once ``cancel`` is called.
-    A connection's own waits end at the deadline; but the main thread of a synchronous worker, which
-    resolves names by blocking, also has the interval timer.
+    Enter the context for an exchange. Inside, ``cancel`` raises DeadlineExceeded.
+    A connection's own waits end at the deadline. The main thread of a synchronous worker, blocked
+    while resolving a name, also has the interval timer.
 
     Args:
-        part: the part of its merchant's time limit that the attempt has.
+        part: the attempt's part of the merchant's time limit.
     """
 
     __slots__ = (
@@ -68,11 +68,11 @@ class CallContext:
         #: When the last reply began (``time.perf_counter``).
         self.replied: float | None = None
         self._thread: Any = None
-        #: What the main thread does without the interval timer.
+        #: The main thread's handler of SIGALRM before the exchange; None: no interval timer runs.
         self._handler: Any = None
 
     def cancel(self) -> None:
-        """Cancel the exchange in flight, and any later one, with DeadlineExceeded.
+        """Cancel the exchange in flight, and all later exchanges, with DeadlineExceeded.
 
         Called from another green thread of the same process. Outside an exchange nothing is raised.
         """
@@ -83,7 +83,7 @@ class CallContext:
         import gevent  # noqa: PLC0415  (only where gevent is in use)
 
         def throw() -> None:
-            if self._thread is thread:  # the exchange may have ended meanwhile
+            if self._thread is thread:  # the exchange may have ended by now
                 thread.throw(DeadlineExceeded())
 
         gevent.get_hub().loop.run_callback(throw)
@@ -110,7 +110,7 @@ class CallContext:
 
 @cache
 def _getcurrent() -> Callable[[], Any] | None:
-    """gevent's function that returns the green thread that runs; None: this process has native threads alone."""
+    """gevent's function for the running green thread; None: the process has native threads only."""
     if not green():
         return None
     from gevent import getcurrent  # noqa: PLC0415  (only where gevent is in use)

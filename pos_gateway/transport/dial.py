@@ -1,7 +1,6 @@
 """TCP connections to hosts, only where the guard allows.
 
-A name is resolved once, and the checked addresses are the ones connected to: DNS rebinding gains
-nothing.
+A name is resolved once, and connections go to the checked addresses: DNS rebinding gains nothing.
 """
 
 import errno
@@ -39,21 +38,21 @@ class Dialer:
         self._resolver = resolver
 
     def dial(self, host: str, port: int, *, plain: bool, until: float) -> Any:
-        """A non-blocking socket, connected to the first of the host's addresses that answers.
+        """A non-blocking socket, connected to the host's first address to answer.
 
-        All addresses share a budget: each has an equal part of what is left, so that a dead IPv6
-        address leaves time for a live IPv4 one.
+        All addresses share a budget, each with an equal part of the rest: a dead IPv6 address
+        leaves time for a live IPv4 address.
 
         Args:
-            host: its name or address.
-            port: its port.
+            host: name or address.
+            port: the host's port.
             plain: without TLS.
             until: when the budget ends at the latest (``time.monotonic``).
 
         Raises:
             NotSent: no address answers within the budget, or the name does not resolve; code
                 ``local``: this machine is out of a resource.
-            Misconfigured: the guard forbids it.
+            Misconfigured: the guard forbids an address.
         """
         until = min(time.monotonic() + CONNECT_BUDGET, until)
         found = self._resolver.resolve(host, until - time.monotonic())
@@ -74,7 +73,7 @@ class Dialer:
 
 
 def _connected(family: socket.AddressFamily, address: Any, until: float) -> Any:
-    # Not gevent's class: its connections wait by themselves.
+    # Not gevent's class: gevent's sockets wait by themselves.
     made = native("socket", "socket")(family, socket.SOCK_STREAM)
     try:
         made.setblocking(False)

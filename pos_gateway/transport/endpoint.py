@@ -1,4 +1,4 @@
-"""One merchant's POS: its connections, each used by one exchange at a time."""
+"""A merchant's POS: connections, each used by a single exchange at a time."""
 
 import ssl
 import time
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 #: Minimum seconds that ``try_out`` listens on a new connection.
 LISTEN = 0.25
-#: Seconds for which a TLS session is resumed: meanwhile its peer's certificate is not verified again.
+#: Seconds for which a TLS session is resumed without verifying the peer's certificate again.
 RESUMED = 3600.0
-#: Kinds of heads that are remembered. An adapter has three or four.
+#: Maximum kinds of heads remembered. An adapter has three or four.
 _HEADS = 16
-#: What the heads of one kind have in common: method, names of the headers, and whether there is no body.
+#: A kind of heads: method, names of the headers, and whether the request has no body.
 _Kind = tuple[str, tuple[str, ...], bool]
 #: Default headers of every request.
 _FIELDS = {
@@ -52,7 +52,7 @@ class IdleConnections(OrderedDict[Connection, "Endpoint"]):
         endpoint.drop(connection)
 
     def close_expired(self) -> None:
-        """Close connections past their time: peers have closed them, or will."""
+        """Close connections past their time: the peers have closed theirs, or soon will."""
         now = time.monotonic()
         for connection, endpoint in list(self.items()):
             if now > connection.idle_until and self.pop(connection, None) is not None:
@@ -62,13 +62,13 @@ class IdleConnections(OrderedDict[Connection, "Endpoint"]):
 class Endpoint:
     """Connections to one host, for one merchant's requests alone.
 
-    The concurrency limit bounds a merchant's exchanges: none waits for a connection.
+    The concurrency limit bounds a merchant's exchanges: no exchange waits for a connection.
 
     Args:
         scheme: ``http`` or ``https``.
         name: the host's name or address.
-        port: its port.
-        connections: how many idle ones to keep open.
+        port: the host's port.
+        connections: maximum idle connections.
         context: for TLS.
         connect: opens TCP connections.
         every_idle: all merchants' idle connections.
@@ -101,7 +101,7 @@ class Endpoint:
         self._is_closed = False
         self._session: ssl.SSLSession | None = None
         self._session_until = 0.0
-        #: Scheme, host and port as written, and connections: what its owner has made it for.
+        #: Scheme, host and port as written, and connections, as ordered by the owner.
         self.serves = ("", "", 0)
 
     def exchange(
@@ -111,12 +111,12 @@ class Endpoint:
         context: CallContext,
         fence: Callable[[], None] | None,
     ) -> ParsedReply:
-        """Send a request, and read its reply.
+        """Send a request, and read the reply.
 
-        Head and body leave in one write: each write is a system call, and wakes the peer up.
+        Head and body leave in a single write: each write is a system call, and wakes the peer up.
 
         Raises:
-            TransportError, OSError, DeadlineExceeded: ``context`` says how far it came.
+            TransportError, OSError, DeadlineExceeded: ``context`` has the exchange's progress.
         """
         body = request.body or b""
         kind = request.method, (*request.headers,), request.body is None
@@ -160,13 +160,13 @@ class Endpoint:
         return received
 
     def try_out(self, context: CallContext) -> None:
-        """Connect, then listen for as long as that took: does the peer keep the connection open?
+        """Connect, then listen equally long: does the peer keep the connection open?
 
         With TLS 1.3 a peer rejects our certificate after our side of the handshake has ended. Other
         peers accept every connection and close it.
 
         Raises:
-            NotSent: it does not.
+            NotSent: the peer closes the connection, or speaks first.
         """
         began = time.monotonic()
         connection = self._connected(context)
@@ -175,7 +175,7 @@ class Endpoint:
             connection.until = now + max(LISTEN, now - began)
             said = connection.receive()
         except TimeIsUp:
-            return  # it waits for a request
+            return  # the peer waits for a request
         finally:
             connection.close(is_complete=True)
         if said:
@@ -183,7 +183,7 @@ class Endpoint:
         raise NotSent("broken_off", "it closes the connection before it is asked")
 
     def close(self) -> None:
-        """Close the idle connections; those in use are closed after their exchange."""
+        """Close idle connections now, and connections in use after their exchange."""
         self._is_closed = True
         while self._idle:
             connection = self._idle.pop()
@@ -205,7 +205,7 @@ class Endpoint:
         return head
 
     def _reusable(self) -> Connection | None:
-        """An idle connection, as far as is known: its peer may be closing it now."""
+        """An idle connection, open as far as is known: the peer may be closing."""
         while self._idle:
             connection = self._idle.pop()
             self._every_idle.pop(connection, None)
@@ -236,7 +236,7 @@ class Endpoint:
         name = self._name.partition("%")[0].rstrip(".")
         try:
             connection = TLSConnection(sock, tls, name, session)
-        except ValueError as error:  # a name that no certificate can have
+        except ValueError as error:  # no certificate can have the name
             sock.close()
             raise Misconfigured("url", error) from None
         try:

@@ -1,8 +1,8 @@
-"""How an exchange can fail, sorted by one question: may the request have been processed?
+"""Failures of an exchange, sorted by a question: may the request have been processed?
 
 TransportError
-├── NotSent         no byte of the request left: it may be retried
-│   ├── NotBegun        nor was a connection opened: it says nothing about the peer
+├── NotSent         no byte of the request left: a retry is safe
+│   ├── NotBegun        nor was a connection opened: nothing is learned about the peer
 │   └── Misconfigured   and a retry is no use until a configuration changes
 └── NoValidReply    bytes may have left and no complete valid reply came: in doubt
 """
@@ -21,7 +21,7 @@ class NotSent(TransportError):
 
 
 class NotBegun(NotSent):
-    """There was no time to begin: the peer has not been spoken to, nor connected to."""
+    """No time was left to begin: the peer was neither connected to nor spoken to."""
 
 
 class Misconfigured(NotSent):

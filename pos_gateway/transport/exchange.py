@@ -1,4 +1,4 @@
-"""One request, one reply, one deadline over connecting, TLS, sending and reading."""
+"""A request and its reply under a single deadline over connecting, TLS, sending and reading."""
 
 import ssl
 import time
@@ -35,7 +35,7 @@ __all__ = [
     "Transport",
 ]
 
-#: Merchants' endpoints whose connections are kept, least recently used out first.
+#: Maximum endpoints kept, with their connections; the least recently used is closed first.
 ENDPOINTS = 2048
 
 T = TypeVar("T")
@@ -51,14 +51,14 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Maximum bytes of the reply's body; a refusal's is never above ACKNOWLEDGEMENT.
     expects: int = ACKNOWLEDGEMENT
-    #: A search: it changes nothing at the POS, though its method is not GET.
+    #: A search changes nothing at the POS, though the method is not GET.
     is_search: bool = False
-    #: Seconds for the exchange, if fewer than the call has left: of a look that the call can do without.
+    #: Seconds for the exchange, if fewer than the call's rest: for a look optional to the call.
     seconds: float = inf
 
     @property
     def changes(self) -> bool:
-        """Whether it may change something at the POS."""
+        """Whether the request may change something at the POS."""
         return self.method != "GET" and not self.is_search
 
     @property
@@ -105,7 +105,7 @@ Exchange = Callable[[Request], Reply]
 
 
 class Send:
-    """What an adapter calls its merchant's POS with.
+    """An adapter's way to call the merchant's POS.
 
     Args:
         exchange: sends the request.
@@ -121,7 +121,7 @@ class Send:
         return self._exchange(request)
 
     def session(self, *, expects: int = ACKNOWLEDGEMENT) -> "PosSession":
-        """A ``requests.Session`` whose requests go this way, for code that is built on requests.
+        """A ``requests.Session`` over ``send``, for code built on requests.
 
         Args:
             expects: maximum bytes of a reply's body.
@@ -132,10 +132,10 @@ class Send:
 
 
 class Transport:
-    """Keep-alive connections to many merchants, each merchant's its own. Safe from green threads.
+    """Keep-alive connections to many merchants, none shared. Safe from green threads.
 
     Args:
-        guard: what may be connected to.
+        guard: the allowed addresses.
         ca_file: PEM file of certificate authorities to trust instead of the system's.
         resolver: resolves the hosts' names.
         idle: maximum idle connections of all merchants. The longest idle is closed first.
@@ -153,8 +153,8 @@ class Transport:
         self._dial = dial.Dialer(self._guard, resolver or Resolver()).dial
         self._ca_file = ca_file
         self._tls = tls.context(ca_file=ca_file)
-        #: TLS contexts by authority and chain, for as long as an endpoint uses them: loading the system's
-        #: authorities takes 50 ms and a megabyte.
+        #: TLS contexts by authority and chain, each kept while an endpoint uses the context: loading the
+        #: system's authorities takes 50 ms and a megabyte.
         self._contexts: WeakValueDictionary[tuple[str | None, str | None], ssl.SSLContext] = (
             WeakValueDictionary()
         )
@@ -185,11 +185,11 @@ class Transport:
         Follows no redirects, uses no proxies from the environment, keeps no cookies.
 
         Args:
-            request: what to send.
-            key: whose connections to use; never shared between two merchants.
-            connections: how many to keep open for it.
+            request: the request.
+            key: the connections' key; never shared between two merchants.
+            connections: maximum idle connections of the key.
             seconds: the deadline.
-            identity: our TLS identity for this peer and the authorities to trust; constant per key.
+            identity: our TLS identity for the peer and the authorities to trust; constant per key.
             fence: called before the first byte; raises NotSent to stop the request.
             context: cancels the exchange; for the caller to read afterwards, also after a failure.
 
@@ -217,7 +217,7 @@ class Transport:
 
         Raises:
             NotSent: unreachable within the budget for connecting.
-            Misconfigured: the guard forbids it, or TLS cannot be agreed on.
+            Misconfigured: the guard forbids the address, or the two sides cannot agree on TLS.
         """
         try:
             endpoint = self._made(url, 1, identity)
@@ -227,7 +227,7 @@ class Transport:
         self._within(2 * dial.CONNECT_BUDGET, partial(endpoint.try_out, context), context)
 
     def close_expired(self) -> None:
-        """Close idle connections past their time. Called now and then."""
+        """Close idle connections past their time. Called periodically."""
         self._idle.close_expired()
 
     def close(self) -> None:
@@ -265,7 +265,7 @@ class Transport:
         connections: int,
         identity: ClientIdentity | None,
     ) -> Endpoint:
-        """The key's endpoint for another URL or number of connections, or its first one."""
+        """A new endpoint for the key, in place of the present one, if any."""
         made = self._made(url, connections, identity)
         if endpoint is not None:
             endpoint.close()

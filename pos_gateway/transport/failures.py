@@ -1,8 +1,8 @@
-"""What an exception during an exchange means for the order: one table.
+"""An exception's meaning for the order, by a table of exception classes.
 
 The rule: before the first byte of the request left, the order was provably not processed;
-afterwards, anything short of a complete valid reply leaves it in doubt. The table gives each
-exception class its code, and says where the rule does not decide.
+afterwards, anything short of a complete valid reply leaves the order in doubt. The table gives each
+exception class a code, and marks the exceptions to the rule.
 """
 
 import socket
@@ -20,7 +20,7 @@ from pos_gateway.transport.errors import (
 
 
 class FailureVerdict(StrEnum):
-    """What an exception means."""
+    """An exception's meaning."""
 
     BY_PROGRESS = "not sent before the first byte left, in doubt after"
     CONFIGURATION = "a person must change something"
@@ -36,7 +36,7 @@ class FailureRow(NamedTuple):
 
 _BY_PROGRESS, _CONFIGURATION = FailureVerdict.BY_PROGRESS, FailureVerdict.CONFIGURATION
 
-#: The exception's most specific class in the table decides.
+#: Rows by exception class. The exception's most specific class decides.
 TABLE: dict[type[BaseException], FailureRow] = {
     # TLS
     ssl.SSLCertVerificationError: FailureRow("certificate", _CONFIGURATION),
@@ -54,8 +54,8 @@ TABLE: dict[type[BaseException], FailureRow] = {
     ValueError: FailureRow("invalid_reply", _BY_PROGRESS),
 }
 
-#: Alerts of a peer that rejects our certificate: with TLS 1.3 they come after the request was sent,
-#: which it has not read.
+#: Alerts of a peer after rejecting our certificate: with TLS 1.3 they arrive after the request was
+#: sent. The peer has not read the request.
 _REFUSES_US = (
     "CERTIFICATE_REQUIRED",
     "ALERT_BAD_CERTIFICATE",
@@ -69,10 +69,10 @@ _REFUSES_US = (
 
 
 def row_of(kind: type[BaseException]) -> FailureRow:
-    """The row for an exception class: its own, or that of its nearest ancestor.
+    """The row for an exception class, or for the nearest ancestor.
 
     Raises:
-        LookupError: there is none; it is no failure of an exchange.
+        LookupError: no row; the exception is no failure of an exchange.
     """
     for ancestor in kind.__mro__:
         if ancestor in TABLE:
@@ -81,10 +81,10 @@ def row_of(kind: type[BaseException]) -> FailureRow:
 
 
 def failure(error: BaseException, *, sent: bool) -> TransportError:
-    """What an exception of an exchange means.
+    """The transport error for an exception raised within an exchange.
 
     Args:
-        error: the socket's, TLS's, or the resolver's.
+        error: the exception of the socket, TLS, or the resolver.
         sent: a byte of the request may have left.
     """
     row = row_of(type(error))
@@ -96,10 +96,10 @@ def failure(error: BaseException, *, sent: bool) -> TransportError:
 
 
 def without_tracebacks(error: BaseException) -> BaseException:
-    """The exception, with the tracebacks of all its causes and contexts removed.
+    """The exception, with its traceback and the tracebacks of all causes and contexts removed.
 
-    A frame that keeps the exception that it raises, which keeps the frame, is freed by the garbage
-    collector alone, and that stops every order meanwhile.
+    An exception and a frame that refer to each other are freed by the garbage collector alone, and
+    a collection stops every order.
     """
     left: list[BaseException | None] = [error]
     seen: set[int] = set()

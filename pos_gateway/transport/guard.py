@@ -1,6 +1,6 @@
-"""Where a merchant's POS may be: public addresses, and networks that the operator has opened.
+"""Addresses allowed for a merchant's POS: public addresses, and networks opened by the operator.
 
-A merchant's URL is untrusted input. Without this, it could make the gateway call its own
+A merchant's URL is untrusted input. Without a guard, the URL could make the gateway call its own
 neighbours (server-side request forgery): a metadata service, a database, a cluster's API.
 """
 
@@ -14,17 +14,17 @@ from pos_gateway.transport.errors import Misconfigured
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What may be connected to. The defaults are for production."""
+    """The allowed networks and ports. The defaults are for production."""
 
     #: Allow everything: for development and tests only.
     allow_all: bool = False
-    #: Networks opened by the operator beside the public internet, for POSes on the premises. Plain
-    #: HTTP is allowed there.
+    #: Networks opened by the operator beside the public internet, for POSes on the premises, with
+    #: plain HTTP allowed.
     networks: tuple[Network, ...] = ()
     ports: frozenset[int] = WEB_PORTS
 
     def check_url(self, scheme: str, host: str, port: int) -> None:
-        """Refuse a URL that is wrong whatever its address. Raises Misconfigured."""
+        """Refuse a wrong port or scheme, whatever the address. Raises Misconfigured."""
         if self.allow_all:
             return
         if port not in self.ports:
@@ -37,11 +37,11 @@ class Guard:
             raise Misconfigured("security", f"{host} is to be spoken to in plain HTTP, not https")
 
     def check(self, host: str, addresses: Iterable[str], *, plain: bool) -> None:
-        """Refuse a host if any of its addresses is forbidden, whatever the others.
+        """Refuse a host if any address is forbidden, whatever the rest.
 
         Args:
             host: for the message.
-            addresses: all that its name resolves to.
+            addresses: all addresses of the host's name.
             plain: without TLS.
 
         Raises:
@@ -59,5 +59,5 @@ class Guard:
 
 
 def _parsed(text: str) -> Address:
-    # A zone ("fe80::1%eth0") is not part of the address, which is link-local without it.
+    # A zone ("fe80::1%eth0") is not part of the address: the bare address is link-local, too.
     return ip_address(text.partition("%")[0])

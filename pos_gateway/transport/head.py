@@ -1,4 +1,4 @@
-"""A request's head, as bytes: built once for a merchant, but for what differs between requests."""
+"""A request's head, as bytes: a merchant's template, filled with each request's values."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,17 +8,17 @@ from pos_gateway.transport.errors import Misconfigured
 
 _NAME = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 _METHOD = re.compile(_NAME)
-#: No line ends, which would inject a header, and nothing unprintable.
+#: Without line ends, which would inject a header, and without unprintable characters.
 _FIELD = re.compile(_NAME + r": [\t\x20-\x7e\x80-\xff]*")
 _TARGET = re.compile(r"[\x21-\x7e]+")
-#: What no head has, beside its line ends.
+#: Characters forbidden in a head; line ends are counted apart.
 _UNPRINTABLE = re.compile(r"[^\t\r\n\x20-\x7e\x80-\xff]")
-#: Methods that send no Content-Length without a body; any other sends 0.
+#: Methods without a Content-Length where the body is missing; other methods send 0.
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "DELETE"})
 
 
 class Head(NamedTuple):
-    """The heads of requests to one host whose header names are the same; only values differ."""
+    """The heads of requests to a host with the same header names and different values."""
 
     #: The requests' own headers.
     names: tuple[str, ...]
@@ -31,11 +31,11 @@ class Head(NamedTuple):
     def of(
         cls, method: str, before: Mapping[str, str], names: tuple[str, ...], *, has_body: bool
     ) -> Self:
-        """The head of requests with this method; the last header of a name counts, whatever its case.
+        """The head of requests with a method. The last header of a name counts, whatever the case.
 
         Args:
             method: the requests' method.
-            before: headers of every request, which ``names`` replace.
+            before: headers of every request, replaced by ``names``.
             names: the requests' own headers.
             has_body: whether the requests have a body.
 
@@ -64,20 +64,20 @@ class Head(NamedTuple):
         return cls(names, template, tuple(places), len(lines) + 1)
 
     def filled(self, target: str, values: Sequence[str], length: int) -> bytes:
-        """The request line, the headers, and the empty line after them.
+        """The request line, the headers, and the closing empty line.
 
         Args:
-            target: of the request line.
-            values: of the names, in their order.
-            length: of the body.
+            target: the request target.
+            values: the headers' values, in the order of ``names``.
+            length: bytes of the body.
 
         Raises:
-            Misconfigured: HTTP cannot carry it. A header's value is not in the message: it may be a
-                secret.
+            Misconfigured: HTTP cannot carry the target or a value. The message omits the value, a
+                possible secret.
         """
         if not _TARGET.fullmatch(target):
             raise Misconfigured("url", "its path or query has characters that cannot be sent")
-        all_values = (*values, str(length))  # the length is the last one, at place -1
+        all_values = (*values, str(length))  # the length is last, at place -1
         text = self.template % (target, *[all_values[place] for place in self.places])
         lines = self.lines
         if text.count("\n") != lines or text.count("\r") != lines or _UNPRINTABLE.search(text):
@@ -85,7 +85,7 @@ class Head(NamedTuple):
         return text.encode("latin-1")
 
     def _wrong(self, values: Sequence[str]) -> str:
-        """The name of the first header that cannot be sent."""
+        """The name of the first header with an invalid value."""
         pairs = zip(self.names, values, strict=True)
         return next(name[:64] for name, value in pairs if not _FIELD.fullmatch(f"X: {value}"))
 

@@ -1,7 +1,7 @@
-"""One final reply to one request, parsed strictly from one buffer: an ambiguous one is an error.
+"""A request's final reply, parsed strictly from a single buffer: an ambiguous reply is an error.
 
-A reply decides about an order; an odd one decides nothing. Errors quote nothing of a reply: they are
-kept with the order, and it may hold personal data.
+A reply decides about an order; an odd reply decides nothing. Errors are kept with the order, and
+quote nothing of a reply, where personal data may be.
 """
 
 import re
@@ -11,18 +11,18 @@ from typing import NamedTuple
 from pos_gateway.runtime.green import cooperatively
 from pos_gateway.transport.errors import NoValidReply
 
-#: Longest reply bodies, in bytes: an acknowledgement's (the default), and the most that a request
-#: may ask for. Reading 256 KiB of JSON takes as long as a hundred small orders.
+#: Longest reply bodies, in bytes: an acknowledgement's (the default), and the maximum for a
+#: request to ask for. Reading 256 KiB of JSON takes as long as a hundred small orders.
 ACKNOWLEDGEMENT, BODY_LIMIT = 32 * 1024, 256 * 1024
-#: Longest head in bytes, interim ones included: a few hundred peers must not fill the memory.
+#: Longest head in bytes, interim replies included: a few hundred peers must not fill the memory.
 HEAD_LIMIT = 64 * 1024
-#: Maximum headers, and maximum interim replies before the final one.
+#: Maximum headers, and maximum interim replies before the final reply.
 _FIELDS, _INTERIM = 100, 100
-#: Longest chunk header or trailer line, most chunks (the last one included), and most trailer
-#: lines.
+#: Longest chunk header or trailer line in bytes, maximum chunks (the last included), and maximum
+#: trailer lines.
 _LONGEST, _CHUNKS, _TRAILERS = 1024, 2000, 100
-#: Chunks read before yielding to other green threads: a peer whose chunks are all there never makes
-#: this one wait.
+#: Chunks read before yielding to other green threads: the reader of chunks already received never
+#: waits.
 _YIELD_EVERY = 200
 
 _STATUS = rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*+)?"
@@ -30,12 +30,12 @@ _STATUS = rb"HTTP/1\.([0-9]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*+)?"
 _FIELD = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t\x20-\x7e\x80-\xff]*+"
 # A field's further line. Some readers take a line of blanks alone for the end of the head.
 _FOLDED = rb"[ \t]++[\x21-\x7e\x80-\xff][\t\x20-\x7e\x80-\xff]*+"
-# Fields that say where a reply ends: readers that do not unfold would see another end.
+# Fields about the reply's end: readers without unfolding would see a different end.
 _FRAMING = re.compile(rb"(?:content-length|transfer-encoding):", re.IGNORECASE)
 
 
 class _Lines:
-    """The patterns of a head whose lines all end alike. One that mixes both ends is ambiguous."""
+    """The patterns of a head with equal line ends. A head with both line ends is ambiguous."""
 
     def __init__(self, end: bytes) -> None:
         self.end, self.text = end, end.decode()
@@ -48,12 +48,12 @@ class _Lines:
 _CRLF, _LF = _Lines(b"\r\n"), _Lines(b"\n")
 _whole_head = _CRLF.head.match
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*+(?:;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
-#: Content codings that leave the body as it is.
+#: Content codings without an effect on the body.
 _PLAIN = frozenset({"", "identity", "none", "utf-8", "utf8"})
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _KEEP_ALIVE = re.compile(r"(?:^|[\s,])timeout\s*=\s*([0-9]{1,6})\b", re.IGNORECASE)
 
-#: The connection's next bytes, for which it waits; none at its end.
+#: Waits for the connection's next bytes, and returns them; empty at the end.
 Receive = Callable[[], bytes]
 
 
@@ -63,22 +63,22 @@ class ParsedReply(NamedTuple):
     status: int
     headers: Mapping[str, str]
     body: bytes
-    #: Whether its connection may be used again, and for how many seconds its peer says it may.
+    #: Whether the connection may be reused, and for how many seconds by the peer's keep-alive.
     is_kept: bool
     seconds: float | None
 
 
 def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> ParsedReply:
-    """The reply to a request of this method, which ends the exchange.
+    """The reply to a request with ``method``, read to the exchange's end.
 
     Args:
         first: the first bytes after the request.
-        receive: what comes after them.
-        method: the request's: a reply to HEAD has no body, whatever its length.
-        expects: the most bytes of the body; a refusal's is never above ``ACKNOWLEDGEMENT``.
+        receive: reads further bytes.
+        method: the request's method: a reply to HEAD has no body, whatever the length.
+        expects: maximum bytes of the body; for a refusal never above ``ACKNOWLEDGEMENT``.
 
     Raises:
-        NoValidReply: it is no complete valid reply, or one that two readers may read differently.
+        NoValidReply: the reply is incomplete, invalid, or ambiguous between two readers.
     """
     head, end = _whole_head(first), _CRLF.text
     data: bytes | bytearray = first
@@ -107,7 +107,7 @@ def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Par
 
     is_kept = _stays_open(minor, headers, repeated)
     if status in (204, 304) or method == "HEAD":
-        # A 204 that announces a body would have it read as the next reply.
+        # A body announced by a 204 would be read as the next reply.
         is_kept = is_kept and len(data) == at and not (status == 204 and int(length or 0))
         body = b""
     elif encoding is not None:
@@ -123,9 +123,9 @@ def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Par
 
 
 def _slowly(first: bytes, receive: Receive) -> tuple[re.Match[bytes], str, bytearray]:
-    """The head of a reply that is folded, did not come in one piece, or follows interim ones.
+    """The head of a reply that is folded, arrives in pieces, or follows interim replies.
 
-    Each line is checked as soon as it is complete: a peer that is no POS is given up at once.
+    Each line is checked as soon as complete: a peer that is no POS is given up at once.
     """
     data, start = bytearray(first), 0
     for _ in range(_INTERIM + 1):
@@ -152,7 +152,7 @@ def _slowly(first: bytes, receive: Receive) -> tuple[re.Match[bytes], str, bytea
             else:
                 raise _invalid("the head is not HTTP")
         head = lines.head.match(data, start)
-        if head is None or head.end() != checked:  # a bug of ours: its lines were checked
+        if head is None or head.end() != checked:  # a bug of ours: all lines were checked
             raise _invalid("the head is not HTTP")
         if head[2] >= b"200" or head[2] == b"101":
             return head, lines.text, data
@@ -171,7 +171,7 @@ def _more(data: bytearray, start: int, receive: Receive) -> bytes:
 
 
 def _fields(text: bytes, end: str) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The headers, and all values of the repeated ones. Python's are the e-mail parser's: slow."""
+    """The headers, and all values of repeated headers. Python's e-mail parser would be slow."""
     headers: dict[str, str] = {}
     repeated: dict[str, list[str]] = {}
     lines = text.decode("latin-1").split(end)
@@ -197,7 +197,7 @@ def _check_repeated(repeated: Mapping[str, list[str]]) -> None:
 
 
 def _is_plain(coding: str) -> bool:
-    """Whether nothing is to be decoded: servers write their charset there, or nothing."""
+    """Whether the body needs no decoding: some servers name a charset as the coding, or nothing."""
     return all(each.strip(" \t").lower() in _PLAIN for each in coding.split(","))
 
 
@@ -214,13 +214,13 @@ def _stays_open(
 
 
 def _kept(text: str) -> float | None:
-    """Seconds that the peer says it keeps an idle connection, by its header."""
+    """Seconds for which the peer keeps an idle connection, by the Keep-Alive header."""
     said = _KEEP_ALIVE.search(text)
     return float(said[1]) if said else None
 
 
 def _sized(data: bytes | bytearray, receive: Receive, length: int, most: int) -> tuple[bytes, bool]:
-    """A body of this length, and whether anything follows it."""
+    """A body of a known length, and whether anything follows."""
     if length > most:
         raise _too_long(most)
     if len(data) >= length:
@@ -235,7 +235,7 @@ def _sized(data: bytes | bytearray, receive: Receive, length: int, most: int) ->
 
 
 def _to_the_end(data: bytes | bytearray, receive: Receive, most: int) -> bytes:
-    """A body that ends with its connection."""
+    """A body up to the connection's end."""
     body = bytearray(data)
     while len(body) <= most:
         more = receive()
@@ -246,7 +246,7 @@ def _to_the_end(data: bytes | bytearray, receive: Receive, most: int) -> bytes:
 
 
 def _unchunked(data: bytes | bytearray, receive: Receive, most: int) -> tuple[bytes, bool]:
-    """A body in chunks, and whether anything follows it."""
+    """A body in chunks, and whether anything follows."""
     coming = _Coming(data, receive)
     body = bytearray()
     for _ in cooperatively(range(_CHUNKS), _YIELD_EVERY):
@@ -263,7 +263,7 @@ def _unchunked(data: bytes | bytearray, receive: Receive, most: int) -> tuple[by
 
 
 class _Coming:
-    """The bytes of a body in chunks, as they come."""
+    """The bytes of a body in chunks, received as needed."""
 
     __slots__ = ("_at", "_data", "_receive")
 
@@ -275,7 +275,7 @@ class _Coming:
         return self._at < len(self._data)
 
     def line(self, pattern: re.Pattern[bytes], problem: str) -> re.Match[bytes]:
-        """The next line, which must match."""
+        """The next line, matched against a pattern. Raises NoValidReply: no match."""
         while True:
             found = pattern.match(self._data, self._at)
             if found is not None and found.end() - self._at <= _LONGEST:
@@ -286,7 +286,7 @@ class _Coming:
             self._more()
 
     def take(self, size: int, into: bytearray) -> None:
-        """The next bytes, as they come."""
+        """Append the next bytes as received."""
         while size:
             if not self.has_more:
                 self._more()
@@ -296,7 +296,7 @@ class _Coming:
             size -= len(part)
 
     def exactly(self, size: int) -> bytes:
-        """The next bytes."""
+        """The next ``size`` bytes in a single piece."""
         while len(self._data) - self._at < size:
             self._more()
         self._at += size

@@ -1,8 +1,8 @@
-"""Names of merchants' hosts: look-ups that hang delay no other merchant.
+"""Names of merchants' hosts: a look-up that hangs delays only its own merchant.
 
-gevent's default is a pool of ten native threads: ten look-ups that hang stop all others. Here each
-is a green thread's over c-ares, single flight per name, and a stale answer is served while it is
-refreshed.
+gevent's default is a pool of ten native threads: ten hanging look-ups stop all the rest. Here each
+look-up has a green thread over c-ares, single flight per name, and a stale answer is served during
+the refresh.
 """
 
 import socket
@@ -17,18 +17,19 @@ from typing import Any
 from pos_gateway.runtime.green import green
 from pos_gateway.transport.errors import NotSent
 
-#: Addresses in the order in which to try them.
+#: Addresses in the order to try.
 Addresses = tuple[tuple[socket.AddressFamily, str], ...]
 LookUp = Callable[[str], Addresses]
 
-#: Seconds that an answer is fresh, and that it is served altogether while it is refreshed in the
-#: background: a POS moves seldom, and a resolver fails oftener.
+#: Seconds for which an answer is fresh, and for which an answer is served at all, with refreshes in
+#: the background: a POS moves seldom, and a resolver fails oftener.
 FRESH, STALE = 30.0, 600.0
 #: Seconds for which a failed look-up is not repeated.
 NEGATIVE = 5.0
-#: Cached names, and look-ups in flight at once; refreshes in the background begin while less than half of them are.
+#: Maximum cached names, and maximum look-ups in flight; a background refresh begins only below half
+#: of the maximum look-ups.
 NAMES, MAX_LOOK_UPS = 20_000, 500
-#: Addresses of a name that are tried.
+#: Maximum addresses of a name to try.
 MAX_ADDRESSES = 8
 
 
@@ -39,7 +40,7 @@ class _CachedAddresses:
     at: float
     addresses: Addresses = ()
     error: str = ""
-    #: When its last refresh failed.
+    #: When the last refresh failed, by the resolver's clock.
     failed_at: float = -inf
 
 
@@ -63,7 +64,7 @@ class Resolver:
         """The host's addresses.
 
         Raises:
-            NotSent: it has none, or no answer came within ``timeout`` seconds.
+            NotSent: the host has no address, or no answer came within ``timeout`` seconds.
         """
         try:
             literal = ip_address(host)
@@ -79,7 +80,7 @@ class Resolver:
         return entry.addresses
 
     def _entry(self, host: str) -> _CachedAddresses | None:
-        """The cached answer, if it may be served; a stale one is refreshed in the background."""
+        """The cached answer, if still servable; a stale answer is refreshed in the background."""
         entry = self._known.get(host)
         if entry is None:
             return None
@@ -105,7 +106,7 @@ class Resolver:
         if not looking.ready():
             raise NotSent("dns", f"cannot resolve {host}: no answer within {timeout:.3g} s")
         entry: _CachedAddresses | None = looking.value
-        if entry is None:  # a bug of ours; its traceback was printed
+        if entry is None:  # a bug of ours; gevent printed the traceback
             raise NotSent("dns", f"cannot resolve {host}: the look-up broke off")
         return entry
 
@@ -119,7 +120,7 @@ class Resolver:
         return looking
 
     def _ask(self, host: str) -> _CachedAddresses:
-        """Look a name up and cache the answer. A failure keeps an answer that may be served."""
+        """Look a name up and cache the answer. After a failure a servable answer stays."""
         if self._look_up is None:
             self._look_up = _ares() if green() else _system
         try:
@@ -145,12 +146,12 @@ _FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 
 
 def _system(host: str) -> Addresses:
-    """The system's resolver, which blocks the thread."""
+    """The system's resolver. Blocks the thread."""
     return _distinct(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM))
 
 
 def _ares() -> LookUp:
-    """c-ares on this thread's loop: no native threads that could run out."""
+    """c-ares on the calling thread's loop: needs no native threads."""
     from gevent.resolver.ares import Resolver as Ares  # noqa: PLC0415
 
     ares = Ares()

@@ -1,6 +1,6 @@
 """A ``requests.Session`` over an adapter's ``send``: a vendor's SDK runs in the gateway unchanged.
 
-Imported by the first adapter that asks for one: a worker without such an adapter loads no requests.
+Imported when an adapter first asks for a session: otherwise a worker loads no requests.
 """
 
 import io
@@ -17,24 +17,24 @@ from urllib3 import HTTPResponse
 from pos_gateway.transport.errors import Misconfigured, NoValidReply, TransportError
 from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, Reply, Request, Send
 
-#: Maximum bytes of a request's body: one that is generated may have no end.
+#: Maximum bytes of a request's body: a generated body may have no end.
 BODY = 16 * 1024 * 1024
-#: Headers that the transport makes itself.
+#: Headers made by the transport.
 _OURS = frozenset(
     {"accept-encoding", "connection", "content-length", "keep-alive", "transfer-encoding"}
 )
 
 
 class PosSession(requests.Session):
-    """A session whose every request is one exchange of the transport's. For one call on a POS.
+    """A session in which every request is an exchange of the transport's. For a single call on a POS.
 
-    Deadline, guard, fence, credentials, redaction and traces are those of ``send``. What a program
-    sets of a session that would go around them has no effect: adapters that it mounts and their
-    retries, time limits, proxies, ``verify`` and ``cert``. Redirects are not followed, and
-    cookies not kept.
+    Deadline, guard, fence, credentials, redaction and traces are those of ``send``. A program's
+    settings to bypass ``send`` have no effect: mounted adapters and their retries, time limits,
+    proxies, ``verify`` and ``cert``. Redirects are not followed, and cookies not kept.
 
     An exchange without a reply raises a TransportError that is an exception of requests, too.
-    As a context manager it raises ``failure`` at its end, whatever the block made of it.
+    As a context manager the session raises ``failure`` at the end, even if the block caught the
+    failure, or raised a different exception.
     """
 
     def __init__(self, send: Send, expects: int = ACKNOWLEDGEMENT) -> None:
@@ -42,11 +42,11 @@ class PosSession(requests.Session):
         super().__init__()
         self.trust_env = False
         self.headers = CaseInsensitiveDict()
-        #: The failure of the last request; None: it has a reply.
+        #: The failure of the last request; None: a reply came.
         self.failure: TransportError | None = None
         #: Maximum bytes of a reply's body (``Request.expects``).
         self.expects = expects
-        #: Whether its requests are searches, which change nothing at the POS, whatever their method.
+        #: Whether the requests are searches: no change at the POS, whatever the method.
         self.is_search = False
 
     def get_adapter(self, url: str | bytes) -> BaseAdapter:
@@ -72,18 +72,18 @@ class PosSession(requests.Session):
 
 
 def reply_of(response: requests.Response) -> Reply:
-    """The reply behind a response, for what adapters have to read replies."""
+    """The reply behind a response, for adapters' readers of replies."""
     headers = {name.lower(): value for name, value in response.headers.items()}
     return Reply(response.status_code, headers, response.content)
 
 
 class _Through(BaseAdapter):
-    """Where requests hands a prepared request over."""
+    """The adapter of requests that passes prepared requests to ``send``."""
 
     def __init__(self, session: PosSession, send: Send) -> None:
         super().__init__()
         self._session, self._send = session, send
-        #: The request that may have been received: no other one that changes anything may follow.
+        #: The failure of a change possibly received: no further change may follow.
         self._in_doubt: TransportError | None = None
 
     def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
@@ -114,7 +114,7 @@ class _Through(BaseAdapter):
 
 
 def _body(body: Any) -> bytes | None:
-    """What requests has prepared: text, bytes, a file, or pieces."""
+    """The bytes of a body prepared by requests: text, bytes, a file, or pieces."""
     if body is None or isinstance(body, bytes):
         return body
     if isinstance(body, str):
@@ -146,7 +146,7 @@ def _response(
     response.headers = CaseInsensitiveDict(reply.headers)
     response.encoding = get_encoding_from_headers(response.headers)
     response.url, response.request = request.url or "", request
-    response.connection = cast(HTTPAdapter, through)  # for what signs a second time
+    response.connection = cast(HTTPAdapter, through)  # for authentication that signs a second time
     response.raw = HTTPResponse(
         io.BytesIO(reply.body),
         dict(reply.headers),
@@ -154,7 +154,7 @@ def _response(
         reason=response.reason,
         preload_content=False,
         decode_content=False,
-        enforce_content_length=False,  # the transport has read all of it
+        enforce_content_length=False,  # the transport has read the whole body
         request_method=request.method,
     )
     return response
@@ -168,7 +168,7 @@ def _reason(status: int) -> str:
 
 
 def _as_requests(error: TransportError, request: requests.PreparedRequest) -> TransportError:
-    """The same failure, which is an exception of requests, too."""
+    """The same failure as a class that is an exception of requests, too."""
     like: type[requests.RequestException] = requests.ConnectionError
     if error.code in ("timeout", "cut_short"):
         like = requests.ReadTimeout if isinstance(error, NoValidReply) else requests.ConnectTimeout
@@ -184,5 +184,5 @@ def _as_requests(error: TransportError, request: requests.PreparedRequest) -> Tr
     return failure
 
 
-#: Classes that an ``except`` of either finds.
+#: Classes with two bases, a TransportError's and requests', for an ``except`` of either.
 _BOTH: dict[tuple[type, ...], type[Any]] = {}

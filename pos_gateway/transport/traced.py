@@ -1,4 +1,4 @@
-"""Traced exchanges: a span for each, whose context is sent to the peer."""
+"""Traced exchanges: a span for each, with the span's context sent to the peer."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def traced(send: Callable[..., Reply], tracing: "Tracing") -> Callable[..., Reply]:
-    """The same ``send`` (``Transport``'s) with a span, whose context is sent as ``traceparent``."""
+    """``Transport.send`` with a span, and the span's context sent as ``traceparent``."""
 
     def send_traced(request: Request, **options: Any) -> Reply:
         with tracing.calling() as span:

@@ -1,4 +1,4 @@
-"""A request's URL: the host to connect to, and the target to ask it for."""
+"""A request's URL: the host to connect to, and the request target."""
 
 import re
 from functools import lru_cache
@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 
 from pos_gateway.transport.errors import Misconfigured
 
-#: URLs that are remembered: creates have one for each merchant.
+#: Maximum URLs remembered: creates need a URL for each merchant.
 _REMEMBERED = 2048
 _PORTS = {"http": 80, "https": 443}
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})?")
@@ -26,7 +26,7 @@ class Location(NamedTuple):
 
 @lru_cache(maxsize=_REMEMBERED)
 def located(url: str) -> Location:
-    """Split a URL. Raises ValueError where it has none of a URL's forms."""
+    """Split a URL. Raises ValueError: the text has no form of a URL."""
     parts = urlsplit(url)
     query = f"?{parts.query}" if parts.query else ""
     return Location(parts.scheme, parts.netloc, _quoted((parts.path or "/") + query))
@@ -36,8 +36,8 @@ def host_and_port(url: str) -> tuple[str, str, int]:
     """Scheme, host and port of a URL.
 
     Raises:
-        Misconfigured: it is no http(s) URL.
-        ValueError: it is no URL.
+        Misconfigured: no http(s) URL.
+        ValueError: no URL.
     """
     parts = urlsplit(url)
     if parts.scheme not in _PORTS or not parts.hostname:
@@ -46,7 +46,7 @@ def host_and_port(url: str) -> tuple[str, str, int]:
 
 
 def _quoted(text: str) -> str:
-    """The text with what a target cannot have in percent-encoding, and nothing encoded twice."""
+    """The text with characters forbidden in a target percent-encoded, and nothing encoded twice."""
     return quote(_ESCAPE.sub(_escape, text), safe="!#$%&'()*+,/:;=?@[]~")
 
 

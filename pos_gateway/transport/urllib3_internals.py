@@ -1,11 +1,11 @@
 """requests sessions whose exchanges end at a deadline, whatever the peer does.
 
-requests' own time limits count for each receive, and for each address of a name: a peer that drips
-bytes is read for ever. Here every operation of a socket has the time that is left of the whole.
+requests' own time limits count for each receive, and for each address of a name: a peer dripping
+bytes is read for ever. Here every operation of a socket has the rest of the total time.
 
 Needs requests alone, works with threads and gevent, and starts no thread. TLS runs above the
-socket, in memory: a TLS socket of Python's would receive by itself. A proxy that is reached over
-TLS or SOCKS keeps requests' limits: its connection is not made here.
+socket, in memory: a TLS socket of Python's would receive by itself. Proxies over TLS or SOCKS keep
+requests' limits: their connections are made elsewhere.
 """
 
 import socket
@@ -26,21 +26,21 @@ from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 from urllib3.util.ssl_ import create_urllib3_context
 from urllib3.util.ssltransport import SSLTransport
 
-#: Bytes of a reply that are read at once.
+#: Maximum bytes of a read from a reply.
 _CHUNK = 16 * 1024
 
 _until: ContextVar[float] = ContextVar("until")
 
 
 class ReplyTooLarge(OSError):
-    """The reply has more bytes than it may have."""
+    """The reply has more bytes than allowed."""
 
 
 @contextmanager
 def deadline(seconds: float) -> Iterator[None]:
-    """Exchanges of the block raise TimeoutError, or requests' error for it, after ``seconds``.
+    """Exchanges of the block raise TimeoutError, or requests' equivalent, after ``seconds``.
 
-    Names are resolved by the system, in its own time.
+    Names are resolved by the system, without a limit.
     """
     token = _until.set(time.monotonic() + seconds)
     try:
@@ -50,10 +50,10 @@ def deadline(seconds: float) -> Iterator[None]:
 
 
 def new_session(url: str, *, verify: bool = True) -> requests.Session:
-    """A session for a server, whose exchanges need a ``deadline``. For one exchange at a time.
+    """A session for a server. Exchanges need a ``deadline``. For a single exchange at a time.
 
-    The environment's proxies are used for https alone, where a proxy sees host and port: one for
-    plain http would get the request with its token.
+    The environment's proxies are used for https alone, where a proxy sees host and port: a proxy for
+    plain http would see the request and the token.
     """
     session = requests.Session()
     session.trust_env = urlsplit(url).scheme == "https"
@@ -68,14 +68,14 @@ def send(
     timeout: tuple[float, float],
     verify: bool | str | None = None,
 ) -> requests.Response:
-    """The reply, whose body ``content_of`` reads. Close it. Raises requests' and urllib3's errors.
+    """The reply, to be closed; ``content_of`` reads the body. Raises requests' and urllib3's errors.
 
-    Not by ``Session.send``, which keeps cookies, and reads a redirect's body and target. None is
-    followed: a POST would turn into a GET without its order, whose 200 would look like a taken one.
+    Not by ``Session.send``, which keeps cookies, and reads a redirect's body and target. No redirect
+    is followed: a POST would turn into a GET without the order, and a 200 would look like acceptance.
 
     Args:
-        timeout: maximum seconds to connect, and for each receive of a session of another kind.
-        verify: None: as the session and the environment have it, and they check by default.
+        timeout: maximum seconds to connect, and for each receive of sessions made elsewhere.
+        verify: None: by the session and the environment; the default is to verify.
     """
     prepared = session.prepare_request(request)
     url = str(prepared.url)
@@ -84,11 +84,11 @@ def send(
 
 
 def content_of(reply: requests.Response, most: int) -> bytes:
-    """The body of a reply that is streamed, if it has ``most`` bytes at most.
+    """The body of a streamed reply, ``most`` bytes at most.
 
     Raises:
-        ReplyTooLarge: it has more, decoded.
-        TimeoutError, requests.RequestException: it did not come before the ``deadline``.
+        ReplyTooLarge: the decoded body is longer.
+        TimeoutError, requests.RequestException: the body was incomplete at the ``deadline``.
     """
     content = bytearray()
     for chunk in reply.iter_content(_CHUNK):
@@ -108,7 +108,7 @@ def _left() -> float:
 
 
 class _Socket(socket.socket):
-    """Each of its operations ends at the deadline."""
+    """A socket with operations that end at the deadline."""
 
     def recv(self, *arguments: Any) -> bytes:
         self.settimeout(_left())
@@ -124,7 +124,7 @@ class _Socket(socket.socket):
 
 
 class _Timed:
-    """What both kinds of connection add to urllib3's."""
+    """The additions of both kinds of connection to urllib3's."""
 
     timeout: Any
     port: int
@@ -139,9 +139,9 @@ class _Timed:
             _until.reset(token)
 
     def _new_conn(self) -> socket.socket:
-        """A connection to the first address that accepts one; each has an equal part of the time.
+        """A connection to the first address to accept; each address has an equal part of the time.
 
-        So a dead address leaves time for a live one.
+        A dead address leaves time for a live address.
         """
         this: Any = self
         problem: Exception | None = None
@@ -152,7 +152,7 @@ class _Timed:
                     return _connected(family, address, _left() / (len(found) - position))
                 except OSError as error:
                     problem = error
-        except (OSError, UnicodeError) as error:  # UnicodeError: a name that none can have
+        except (OSError, UnicodeError) as error:  # UnicodeError: no host can have the name
             problem = problem or error
         if isinstance(problem, TimeoutError):
             raise ConnectTimeoutError(this, "no address accepts the connection") from problem
@@ -203,7 +203,7 @@ class _Adapter(HTTPAdapter):
         self.poolmanager.pool_classes_by_scheme = _POOLS
 
     def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
-        if proxy.lower().startswith("socks"):  # of another library
+        if proxy.lower().startswith("socks"):  # a different library
             return super().proxy_manager_for(proxy, **options)
         manager = super().proxy_manager_for(proxy, ssl_context=self._tls, **options)
         manager.pool_classes_by_scheme = _POOLS
