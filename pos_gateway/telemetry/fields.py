@@ -1,7 +1,7 @@
 """The allowlist of log fields: every field's name and meaning.
 
-Any other field's value is written as ``HIDDEN``: it may be a secret or personal data. To add a
-field, check its values and describe it here.
+The value of an unlisted field is written as ``HIDDEN``: a possible secret, or personal data. To add
+a field, check the values and describe the field here.
 """
 
 #: Replaces the value of an unknown field.

@@ -1,4 +1,4 @@
-"""One log line, from the call to its bytes."""
+"""A log line, from the call to the bytes."""
 
 import json
 from collections.abc import Mapping
@@ -54,8 +54,8 @@ class Line(NamedTuple):
 def kept(fields: dict[str, Any]) -> dict[str, Scalar]:
     """The same dict, changed in place: short texts, numbers, and nothing mutable.
 
-    Any other value becomes its type's name: it may be personal data, or long, so the caller must
-    choose what to log.
+    A value of a different type, possibly personal data or long, becomes the type's name: the caller
+    must choose the values to log.
     """
     for name, value in fields.items():
         kind = type(value)
@@ -68,7 +68,7 @@ def kept(fields: dict[str, Any]) -> dict[str, Scalar]:
 
 
 def _plain(value: Any) -> Scalar:
-    if isinstance(value, str):  # a str enumeration's
+    if isinstance(value, str):  # a member of a str enumeration
         return str.__str__(value)[:LONGEST]
     if isinstance(value, int):
         return int(value)

@@ -1,7 +1,7 @@
-"""Structured logs: one JSON object a line, on standard error or in a file.
+"""Structured logs: a JSON object per line, on standard error or in a file.
 
 Logging never blocks: a writer thread writes the lines (``writer.py``). structlog's loggers and
-Python's both end here; ``docs/logging.md`` lists the events.
+Python's loggers both end here; ``docs/logging.md`` lists the events.
 """
 
 import atexit
@@ -31,9 +31,9 @@ def configure(level: int = logging.INFO, *, file: str | None = None, lines: int 
     """Configure this process's logging from ``level`` on. For programs; idempotent.
 
     Args:
-        level: the least severe level written (logging's); of libraries' lines, INFO at the least.
-        file: where to write; None: standard error.
-        lines: how many are buffered while that blocks.
+        level: the least severe level written (logging's); for libraries' lines, INFO at the least.
+        file: path of the log file; None: standard error.
+        lines: maximum lines buffered while the stream blocks.
 
     Raises:
         OSError: the file cannot be written.
@@ -48,17 +48,17 @@ def configure(level: int = logging.INFO, *, file: str | None = None, lines: int 
     )
     root = logging.getLogger()
     root.handlers = [LibraryHandler()]
-    root.setLevel(max(level, logging.INFO))  # at DEBUG they log messages, customers' data included
+    root.setLevel(max(level, logging.INFO))  # libraries' DEBUG lines hold customers' data
     _once()
 
 
 def flush(seconds: float = AT_THE_END) -> bool:
-    """Wait at most ``seconds`` until all is written; returns whether it is. For process exit."""
+    """Wait at most ``seconds`` for all writes; returns whether all are done. For process exit."""
     return _writer.flush(seconds)
 
 
 def report_crashes() -> None:
-    """Log an exception that ends this process as a line like any other."""
+    """Log an uncaught exception as an ordinary line before the process ends."""
 
     def log_uncaught(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
@@ -72,20 +72,20 @@ def report_crashes() -> None:
 
 
 class LibraryHandler(logging.Handler):
-    """The handler of Python's loggers: Celery's, kombu's and other libraries'."""
+    """The handler of Python's loggers: those of Celery, kombu and further libraries."""
 
-    def createLock(self) -> None:  # noqa: N802  (its name in logging)
-        """No lock: none is needed, and gevent's is not for native threads."""
+    def createLock(self) -> None:  # noqa: N802  (logging's name)
+        """No lock: the writer needs no lock, and gevent's is not for native threads."""
         self.lock = None
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Format the message now, since its arguments may change.
+        """Format the message now, since the arguments may change.
 
-        Replaces logging's own, which requires a lock from Python 3.13 on.
+        Replaces logging's own method: from Python 3.13 on that method requires a lock.
         """
         try:
             message = record.getMessage()
-        except Exception:  # noqa: BLE001  (too few arguments for its text, or odd ones)
+        except Exception:  # noqa: BLE001  (too few arguments for the text, or odd arguments)
             message = (
                 record.msg if isinstance(record.msg, str) else f"[{type(record.msg).__name__}]"
             )
@@ -100,7 +100,7 @@ class LibraryHandler(logging.Handler):
 
 
 class _Logger:
-    """The logger behind structlog: one method per level."""
+    """The logger behind structlog: a method per level."""
 
     def __init__(self) -> None:
         for severity, level in enumerate(LEVELS):
@@ -114,7 +114,7 @@ def _say(severity: int, /, exc_info: Any = None, trace: Trace | None = None, **f
 
 
 def _trace(exc_info: Any) -> Trace | None:
-    """The trace of a logging ``exc_info``: an exception, its tuple, or True for the current one."""
+    """The trace of logging's ``exc_info``: an exception, a tuple, or True: the current exception."""
     error = sys.exc_info()[1] if exc_info is True else exc_info
     if isinstance(error, tuple):
         error = error[1]

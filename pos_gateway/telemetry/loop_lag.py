@@ -1,7 +1,7 @@
-"""Event-loop lag: the delay that every order sees before any work on it.
+"""Event-loop lag: every order's delay before any work on the order.
 
 A histogram, since a gauge of the maximum is lost to a second scraper and to a missed scrape. Four
-samples a second find every tenth of a second for which the loop stood still.
+samples a second find every standstill of the loop of a tenth of a second.
 """
 
 import threading
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from pos_gateway.telemetry import metrics
 
-#: Waits for a turn of the event loop, for a number of seconds at most (None: no bound); returns whether it had one.
+#: Waits for a turn of the event loop, within seconds (None: no bound). Returns whether the turn came.
 Turn = Callable[[float | None], bool]
 
 #: Seconds between samples.
@@ -18,15 +18,15 @@ PERIOD = 0.25
 
 
 def own_turn(_timeout: float | None) -> bool:
-    """A green thread's: where this runs, the loop runs."""
+    """The turn of a green thread: while a green thread runs, the loop runs."""
     return True
 
 
 class LoopLag:
-    """A thread (green in a green worker) that measures how late the loop is.
+    """A thread (green in a green worker) that measures the loop's lateness.
 
     Args:
-        turn: the loop's, if its threads are no part of it.
+        turn: waits for the loop's turn, if the measuring thread is not on the loop.
     """
 
     def __init__(self, turn: Turn = own_turn) -> None:

@@ -1,10 +1,10 @@
 """Every Prometheus metric. ``docs/metrics.md`` is generated from this file.
 
-Labels never carry an order's id, and a merchant's only for those in most trouble; providers and
-reasons are named up to a limit (``Names``). A scrape of a worker that knows ten thousand
+Labels never carry an order's id, and a merchant's id only for the merchants in most trouble;
+providers and reasons are named up to a limit (``Names``). A scrape of a worker with ten thousand
 merchants stays under three thousand series.
 
-Counting per order costs a dictionary look-up. Figures to be had on demand are set at a scrape (``scrape.py``).
+Counting per order costs a dictionary look-up. Figures available on demand are set by ``scrape.py``.
 """
 
 from collections import Counter as Numbers
@@ -19,14 +19,14 @@ from prometheus_client.registry import Collector
 
 from pos_gateway.telemetry.prometheus_internals import Counter, Histogram
 
-#: Providers and dead-letter reasons that are named in a label.
+#: Maximum providers, and maximum dead-letter reasons, named in a label.
 PROVIDERS, REASONS = 50, 50
-#: Merchants in trouble that are named in a label, of possibly ten thousand.
+#: Maximum merchants in trouble named in a label, of possibly ten thousand.
 WORST = 50
 
-#: From a fast reply on the same continent to the longest usual time limit.
+#: Seconds from a fast reply on the same continent to the longest usual time limit.
 _REPLY = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30)
-#: The same, and longer waits for a merchant to recover.
+#: Reply times in seconds, and longer waits for a merchant to recover.
 _WAIT = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 #: The label of an empty value, and of values beyond the limit.
@@ -34,9 +34,9 @@ NONE, OTHER = "none", "other"
 
 
 class Names(dict[str | None, str]):
-    """Labels by value: the first ``most`` values, then ``other``: each is a series, which costs Prometheus memory.
+    """Labels by value: the first ``most`` values, then ``other``. A label is never forgotten.
 
-    Never forgets: a value that is a label stays one. Safe from threads.
+    Bounded, since each label is a series, and costs Prometheus memory. Safe from threads.
 
     Args:
         most: the limit.
@@ -59,9 +59,9 @@ provider_names, _reason_names = Names(PROVIDERS), Names(REASONS)
 
 
 class Counted(Collector):
-    """A counter whose numbers are kept elsewhere, as integers: where counting must be almost free.
+    """A counter over integers kept by owners: for code where counting must be almost free.
 
-    Owners are read at a scrape, as long as they live; numbers with the same labels are summed.
+    Living owners are read at a scrape; numbers with the same labels are summed.
     """
 
     def __init__(self, name: str, documentation: str, labelnames: tuple[str, ...]) -> None:
@@ -72,11 +72,11 @@ class Counted(Collector):
         REGISTRY.register(self)
 
     def keeps(self, who: Any, numbers: Callable[[Any], Mapping[tuple[str, ...], int]]) -> None:
-        """Add an owner: ``numbers(who)`` returns its counts by label values."""
+        """Add an owner: ``numbers(who)`` returns the owner's counts by label values."""
         self._kept[who] = numbers
 
     def describe(self) -> list[CounterMetricFamily]:
-        """Its name and help text."""
+        """The name and the help text."""
         return [CounterMetricFamily(self._name, self._documentation, labels=self._labelnames)]
 
     def collect(self) -> Iterator[CounterMetricFamily]:
@@ -149,7 +149,7 @@ def dead_lettered(reason: str) -> None:
     _dead_letter(_reason_names[reason]).inc()
 
 
-# Slots, and orders that wait for one
+# Slots, and orders waiting for a slot
 
 slots = Gauge(
     "pos_gateway_slots",
@@ -402,5 +402,5 @@ def declared() -> list[Counter | Gauge | Histogram | Counted]:
     for each in globals().values():
         if isinstance(each, Counter | Gauge | Histogram | Counted):
             [family] = each.describe()
-            by_name.setdefault(family.name, each)  # a child has its metric's name, and follows it
+            by_name.setdefault(family.name, each)  # a child has the metric's name, and comes later
     return list(by_name.values())

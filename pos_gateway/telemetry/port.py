@@ -1,11 +1,11 @@
 """The metrics port of this process.
 
     /metrics           for Prometheus
-    /healthz           200 while the event loop runs, since it has its turn before the reply
+    /healthz           200 while the event loop runs: the reply waits for a turn of the loop
     /readyz            200, or 503 with the reasons
-    /debug/merchants   the state of merchants (a green worker's)
+    /debug/merchants   the state of merchants (in a green worker)
 
-No page calls another system.
+No page calls a system outside the process.
 """
 
 import platform
@@ -22,7 +22,7 @@ from pos_gateway.telemetry.readiness import Readiness
 from pos_gateway.telemetry.scrape import Scrape
 from pos_gateway.telemetry.serving import LOOPBACK, Page, PageReply, Server, one_at_a_time
 
-#: Seconds that ``/healthz`` waits for the event loop: less than a probe waits for its reply.
+#: Seconds for which ``/healthz`` waits for the event loop: less than a probe's time limit.
 LOOP_TIMEOUT = 4.0
 
 
@@ -30,9 +30,9 @@ class MetricsPort:
     """A process's port for monitoring. The constructor does no I/O.
 
     Args:
-        port: 0 turns it off.
+        port: 0 turns the port off.
         host: the local address to bind.
-        turn: the event loop's, if this port's threads are no part of it.
+        turn: waits for the event loop's turn, if the port's threads are not on the loop.
     """
 
     def __init__(self, port: int, host: str = LOOPBACK, turn: Turn = own_turn) -> None:
@@ -52,14 +52,14 @@ class MetricsPort:
         )
 
     def add(self, path: str, page: Page) -> None:
-        """Serve another page."""
+        """Serve an additional page."""
         self._server.pages[path] = one_at_a_time(page)
 
     def start(self) -> None:
-        """Serve, if it is on. Idempotent."""
+        """Serve, if the port is on. Idempotent."""
         if not self.is_on:
             return
-        # Else each counter and histogram gets a second series, with its creation time.
+        # Else each counter and histogram gets a second series, with the creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         metrics.build_info.labels(__version__, platform.python_version(), version("celery")).set(1)
         self._server.start()

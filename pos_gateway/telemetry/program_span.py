@@ -1,4 +1,4 @@
-"""A backend's own span around a submission, if its program uses OpenTelemetry."""
+"""A backend's own span around a submission, if the program uses OpenTelemetry."""
 
 import sys
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ def program_span(
     action: str, order_id: str | None = None, merchant_id: str | None = None
 ) -> Iterator[TraceContext | None]:
     """A child of the program's current span while entered; None in a program without any."""
-    if "opentelemetry.trace" not in sys.modules:  # importing it takes long
+    if "opentelemetry.trace" not in sys.modules:  # the import takes long
         yield None
         return
     from pos_gateway.telemetry.tracing import of_this_program  # noqa: PLC0415

@@ -1,10 +1,10 @@
-"""What the gateway uses of prometheus_client beyond its documentation; used nowhere else.
+"""Internals of prometheus_client, undocumented, used here and nowhere else.
 
-- ``Metric.samples`` may be an iterator, which the text format reads once: a scrape yields to orders
-  within a metric of a thousand series, instead of holding them up for tens of milliseconds.
-- ``_labelnames`` of a metric: its labels, for ``docs/metrics.md``.
-- ``Counter._value``, ``Histogram._sum``, ``_buckets`` and ``_upper_bounds``, and ``_value`` of each: counting
-  without locks. Under gevent a lock is Python's code, and an observation seven calls instead of one.
+- ``Metric.samples`` may be an iterator, read once by the text format: a scrape yields to orders
+  within a metric of a thousand series, instead of delaying orders for tens of milliseconds.
+- ``_labelnames`` of a metric: the labels, for ``docs/metrics.md``.
+- ``Counter._value``, ``Histogram._sum``, ``_buckets`` and ``_upper_bounds``, and ``_value`` of each:
+  counting without locks. Under gevent a lock is Python code: seven calls an observation, not one.
 """
 
 from bisect import bisect_left
@@ -17,24 +17,24 @@ from prometheus_client.samples import Sample
 
 
 class Counter(prometheus_client.Counter):
-    """The library's, without a lock: CPython switches threads at calls and loops, not within ``+=``."""
+    """The library's counter, lockless: CPython switches threads at calls and loops, not in ``+=``."""
 
     def inc(self, amount: float = 1, exemplar: Any = None) -> None:
-        """Count, with no exemplar. Not on a metric with labels: on its children."""
+        """Count, without an exemplar. Only for a metric without labels, or a child."""
         self._value._value += amount
 
 
 class Histogram(prometheus_client.Histogram):
-    """The library's, without locks, as ``Counter``."""
+    """The library's histogram without locks, as ``Counter``."""
 
     def observe(self, amount: float, exemplar: Any = None) -> None:
-        """Count an observation, with no exemplar. Not on a metric with labels: on its children."""
+        """Count an observation, without an exemplar. Only for a metric without labels, or a child."""
         self._sum._value += amount
         self._buckets[bisect_left(self._upper_bounds, amount)]._value += 1
 
 
 def with_samples(metric: Metric, samples: Iterator[Sample]) -> Metric:
-    """The metric, with these samples read while it is written."""
+    """The metric, with ``samples`` read during the writing."""
     metric.samples = samples  # type: ignore[assignment]
     return metric
 

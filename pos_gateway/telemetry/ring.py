@@ -1,4 +1,4 @@
-"""A bounded buffer between the threads that log and the one that writes."""
+"""A bounded buffer between the threads that log and the writer thread."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -21,21 +21,21 @@ class Taken(NamedTuple, Generic[Item]):
 
 
 class Ring(Generic[Item]):
-    """Keeps the newest and the most severe. Any thread may call anything, at any time.
+    """Keeps the newest and the most severe items. Any thread may call any method, at any time.
 
-    Of a full ring the oldest of the least severe is dropped: an error only among errors. The lock
-    is held for a few steps in memory only. The lock is re-entrant, since a signal or a garbage collection
-    during a call may make a second call; the inner call leaves the item to the outer call, at whatever step.
+    A full ring drops the oldest of the least severe items: an error only among errors. The lock is
+    held for a few steps in memory only. The lock is re-entrant, since a signal or a garbage collection
+    may make a second call within a call; the inner call leaves the item to the outer, at any step.
 
     Args:
         capacity: maximum items.
-        severities: their number; 0 is the least severe.
+        severities: number of severities; 0 is the least severe.
     """
 
     def __init__(self, capacity: int, severities: int) -> None:
         self.capacity = capacity
         self._lanes = tuple(deque[tuple[int, Item]]() for _ in range(severities))
-        #: Items not yet in their lane.
+        #: Items not yet in a lane.
         self._coming: deque[tuple[int, Item]] = deque()
         self._numbers = count()
         self._dropped = [0] * severities

@@ -1,8 +1,8 @@
-"""One scrape: gauges are set on demand, and series written in small steps.
+"""A scrape: gauges are set on demand, and series written in small steps.
 
-A worker is one event loop. Writing three thousand series takes tens of milliseconds, during which
-no order would move; so a scrape yields after each metric, and within a long one. Its values are of
-no single moment, which Prometheus does not require.
+A worker has a single event loop. Writing three thousand series takes tens of milliseconds, a
+standstill for orders: a scrape yields after each metric, and within a long metric. Values of a scrape
+are of no single moment, as Prometheus permits.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,14 +18,14 @@ YIELD_EVERY = 50
 
 
 class Scrape(Collector):
-    """The collector that a scrape reads. Safe from threads, if its refreshers are."""
+    """The collector read by a scrape. Safe from threads, if the refreshers are."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._registry = registry
         self._refresh: list[Callable[[], None]] = []
 
     def before(self, refresh: Callable[[], None]) -> None:
-        """Call this before each scrape, to set gauges. It must yield to other green threads."""
+        """Call ``refresh`` before each scrape, to set gauges. Must yield to other green threads."""
         self._refresh.append(refresh)
 
     def text(self) -> bytes:
@@ -35,6 +35,6 @@ class Scrape(Collector):
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics and their series, lazily: ``text`` iterates over them once."""
+        """The metrics and their series, lazily: ``text`` iterates once."""
         for metric in cooperatively(self._registry.collect(), 1):
             yield with_samples(metric, cooperatively(metric.samples, YIELD_EVERY))

@@ -24,10 +24,10 @@ LOOPBACK = "127.0.0.1"
 CLIENT_TIMEOUT = 5.0
 #: Maximum bytes of a request: reading more would delay orders.
 LONGEST = 16_384
-#: Maximum connections: each takes a file descriptor that an order may need. Past it the oldest is
-#: closed.
+#: Maximum connections: each takes a file descriptor that an order may need. Past the maximum the
+#: oldest connection is closed.
 MAX_CLIENTS = 64
-#: Clients that may wait for a slow page, the current one included.
+#: Maximum clients of a slow page, waiting or being served.
 PLACES = 8
 #: Seconds between checks for a stop, and after a failed accept.
 _POLL, _PAUSE = 0.5, 0.5
@@ -43,18 +43,18 @@ class PageReply:
 
     @classmethod
     def of(cls, content: object, status: int = 200) -> "PageReply":
-        """As JSON."""
+        """A response with ``content`` as JSON."""
         return cls(status, json.dumps(content, separators=(",", ":")).encode() + b"\n")
 
 
-#: Renders a page from the query's parameters. Called on its own thread, green in a green worker.
+#: Renders a page from the query's parameters. Called on a thread per client, green in a green worker.
 Page = Callable[[Mapping[str, str]], PageReply]
 
 
 def one_at_a_time(page: Page) -> Page:
-    """The same page, rendered for one client at a time, so that orders get most of the loop.
+    """The same page, rendered for a single client at a time: orders get most of the loop.
 
-    ``PLACES`` clients may wait; others get a 503.
+    ``PLACES`` clients may wait; further clients get a 503.
     """
     lock, places = threading.Lock(), threading.Semaphore(PLACES)
 
@@ -74,7 +74,7 @@ class Server:
     """Serves pages on threads. The constructor does no I/O.
 
     Args:
-        port: 0: nothing is served.
+        port: the port to bind; 0: nothing is served.
         pages: by path; more may be added at any time.
         host: the local address to bind.
     """
@@ -114,14 +114,14 @@ class _HTTPServer(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
-        # HTTPServer's looks up the name of this host, which may block on DNS.
+        # HTTPServer's method looks up the name of this host, and may block on DNS.
         TCPServer.server_bind(self)
 
     def get_request(self) -> tuple[Any, Any]:
         try:
             return super().get_request()
         except OSError:
-            # Out of file descriptors, say: without a pause it would be retried at once.
+            # Out of file descriptors, say: without a pause the server would retry at once.
             time.sleep(_PAUSE)
             raise
 
@@ -130,7 +130,7 @@ class _HTTPServer(ThreadingHTTPServer):
             oldest = next(iter(self._clients))
             self._clients.pop(oldest, None)
             with suppress(OSError):
-                oldest.shutdown(socket.SHUT_RDWR)  # its thread closes it
+                oldest.shutdown(socket.SHUT_RDWR)  # the client's thread closes the socket
         self._clients[request] = None
         super().process_request(request, client_address)
 
@@ -154,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.settimeout(self.client_timeout)
 
     def _head(self) -> bytes:
-        """The request's head. Raises OSError: too slow, or too long."""
+        """The request's head. Raises OSError: the client is too slow, or the head too long."""
         head, until = b"", time.monotonic() + self.client_timeout
         while not (b"\n\r\n" in head or b"\n\n" in head):
             self.connection.settimeout(max(0.001, until - time.monotonic()))
@@ -180,7 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def do_HEAD(self) -> None:
-        """The same without its body: load balancers ask so."""
+        """As GET without a body: some load balancers use HEAD."""
         self.do_GET()
 
     def log_message(self, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""Destinations of log lines: standard error, or a file, which may be rotated."""
+"""Destinations of log lines: standard error, or a file, possibly rotated."""
 
 import os
 import select
@@ -13,20 +13,20 @@ class Stream(Protocol):
     """A destination of bytes."""
 
     def write(self, data: bytes) -> None:
-        """Return when all is written, however long it takes. Raises OSError: some is not."""
+        """Return after all data is written, however late. Raises OSError: a part is unwritten."""
 
 
 class Descriptor:
-    """An open file, pipe or terminal. For one native thread, the only one that blocks on it."""
+    """An open file, pipe or terminal. For a single native thread, the only thread to block on writes."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self._write = native("os", "write")
-        #: The last line was not written completely: the next one starts on a new line.
+        #: The last line was not written completely: the next write starts a new line.
         self._torn = False
 
     def write(self, data: bytes) -> None:
-        """Return when all of it is written. Raises OSError: it was not, or in part."""
+        """Return after all data is written. Raises OSError: nothing was written, or a part."""
         left = whole = memoryview(b"\n" + data if self._torn else data)
         try:
             while left:
@@ -46,14 +46,14 @@ class Descriptor:
 
 
 class LogFile:
-    """A file that lines are appended to; reopened after it was moved or removed (``logrotate``)."""
+    """A file to append lines to; reopened after a move or a removal (``logrotate``)."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
         self._open: Descriptor | None = None
 
     def write(self, data: bytes) -> None:
-        """As a descriptor's. Raises OSError: also when the file cannot be opened."""
+        """As ``Descriptor.write``. Raises OSError also when the file cannot be opened."""
         if self._open is None or self._was_moved(self._open.number):
             self.close()
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -61,7 +61,7 @@ class LogFile:
         self._open.write(data)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file, until the next write. Idempotent."""
         before, self._open = self._open, None
         if before is not None:
             os.close(before.number)

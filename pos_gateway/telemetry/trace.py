@@ -1,7 +1,7 @@
-"""An exception as kept until its line is written: where it was raised, and its message.
+"""An exception as kept for a log line: source locations, and the message.
 
-No frame is kept: no variable's value gets into a line, or lives longer. Of a message only the first
-line is kept: in later ones databases and pydantic repeat the values that they rejected.
+No frame is kept: no variable's value gets into a line, or lives longer. Only a message's first line
+is kept: in later lines databases and pydantic repeat rejected values.
 """
 
 import linecache
@@ -9,7 +9,7 @@ from traceback import walk_tb
 from types import TracebackType
 from typing import NamedTuple, Self
 
-#: Maximum characters of an exception's message, frames of its traceback (the last ones), and
+#: Maximum characters of an exception's message, frames of a traceback (the last frames), and
 #: exceptions of a chain.
 MESSAGE, FRAMES, CHAIN = 500, 30, 5
 
@@ -26,7 +26,7 @@ class Frame(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """One exception, and its link to the one before it."""
+    """A chain's exception, and the link to the previous exception."""
 
     kind: str
     message: str
@@ -35,12 +35,12 @@ class Raised(NamedTuple):
 
     @classmethod
     def of(cls, error: BaseException, link: str, *, messages: bool) -> Self:
-        """Extract what is kept of it."""
+        """Copy the kept parts of an exception."""
         message = first_line(_message(error))[:MESSAGE] if messages else ""
         return cls(_name(type(error)), message, _frames(error.__traceback__), link)
 
     def text(self) -> str:
-        """In Python's format."""
+        """The exception in Python's format. Reads the source files."""
         shown = ["Traceback (most recent call last):\n"] if self.frames else []
         for file, line, function in self.frames:
             source = linecache.getline(file, line).strip()
@@ -50,7 +50,7 @@ class Raised(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """An exception and its causes, the first cause first."""
+    """An exception and all causes, the first cause first."""
 
     raised: tuple[Raised, ...]
 
@@ -60,8 +60,8 @@ class Trace(NamedTuple):
 
         Args:
             error: the exception.
-            messages: whether to keep messages; False for code that handles an order, whose data
-                they may repeat.
+            messages: whether to keep messages; False for code with an order, since messages may
+                repeat the order's data.
         """
         chain: list[Raised] = []
         present: BaseException | None = error
@@ -74,7 +74,7 @@ class Trace(NamedTuple):
         return cls(tuple(reversed(chain)))
 
     def text(self) -> str:
-        """In Python's format, without values. Reads the source files."""
+        """The chain in Python's format, without values. Reads the source files."""
         first, *rest = self.raised
         shown = [first.text()]
         for each in rest:

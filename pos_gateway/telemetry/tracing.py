@@ -1,7 +1,7 @@
-"""OpenTelemetry: an order's spans. The only importer of it, and imported only when tracing is on.
+"""OpenTelemetry spans of an order. The only importer of OpenTelemetry, imported only for tracing.
 
-A span holds only what a log line may: the fields in ``fields.py`` and a few of OpenTelemetry's own
-names. Of exceptions only the class is recorded: their messages may hold personal data.
+A span holds only the fields allowed in a log line (``fields.py``), and a few of OpenTelemetry's own
+names. An exception's class is recorded without the message, where personal data may be.
 """
 
 import threading
@@ -21,13 +21,13 @@ from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.telemetry.fields import FIELDS
 from pos_gateway.telemetry.line import kept
 
-#: Maximum ended spans that wait for the collector; past it the oldest are dropped.
+#: Maximum ended spans waiting for the collector; past the maximum the oldest are dropped.
 WAITING = 2048
-#: Spans in a batch. Encoding a span takes 0.03 ms, and a batch blocks the loop for all of its.
+#: Maximum spans in a batch. Encoding a span takes 0.03 ms, and a batch blocks the loop throughout.
 BATCH_SIZE = 64
-#: Seconds that a span waits for its batch.
+#: Maximum seconds that a span waits for a batch.
 GATHER = 1.0
-#: Seconds that stopping waits for the collector.
+#: Seconds for which ``stop`` waits for the collector.
 GRACE = 2.0
 
 #: OpenTelemetry attributes by field name.
@@ -61,12 +61,12 @@ class Span:
 
     @property
     def trace_id(self) -> str | None:
-        """Its trace; None: likewise."""
+        """The trace's id; None: OpenTelemetry is disabled by its environment."""
         context = self._span.get_span_context()
         return trace.format_trace_id(context.trace_id) if context.is_valid else None
 
     def says(self, **fields: Any) -> None:
-        """Set the allowed ones of these attributes; None is left out."""
+        """Set the allowed attributes; omit None."""
         if self._span.is_recording():
             shown = kept(fields).items()
             self._span.set_attributes(
@@ -78,28 +78,28 @@ class Span:
             )
 
     def failed(self, why: str) -> None:
-        """Mark it failed; ``why`` is a code, or an exception's class. The first call wins."""
+        """Mark the span failed; ``why`` is a code, or an exception's class. The first call wins."""
         if not self._has_failed:
             self._has_failed = True
             self._span.set_attribute("error.type", why)
             self._span.set_status(StatusCode.ERROR)
 
     def end(self) -> None:
-        """End it."""
+        """End the span."""
         self._span.end()
 
 
 class Tracing:
-    """Makes spans. Safe from threads and green threads; each has its own current span.
+    """Makes spans. Safe from threads and green threads; each thread has a current span.
 
-    Those that are context managers are the current span until their block ends.
+    A span returned as a context manager is the current span until the end of the block.
     """
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
 
     def asking(self, action: str) -> AbstractContextManager[Span]:
-        """The backend publishes a request, within its own current span."""
+        """The backend publishes a request, within the program's current span."""
         return _present(self._tracer.start_span(action, kind=SpanKind.PRODUCER))
 
     def delivering(self, cause: TraceContext | None) -> AbstractContextManager[Span]:
@@ -111,18 +111,18 @@ class Tracing:
         return _present(self._tracer.start_span("call POS", kind=SpanKind.CLIENT))
 
     def event_span(self, cause: TraceContext) -> Span:
-        """An event is published. Several run at once, so none is the current span; end each."""
+        """An event is published. Several spans run at once, none of them current; end each."""
         return Span(self._tracer.start_span("publish event", _after(cause), SpanKind.PRODUCER))
 
 
 class ExportedTracing(Tracing):
-    """Spans that are sent to a collector, configured by OpenTelemetry's environment (``OTEL_*``).
+    """Spans sent to a collector, configured by OpenTelemetry's environment (``OTEL_*``).
 
-    A thread (a green one in a green worker) sends them, without blocking orders: spans that the
-    collector does not accept in time are dropped. The constructor does no I/O.
+    A thread (green in a green worker) sends the spans, without blocking orders: spans not accepted by
+    the collector in time are dropped. The constructor does no I/O.
 
     Raises:
-        InvalidSettings: OpenTelemetry cannot read its environment.
+        InvalidSettings: OpenTelemetry cannot read the environment.
     """
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class ExportedTracing(Tracing):
         super().__init__(self._provider.get_tracer("pos_gateway", __version__))
 
     def start(self) -> None:
-        """Start sending from this process: once, and after a fork rather than before it."""
+        """Start sending from this process: once, and after any fork."""
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415
             OTLPSpanExporter,
         )
@@ -155,7 +155,7 @@ class ExportedTracing(Tracing):
         )
 
     def stop(self) -> None:
-        """Send what is left, within ``GRACE`` seconds. Idempotent."""
+        """Send remaining spans, within ``GRACE`` seconds. Idempotent."""
         closing = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
         closing.start()
         closing.join(GRACE)
@@ -163,7 +163,7 @@ class ExportedTracing(Tracing):
 
 @cache
 def of_this_program() -> Tracing:
-    """Tracing as the host program configures it, now or later: for code imported by others."""
+    """Tracing as configured by the host program, now or later: for code imported by backends."""
     return Tracing(trace.get_tracer("pos_gateway", __version__))
 
 
@@ -179,6 +179,6 @@ def _present(started: trace.Span) -> Iterator[Span]:
 
 
 def _after(cause: TraceContext | None) -> Context:
-    """A context of ``cause``, not of the current span; without a cause it begins a trace."""
+    """A context of ``cause``, not of the current span; without a cause, of a new trace."""
     nothing = Context()
     return nothing if cause is None else _W3C.extract(cause.headers, nothing)

@@ -1,7 +1,7 @@
-"""Writes lines to a stream on a native thread. Logging never waits for it.
+"""Writes lines to a stream on a native thread. Logging never waits for the stream.
 
-A stream may block without limit: a full pipe blocks the thread that writes to it, and with it all
-green threads of that thread.
+A stream may block without limit: a full pipe blocks the writing thread, and all green threads on the
+writing thread.
 """
 
 import select
@@ -17,22 +17,22 @@ from pos_gateway.telemetry.stream import Stream
 
 #: Lines buffered while the stream blocks, by default.
 LINES = 8192
-#: Seconds that the first line after a pause waits for others: writing them together costs less, and
-#: interrupts other threads less often.
+#: Seconds for which the first line after a pause waits for more lines: a joint write costs less, and
+#: interrupts the rest of the process less often.
 GATHER = 0.05
-#: Lines rendered at a time, during which no other thread computes.
+#: Maximum lines rendered at a time, while the other threads wait for the interpreter.
 _BATCH_SIZE = 16
 _WARNING, _ERROR = LEVELS.index("warning"), LEVELS.index("error")
 
 
 class LogWriter:
-    """Buffers lines until they are written. Any thread may call anything, at any time.
+    """Buffers lines for the writing thread. Any thread may call any method, at any time.
 
-    The native thread starts with the first line, in a forked child too, where the parent's lines
-    are not written again. It lives as long as the process.
+    The native thread starts with the first line, and lives as long as the process. A forked child
+    starts a thread of its own, and does not write the parent's lines again.
 
     Args:
-        stream: where lines go.
+        stream: the destination of lines.
         lines: maximum lines buffered.
     """
 
@@ -55,15 +55,15 @@ class LogWriter:
         return dict(zip(LEVELS, self._ring.dropped, strict=True))
 
     def put(self, line: Line) -> None:
-        """Buffer a line. Takes microseconds, whatever the stream does."""
+        """Buffer a line. Takes microseconds, whatever the state of the stream."""
         self._ring.put(line.severity, line)
         if self._idle:
             self._wake()
 
     def flush(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` until every earlier line is written; returns whether it is.
+        """Wait at most ``seconds`` for the writes of earlier lines; returns whether all are done.
 
-        Blocks the native thread that calls it, and all of its green threads: for process exit.
+        Blocks the calling native thread, and all green threads there: for process exit.
         """
         if not self._runs and not len(self._ring):
             return True
@@ -74,7 +74,7 @@ class LogWriter:
         return self._runs and bool(written.acquire(timeout=seconds))
 
     def start_anew(self) -> None:
-        """In a forked child: its own thread, without the parent's lines."""
+        """Begin again in a forked child, without the parent's thread and lines."""
         self._begin(self.lines)
 
     def _begin(self, lines: int) -> None:
@@ -92,19 +92,19 @@ class LogWriter:
 
     def _wake(self) -> None:
         self._idle = False
-        with suppress(RuntimeError):  # another thread has
+        with suppress(RuntimeError):  # a different thread has released the lock
             self._awake.release()
         if not self._runs:
             self._start()
 
     def _start(self) -> None:
         if not self._starting.acquire(False):
-            return  # another thread does
+            return  # a different thread starts the writer
         try:
             if not self._runs:
                 native("_thread", "start_new_thread")(self._run, ())
                 self._runs = True
-        except RuntimeError:  # no thread available: retried with the next line
+        except RuntimeError:  # no thread available: the next line retries
             self._idle = True
         finally:
             self._starting.release()
@@ -112,7 +112,7 @@ class LogWriter:
     def _run(self) -> None:
         waiting: list[Any] = []
         while True:
-            while self._flushes:  # first: their lines are in the ring by now
+            while self._flushes:  # first: the lines before a flush are in the ring by now
                 waiting.append(self._flushes.popleft())
             taken = self._ring.take(_BATCH_SIZE)
             if taken.items:
@@ -125,16 +125,16 @@ class LogWriter:
                 self._rest()
 
     def _rest(self) -> None:
-        """Wait for a line, and for others that come soon after it."""
+        """Wait for a line, and briefly for further lines."""
         self._idle = True
-        if not len(self._ring) and not self._flushes:  # from here on ``put`` wakes it
+        if not len(self._ring) and not self._flushes:  # from here on ``put`` wakes the thread
             self._awake.acquire()
         self._idle = False
         if not self._flushes:
             self._awake.acquire(timeout=GATHER)
 
     def _write(self, taken: Taken[Line]) -> None:
-        """Write the lines; before them, a line with the number of dropped ones."""
+        """Write the lines, after a line with the number of dropped lines, if any."""
         if taken.dropped != self._logged_drops:
             missing = _missing(self._logged_drops, taken.dropped, before=taken.items[0][1])
             if self._takes(missing.rendered()):
@@ -145,16 +145,16 @@ class LogWriter:
                     self._ring.lose(severity)
 
     def _takes(self, data: bytes) -> bool:
-        """Whether the stream accepts it, which may block for hours."""
+        """Whether the stream accepts the data. May block for hours."""
         try:
             self.stream.write(data)
-        except OSError:  # its reader is gone, or the disk is full: cannot be logged
+        except OSError:  # the reader is gone, or the disk full: cannot be logged
             return False
         return True
 
 
 def _parts(items: Iterable[tuple[int, Line]]) -> Iterator[list[tuple[int, bytes]]]:
-    """Batches of lines, each small enough for one atomic write into a shared pipe."""
+    """Batches of lines, each small enough for an atomic write into a shared pipe."""
     part: list[tuple[int, bytes]] = []
     size = 0
     for severity, line in items:
@@ -172,7 +172,7 @@ def _parts(items: Iterable[tuple[int, Line]]) -> Iterator[list[tuple[int, bytes]
 
 
 def _missing(reported: Sequence[int], dropped: Sequence[int], before: Line) -> Line:
-    """A line in place of the dropped ones, with the timestamp of the line after them."""
+    """A line in place of dropped lines, with the timestamp of the next line."""
     new = [now - before for now, before in zip(dropped, reported, strict=True)]
     fields = {
         f"dropped_{level}": number for level, number in zip(LEVELS, new, strict=True) if number
