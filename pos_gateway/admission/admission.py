@@ -1,15 +1,15 @@
 """Admission: which orders may start now.
 
-An order starts when its merchant is under its concurrency and rate limits, its breaker admits it,
-and the scheduler has a slot for that merchant: see ``scheduler.py``. ``health.py`` judges merchants
-by their calls.
+An order starts when the merchant is under its concurrency and rate limits, its breaker admits the order, and the
+scheduler has a slot for the merchant: see ``scheduler.py``. ``health.py`` judges merchants by their calls.
 
-Orders that cannot start wait here, a merchant's earliest deadline first; a probe is the order that
-came first. A merchant may have a bounded number waiting; its further orders are parked in the broker
-until about their turn, so that they do not fill the prefetch window that all merchants share.
+Orders that cannot start wait here, a merchant's earliest deadline first; a probe is the order that came first. A
+merchant may have a bounded number waiting; further orders are parked in the broker until about their turn, and leave
+room in the prefetch window that all merchants share.
 
-Every operation costs the logarithm of the orders in flight or waiting, and a probe its merchant's. Not thread-safe: one thread,
-or the green threads of one process, which switch only where they block, and nothing here blocks.
+Every operation costs the logarithm of the orders in flight or waiting; a probe, the logarithm of the merchant's. Not
+thread-safe: one thread, or the green threads of one process, which switch only where they block, and nothing here
+blocks.
 """
 
 import sys
@@ -41,7 +41,7 @@ ASKED = 1.0
 
 
 class AdmissionVerdict(Enum):
-    """The verdict on an order that is offered and does not start."""
+    """The verdict on an offered order that does not start."""
 
     WAIT = "wait"
     PARK = "park"
@@ -49,12 +49,12 @@ class AdmissionVerdict(Enum):
 
 
 class Admission(Generic[Ticket]):
-    """Decides which orders start. Times are seconds of one monotonic clock.
+    """Decides which orders start. Times are seconds of a monotonic clock.
 
     Args:
-        limits: this process's limits.
-        terms_of: a merchant's terms, at its first order; None if they are not loaded yet: its
-            orders wait until ``set_terms``.
+        limits: limits of this process.
+        terms_of: a merchant's terms, at the merchant's first order; None: not loaded yet, and orders wait until
+            ``set_terms``.
         announce: called with every breaker's transition.
         on_short: called with a merchant whose order lacks only an allotment.
         in_fleet: merchants need an allotment (``allot``) to start anything.
@@ -75,13 +75,13 @@ class Admission(Generic[Ticket]):
         self._announce = announce
         #: The latest time passed in.
         self._now = 0.0
-        #: Answers that had come by then are handled: calls are judged as of that time.
+        #: Answers received by then are handled: calls are judged as of that time.
         self._heard = inf
         self._lanes: Lanes[Ticket] = Lanes(in_fleet=in_fleet)
         self._agenda, self._judging = Agenda(), Agenda()
-        #: Orders that this worker has parked.
+        #: Orders parked by this worker.
         self.parked_count = ParkedCount()
-        #: The loop's time, and what yields while it is scarce.
+        #: The loop's time, and the merchants that yield while time is scarce.
         self.cpu = Cpu(limits.cores)
         self._scheduler: Scheduler[Ticket] = Scheduler(limits, self.cpu, self.parked_count)
         self._health: Health[Ticket] = Health(
@@ -105,14 +105,14 @@ class Admission(Generic[Ticket]):
         may_wait: bool = True,
         is_look_up: bool = False,
     ) -> Call[Ticket] | AdmissionVerdict:
-        """Offer an order; one that may not wait is to be parked instead.
+        """Offer an order; an order that may not wait is to be parked instead.
 
-        A look-up is an order that the POS may have: new orders take no start from it for ever.
+        A look-up is an order that the POS may have: new orders never take all starts from look-ups.
 
         Returns:
             Call: started, holds a slot until ``release``.
             WAIT: comes out of ``next_start``, ``expired``, ``overdue`` or ``drop_waiting``.
-            PARK: park it for ``park_delay``.
+            PARK: park the order for ``park_delay``.
             EXPIRE: cannot start before its deadline.
         """
         self.tick(now)
@@ -131,7 +131,7 @@ class Admission(Generic[Ticket]):
             self._scheduler.judge(lane, now)
         lane.offered(now)
         if not may_wait or self._room.is_spent(lane, now, look_ups=is_look_up):
-            self._scheduler.update(lane, now)  # it may be light by now, or heavy
+            self._scheduler.update(lane, now)  # time may have made the merchant light, or heavy
             if not lane.waiting:
                 lane.lacks = None
             return AdmissionVerdict.PARK
@@ -140,15 +140,15 @@ class Admission(Generic[Ticket]):
         return AdmissionVerdict.WAIT
 
     def takes(self, merchant_id: str, size: int, *, look_ups: bool = False) -> bool:
-        """Count a large order of ``size`` bytes of memory, until ``left``; False: park it."""
+        """Count a large order of ``size`` bytes of memory, until ``left``; False: park the order."""
         return self._room.takes(self._lane(merchant_id), size, look_ups=look_ups)
 
     def left(self, merchant_id: str, size: int, *, look_ups: bool = False) -> None:
-        """A large order that ``takes`` has counted is not in this process any more."""
+        """A large order that ``takes`` has counted has left this process."""
         self._room.left(merchant_id, size, look_ups=look_ups)
 
     def next_start(self, now: float) -> Call[Ticket] | None:
-        """Start the next waiting order that may start; None if there is none."""
+        """Start the next waiting order that may start; None: no order may."""
         self.tick(now)
         lane = self._scheduler.next(now) if self._room.waiting else None
         while lane is not None and lane.quotas and self._lacking(lane) is not None:
@@ -161,9 +161,9 @@ class Admission(Generic[Ticket]):
         return self._start(lane, lane.take(first), is_look_up=first.is_look_up)
 
     def began(self, call: Call[Ticket], now: float) -> None:
-        """A started order's exchange begins: from now on its merchant is judged by it. Once at most.
+        """A started order's exchange begins, and from now on counts for the merchant's health. Once at most.
 
-        Until then it holds its slot, but is no outlier: its claim may wait for the database.
+        Until then the order holds a slot, but is no outlier: the claim may wait for the database.
         """
         self._health.began(call, now)
 
@@ -174,13 +174,13 @@ class Admission(Generic[Ticket]):
         contact: CallResult = CallResult.ANSWERED,
         retry_after: float | None = None,
     ) -> None:
-        """An order's call is over; the slot is held until ``release``. Once at most.
+        """An order's call is over; ``release`` frees the slot later. Once at most.
 
         Args:
-            call: what starting returned.
+            call: the started call.
             now: the time.
             contact: the call's result; NONE says nothing about the merchant.
-            retry_after: the merchant's ``Retry-After`` in seconds, if it sent one.
+            retry_after: the merchant's ``Retry-After`` in seconds, if any.
         """
         self._judge(call, now, contact, retry_after)
         self._changed(call.lane)
@@ -192,9 +192,9 @@ class Admission(Generic[Ticket]):
         contact: CallResult = CallResult.ANSWERED,
         retry_after: float | None = None,
     ) -> None:
-        """Release a started order's slot. Exactly once for each.
+        """Release a started order's slot. Exactly once per order.
 
-        The arguments are those of ``answered``, which need not have been called before.
+        The arguments are as of ``answered``, a call of which is not required before.
         """
         if not call.done:
             self._judge(call, now, contact, retry_after)
@@ -209,25 +209,25 @@ class Admission(Generic[Ticket]):
         self._changed(call.lane)
 
     def note_error(self, call: Call[Ticket], code: str, now: float) -> None:
-        """Note why a call failed, for operators: it changes no decision."""
+        """Note why a call failed, for operators: no decision depends on the note."""
         call.lane.noted().error = code, now
 
     def note_unsent(self, call: Call[Ticket], code: str, now: float) -> None:
-        """Note that an order was not sent for want of something at the gateway, as a valid credential.
+        """Note an order unsent for want of something at the gateway, as a valid credential.
 
-        It changes no decision.
+        No decision depends on the note.
         """
         evidence = call.lane.noted()
         evidence.error, evidence.unsent_at = (code, now), now
 
     def turned(self, busy: float, passed: float, now: float = inf) -> None:
-        """A turn of the caller's loop begins, after one that took some seconds.
+        """A turn of the caller's loop begins, after a turn of some seconds.
 
-        The answers that came meanwhile are handled in this turn: no call is judged by that delay.
+        This turn handles the answers that arrived during the last turn: the delay counts against no call.
 
         Args:
             busy: seconds in which the loop did not wait.
-            passed: all of them.
+            passed: all seconds of the last turn.
             now: the time; inf: calls are judged as of each moment.
         """
         self.cpu.turned(busy, passed)
@@ -253,11 +253,10 @@ class Admission(Generic[Ticket]):
         return min(judging_at, self._agenda.next_at, self._scheduler.next_at(self._now))
 
     def to_cut_short(self) -> list[Call[Ticket]]:
-        """Calls to end early, since queued merchants lack slots. Each is returned once; the caller
-        may let it go on.
+        """Calls to end early, since queued merchants lack slots. Each is returned once.
 
-        One for each queued light merchant or stranger, and one at a time for heavy merchants while
-        silent ones hold more than a quarter of the slots.
+        The caller may let the call go on. A call for each queued light merchant or stranger, and one call at a time
+        for heavy merchants while silent merchants hold more than a quarter of the slots.
         """
         line = self._scheduler
         heavy = int(line.silence_is_costly(self._now))
@@ -266,7 +265,7 @@ class Admission(Generic[Ticket]):
         )
 
     def expired(self) -> list[Ticket]:
-        """Remove and return orders that expired while waiting, or will before they can start."""
+        """Remove and return orders that expired while waiting, or will before a start is possible."""
         return self._backlog.expired()
 
     @property
@@ -277,7 +276,7 @@ class Admission(Generic[Ticket]):
     def overdue(self, now: float, most: int = sys.maxsize) -> list[Ticket]:
         """Remove and return orders that waited too long for their merchant, to be parked.
 
-        If there are as many as ``most``, there may be more.
+        After as many as ``most``, more may be left.
         """
         until = now - self.limits.local_wait_timeout
         return self._backlog.overdue(until, now, self._room.may_stay, most)
@@ -343,7 +342,7 @@ class Admission(Generic[Ticket]):
         return Demand(limit, in_flight, waiting)
 
     def open_breaker(self, merchant_id: str, seconds: float) -> None:
-        """Open a merchant's breaker for ``seconds``, or pause the quota with that key, as another worker did."""
+        """Open a merchant's breaker for ``seconds``, or pause the quota with that key, as a different worker did."""
         if " " in merchant_id:
             if (quota := self._lanes.quotas.get(merchant_id)) is not None:
                 self._pause(quota, self._now + seconds)
@@ -354,7 +353,7 @@ class Admission(Generic[Ticket]):
             self._changed(lane)
 
     def close_breaker(self, merchant_id: str) -> None:
-        """Close a merchant's breaker, as another worker did."""
+        """Close a merchant's breaker, as a different worker did."""
         lane = self._lanes.get(merchant_id)
         if lane is not None and not lane.breaker.is_closed:
             self._health.close(lane, FLEET)
@@ -376,9 +375,9 @@ class Admission(Generic[Ticket]):
         look_ups: bool = False,
         left: float = inf,
     ) -> float:
-        """Seconds until orders parked now return; ``few`` are to return with others.
+        """Seconds until orders parked now return; ``few`` orders return together with more.
 
-        The first of them expires in ``left`` seconds.
+        The first order expires in ``left`` seconds.
         """
         lane = self._lane(merchant_id)
         state = self._room.state(lane, now, look_ups=look_ups)
@@ -399,8 +398,8 @@ class Admission(Generic[Ticket]):
             merchant_id: the orders' merchant.
             orders: how many have returned.
             now: the time.
-            look_ups: they are look-ups.
-            may_probe: one of them may be unparked to see whether a silent merchant answers.
+            look_ups: the orders are look-ups.
+            may_probe: one order may be unparked to see whether a silent merchant answers.
         """
         self.tick(now)
         lane = self._lane(merchant_id)
@@ -410,13 +409,13 @@ class Admission(Generic[Ticket]):
     def look_again(
         self, merchant_id: str, orders_at_hand: int, now: float, *, look_ups: bool = False
     ) -> float | None:
-        """Seconds until a bundle that waits in the worker is checked again; None: park it.
+        """Seconds until a bundle waiting in the worker is checked again; None: park the bundle.
 
         Args:
             merchant_id: the bundle's merchant.
-            orders_at_hand: how many of its orders wait in bundles already.
+            orders_at_hand: how many of the merchant's orders wait in bundles already.
             now: the time.
-            look_ups: they are look-ups.
+            look_ups: the orders are look-ups.
         """
         state = self._room.state(self._lane(merchant_id), now, look_ups=look_ups)
         return look_again(orders_at_hand, state)
@@ -430,7 +429,7 @@ class Admission(Generic[Ticket]):
 
     @property
     def bytes(self) -> int:
-        """Bytes of memory that the large orders here take."""
+        """Bytes of memory of the large orders here."""
         return self._room.bytes
 
     @property
@@ -440,30 +439,30 @@ class Admission(Generic[Ticket]):
 
     @property
     def in_flight(self) -> int:
-        """Slots that are held."""
+        """Slots in use."""
         return self._scheduler.in_flight
 
     @property
     def slots(self) -> dict[str, int]:
-        """Slots that are free, and held by each class of merchants."""
+        """Slots: free, and held by each class of merchants."""
         return self._scheduler.slots()
 
     def merchant(self, merchant_id: str) -> MerchantStatus | None:
-        """A merchant's status; None if nothing is known of it."""
+        """A merchant's status; None: nothing is known of the merchant."""
         lane = self._lanes.get(merchant_id)
         return lane.standing(self.parked_count.of(merchant_id), self._now) if lane else None
 
     def symptoms(self, merchant_id: str, now: float) -> Symptoms | None:
-        """A merchant's status, and what shows why; None if nothing is known of it."""
+        """A merchant's status, and the facts behind the status; None: nothing is known of the merchant."""
         lane = self._lanes.get(merchant_id)
         return lane.symptoms(self.parked_count.of(merchant_id), now) if lane else None
 
     def merchants(self) -> Iterator[MerchantStatus]:
-        """The status of every merchant that has orders here, or parked, or is in trouble."""
+        """The status of every merchant with orders here, with parked orders, or in trouble."""
         return chain.from_iterable(self.merchants_by(LANES))
 
     def merchants_by(self, few: int) -> Iterator[list[MerchantStatus]]:
-        """The same, ``few`` at a time, so that the caller can yield in between."""
+        """As ``merchants``, ``few`` at a time, so that the caller can yield in between."""
         parked = self.parked_count.of
         for lanes in self._lanes.by(few):
             yield [
@@ -496,7 +495,7 @@ class Admission(Generic[Ticket]):
     ) -> None:
         if call.quotas or contact is CallResult.APP_OVERLOADED:
             contact = self._judge_quotas(call, now, contact, retry_after)
-        call.done = contact is CallResult.NONE  # then its duration says nothing either
+        call.done = contact is CallResult.NONE  # the duration says nothing then either
         self.tick(now)
         call.done = True
         self._health.came_back(call, now, contact, retry_after, max(0.0, now - self._heard))
@@ -504,7 +503,7 @@ class Admission(Generic[Ticket]):
     def _judge_quotas(
         self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
     ) -> CallResult:
-        """Pause the quotas that the POS calls used up; returns the result as far as the merchant is concerned."""
+        """Pause the quotas that the POS calls used up; returns the result that counts for the merchant."""
         is_app = contact is CallResult.APP_OVERLOADED
         if not is_app and (contact is not CallResult.OVERLOADED or retry_after is None):
             return contact
@@ -578,7 +577,7 @@ class Admission(Generic[Ticket]):
         self._serve(quota)
 
     def _changed(self, lane: Lane[Ticket]) -> None:
-        """Update all that depends on a changed lane."""
+        """Update everything that depends on a changed lane."""
         if lane.quotas:
             self._queue(lane)
         if lane.waiting:
@@ -601,5 +600,5 @@ class Admission(Generic[Ticket]):
 
 
 def _parking(lane: Lane[Ticket], look_ups: bool) -> ParkingQueue:
-    """The parking queue of a merchant's look-ups, or of its other orders."""
+    """The parking queue of a merchant's look-ups, or of the new orders."""
     return lane.look_ups.parking if look_ups else lane.parking

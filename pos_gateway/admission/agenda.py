@@ -1,4 +1,4 @@
-"""Timers: a heap of all that admission waits for."""
+"""Timers: a heap of everything that admission waits for."""
 
 import heapq
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from itertools import count
 from math import inf
 from typing import Any, Protocol
 
-#: Entries from which done entries are purged.
+#: Minimum entries before done entries are purged.
 STALE = 1000
 
 

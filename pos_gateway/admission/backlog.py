@@ -1,4 +1,4 @@
-"""Waiting orders by age and by deadline: which expire, and which have waited too long."""
+"""Waiting orders by age and by deadline: orders that expire, and orders that have waited too long."""
 
 from collections import deque
 from collections.abc import Callable
@@ -13,14 +13,14 @@ class Backlog(Generic[Ticket]):
     """The waiting orders of all lanes.
 
     Args:
-        agenda: runs their deadlines.
+        agenda: runs the orders' deadlines.
         changed: called with a lane that an order has left.
     """
 
     def __init__(self, agenda: Agenda, changed: Callable[[Lane[Ticket]], None]) -> None:
         self._agenda = agenda
         self._changed = changed
-        #: Every waiting order, by ``since``; those that are done are skipped.
+        #: Every waiting order, by ``since``; done orders are skipped.
         self._by_age: deque[Waiting[Ticket]] = deque()
         self._expired: list[Ticket] = []
 
@@ -40,7 +40,7 @@ class Backlog(Generic[Ticket]):
         return ticket
 
     def expire_before(self, lane: Lane[Ticket], time: float) -> None:
-        """Expire the lane's orders with a deadline by ``time``, when it may next start one."""
+        """Expire the lane's orders with a deadline by ``time``, when the lane may next start an order."""
         self._expired += [lane.take(each) for each in lane.expiring(time)]
 
     @property
@@ -49,17 +49,17 @@ class Backlog(Generic[Ticket]):
         return bool(self._expired)
 
     def expired(self) -> list[Ticket]:
-        """Remove and return orders that expired while waiting, or will before they can start."""
+        """Remove and return orders that expired while waiting, or will before a start is possible."""
         expired, self._expired = self._expired, []
         return expired
 
     def overdue(
         self, until: float, now: float, may_stay: Callable[[Lane[Ticket]], bool], most: int
     ) -> list[Ticket]:
-        """Orders waiting since before ``until`` whose merchant cannot start them; up to ``most``.
+        """Orders waiting since before ``until`` that the merchant cannot start; up to ``most``.
 
-        Those of a merchant that takes orders stay, for it or for a slot: parking would only delay
-        them. They are checked again after the same wait, lest each check see thousands.
+        Orders of a merchant that takes orders stay, for the merchant or for a slot: parking would only cause delay.
+        The next check comes after the same wait, lest each check see thousands.
         """
         out: list[Ticket] = []
         again: list[Waiting[Ticket]] = []
@@ -74,7 +74,7 @@ class Backlog(Generic[Ticket]):
             if may_stay(lane):
                 waiting.since = now
                 again.append(waiting)
-                self._changed(lane)  # its usage has decayed
+                self._changed(lane)  # the usage has decayed
             else:
                 out.append(self.take(waiting))
         self._by_age.extend(again)

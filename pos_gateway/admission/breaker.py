@@ -19,8 +19,8 @@ FIRST_OPEN, LONGEST_OPEN = 1.0, 30.0
 #: Probes in flight at once while half-open, and how many in a row must be answered to close. A single
 #: probe at a time: with hundreds of merchants down each probe holds a slot for seconds.
 PROBES, PROBES_TO_CLOSE = 1, 2
-#: A probe's part of the merchant's time limit, by how often the breaker has opened in a row. The last
-#: part is all of the time limit, lest a merchant that has become slow for good be locked out.
+#: A probe's part of the merchant's time limit, by how often the breaker has opened in a row. The last part is all of
+#: the time limit, lest a merchant who has become slow for good be locked out.
 TIME_LIMIT_SHARES = (0.5, 0.75, 1.0)
 
 _ALL = (1 << WINDOW) - 1
@@ -82,7 +82,7 @@ class Breaker:
 
     @property
     def calls(self) -> int:
-        """Calls in the window, which stays unchanged while the breaker is not closed."""
+        """Calls in the window, which is frozen unless the breaker is closed."""
         return self._calls
 
     @property
@@ -122,7 +122,7 @@ class Breaker:
         return self._answered >= PROBES_TO_CLOSE
 
     def open(self, now: float, *, at_least: float = 0.0) -> None:
-        """Open for the backoff, or for ``at_least`` seconds if these are more."""
+        """Open for the backoff, or for ``at_least`` seconds if longer."""
         self.openings += 1
         backoff = min(LONGEST_OPEN, FIRST_OPEN * 2 ** min(self.openings - 1, 10))
         seconds = max(backoff * random.uniform(0.75, 1.0), at_least * random.uniform(1.0, 1.05))

@@ -1,8 +1,8 @@
-"""One merchant's bulkhead: how many of its orders may be in flight.
+"""A merchant's bulkhead: how many of the merchant's orders may be in flight.
 
-Never more than its concurrency limit, and fewer while it is overloaded: halved on a timeout, a 429
-or a 503, raised by one for every full window of answers, as TCP does it (additive increase,
-multiplicative decrease). A lowered limit is kept only if it helps; see ``limit_trial.py``.
+Never more than the concurrency limit, and fewer during an overload: halved on a timeout, a 429 or a 503, raised by one
+for every full window of answers, as in TCP (additive increase, multiplicative decrease). A lowered limit is kept only
+if failures decrease; see ``limit_trial.py``.
 """
 
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ UNASKED = -1
 
 @dataclass(slots=True, eq=False)
 class Bulkhead:
-    """A merchant's bulkhead. ``concurrency_limit`` is its concurrency limit; 0 starts none of its orders."""
+    """A merchant's bulkhead. ``concurrency_limit`` 0 starts no order."""
 
     concurrency_limit: int
     in_flight: int = 0
@@ -25,12 +25,12 @@ class Bulkhead:
     here: int = field(init=False)
     #: The limit by additive increase, multiplicative decrease; inf: no less than the ceiling.
     _adapted: float = inf
-    #: This process's part of the ceiling, by the fleet; None: the fleet sets no limit.
+    #: This process's part of the concurrency limit, by the fleet; None: the fleet sets no limit.
     allotment: int | None = None
-    #: Answers in time since the limit last changed, and whether it was reached since.
+    #: Answers in time since the limit last changed, and whether the limit was reached since.
     _answers: int = 0
     _reached: bool = False
-    #: When it was halved last: calls started before say nothing new.
+    #: Time of the last halving: calls started before say nothing new.
     _halved: float = -inf
     #: Whether a lower limit helps; None: no call has failed for a long time.
     _trial: LimitTrial | None = None
@@ -39,7 +39,7 @@ class Bulkhead:
         self._adapt(self._adapted)
 
     def agree(self, concurrency_limit: int, allotment: int | None) -> None:
-        """Set the merchant's concurrency limit, and this process's part of it."""
+        """Set the merchant's concurrency limit, and this process's part of the limit."""
         self.concurrency_limit, self.allotment = concurrency_limit, allotment
         self._adapt(self._adapted)
 
@@ -52,7 +52,7 @@ class Bulkhead:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is at a limit; waiting for the fleet's first answer does not count."""
+        """Whether a limit is reached; waiting for the fleet's first answer does not count."""
         counts = self.allotment is not None and self.allotment != UNASKED
         return self.in_flight >= (self.limit if counts else self.here)
 
@@ -63,26 +63,26 @@ class Bulkhead:
 
     @property
     def is_lowered(self) -> bool:
-        """Whether it is at most half of the concurrency limit, or of the fleet's part of that."""
+        """Whether the limit is at most half of the concurrency limit, or of the fleet's part."""
         full, allotment = self.concurrency_limit, self.allotment
         if allotment is not None and 0 < allotment < full:
             full = allotment
         return 2 * self._adapted <= full
 
     def enter(self) -> bool:
-        """An order has started; returns whether its limit is lowered."""
+        """An order has started; returns whether the limit is lowered."""
         self.in_flight += 1
         self._reached = self._reached or self.in_flight >= self.here
-        return self._adapted < inf and self.is_lowered  # usually the first part says it
+        return self._adapted < inf and self.is_lowered  # usually the first part decides
 
     def leave(self) -> None:
         """An order has finished."""
         self.in_flight -= 1
 
     def answered(self, started: float, *, lowered: bool | None) -> None:
-        """The merchant answered in time a call that started under a lowered limit, or a full one.
+        """The merchant answered in time a call that started under a lowered limit, or a full limit.
 
-        None: a probe, which says nothing about either.
+        None: a probe, which says nothing about either limit.
         """
         if self._trial is not None and lowered is not None:
             self._trial.record(started, failed=False, lowered=lowered)
@@ -94,13 +94,13 @@ class Bulkhead:
             self._answers, self._reached = 0, False
 
     def failed_or_late(self) -> None:
-        """It answered late, or failed: the window of answers begins anew."""
+        """A late or failed call: the window of answers begins anew."""
         self._answers = 0
 
     def overloaded(self, started: float, now: float, *, lowered: bool | None) -> None:
         """A call started then timed out, or was refused as one too many: halve the limit.
 
-        Unless a lowered limit does not help: then it returns to the full one, and stays there.
+        Unless a lowered limit does not help: then the full limit returns for good.
         """
         self._answers, self._reached = 0, False
         if not self.concurrency_limit:

@@ -1,41 +1,42 @@
-"""CPU is scarce, too: merchants that do not keep up with their orders yield to those that do.
+"""CPU is scarce, too: merchants that do not keep up with their orders yield to merchants that do.
 
-The loop does its work in the order of its arrival. Without a rule, the orders of a hundred slow merchants
-take the time in which others' orders would be read from the queue, and a control group's quota then stops
-them all. So while the loop has no time left, and merchants that keep up have orders, the others start one
-order in a turn of the loop, within the part of the CPU that leaves some for reading. Merchants that keep up
-start a few in a turn, lest a backlog of many quick ones stays in the queue, where it is seen by no rule.
+The loop works in the order of arrival. Without a rule, the orders of a hundred slow merchants take the time in which
+healthy merchants' orders would be read from the queue, and a control group's quota then stops all orders. So while the
+loop has no time left, and merchants that keep up have orders, slow merchants start one order in a turn of the loop,
+within the part of the CPU that leaves time for reading. Merchants that keep up start a few in a turn, lest a backlog
+of many quick orders stay in the queue, where no rule sees the backlog.
 
-Whether merchants that keep up have orders is not known while messages lie unread. So slow merchants yield to
-the reader, too, while it is behind: a standing queue is seen as by CoDel (RFC 8289), by the reader's not
-having caught up for an interval.
+Whether merchants that keep up have orders is unknown while messages lie unread. Slow merchants therefore also yield to
+the reader while the reader is behind. A standing queue is detected as by CoDel (RFC 8289): the reader has not caught
+up for an interval.
 """
 
 from dataclasses import dataclass
 from math import inf
 
-#: Part of the CPU's time that the loop may take, of a whole core and of less. Beyond it orders that come at random
-#: wait for each other, and a quota stops the process for the rest of most periods. With these the others get 0.6 of
-#: what healthy orders leave, and add 20 ms to their p99 on a whole core, 50 on half of one (docs/why-admission.md).
+#: Part of the CPU's time that the loop may take, of a whole core and of less. Beyond this part, orders that come at
+#: random wait for each other, and a quota stops the process for the rest of most periods. With these parts slow
+#: merchants get 0.6 of the time that healthy orders leave, and add 20 ms to healthy orders' p99 on a whole core, 50 on
+#: half a core (docs/why-admission.md).
 PART, PART_OF_LESS = 0.77, 0.85
-#: Seconds of the loop's time that can be saved up, and that can be owed: a long stop is not paid for by others.
+#: Seconds of the loop's time that can be saved up, and that can be owed: a long stop costs later orders nothing.
 SAVED = OWED = 0.01
-#: Starts a second and core that others have in any case, lest healthy orders or events take all; orders without
-#: a slot have as many.
+#: Minimum starts a second and core of slow merchants, lest healthy orders or events take all time; orders without a
+#: slot have as many.
 LEAST = 50.0
-#: Parked orders that come back at once when they have expired, if as many orders without a slot were recorded before.
+#: Expired parked orders that return at once, if as many orders without a slot were recorded before.
 EXPIRED = 256
-#: Starts in a turn of merchants that keep up, once nothing is left: fewer than the orders that are read in it.
+#: Starts in a turn of merchants that keep up, once no time is left: fewer than the orders read in a turn.
 AT_ONCE = 3
-#: Seconds for which CPU is scarce after the loop had no time left, and for which slow merchants yield to the
-#: reader after it was behind: until then merchants whose orders it has just read are known to keep up.
+#: Seconds for which CPU is scarce after the loop had no time left, and for which slow merchants yield to the reader
+#: after the reader was behind: until then the merchants of orders just read are known to keep up.
 SCARCE_FOR = 2.0
-#: Seconds after a start of a merchant that keeps up in which its next order is expected.
+#: Seconds after a start of a merchant that keeps up in which the merchant's next order is expected.
 EXPECTED = 30.0
-#: Seconds for which the reader has not caught up from which it is behind: longer than one burst takes to read.
+#: Seconds without catching up after which the reader is behind: longer than reading one burst takes.
 INTERVAL = 0.25
-#: Seconds over which the loop's busy time is averaged for those who look, and the part of what it may take
-#: from which it has no CPU left: one long turn is no reason to add workers.
+#: Seconds over which the loop's busy time is averaged for reports, and the part of the loop's limit from which no CPU
+#: is left: one long turn is no reason to add workers.
 AVERAGED, NONE_LEFT = 10.0, 0.9
 #: Seconds after which the loop has turned.
 TURN = 1e-6
@@ -43,17 +44,17 @@ TURN = 1e-6
 
 @dataclass(slots=True)
 class Turns:
-    """What yields starts one order in a turn of the loop."""
+    """Orders that yield: one starts in a turn of the loop."""
 
     has_turn: bool = True
-    #: When one may start in any case.
+    #: Time of the next guaranteed start.
     least_at: float = 0.0
 
 
 class Cpu:
-    """A token bucket of the loop's time, and starts that may take from it.
+    """A token bucket of the loop's time, and starts that may take from the bucket.
 
-    Its time passes in turns of the loop, which tell how long the last one was and how much of it busy.
+    Time passes in turns of the loop, each reported with its length and its busy part.
 
     Args:
         cores: the CPU that this process may use, a core at most.
@@ -64,23 +65,23 @@ class Cpu:
         self._pause = 1 / (LEAST * cores)
         self._now = 0.0
         self._left = SAVED
-        #: The part of its time for which the loop was busy.
+        #: The part of the time for which the loop was busy.
         self._busy = 0.0
-        #: When nothing was left, and when a merchant that keeps up started an order.
+        #: When no time was left, and when a merchant that keeps up started an order.
         self._ran_out = self._kept_up = -inf
-        #: Starts in this turn of merchants that keep up, and what the others and orders without a slot may start.
+        #: Starts in this turn of merchants that keep up, and the turns of slow merchants and of orders without a slot.
         self._starts = 0
         self._others, self._without_slot = Turns(), Turns()
-        #: Whether the reader used up its part of this turn, when it last did not, and when it was behind.
+        #: Whether the reader used up its part of this turn, when last it did not, and when the reader was behind.
         self._reads_on = False
         self._caught_up = 0.0
         self._was_behind = -inf
-        #: Orders without a slot that were recorded, less those that came back, and when more may come back without.
+        #: Orders without a slot that were recorded, less returned orders, and when more may return without a record.
         self._recorded = 0
         self._expired_at = 0.0
 
     def turned(self, busy: float, passed: float) -> None:
-        """A turn of the loop begins; the last one took ``passed`` seconds, and was busy in ``busy`` of them."""
+        """A turn of the loop begins; the last turn took ``passed`` seconds, ``busy`` of them busy."""
         self._now += passed
         if not self._reads_on:
             self._caught_up = self._now
@@ -96,22 +97,22 @@ class Cpu:
             self._ran_out = self._now
 
     def reads_on(self) -> None:
-        """The reader has read as much as it may in this turn. A reader that waits says so in no turn."""
+        """The reader has read as much as a turn allows. A waiting reader never calls."""
         self._reads_on = True
 
     @property
     def is_behind(self) -> bool:
-        """Whether messages lay unread for a while, so that slow merchants yield to the reader."""
+        """Whether messages lay unread for a while, and slow merchants yield to the reader."""
         return self._now - self._was_behind < SCARCE_FOR
 
     @property
     def is_contended(self) -> bool:
-        """Whether some merchants yield: to those that keep up, or to the reader."""
+        """Whether some merchants yield: to merchants that keep up, or to the reader."""
         return self.is_scarce or self.is_behind
 
     @property
     def is_scarce(self) -> bool:
-        """Whether merchants that do not keep up yield to those that do."""
+        """Whether merchants that do not keep up yield to merchants that do."""
         return self._now - self._ran_out < SCARCE_FOR and self._now - self._kept_up < EXPECTED
 
     @property
@@ -121,17 +122,17 @@ class Cpu:
 
     @property
     def wait(self) -> float:
-        """Seconds until a merchant that does not keep up may start an order; 0: it may now."""
+        """Seconds until a merchant that does not keep up may start an order; 0: now."""
         return self._wait(self._others) if self.is_contended else 0.0
 
     @property
     def wait_without_slot(self) -> float:
-        """Seconds until an order that needs no slot may start; 0: it may now."""
+        """Seconds until an order that needs no slot may start; 0: now."""
         return self._wait(self._without_slot) if self.is_scarce else 0.0
 
     @property
     def is_turn_over(self) -> bool:
-        """Whether a merchant that keeps up has to wait for the next turn, too."""
+        """Whether even a merchant that keeps up has to wait for the next turn."""
         return self._starts >= AT_ONCE and self._left < 0 and self.is_scarce
 
     def kept_up(self) -> None:
@@ -149,10 +150,10 @@ class Cpu:
         self._started(self._without_slot)
 
     def takes_expired(self, orders: int) -> bool:
-        """Whether this number of parked orders that have expired may come back now.
+        """Whether this number of expired parked orders may return now.
 
-        While CPU is scarce they come back as fast as orders without a slot are recorded, or at ``LEAST``: more would be
-        read only to be parked again.
+        While CPU is scarce, orders return as fast as orders without a slot are recorded, or at ``LEAST``: more would
+        be read only to be parked again.
         """
         return not self.is_scarce or self._recorded >= orders or self._now >= self._expired_at
 
@@ -163,12 +164,12 @@ class Cpu:
             self._expired_at = self._now + orders * self._pause
 
     def pause(self) -> float:
-        """Seconds for which the events' pipeline pauses between two pieces of work: it never stops for good."""
+        """Seconds for which the events' pipeline pauses between two pieces of work; bounded, lest events stop."""
         return self._lack if self.is_scarce else 0.0
 
     @property
     def _lack(self) -> float:
-        """Seconds until a quarter is saved up, lest waking up takes what a start needs; 0: something is left."""
+        """Seconds until a quarter is saved up, lest waking up take the time of a start; 0: some is left."""
         return (SAVED / 4 - self._left) / self._rate if self._left < 0 else 0.0
 
     def _wait(self, turns: Turns) -> float:

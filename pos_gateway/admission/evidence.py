@@ -1,4 +1,4 @@
-"""What went wrong with one merchant's calls, for operators: no decision is made by it."""
+"""Failures of one merchant's calls, for operators: no decision depends on this evidence."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ from pos_gateway.domain.outcome import CallResult
 class Evidence:
     """Kept from a merchant's first failed or late call on."""
 
-    #: When its breaker was closed last.
+    #: Time of the breaker's last closing.
     since: float = 0.0
     #: The last call's time, in seconds.
     latest: float | None = None
-    #: The last failed call's error code, and when it ended.
+    #: The last failed call's error code, and the end of the call.
     error: tuple[str, float] | None = None
     #: When an order was last not sent, for want of something at the gateway.
     unsent_at: float = -inf

@@ -36,7 +36,7 @@ class Health(Generic[Ticket]):
         agenda: runs the timers.
         announce: called with every breaker's transition.
         unusual: called with a new outlier, and the time.
-        revived: called with a silent provider that answers again, the seconds of silence, and the time.
+        revived: called with a silent provider's answer: the provider, the seconds of silence, and the time.
         changed: called with a lane after each change but ``came_back``.
     """
 
@@ -103,7 +103,7 @@ class Health(Generic[Ticket]):
     def to_cut_short(
         self, light: int, strangers: int, heavy: int, now: float
     ) -> list[Call[Ticket]]:
-        """Calls to end early for merchants that lack a slot, by class. Each is returned once.
+        """Calls to end early for merchants without a slot, by class. Each is returned once.
 
         Outliers within the silent budget always go on.
         """
@@ -171,7 +171,7 @@ class Health(Generic[Ticket]):
         """Update the merchant's breaker.
 
         A ``Retry-After`` of an overloaded merchant opens the breaker, and no longer than failures do: a
-        single reply, perhaps about a single order, must not end all other orders. The order of the reply
+        single reply, perhaps about a single order, must not end all orders. The order of the reply
         is not sent again before that time (``attempt/decision.py``).
         """
         lane, breaker = call.lane, call.lane.breaker

@@ -1,4 +1,4 @@
-"""One merchant's lane: its bulkhead, breaker, latency estimate, usage, and waiting orders; and queues of lanes."""
+"""A merchant's lane: bulkhead, breaker, latency estimate, usage, and waiting orders; and queues of lanes."""
 
 import heapq
 from collections import Counter, deque
@@ -26,11 +26,11 @@ Ticket = TypeVar("Ticket")
 QUIET = 60.0
 #: Seconds for which a merchant is shown after an unsent order: the retry comes within 60.
 UNSENT = 120.0
-#: Seconds for which a merchant counts as behind, and the number of orders that are several.
+#: Seconds for which a merchant counts as behind, and the number of orders that counts as several.
 BEHIND_FOR, SEVERAL = 5.0, 3
 #: Assumed seconds of a call before the first answer.
 UNKNOWN_DURATION = 1.0
-#: Entries of a queue beyond twice the live ones before the void ones are purged.
+#: Void entries of a queue, beyond twice the live entries, before a purge.
 STALE = 64
 
 
@@ -46,20 +46,20 @@ class Provider:
     _answered_at: float = -inf
 
     def answered(self, now: float) -> float | None:
-        """A merchant has answered; returns for how long the vendor was silent, None if not at all."""
+        """A merchant has answered; returns the seconds of the vendor's silence, None if there was no silence."""
         was_silent, self.silent = self.silent, False
         self._answered_at = now
         return now - self._silent_since if was_silent else None
 
     def is_unusual(self, started: float, now: float) -> None:
-        """A call that started then is an outlier."""
+        """A call started then is an outlier."""
         if not self.silent and self._answered_at < started:
             self.silent, self._silent_since = True, now
 
 
 @dataclass(slots=True, eq=False)
 class Waiting(Generic[Ticket]):
-    """A waiting order: since when, and its deadline."""
+    """A waiting order: waiting since, and deadline."""
 
     lane: "Lane[Ticket]"
     ticket: Ticket
@@ -89,7 +89,7 @@ class LookUps(Generic[Ticket]):
     queue: deque[Waiting[Ticket]] = field(default_factory=deque)
 
     def first(self) -> Waiting[Ticket] | None:
-        """The look-up whose turn is next."""
+        """The next look-up in turn."""
         while self.queue and self.queue[0].done:
             self.queue.popleft()
         return self.queue[0] if self.queue else None
@@ -112,7 +112,7 @@ class Demand(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Lane(Generic[Ticket]):
-    """A merchant that has, or had, orders in flight or waiting."""
+    """A merchant with orders in flight or waiting, now or earlier."""
 
     #: For the agenda: a lane is never done.
     done: ClassVar[bool] = False
@@ -126,7 +126,7 @@ class Lane(Generic[Ticket]):
     bulkhead: Bulkhead = field(default_factory=lambda: Bulkhead(0))
     breaker: Breaker = field(default_factory=Breaker)
     latency: LatencyEstimate = field(default_factory=LatencyEstimate)
-    #: Limits of requests, and the quota for which the next order waits.
+    #: Limits of requests, and the quota awaited by the next order.
     quotas: "tuple[Quota[Lane[Ticket]], ...]" = ()
     lacks: "Quota[Lane[Ticket]] | None" = None
     #: Waiting orders.
@@ -151,7 +151,7 @@ class Lane(Generic[Ticket]):
     usage: Usage = field(default_factory=Usage)
     #: Whether the merchant used less than a fair share of slot-time when last judged (``Scheduler``).
     is_light: bool = False
-    #: Whether the merchant then yielded to merchants that keep up, since CPU is scarce.
+    #: Whether the merchant then yielded to merchants that keep up, for want of CPU.
     yields: bool = False
     #: Slots held by light calls, and the light spell of these calls.
     light_held: int = 0
@@ -159,8 +159,8 @@ class Lane(Generic[Ticket]):
     #: The queue for a slot, and the place there.
     queue: "MerchantQueue[Any] | None" = None
     place: int = 0
-    #: The lane's part in the counts of all merchants: orders that wait, that wait for the merchant, and
-    #: that wait for a merchant that takes no order; slots held while silent; and whether there is work.
+    #: The lane's part in the counts of all merchants: orders waiting, orders waiting for the merchant, and orders
+    #: waiting for a merchant that takes no order; slots held while silent; and whether there is work.
     counted_waiting: int = 0
     counted_blocked: int = 0
     counted_stuck: int = 0
@@ -186,7 +186,7 @@ class Lane(Generic[Ticket]):
         return self._look_ups
 
     def waiting_of(self, *, look_ups: bool) -> int:
-        """The waiting look-ups, or the waiting orders that are no look-ups."""
+        """The waiting look-ups, or the waiting new orders."""
         number = self._look_ups.waiting if self._look_ups is not None else 0
         return number if look_ups else self.waiting - number
 
@@ -356,7 +356,7 @@ class Lane(Generic[Ticket]):
         return self._queue[0][2] if self._queue else None
 
     def _first_come(self) -> Waiting[Ticket] | None:
-        """The waiting order, no look-up, with the longest wait.
+        """The new order with the longest wait.
 
         The most urgent order is no probe: an order that causes the failures would be each probe until its
         deadline.
@@ -410,7 +410,7 @@ class Call(Generic[Ticket]):
     time_limit_share: float = 1.0
     #: Seconds for which no order has had to wait for the merchant.
     well_for: float = inf
-    #: The breaker's half-open spell that admitted the call; None: the call is no probe.
+    #: The breaker's half-open spell that admitted the probe; None: the call is no probe.
     probe: int | None = None
     #: A late call counts against the merchant.
     late: bool = False
@@ -423,7 +423,7 @@ class Call(Generic[Ticket]):
     is_look_up: bool = False
     #: Started under a lowered limit.
     lowered: bool = False
-    #: The quotas that count the order.
+    #: The quotas of the order.
     quotas: tuple[Quota[Lane[Ticket]], ...] = ()
 
     @property
@@ -448,7 +448,7 @@ class MerchantQueue(Generic[Ticket]):
         return (entry[2] for entry in self._entries if self._is_valid(entry))
 
     def add(self, lane: Lane[Ticket], key: float) -> None:
-        """Add a lane that is in no queue."""
+        """Add a lane without a queue."""
         lane.queue, lane.place = self, next(self._count)
         self.size += 1
         if len(self._entries) > 2 * self.size + STALE:

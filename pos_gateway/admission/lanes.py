@@ -7,8 +7,7 @@ from pos_gateway.admission.lane import Lane, Provider, Ticket
 from pos_gateway.admission.limits import QuotaTerms
 from pos_gateway.admission.quota import Quota
 
-#: Merchants that have a lane before the idle ones are dropped: twice the ten thousand that a pod is
-#: expected to know.
+#: Lanes before idle lanes are dropped: twice the ten thousand merchants that a pod is expected to know.
 LANES = 20_000
 
 
@@ -18,7 +17,7 @@ class Lanes(dict[str, Lane[Ticket]]):
     def __init__(self, *, in_fleet: bool) -> None:
         super().__init__()
         self._in_fleet = in_fleet
-        #: Lanes at which idle ones are looked for.
+        #: Number of lanes at which idle lanes are dropped.
         self._full = LANES
         self._providers: dict[str, Provider] = {}
         #: By key.
@@ -34,7 +33,7 @@ class Lanes(dict[str, Lane[Ticket]]):
         return lane
 
     def provider(self, name: str | None) -> Provider | None:
-        """The state that a provider's merchants share; None for a merchant without one."""
+        """The state shared by a provider's merchants; None for a merchant without a provider."""
         if name is None:
             return None
         if name not in self._providers:
@@ -42,7 +41,7 @@ class Lanes(dict[str, Lane[Ticket]]):
         return self._providers[name]
 
     def share(self, lane: Lane[Ticket], terms: tuple[QuotaTerms, ...], now: float) -> None:
-        """Let the merchant share the quotas with these terms, and no others."""
+        """Let the merchant share the quotas with these terms, and no further quotas."""
         present, lane.quotas = lane.quotas, tuple(self._quota(each, now) for each in terms)
         lane.lacks = None
         for quota in set(present).difference(lane.quotas):

@@ -58,7 +58,7 @@ class LatencyEstimate:
     def late_after(self, longest: float) -> float:
         """Seconds after which a call is late: long by any measure, and unusual for the merchant.
 
-        A merchant that is always slow is not late.
+        A merchant who is always slow is not late.
         """
         return inf if self.mean is None else max(longest, LATE * self.mean)
 

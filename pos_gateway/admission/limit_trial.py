@@ -1,17 +1,17 @@
-"""Whether a lowered concurrency limit helps: whether fewer of a merchant's calls fail with it.
+"""Whether a lowered concurrency limit helps: whether fewer of a merchant's calls fail.
 
-Some calls of some POSes time out however few are in flight. A limit that is lowered for those falls
-to 1, and most of the merchant's orders expire. So calls are counted apart: those that started under
-at most half of the full limit, and the others.
+Some calls of some POSes time out however few are in flight. A limit lowered for these calls falls to 1, and most of
+the merchant's orders expire. Calls are therefore counted apart: calls started under at most half of the full limit,
+and the rest.
 """
 
 from dataclasses import dataclass, field
 from math import inf
 
-#: Calls that are compared: the last ones with the lowered limit, and with the full one. With the
-#: full one half of them say enough: each failed one is a call of an overloaded POS.
+#: Calls compared: the last calls with the lowered limit, and with the full limit. With the full limit half as many say
+#: enough: each failure is a call of an overloaded POS.
 WINDOW = 20
-#: Answers in a row after which nothing is known any more.
+#: Answers in a row after which earlier calls count no more.
 CLEAN = 100
 
 _ALL = (1 << WINDOW) - 1
@@ -19,7 +19,7 @@ _ALL = (1 << WINDOW) - 1
 
 @dataclass(slots=True, eq=False)
 class Results:
-    """The results of the last calls; one bit for each, the newest lowest."""
+    """The results of the last calls; a bit per call, the newest lowest."""
 
     calls: int = 0
     _failed: int = 0
@@ -31,24 +31,24 @@ class Results:
 
     @property
     def failed(self) -> int:
-        """Calls that timed out, or were refused as one too many."""
+        """Calls timed out, or refused as one too many."""
         return self._failed.bit_count()
 
 
 @dataclass(slots=True, eq=False)
 class LimitTrial:
-    """A merchant's calls since the first that timed out, or was refused as one too many."""
+    """A merchant's calls since the first timeout, or the first refusal as one too many."""
 
     full: Results = field(default_factory=Results)
     lowered: Results = field(default_factory=Results)
-    #: The lowest limit since it was full, and since when: calls before that are no part of ``lowered``.
+    #: The lowest limit since the limit was full, and since when: earlier calls are no part of ``lowered``.
     _lowest: float = inf
     _since: float = -inf
     _is_given_up: bool = False
     _answers: int = 0
 
     def record(self, started: float, *, failed: bool, lowered: bool) -> None:
-        """A call has ended that started then, under a lowered limit or a full one."""
+        """A call started then has ended, under a lowered or a full limit."""
         self._answers = 0 if failed else self._answers + 1
         if not lowered:
             self.full.record(failed=failed)
@@ -57,7 +57,7 @@ class LimitTrial:
 
     @property
     def may_help(self) -> bool:
-        """Whether a lowered limit may help: it was not given up, or half of the calls fail without."""
+        """Whether a lowered limit may help: not given up, or half of the calls fail without."""
         return self._fails_when_full or not self._is_given_up
 
     @property
@@ -65,13 +65,13 @@ class LimitTrial:
         return 2 * self.full.failed >= self.full.calls >= WINDOW // 2
 
     def lower(self, limit: int, now: float) -> None:
-        """The limit is lowered to this: what it was before helped too little."""
+        """The limit is lowered to this: the earlier limit helped too little."""
         self._is_given_up = False
         if limit < self._lowest:
             self._lowest, self._since, self.lowered = limit, now, Results()
 
     def give_up(self) -> None:
-        """The full limit is back: the lowered one does not help."""
+        """The full limit is back: the lowered limit does not help."""
         self._lowest, self._is_given_up = inf, True
 
     @property

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-#: Fraction of the slots that heavy merchants never take.
+#: Fraction of the slots forbidden to heavy merchants.
 RESERVE = 0.04
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaTerms:
-    """Limits of a POS for all merchants that share the quota; None: not stated."""
+    """Limits of a POS for all merchants on a quota; None: not stated."""
 
     #: Names the app or credential, with a blank; or the only merchant's id, without.
     key: str
@@ -18,7 +18,7 @@ class QuotaTerms:
     sustained: tuple[int, float] | None = None
     #: Orders in flight.
     at_once: int | None = None
-    #: Requests that an order takes.
+    #: Requests of an order.
     requests: int = 1
     #: Of an app: refusals for the whole app pause the quota.
     is_app: bool = False
@@ -28,15 +28,15 @@ class QuotaTerms:
 class Terms:
     """A merchant's terms."""
 
-    #: Its concurrency limit; 0 starts none of its orders.
+    #: Concurrency limit; 0 starts no order.
     limit: int
-    #: Merchants of one provider are likely to fall silent together; None: it has none.
+    #: Merchants of one provider are likely to fall silent together; None: no provider.
     provider: str | None = None
-    #: A call that hangs may be ended early when its slot is needed.
+    #: A hanging call may be ended early when the slot is needed.
     may_be_cut_short: bool = True
     #: In a fleet, the limit is for all workers together.
     is_shared: bool = True
-    #: Limits of requests, perhaps shared with other merchants.
+    #: Limits of requests, perhaps shared by several merchants.
     quotas: tuple[QuotaTerms, ...] = ()
 
 
@@ -46,22 +46,22 @@ class AdmissionLimits:
 
     #: Orders in flight at once.
     slots: int = 200
-    #: CPU that this process may use, in cores.
+    #: CPU for this process, in cores.
     cores: float = 1.0
-    #: Seconds before which no call is late, and none makes a stranger (never answered) silent.
+    #: Seconds before which no call is late, and no call makes a stranger (never answered) silent.
     slow_after: float = 3.0
-    #: Waiting orders that a light merchant may have in any case if they lack only a slot, and that
-    #: any merchant whose record is here may have at most while it takes no orders.
+    #: Minimum of waiting orders granted to a light merchant for want of a slot only, and the maximum of a merchant
+    #: with a record here who takes no orders.
     max_waiting: int = 20
-    #: Seconds that an order of a merchant that takes none waits here at most.
+    #: Maximum seconds that an order waits here for a merchant who takes no orders.
     local_wait_timeout: float = 5.0
-    #: Waiting orders of all merchants together: ``room.py`` divides them. Beyond that, merchants
-    #: that lack only a slot may have max_waiting (a light one) or 1 (a heavy one).
+    #: Waiting orders of all merchants together: ``room.py`` divides them. Beyond, merchants that lack only a slot may
+    #: have max_waiting (light) or 1 (heavy).
     max_blocked: int = 1000
-    #: Bytes of memory that the large orders in this process may take: ``room.py`` divides them, too.
+    #: Bytes of memory for the large orders in this process: ``room.py`` divides these, too.
     max_bytes: int = 128 * 2**20
-    #: Bounds of a parked order's delay in seconds; the upper one is how late a backlog may notice
-    #: its merchant's recovery.
+    #: Bounds of a parked order's delay in seconds; the upper bound is how late a backlog may notice the merchant's
+    #: recovery.
     park_delay_min: float = 1.0
     park_delay_max: float = 30.0
 
@@ -86,7 +86,7 @@ class AdmissionLimits:
 
     @property
     def reserve(self) -> int:
-        """Slots that no heavy merchant takes."""
+        """Slots forbidden to heavy merchants."""
         return int(self.slots * RESERVE)
 
     @property

@@ -34,12 +34,12 @@ class Outliers(Generic[Ticket]):
 
     def __init__(self, slow_after: float) -> None:
         self._slow_after = slow_after
-        #: How many outliers are in flight, calls cut short among them.
+        #: The number of outliers in flight, calls cut short among them.
         self.number = 0
-        #: Calls cut short that still hold slots.
+        #: Calls cut short, still with slots.
         self.ending = 0
-        #: Outliers of merchants that have answered before, and of strangers, the oldest first; outliers
-        #: that make their merchants silent also in a heap, the oldest on top. Done calls are skipped.
+        #: Outliers of merchants that have answered before, and of strangers, the oldest first; outliers that make
+        #: merchants silent are also in a heap, the oldest on top. Done calls are skipped.
         self._known: deque[Call[Ticket]] = deque()
         self._strangers: deque[Call[Ticket]] = deque()
         self._silent: list[tuple[float, int, Call[Ticket]]] = []

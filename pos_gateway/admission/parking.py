@@ -1,8 +1,8 @@
-"""When a merchant's parked orders return, and how many of them to unpark then.
+"""When a merchant's parked orders return, and how many to unpark then.
 
-The broker holds them, many to a bundle, and delivers a bundle after a whole number of seconds. A
-merchant that answers gets its orders again before those that wait here are done; a silent one,
-after half to all of the time that it has been silent.
+The broker holds parked orders, many to a bundle, and delivers a bundle after a whole number of seconds. An answering
+merchant's orders return before the orders waiting here are done; a silent merchant's, after half to all of the seconds
+of silence.
 """
 
 import random
@@ -10,52 +10,51 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 
-#: Seconds of a merchant's work that may wait in the worker, and as many again in bundles; parked
-#: orders return so long before their turn. The broker's delays are whole seconds, and the round
-#: trip takes a part of another: with less, a merchant would idle until the next ones return.
+#: Seconds of a merchant's work that may wait in the worker, and as many again in bundles; parked orders return so long
+#: before their turn. The broker's delays are whole seconds, and the round trip takes a part of a second more: with
+#: less, a merchant would idle until the next orders return.
 AHEAD = 1.5
-#: Bundles that return in a second and core at most, on average: each is parsed and published again.
+#: Maximum bundles that return in a second and core, on average: each is parsed and published again.
 LOOKS = 20
 #: Seconds between checks of a waiting bundle, at least and at most; at least the second while no
 #: more orders of its merchant may wait, since there may be hundreds of bundles to check.
 SOONEST_LOOK, CROWDED_LOOK, LATEST_LOOK = 0.02, 0.1, 1.0
-#: Seconds within which an unparked order has arrived by the queue, at this worker or another.
-#: Longer, and those that wait here already would be counted twice, and leave no room.
+#: Seconds within which an unparked order has arrived through the queue, at any worker. With more, orders already
+#: waiting here would be counted twice, and leave no room.
 ON_ITS_WAY = 0.25
-#: Seconds between two orders that are unparked to probe a silent merchant.
+#: Seconds between two orders unparked to probe a silent merchant.
 PROBE_EVERY = 1.0
-#: Ticks of a second: a merchant whose bundles are due every second would be counted twice, else.
+#: Ticks of a second: without them, a merchant with bundles due every second would be counted twice.
 TICKS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class ParkingState:
-    """A merchant's orders, and its health, at present."""
+    """A merchant's orders and health at present."""
 
-    #: The time.
     now: float
-    #: Whether it answers, as far as is known; not while it is paused.
+    #: Whether the merchant answers, as far as is known; not during a pause.
     answers: bool
-    #: Whether it may be called, if only by a probe.
+    #: Whether the merchant may be called, if only by a probe.
     may_be_called: bool
-    #: How many orders are unparked as probes: one, as many as close a half-open breaker, or a
-    #: bundle's worth while the merchant's record is not here yet.
+    #: Orders unparked as probes: one, as many as close a half-open breaker, or a bundle's worth before the merchant's
+    #: record is here.
     tries: int
-    #: When it may be called again at the soonest; the time, if it may be now.
+    #: The soonest time of the next allowed call; the time itself, if a call is allowed now.
     not_before: float
-    #: When it answered last; -inf if it never did.
+    #: The merchant's last answer; -inf: never.
     answered_at: float
-    #: Seconds between two of its orders' turns at best, and until there are enough answers to know
-    #: that (0: there are, or there is none).
+    #: Seconds between two orders' turns at best, and until there are enough answers to know (0: there are enough, or
+    #: no answer at all).
     interval: float
     known_in: float
-    #: Its orders that wait in this worker, how many may wait, and how many this worker has parked.
+    #: The merchant's orders waiting in this worker, how many may wait, and how many this worker has parked.
     waiting: int
     room: int
     parked: int
-    #: Bundles that this worker has parked, of all merchants, for each core that it has.
+    #: Bundles parked by this worker, of all merchants, per core.
     bundles: float
-    #: Whether its orders have lacked CPU for some seconds: a look at its bundles takes what a start needs.
+    #: Whether the orders have lacked CPU for some seconds: a look at the bundles takes as long as a start.
     lacks_cpu: bool
     #: Bounds of a delay in seconds.
     shortest: float
@@ -66,10 +65,10 @@ class ParkingState:
 class ParkingQueue:
     """One merchant's parked orders. Times are of the caller's monotonic clock."""
 
-    #: Unparked orders that may still be on their way, and when the last of them were unparked.
+    #: Unparked orders that may be on their way still, and the time of the last unparking.
     _coming: float = 0.0
     _unparked_at: float = -inf
-    #: When the merchant was last seen to answer; at first, when it was first checked.
+    #: Time of the merchant's last known answer; at first, of the first check.
     _answered_at: float | None = None
     #: When small bundles return, to be merged into one.
     _meeting: float = 0.0
@@ -77,20 +76,18 @@ class ParkingQueue:
     def delay(self, state: ParkingState, *, few: bool, left: float = inf) -> float:
         """Seconds until orders parked now return, of which the first expires in ``left`` seconds.
 
-        Orders that have expired return within the time in which all bundles can be checked: thousands may
-        expire in one moment.
+        Expired orders return within the time for checking all bundles: thousands may expire in one moment.
         """
         due = max(0.0, left) + random.uniform(0.0, _looks(state))
         return min(max(state.shortest, self._turn(state, few=few)), due)
 
     def _turn(self, state: ParkingState, *, few: bool) -> float:
-        """Seconds until it may be their turn.
+        """Seconds until the orders' probable turn.
 
-        While the merchant answers, that is shortly before the orders ahead are done at best, or
-        when that is known better, or any time within which all bundles can be checked, whichever is
-        soonest. For a silent merchant it is half to all of the time that it has been silent; with
-        an open breaker, when that half-opens, and as long again at most. Within that range, ``few``
-        return with others, to be merged into one bundle.
+        While the merchant answers, the soonest of three: shortly before the orders ahead are done at best, when the
+        turn is known better, or any time within which all bundles can be checked. For a silent merchant, half to all
+        of the seconds of silence; with an open breaker, when the breaker half-opens, and as long again at most. Within
+        these bounds, ``few`` orders return with more, to be merged into one bundle.
         """
         soonest, latest = 0.0, max(state.shortest, _looks(state))
         silent_for = self._silent_for(state)
@@ -98,7 +95,7 @@ class ParkingQueue:
             soonest = closed
             latest = closed + _within(closed, state.shortest, state.longest / 2)
         elif not state.answers:
-            # It answered a moment ago, and is about to again: one call takes long.
+            # The merchant answered a moment ago, and is about to again: one call takes long.
             least = latest if silent_for >= PROBE_EVERY else state.shortest
             latest = _within(silent_for, least, state.longest)
             soonest = latest / 2
@@ -114,15 +111,15 @@ class ParkingQueue:
         if not few:
             return random.uniform(soonest, latest)
         if not soonest <= self._meeting - state.now <= latest:
-            # Spread over merchants, whose orders may have been parked in the same moment.
+            # Spread over merchants, since their orders may have been parked in the same moment.
             self._meeting = state.now + random.uniform((soonest + latest) / 2, latest)
         return self._meeting - state.now
 
     def unpark(self, orders: int, state: ParkingState, *, may_probe: bool = True) -> int:
-        """How many of the returned orders to unpark now; they are counted as on their way.
+        """How many of the returned orders to unpark now, counted as on their way.
 
-        None while there is room neither for all of them nor for half of ``room``, lest bundles be
-        split up; of a silent merchant ``tries``, if none of its orders waits here and they may probe.
+        None while there is room neither for all nor for half of ``room``, lest bundles be split up; of a silent
+        merchant ``tries``, if no order of the merchant waits here and the orders may probe.
         """
         self._silent_for(state)
         if not state.may_be_called:
@@ -139,7 +136,7 @@ class ParkingQueue:
         return number
 
     def _silent_for(self, state: ParkingState) -> float:
-        """Seconds for which the merchant is known to be silent."""
+        """Seconds of the merchant's known silence."""
         if state.answers or self._answered_at is None:
             self._answered_at = state.now
         return state.now - max(self._answered_at, state.answered_at)
@@ -149,10 +146,10 @@ class ParkingQueue:
 
 
 def look_again(orders_at_hand: int, state: ParkingState) -> float | None:
-    """Seconds until a bundle that waits in the worker is checked again.
+    """Seconds until a bundle waiting in the worker is checked again.
 
-    None: no bundle should wait besides those, since the merchant doesn't answer, or they last until
-    the next bundle returns. A merchant that answers may have one here, however long that lasts.
+    None: no further bundle should wait, since the merchant doesn't answer, or the waiting bundles last until the next
+    bundle returns. An answering merchant may have a bundle here, however long the bundle lasts.
     """
     if not state.answers or orders_at_hand * state.interval >= AHEAD:
         return None
@@ -162,7 +159,7 @@ def look_again(orders_at_hand: int, state: ParkingState) -> float | None:
 
 
 def _looks(state: ParkingState) -> float:
-    """Seconds within which all bundles can be checked."""
+    """Seconds for checking all bundles."""
     return min(state.bundles / LOOKS, state.longest)
 
 
@@ -171,14 +168,14 @@ def _within(value: float, least: float, most: float) -> float:
 
 
 class ParkedCount:
-    """Orders and bundles that this worker has parked and that are not due yet.
+    """Orders and bundles parked by this worker, and not due yet.
 
-    Its memory is bounded by the longest delay: one entry per merchant and tick.
+    Memory is bounded by the longest delay: one entry per merchant and tick.
     """
 
     def __init__(self) -> None:
         self.total = 0
-        #: Messages that carry them.
+        #: Messages with the orders.
         self.bundles = 0
         self._of: dict[str, int] = {}
         self._due: dict[int, dict[str, int]] = {}
@@ -204,7 +201,7 @@ class ParkedCount:
         return self._of.get(merchant_id, 0)
 
     def pass_time(self, now: float) -> None:
-        """Drop what was due before this tick."""
+        """Drop the entries due before this tick."""
         while self._ticks and self._ticks[0] < int(now * TICKS):
             at = heappop(self._ticks)
             self.bundles -= self._bundles_due.pop(at)

@@ -1,8 +1,8 @@
-"""A quota of a POS: requests that all merchants of an app, or of a credential, may make together.
+"""A quota of a POS: requests of all merchants of an app, or of a credential, together.
 
-Merchants that lack nothing but the quota queue for a turn, the least use first: a merchant's next start is
-due once in the time in which all merchants with work could start an order (a virtual clock: Zhang, 1990).
-A merchant ahead of this time is *heavy*, and leaves a start to the others.
+Merchants that lack only the quota queue for a turn, the least use first: a merchant's next start is due once in the
+time in which all merchants with work could start an order (a virtual clock: Zhang, 1990). A merchant ahead of this
+time is *heavy*, and leaves a start to the rest.
 """
 
 import heapq
@@ -15,11 +15,11 @@ from typing import ClassVar, Generic, TypeVar
 from pos_gateway.admission.limits import QuotaTerms
 from pos_gateway.admission.rate import LEAST, Rate
 
-#: Seconds of a turn: a merchant without a slot by then queues anew, behind the others.
+#: Seconds of a turn: a merchant without a slot by then queues anew, at the end.
 TURN = 0.25
-#: Starts by which a merchant may be ahead of its fair part: an old backlog does not count for longer.
+#: Maximum starts ahead of a merchant's fair part: an old backlog does not count for longer.
 AHEAD = 2
-#: Seconds for which a process wants a fair part of a quota after orders have waited.
+#: Seconds for which a process wants a fair part of a quota after orders waited.
 KEPT = 10.0
 #: Permits of a quota without a limit of orders in flight.
 PARTS = 100
@@ -41,7 +41,7 @@ class Quota(Generic[Lane]):
     def __init__(self, terms: QuotaTerms, part: float, now: float) -> None:
         self.terms, self._part = terms, part
         self.rate = Rate(terms, part, now)
-        #: The merchants that share the quota: when the next start is due.
+        #: Due time of the next start, by merchant on the quota.
         self._due: dict[Lane, float] = {}
         self.in_flight = 0
         #: Merchants with work: orders in flight, and 1 while waiting.
@@ -70,13 +70,13 @@ class Quota(Generic[Lane]):
         return self._part < 1
 
     def wanted(self, now: float) -> int:
-        """Permits for which orders wait; all permits if the part was used up a short time ago."""
+        """Permits awaited by orders; all permits if the part was used up a short time ago."""
         waiting = len(self._places) + len(self.turns)
         return self.permits if self._part and now - self._lacked_at < KEPT else waiting
 
     @property
     def members(self) -> int:
-        """The number of merchants that share the quota."""
+        """The number of merchants on the quota."""
         return len(self._due)
 
     def add(self, lane: Lane) -> None:
@@ -142,7 +142,7 @@ class Quota(Generic[Lane]):
         return head[2]
 
     def next_at(self, now: float) -> float:
-        """When time alone gives or ends a turn next, after ``next`` returned None."""
+        """The next time at which a turn begins or ends by itself, after ``next`` returned None."""
         ends = next(iter(self.turns.values()), inf)
         head = self._head()
         if head is None:
@@ -154,7 +154,7 @@ class Quota(Generic[Lane]):
         at = [self.rate.ready_at(turns + needs)]
         if needs > 1:  # until the merchant is not heavy any more
             at.append(max(self._due[lane], self.rate.ready_at(turns + 1)))
-        # What is ready now waits for an order in flight.
+        # Ready orders wait for an order in flight.
         return min(ends, *(each if each > now else inf for each in at))
 
     def started(self, lane: Lane, now: float) -> None:
@@ -166,12 +166,12 @@ class Quota(Generic[Lane]):
         self._charge(lane, now)
 
     def ended(self, lane: Lane) -> None:
-        """An order that was started has ended."""
+        """A started order has ended."""
         self.in_flight -= 1
         self._work(lane, -1)
 
     def pause(self, until: float) -> list[Lane]:
-        """Start nothing until then; returns the merchants that lose a turn."""
+        """Start nothing until then; returns the merchants whose turn is lost."""
         self.paused_until = max(self.paused_until, until)
         lost, self.turns = list(self.turns), {}
         return lost

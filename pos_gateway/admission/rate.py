@@ -5,7 +5,7 @@ from math import inf
 
 from pos_gateway.admission.limits import QuotaTerms
 
-#: The part of a longer time's requests for bursts; the others come evenly.
+#: The part of a longer time's requests for bursts; the rest come evenly.
 BURST = 0.1
 #: The least part of a quota: dividing by 0 is undefined. Products of parts are exact to as much.
 LEAST = 1e-6
@@ -15,7 +15,7 @@ class Rate:
     """Starts in a process with a part of a quota; an order counts ``terms.requests`` requests.
 
     ``terms.per_second`` holds in any second; an order with more requests than a second's starts once in
-    the time for these requests. ``terms.sustained`` holds as a burst, which is saved up, and an even rest.
+    the time for these requests. ``terms.sustained`` holds as a saved-up burst and an even rest.
     An added part comes without a burst: burst and rest stay within the limit, however the fleet divides
     the quota, and whatever restarts.
     """
@@ -34,7 +34,7 @@ class Rate:
     def agree(self, terms: QuotaTerms, part: float, now: float) -> None:
         """Set the limits, and this process's part.
 
-        Earlier starts count, and an added part as used up: by the process that had the part.
+        Earlier starts count, and an added part as used up: by the part's former process.
         """
         if (terms, part) == (self._terms, self._part):
             return

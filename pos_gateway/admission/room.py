@@ -1,11 +1,11 @@
-"""How many orders may be in the worker, and how many bytes; the others are parked in the broker.
+"""How many orders may be in the worker, and how many bytes; the rest are parked in the broker.
 
-Merchants share one budget, and each may have as many as are left of it (the dynamic threshold of
-shared buffers: Choudhury and Hahne, 1998): one alone has at most half, and however many there are,
-some is left for the next. What is left is shared by seconds of work, and merchants that take no
-orders (silent, breaker open, paused, without a permit) have a small part of it together.
+Merchants share one budget, and each may have as many as are left (the dynamic threshold of shared buffers: Choudhury
+and Hahne, 1998): one alone has at most half, and however many there are, some is left for the next. The remainder is
+shared by seconds of work. Merchants that take no orders (silent, breaker open, paused, without a permit) have a small
+part together.
 
-Bytes are divided by the same rule, and only large orders count: ordinary ones are bounded by their number.
+Bytes are divided by the same rule, and only large orders count: ordinary orders are bounded by number.
 """
 
 from collections import Counter
@@ -20,18 +20,18 @@ from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.parking import AHEAD, ParkedCount, ParkingState
 from pos_gateway.admission.usage import WINDOW
 
-#: Lower bounds of a reply's seconds, also before the first answer, and as a part of the mean: a
-#: merchant that is both quick and slow has a deviation as large as its mean.
+#: Lower bounds of a reply's seconds, also before the first answer, and as a part of the mean: a merchant both quick
+#: and slow has a deviation as large as the mean.
 QUICKEST, QUICKEST_PART = 0.0005, 0.25
-#: Parts of the budget for orders whose merchant does not answer, and for those together with orders
-#: of merchants whose record is not here yet. The rest is for merchants that can take orders.
+#: Parts of the budget for orders whose merchant does not answer, and for these together with orders of merchants
+#: without a record here. The rest is for merchants that can take orders.
 STUCK, STUCK_OR_UNKNOWN = 0.25, 0.5
-#: Orders that return at a time to a merchant without a record here: it usually arrives soon.
+#: Orders returned at a time to a merchant without a record here: the record usually arrives soon.
 FOR_A_RECORD = 64
-#: Part of the budget left from which a merchant may have all the seconds of work that it can use.
+#: Part of the budget left from which a merchant may have all useful seconds of work.
 AMPLE = 1 / 3
-#: Part of the bytes for large orders that only merchants that take orders may use; and a merchant with
-#: none here may begin one until then, even if the order is larger than all the bytes that are left.
+#: Part of the bytes reserved to the large orders of merchants that take orders. A merchant without a large order here
+#: may begin one until then, even an order larger than all the bytes left.
 ANSWERING = 0.5
 #: Beyond this multiple of the budget, only light merchants' orders may wait for a slot here.
 EXCEEDED = 1.25
@@ -42,19 +42,19 @@ class WaitBudget(Generic[Ticket]):
 
     Args:
         limits: this process's limits.
-        cpu: this process's.
-        parked: the orders that this worker has parked.
+        cpu: CPU of this process.
+        parked: the orders parked by this worker.
     """
 
     def __init__(self, limits: AdmissionLimits, cpu: Cpu, parked: ParkedCount) -> None:
         self._limits, self._cpu = limits, cpu
         self._parked = parked
         self.waiting = 0
-        #: Those of ``waiting`` whose merchant is in trouble, and those whose merchant takes none.
+        #: Of ``waiting``: orders whose merchant is in trouble, and orders whose merchant takes no orders.
         self.blocked = 0
         self.stuck = 0
-        #: Bytes of the large orders that are here, waiting or in flight, and of each merchant's look-ups
-        #: and of its other orders: each kind has a part of its own.
+        #: Bytes of the large orders here, waiting or in flight, and of each merchant's look-ups and new orders: each
+        #: kind has a separate part.
         self.bytes = 0
         self._bytes_of: Counter[tuple[str, bool]] = Counter()
 
@@ -69,14 +69,14 @@ class WaitBudget(Generic[Ticket]):
         lane.counted_stuck = stuck
 
     def is_spent(self, lane: Lane[Ticket], now: float, *, look_ups: bool = False) -> bool:
-        """Whether no more orders of this merchant, or no more of its look-ups, may wait here."""
+        """Whether no more orders of this merchant, or no more look-ups, may wait here."""
         if lane.breaker.until - now > self._limits.local_wait_timeout:
             return True
         room = self._room(lane, _limit(lane), look_ups=look_ups)
         return lane.waiting_of(look_ups=look_ups) >= room
 
     def takes(self, lane: Lane[Ticket], size: int, *, look_ups: bool = False) -> bool:
-        """Count a large order of ``size`` bytes, until ``left``; False: there is no room for it now."""
+        """Count a large order of ``size`` bytes, until ``left``; False: no room now."""
         key = lane.merchant_id, look_ups
         limit, own = self._limits.max_bytes, self._bytes_of[key]
         is_ample = self.bytes <= ANSWERING * limit
@@ -89,7 +89,7 @@ class WaitBudget(Generic[Ticket]):
         return True
 
     def left(self, merchant_id: str, size: int, *, look_ups: bool = False) -> None:
-        """A large order that was counted is not here any more."""
+        """A counted large order has left."""
         self.bytes -= size
         key = merchant_id, look_ups
         self._bytes_of[key] -= size
@@ -97,11 +97,11 @@ class WaitBudget(Generic[Ticket]):
             del self._bytes_of[key]
 
     def may_stay(self, lane: Lane[Ticket]) -> bool:
-        """Whether its orders may go on waiting, however long: the merchant takes orders."""
+        """Whether the orders may go on waiting, however long: the merchant takes orders."""
         return _answers(lane) and lane.bulkhead.limit > 0
 
     def state(self, lane: Lane[Ticket], now: float, *, look_ups: bool = False) -> ParkingState:
-        """The merchant's state, for its parked orders, or for its parked look-ups."""
+        """The merchant's state, for the parked orders, or for the parked look-ups."""
         limits, breaker = self._limits, lane.breaker
         lacks_cpu = self._cpu.is_contended and lane.yields
         slots = _slots_while_scarce(lane, now) if lacks_cpu else _slots(lane, now)
@@ -124,7 +124,7 @@ class WaitBudget(Generic[Ticket]):
         )
 
     def _room(self, lane: Lane[Ticket], slots: float, *, look_ups: bool) -> int:
-        """How many of the merchant's orders may wait if it has ``slots``, and half as many look-ups beside them."""
+        """How many of the merchant's orders may wait with ``slots``, and half as many look-ups besides."""
         room = self._room_for_orders(lane, slots)
         return ceil(room / 2) if look_ups else room
 
@@ -140,19 +140,19 @@ class WaitBudget(Generic[Ticket]):
         room = min(left, ceil(slots) + ceil(seconds / _interval(lane, slots)))
         if lane.is_troubled:
             return room
-        # Its orders wait for slots only: a heavy merchant keeps one here, to be queued by.
+        # The orders wait for slots only: a heavy merchant keeps one here, as a place in the queue.
         if lane.is_light and not lane.yields:
             return max(room, limits.max_waiting)
         return max(room, 1) if self.waiting < EXCEEDED * limits.max_blocked else room
 
 
 def _answers(lane: Lane[Ticket]) -> bool:
-    """Whether it takes orders, as far as is known; not while its allotment is 0."""
+    """Whether the merchant takes orders, as far as is known; not at an allotment of 0."""
     return _is_well(lane) and _limit(lane) > 0
 
 
 def _is_well(lane: Lane[Ticket]) -> bool:
-    """Whether it takes orders, as far as is known. Its allotment is asked for once one waits."""
+    """Whether the merchant takes orders, as far as is known. A waiting order asks for the allotment."""
     here = lane.bulkhead.here
     return lane.known and lane.breaker.is_closed and not lane.latency.silent and here > 0
 
@@ -169,9 +169,9 @@ def _tries(lane: Lane[Ticket]) -> int:
 
 
 def _interval(lane: Lane[Ticket], slots: float) -> float:
-    """Seconds between two of the merchant's orders' turns at best, if it has ``slots``.
+    """Seconds between two turns of the merchant's orders at best, with ``slots``.
 
-    A low estimate: a slow reply raises mean and deviation alike, and a quick one lowers it.
+    A low estimate: a slow reply raises mean and deviation alike, and a quick reply lowers the estimate.
     """
     latency, bulkhead = lane.latency, lane.bulkhead
     reply = QUICKEST
@@ -184,7 +184,7 @@ def _interval(lane: Lane[Ticket], slots: float) -> float:
 
 
 def _slots(lane: Lane[Ticket], now: float) -> float:
-    """Slots that it has from now on: its limit, but a heavy one that lacks slots twice what it uses at most."""
+    """The merchant's slots from now on: the limit, but for a heavy merchant short of slots twice the use at most."""
     limit = _limit(lane)
     if lane.latency.mean is None or lane.queue is None or lane.is_light:
         return limit
@@ -192,20 +192,22 @@ def _slots(lane: Lane[Ticket], now: float) -> float:
 
 
 def _slots_while_scarce(lane: Lane[Ticket], now: float) -> float:
-    """The same of a merchant that lacks CPU: it has an order in ``WINDOW`` seconds at least."""
+    """As ``_slots``, of a merchant that lacks CPU: one order in ``WINDOW`` seconds at least."""
     used = max(2 * lane.usage.average(now), (lane.latency.mean or 0.0) / WINDOW)
     return min(_limit(lane), used)
 
 
 def _known_in(lane: Lane[Ticket]) -> float:
-    """Seconds until there are more answers than may be in flight: each of the first may include
-    connecting, and says little of those that follow."""
+    """Seconds until there are more answers than may be in flight.
+
+    The first answers may include connecting, and say little of later answers.
+    """
     latency, bulkhead = lane.latency, lane.bulkhead
     missing = max(0, bulkhead.limit + 1 - latency.answers)
     return missing * (latency.mean or 0.0) / max(1, bulkhead.in_flight)
 
 
 def _limit(lane: Lane[Ticket]) -> int:
-    """Its orders in flight at best: its whole limit, until the fleet allots a part of it."""
+    """The merchant's orders in flight at best: the whole limit, until the fleet allots a part."""
     bulkhead = lane.bulkhead
     return bulkhead.here if bulkhead.allotment == UNASKED else bulkhead.limit

@@ -33,8 +33,8 @@ COSTLY = 4
 #: By chance a merchant who uses half of a share exceeds the share now and then, and the order need not
 #: stand behind backlogs (as a sparse flow's packet in FQ-CoDel, RFC 8290).
 LIGHT, LIGHT_WITH_BACKLOG = 1.0, 0.5
-#: Seconds with several orders here from which a merchant is behind: while CPU is scarce the orders of a
-#: merchant that keeps up may come together, and each waits for a turn of the loop.
+#: Seconds with several orders here from which a merchant is behind: while CPU is scarce, a merchant that keeps up may
+#: have several orders at once, each waiting for a turn of the loop.
 BEHIND_AFTER = 1.5
 
 
@@ -68,15 +68,15 @@ class Scheduler(Generic[Ticket]):
             self._early,
             self._silent,
         )
-        #: Slots held by light calls, and by all other calls. ``silent``: slots of silent merchants, as
+        #: Slots held by light calls, and by all further calls. ``silent``: slots of silent merchants, as
         #: of each lane's last update; light calls of silent merchants are in ``light``, too.
         self.light = Usage()
         self.heavy = 0
         self.silent = 0
-        #: Merchants with work that may be called.
+        #: Callable merchants with work.
         self.working = 0
         self._pacing = Pacing(limits.slots)
-        #: The last start of a merchant that yields was a stranger's.
+        #: The last start of a yielding merchant was a stranger's.
         self._stranger_started = False
 
     @property
@@ -86,12 +86,12 @@ class Scheduler(Generic[Ticket]):
 
     @property
     def light_in_line(self) -> int:
-        """Light merchants that lack only a slot."""
+        """Light merchants short of a slot only."""
         return self._light.size
 
     @property
     def strangers_in_line(self) -> int:
-        """Strangers that lack only a slot."""
+        """Strangers short of a slot only."""
         return self._strangers.size
 
     def judge(self, lane: Lane[Ticket], now: float) -> float:
@@ -267,7 +267,7 @@ class Scheduler(Generic[Ticket]):
     def _has_heavy_slot(self, free: int, more: int, now: float) -> bool:
         if self.heavy < self._slots - self._need(now) + more:
             return True
-        return free > self._reserve and self.heavy == 0  # a pod with few slots has a slot for them
+        return free > self._reserve and self.heavy == 0  # in a small pod, too
 
     def _queue_of(self, lane: Lane[Ticket], now: float) -> MerchantQueue[Ticket]:
         self.judge(lane, now)

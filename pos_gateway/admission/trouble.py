@@ -8,8 +8,8 @@ from pos_gateway.admission.symptoms import MerchantStatus
 
 
 def is_in_trouble(standing: MerchantStatus) -> bool:
-    """Whether it has parked orders, orders that wait for the merchant itself, an open or half-open
-    breaker, is silent with orders in flight, or its orders are not sent."""
+    """Whether there are orders parked, unsent or waiting for the merchant, an open or half-open breaker, or silence
+    with orders in flight."""
     is_held_up = standing.parked > 0 or (standing.troubled and standing.waiting > 0)
     has_breaker_open = standing.breaker is not BreakerState.CLOSED
     is_hanging = standing.silent and standing.in_flight > 0
@@ -26,8 +26,8 @@ def severity(standing: MerchantStatus) -> tuple[int, bool, bool, bool]:
 def worst(standings: Iterable[MerchantStatus], most: int) -> list[MerchantStatus]:
     """The merchants in most trouble, the worst first; ``most`` at most.
 
-    Half of the places are for merchants whose breaker is not closed: at a peak many merchants are busy, and must
-    not hide one that does not answer.
+    Half of the places are for merchants with a breaker open or half-open: at a peak many merchants are busy, and must
+    not hide a dead merchant.
     """
     troubled = list(filter(is_in_trouble, standings))
     away = (each for each in troubled if each.breaker is not BreakerState.CLOSED)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import exp
 
-#: Time constant of the average, in seconds: usage of so long ago counts for about a third.
+#: Time constant of the average, in seconds: usage this long ago counts for about a third.
 WINDOW = 5.0
 
 
