@@ -1,8 +1,8 @@
 """Parked orders, many to a message: a bundle's wire format.
 
-A Celery message like an order's (``wire.py``) whose one argument is a list: for each order its
-message's properties, then its body unchanged. The list is laid out in lines and the headers say
-what is in it, so bundles are built, joined and parked again without parsing an order.
+A Celery message like an order's (``wire.py``) with a list as the one argument: for each order the message's
+properties, then the body unchanged. The list is laid out in lines and the headers describe the content, so bundles are
+built, joined and parked again without parsing an order.
 """
 
 import json
@@ -20,27 +20,27 @@ from pos_gateway.domain.record import identifier
 
 PARKED_ORDERS = "pos_gateway.parked_orders"
 
-#: Maximum orders in a bundle, and maximum bytes of them with their headers.
+#: Maximum orders in a bundle, and maximum bytes of the orders with headers.
 MAX_ORDERS = 64
 MAX_BYTES = 128 * 1024
 
-#: Limits of an arriving bundle: another version's may be larger.
+#: Limits of an arriving bundle: a bundle of a different version may be larger.
 BYTES_ALLOWED, ORDERS_ALLOWED = 4 * MAX_BYTES, 4 * MAX_ORDERS
 
-#: Exclusive limit of a Unix time, which must fit a double and a header's 64 bits.
+#: Exclusive limit of a Unix time, for a double and a header's 64 bits.
 _NO_TIME = 2**53
 
-#: Maximum bytes of an order's properties, and maximum headers among them.
+#: Maximum bytes of an order's properties, and maximum headers in the properties.
 _SAID, _HEADERS = 4096, 20
 
 _HEAD, _TAIL = b"[[[\n", b"\n]],{}," + NO_EMBED + b"]"
-#: The separator of two lines. No line contains it: JSON has a newline only between tokens, where a
-#: blank replaces it.
+#: The separator of two lines. No line contains the separator: JSON has a newline only between tokens, where a blank
+#: replaces the newline.
 _NEXT = b",\n"
 
 _MERCHANT, _ORDERS = "x-merchant-id", "x-orders"
 _DELIVER_BY = "x-deliver-by"
-#: Headers that describe a bundle.
+#: Headers of a bundle.
 HEADERS = frozenset({_MERCHANT, _ORDERS, _DELIVER_BY, LOOK_UP})
 
 
@@ -49,11 +49,11 @@ class ParkedOrder:
     """An order's message in a bundle."""
 
     message: Message
-    #: When it expires (Unix time); None if it does not say.
+    #: The expiry (Unix time); None if the order has no readable expiry.
     deliver_by: float | None
 
     def lines(self) -> list[bytes]:
-        """Its two lines in a bundle."""
+        """The order's two lines in a bundle."""
         said: dict[str, Any] = {
             "message_id": self.message.message_id,
             "headers": dict(self.message.headers),
@@ -66,21 +66,21 @@ class ParkedOrder:
 
 @dataclass(slots=True)
 class Bundle:
-    """One merchant's orders that are parked together, to be published or as received."""
+    """One merchant's orders parked together, to be published or as received."""
 
     merchant_id: str
-    #: The routing key of the bundle, and of its orders when they are unparked.
+    #: The routing key of the bundle, and of the unparked orders.
     routing_key: str
     #: Number of orders.
     orders: int = 0
     #: Bytes of their lines.
     size: int = 0
-    #: The whole second (Unix time) by which the first order has expired; None: none expires.
+    #: The whole second (Unix time) by which the first order has expired; None: no order expires.
     deliver_by: int | None = None
-    #: Its orders as in the message, in pieces of one line or more. Hundreds of bundles may be here, and
-    #: their messages until they are acknowledged: nothing is copied that a message has.
+    #: The orders as in the message, in pieces of one line or more. Hundreds of bundles may be here, with their
+    #: messages until the acknowledgement: nothing in a message is copied.
     pieces: Sequence[bytes | memoryview] = ()
-    #: Whether all of its orders are look-ups.
+    #: Whether all orders are look-ups.
     look_ups: bool = False
 
     @classmethod
@@ -90,7 +90,7 @@ class Bundle:
 
     @classmethod
     def of_one(cls, merchant_id: str, routing_key: str, parked: ParkedOrder) -> Self:
-        """A bundle of one order, to be joined with others."""
+        """A bundle of one order, for joining."""
         pieces, by = parked.lines(), parked.deliver_by
         due = None if by is None else ceil(by)
         look_up = is_look_up(parked.message.headers)
@@ -119,18 +119,18 @@ class Bundle:
 
     @property
     def lines(self) -> bytes:
-        """Its orders as in the message."""
+        """The orders as in the message."""
         return _NEXT.join(self.pieces)
 
     def is_small(self) -> bool:
-        """Whether it is at most half full, so that two such can be joined."""
+        """Whether the bundle is at most half full; two half-full bundles can be joined."""
         return 2 * self.orders <= MAX_ORDERS and 2 * self.size <= MAX_BYTES
 
     def message(self) -> Message:
-        """The message that carries it; for a single order, that order's own message.
+        """The message with the bundle; for a single order, the order's own message.
 
         Raises:
-            InvalidBundle: its single order is invalid.
+            InvalidBundle: the single order is invalid.
         """
         if self.orders == 1:
             return self.open()[0].message
@@ -155,10 +155,10 @@ class Bundle:
         )
 
     def open(self) -> list[ParkedOrder]:
-        """Its orders.
+        """The orders.
 
         Raises:
-            InvalidBundle: they do not match the headers; nothing in the bundle can be relied on.
+            InvalidBundle: the orders do not match the headers; nothing in the bundle can be relied on.
         """
         whole = self.lines
         number = whole.count(_NEXT) + 1
@@ -189,7 +189,7 @@ class Bundle:
 
 
 def joined(bundles: Iterable[Bundle]) -> Bundle:
-    """One bundle of all the orders in these, which share a merchant and a routing key."""
+    """One bundle of all orders in these bundles, which share a merchant and a routing key."""
     parts = list(bundles)
     pieces = [piece for part in parts for piece in part.pieces]
     dues = [part.deliver_by for part in parts if part.deliver_by is not None]
@@ -209,7 +209,7 @@ def _size(pieces: Sequence[bytes | memoryview]) -> int:
 
 
 def _is_sendable(number: str, headers: Mapping[str, Any]) -> bool:
-    """Whether AMQP can carry them. Raises ValueError for text that is not UTF-8."""
+    """Whether AMQP can carry the headers. Raises ValueError for text other than UTF-8."""
     if len(headers) > _HEADERS:
         return False
     for name, value in headers.items():

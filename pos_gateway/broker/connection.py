@@ -13,7 +13,7 @@ from pos_gateway.broker.session import shuffled
 
 
 class AnsweredConnection(KombuConnection):
-    """kombu's connection, on which a request without a reply raises TimeoutError.
+    """kombu's connection; a request without a reply raises TimeoutError.
 
     The error drops the connection: closing the connection sends no further request.
 
@@ -53,5 +53,5 @@ class AnsweredConnection(KombuConnection):
         the message is redelivered, and the ledger has the order's outcome.
         """
         connection = self.connection
-        if isinstance(connection, AmqpConnection):  # an in-memory broker has none
+        if isinstance(connection, AmqpConnection):  # an in-memory broker has a different class
             connection.later = later

@@ -14,34 +14,34 @@ from pos_gateway.domain.order import CancelRequest, Order
 from pos_gateway.domain.outcome import one_line
 from pos_gateway.domain.record import identifier
 
-#: Most characters of a reason's code, and of its text: a foreign message may have 100,000 in each, and
+#: Most characters of a reason's code, and of its text: a foreign message may have 100,000 for each, and
 #: lists keep tens of thousands of letters.
 CODE, REASON = 128, 1000
-#: Only a message that a worker could not parse has this header.
+#: Header only of messages that a worker could not parse.
 _UNREAD = "x-content-type"
-#: The reason with which an order may be among those.
+#: The reason of an unparsed message that may be an order.
 TOO_LARGE = "too_large"
 
 
 class NotReplayable(AdminError):
-    """Raised for a message that is no order; the text says why."""
+    """Raised for a message that is no order; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """One dead-lettered message."""
 
-    #: Its ID on the command line: its order's, if the message has one.
+    #: The ID on the command line: the order's, if the message has an order's.
     id: str
     order_id: str | None
     merchant_id: str | None
     code: str | None
     reason: str | None
-    #: When it was dead-lettered (Unix time).
+    #: Time of the dead-lettering (Unix time).
     at: float | None
     headers: dict[str, Any]
     body: bytes
-    #: Its delivery tag on the channel below.
+    #: Delivery tag on the channel below.
     tag: int
     channel: Any
 
@@ -70,9 +70,9 @@ class DeadLetter:
 
     @property
     def has_event(self) -> bool:
-        """Whether a worker dead-lettered it, with its reason and an event: the broker has neither.
+        """Whether a worker dead-lettered the message, with a reason and an event: the broker gives neither.
 
-        There is none of an order that was not parsed, unless it began with its ids.
+        An order that was not parsed has no event, unless the order's ids came first.
         """
         if "x-reason-code" not in self.headers:
             return False
@@ -84,8 +84,8 @@ class DeadLetter:
     def content(self) -> Order | CancelRequest | Bundle:
         """The order, the cancel request, or the parked orders. Raises NotReplayable."""
         task = self.headers.get("task")
-        # A message that was too long for a worker with a lower limit may be an order, and parked orders
-        # that another release could not read may be readable here.
+        # A message too long for a worker with a lower limit may be an order, and parked orders unreadable to a
+        # different release may be readable here.
         if _UNREAD in self.headers and self.code != TOO_LARGE and task != PARKED_ORDERS:
             raise NotReplayable(
                 f"it is no order ({self.code}: {self.reason})", kind=f"it is no order ({self.code})"
@@ -113,7 +113,7 @@ class DeadLetter:
 
 
 def _named(body: bytes) -> dict[str, Any]:
-    """The order, or cancel request, in the body; empty if there is none."""
+    """The order, or cancel request, in the body; empty if there is neither."""
     try:
         match json.loads(body):
             case [[dict() as record, *_], *_]:
@@ -123,8 +123,7 @@ def _named(body: bytes) -> dict[str, Any]:
     return {}
 
 
-#: Reasons for which RabbitMQ itself dead-letters a message: our code and text. No event is
-#: published for either.
+#: Reasons for which RabbitMQ itself dead-letters a message: our code and text. Neither has an event.
 _BY_THE_BROKER = {
     "delivery_limit": ("delivery_limit", f"it came back more than {topology.DELIVERY_LIMIT} times"),
     "expired": (
@@ -135,7 +134,7 @@ _BY_THE_BROKER = {
 
 
 def _by_the_broker(headers: dict[str, Any]) -> tuple[str, str] | None:
-    """RabbitMQ's own reason for dead-lettering it, if any."""
+    """RabbitMQ's own reason for the dead-lettering, if any."""
     reason = headers.get("x-first-death-reason")
     match headers.get("x-death"):
         case [{"reason": last}, *_]:  # earlier entries may be native delays
@@ -160,5 +159,5 @@ def _utc(moment: datetime) -> float:
 
 
 def _text(value: Any, most: int) -> str | None:
-    """As one line that fits the audit, even from a foreign message."""
+    """As one line for the audit, even from a foreign message."""
     return one_line(value[:most]) if isinstance(value, str) else None

@@ -1,10 +1,10 @@
 """Reads the queue ``orders.dead`` without removing messages.
 
-Messages are received unacknowledged, and requeued when their channel is closed. One consumer
-receives all of them, however few are wanted: only then does RabbitMQ requeue them in place.
-Otherwise it requeues in any order, or after earlier ones: so where there are more messages than
-one consumer can hold, the next consumer begins when it holds them, and their channels are closed in
-that order. That keeps the order, too, as long as no message is removed meanwhile.
+Messages are received unacknowledged, and requeued when their channel is closed. One consumer receives all messages,
+however few are wanted: only then does RabbitMQ requeue in place. Otherwise RabbitMQ requeues in any order, or after
+earlier messages. Where there are more messages than a consumer can hold, the next consumer begins when the first is
+full, and the channels are closed in the same order. The queue's order is then kept, too, as long as no message is
+removed at the same time.
 """
 
 import time
@@ -25,12 +25,12 @@ from pos_gateway.domain.errors import AdminError, BrokerUnavailable
 
 #: Maximum unacknowledged messages of a consumer: AMQP's prefetch count has 16 bits.
 WINDOW = 60_000
-#: Seconds without a message after which the rest must be another consumer's, and that the broker
-#: may take to requeue all.
+#: Seconds without a message after which a different consumer must hold the rest, and that the broker may take to
+#: requeue all.
 _TIMEOUT = 10.0
 
 
-#: Seconds that letters may take to be back in the queue where their order does not matter.
+#: Seconds for letters to be back in the queue where order does not matter.
 _SOON = 2.0
 
 
@@ -43,10 +43,9 @@ class DeadLetterQueue:
 
     Args:
         broker_url: the broker's.
-        first_window: letters that the first consumer holds at most; each further one holds twice as
-            many. For a reader that takes its time, and may end before the last letter: those it
-            leaves may change their order, and each acknowledgement waits until the broker has it.
-            None: all keep their order, and are read to the end.
+        first_window: letters that the first consumer holds at most; each further consumer holds twice as many. For a
+            slow reader, which may end before the last letter: letters left over may change their order, and each
+            acknowledgement waits for the broker. None: all letters keep their order, and are read to the end.
 
     Raises:
         BrokerUnavailable: the broker cannot be reached, or is lost.
@@ -61,28 +60,28 @@ class DeadLetterQueue:
         self._connection = AnsweredConnection(
             broker_url,
             connect_timeout=CONNECT_TIMEOUT,
-            # A reader that keeps the order looks at each letter for a moment.
+            # A reader in order looks at each letter for a moment.
             heartbeat=0 if self._is_in_order else HEARTBEAT,
         )
         self._alive_until = 0.0
         self._is_closing = False
         self._received: deque[DeadLetter] = deque()
         self._come = self._removed = 0
-        #: The channels of letters, in order, and how many unacknowledged letters the last one has.
+        #: The channels of letters, in order, and the last channel's number of unacknowledged letters.
         self._channels: list[Any] = []
         self._consumer: Any = None
         self._unacknowledged = self._size = 0
-        #: Messages at the beginning. Later ones are ignored: an order that is replayed and fails
-        #: again would otherwise be replayed without end.
+        #: Messages at the beginning. Later messages are ignored: a replayed order that fails again would otherwise be
+        #: replayed without end.
         self.ready = 0
-        #: Other consumers at that moment: what they hold is not counted, and does not come.
+        #: Further consumers at the beginning: letters held there are not counted, and do not come.
         self.others = 0
 
     def __enter__(self) -> Self:
         tolerate_bad_properties(None)  # the queue may hold any foreign message
         try:
             self._connection.ensure_connection(max_retries=max(0, len(self._connection.alt) - 1))
-            with suppress(NotFound):  # no worker has declared it yet
+            with suppress(NotFound):  # no worker has declared the queue yet
                 self.ready, self.others = self._counts()
         except CONNECTION_ERRORS as error:
             self._connection.collect(socket_timeout=1)
@@ -90,18 +89,18 @@ class DeadLetterQueue:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(*CONNECTION_ERRORS):  # a lost connection has requeued them
+        with suppress(*CONNECTION_ERRORS):  # a lost connection has requeued all
             self._is_closing = True
             while self._is_in_order and self._channels and self._next_is_here():
                 self._received.clear()
             if self._consumer is not None:
-                # The library warns of each message that comes while its channel is being closed.
+                # The library warns of each message for a channel that is being closed.
                 self._consumer.cancel()
             for channel in self._channels:
                 channel.close()
             until = time.monotonic() + self._patience
             while self._count() < self.ready - self._removed and time.monotonic() < until:
-                pass  # the next command must see all of them
+                pass  # the next command must see all letters
         self._connection.collect(socket_timeout=1)
 
     def __iter__(self) -> Iterator[DeadLetter]:
@@ -118,7 +117,7 @@ class DeadLetterQueue:
             )
 
     def acknowledge(self, letter: DeadLetter) -> None:
-        """Remove it from the queue. Raises BrokerUnavailable: it may still be there."""
+        """Remove a letter from the queue. Raises BrokerUnavailable: the letter may still be there."""
         try:
             letter.channel.basic_ack(letter.tag)
             if not self._is_in_order:
@@ -152,13 +151,13 @@ class DeadLetterQueue:
             raise BrokerUnavailable(f"the broker is gone: {error}") from error
 
     def _keep_alive(self) -> None:
-        """Send a heartbeat if one is due, and notice that none comes."""
+        """Send a due heartbeat, and notice the lack of the broker's."""
         now = time.monotonic()
         if not self._is_in_order and now >= self._alive_until:
             self._alive_until = now + HEARTBEAT / 4
             with suppress(
                 TimeoutError
-            ):  # what the broker has sent meanwhile counts as its sign of life
+            ):  # whatever the broker has sent since counts as a sign of life
                 self._connection.drain_events(timeout=0.001)
             self._connection.heartbeat_check()
 
@@ -169,7 +168,7 @@ class DeadLetterQueue:
             self._received.append(DeadLetter.of(message))
 
     def _next_is_here(self) -> bool:
-        """Wait for the next one; False when all have come, or none comes in time."""
+        """Wait for the next letter; False when all have come, or no letter comes in time."""
         until = time.monotonic() + self._patience
         while not self._received:
             if self._come >= self.ready:
@@ -177,7 +176,7 @@ class DeadLetterQueue:
             if not self._channels or self._unacknowledged >= self._size:
                 self._consume()
             try:
-                # A heartbeat of the broker's ends it, too.
+                # A heartbeat from the broker ends the wait, too.
                 self._connection.drain_events(timeout=max(0.001, until - time.monotonic()))
             except TimeoutError:
                 return False
@@ -186,7 +185,7 @@ class DeadLetterQueue:
         return True
 
     def _consume(self) -> None:
-        """Start a consumer, which holds its letters until its channel is closed."""
+        """Start a consumer; the consumer holds letters until the channel is closed."""
         if self._consumer is not None:
             self._consumer.cancel()
         self._unacknowledged = 0

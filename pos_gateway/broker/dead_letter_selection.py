@@ -19,12 +19,12 @@ def _any(_letter: "DeadLetter") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Letters with one of these ids.
+    """Letters with any of the ids.
 
     Args:
         ids: at least one.
         is_selected: whether a letter is selected at all.
-        names_merchant: whether that is of named merchants' letters alone.
+        names_merchant: whether ``is_selected`` is of named merchants' letters alone.
     """
 
     ids: tuple[str, ...]
@@ -54,7 +54,7 @@ class Selection:
     def to_change(
         self, letters: "Iterable[DeadLetter]", limit: int | None = None
     ) -> "Iterator[DeadLetter]":
-        """The same, none of them before it is known that the ids mean one merchant's orders.
+        """As ``of``, with no letter before the ids are known to mean one merchant's orders.
 
         Raises:
             AdminError: several merchants' letters have an id; or as ``of``.
@@ -69,7 +69,7 @@ class Selection:
 
 
 def _require_one_merchant(letters: "Iterable[DeadLetter]") -> None:
-    """An order's id is unique for its merchant only."""
+    """An order's id is unique per merchant only."""
     theirs: dict[str, set[str]] = {}
     for letter in letters:
         theirs.setdefault(letter.id, set()).add(letter.merchant_id or "")

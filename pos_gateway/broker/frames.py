@@ -13,7 +13,7 @@ _HEAD, _END = Struct(">BHI"), 0xCE
 _ENDS, _AROUND = bytes((_END,)), _HEAD.size + 1
 #: A whole acknowledgement frame: the head, the method (basic.ack), the tag, and "multiple".
 _ACK, _METHOD, _SIZE, _BASIC_ACK = Struct(">BHIHHQBB"), 1, 13, (60, 80)
-#: How basic.deliver begins; a body's size in its header frame.
+#: The beginning of basic.deliver; a body's size in its header frame.
 _DELIVER, _BODY_SIZE = b"\0\x3c\0\x3c", Struct(">Q")
 #: The delivery tag, and the redelivered flag.
 _DELIVERED = Struct(">QB")
@@ -36,9 +36,9 @@ _TEXT_AS = ("utf-8", "surrogatepass")
 AHEAD = 64 * 1024
 #: Characters of an id or a name, at most: certain to fit the byte for the length.
 _SHORT = 63
-#: Bytes of a header frame up to which ``properties`` parses the frame.
+#: Maximum bytes of a header frame for ``properties``.
 _SMALL = 8192
-#: A header by which kombu would inflate the body (``properties.py``).
+#: A header on which kombu would inflate the body (``properties.py``).
 COMPRESSED = "compression"
 
 
@@ -68,7 +68,7 @@ def content(
     if len(message_id) > _SHORT:
         return None
     fields: list[bytes] = []
-    for name, value in headers.items():  # a foreign message's name may be bytes that are no text
+    for name, value in headers.items():  # a foreign message's name may be bytes, and no text
         if type(name) is not str or type(value) is not str or len(name) > _SHORT:
             return None
         text = value.encode(*_TEXT_AS)
@@ -189,7 +189,7 @@ class Incoming:
         self._kept, self._at = self._recv(AHEAD), 0
 
     def __call__(self, most: int) -> bytes:
-        """Up to ``most`` bytes; none at the end."""
+        """Up to ``most`` bytes; no bytes at the end."""
         if self.is_empty:
             self._kept, self._at = self._recv(max(most, AHEAD)), 0
         start = self._at
@@ -197,7 +197,7 @@ class Incoming:
         return self._kept[start : self._at]
 
     def message(self) -> tuple[int, bytes, bytes, bytes] | None:
-        """The next delivery, if all of its frames are buffered: channel, method, header and body.
+        """The next delivery, if all frames are buffered: channel, method, header and body.
 
         None: the next frame has to be read alone.
         """
@@ -222,7 +222,7 @@ class Incoming:
         return channel, method, header, body
 
     def frame(self) -> tuple[int, int, bytes] | None:
-        """The next frame if it is complete; None too for an invalid frame: the library raises."""
+        """The next frame, if complete; None too for an invalid frame: the library raises."""
         kept, start = self._kept, self._at + _HEAD.size
         if len(kept) < start:
             return None

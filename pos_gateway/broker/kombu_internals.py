@@ -1,7 +1,7 @@
-"""What the gateway uses of kombu beyond its documentation; used nowhere else.
+"""What the gateway uses of kombu beyond kombu's documentation; used nowhere else.
 
 - ``Connection.get_transport_cls``, and the ``Connection`` of ``pyamqp.Transport`` and ``Channel`` of
-  ``pyamqp.Connection``: the classes with which kombu makes connections and channels. Ours bound
+  ``pyamqp.Connection``: kombu's classes for connections and channels. Ours bound
   every wait (promise 5) and save system calls (``amqp_internals.py``), also in Celery's consumer.
 """
 

@@ -29,15 +29,15 @@ class Message:
     body: bytes
     message_id: str
     headers: Mapping[str, Any] = field(default_factory=dict)
-    #: Whole seconds that the broker delays it; 0: not at all.
+    #: Delay at the broker in whole seconds; 0: no delay.
     delay: int = 0
 
     def delayed(self, seconds: float, *, before: float = inf, bits: int = COARSE) -> "Message":
         """The same message, delivered after at least ``seconds``.
 
-        Every set bit of the delay costs a hop through another queue of the broker, so it is rounded
-        up to ``bits`` significant bits (two: 31 s becomes 32 s, one hop instead of five), unless
-        that would reach ``before``. At least a second.
+        Every set bit of the delay costs a hop through a further queue of the broker. The delay is therefore rounded up
+        to ``bits`` significant bits (two: 31 s becomes 32 s, one hop instead of five), unless the result would reach
+        ``before``. At least a second.
         """
         whole = min(max(1, ceil(seconds)), MAX_DELAY)
         low = max(0, whole.bit_length() - bits)
@@ -45,7 +45,7 @@ class Message:
         return replace(self, delay=rounded if rounded < before else whole)
 
     def following(self, cause: TraceContext | None) -> "Message":
-        """The same message, with ``cause`` as its trace's parent."""
+        """The same message, with ``cause`` as the trace's parent."""
         if cause is None:
             return self
         return replace(self, headers={**self.headers, **cause.headers})
@@ -53,8 +53,8 @@ class Message:
     def route(self) -> tuple[str, str]:
         """Exchange and routing key on RabbitMQ, through native delayed delivery if delayed.
 
-        A delayed message enters at the first queue that delays it. The exchanges before that only
-        forward it by a topic pattern, which took the broker 2 ms a message.
+        A delayed message enters at the first queue that causes a delay. The earlier exchanges would only forward the
+        message by a topic pattern, which took the broker 2 ms a message.
         """
         if self.delay:
             first = level_name(self.delay.bit_length() - 1)

@@ -1,8 +1,8 @@
 """Confirmed publishing for the backend's process, with kombu's public names only.
 
-kombu's own ``confirm_publish`` waits for one confirm at a time, and a caller would wait for all
-those before it. Here one thread owns the connection: it writes what is queued, and each caller
-waits for its own confirm. All that wait share a round trip, and none waits longer than its timeout.
+kombu's own ``confirm_publish`` waits for one confirm at a time, and a caller would wait for all earlier messages. Here
+one thread owns the connection and writes the queued messages, and each caller waits for the confirm of a message. All
+callers share a round trip, and no caller waits longer than the timeout.
 """
 
 import logging
@@ -36,11 +36,11 @@ from pos_gateway.domain.errors import (
 #: Python's: the program is the backend's.
 logger = logging.getLogger(__name__)
 
-#: What RabbitMQ says of such a message, and its limit.
+#: RabbitMQ's words on a message above its size limit.
 _TOO_LARGE = re.compile(r"message size \d+ .*max size (\d+)")
-#: How often a message is written at most: again if its connection was lost before its confirm.
+#: Maximum writes of a message: once more after a connection lost before the confirm.
 _WRITES = 2
-#: Seconds that closing waits for the thread.
+#: Seconds for which closing waits for the thread.
 _GRACE = 1.0
 
 
@@ -51,7 +51,7 @@ class PlainPublisher:
 
     Args:
         broker_url: the broker's; a cluster's nodes with ``;`` between them.
-        declare: declare the gateway's exchanges and queues on connecting, or see that they are there.
+        declare: declare the gateway's exchanges and queues on connecting, or check for them.
     """
 
     def __init__(self, broker_url: str, *, declare: bool = True) -> None:
@@ -60,22 +60,22 @@ class PlainPublisher:
     def publish(self, message: Message, *, timeout: float = 10.0) -> None:
         """Return once the broker has stored the message in a queue.
 
-        A connection that turns out to be dead is replaced once, and the message sent again
+        A dead connection is replaced once, and the message sent again
         (receivers deduplicate by ``message_id``).
 
         Raises:
-            BrokerUnavailable: unreachable, or no confirm in time; it may or may not be stored.
-            PublishRefused: the broker refused it.
-            Unroutable: no queue takes it.
+            BrokerUnavailable: unreachable, or no confirm in time; the message may or may not be stored.
+            PublishRefused: the broker refused the message.
+            Unroutable: no queue takes the message.
         """
         self._of_this_process().run(_PublishJob(message), timeout)
 
     def publish_many(
         self, messages: Sequence[Message], *, timeout: float = 10.0
     ) -> list[PublishError | None]:
-        """Each message's error, in order; None: stored. They share round trips, and the timeout.
+        """Each message's error, in order; None: stored. The messages share round trips and the timeout.
 
-        An error is what ``publish`` raises.
+        The errors are as raised by ``publish``.
         """
         return self._of_this_process().run_all([_PublishJob(each) for each in messages], timeout)
 
@@ -95,7 +95,7 @@ class PlainPublisher:
 
 
 class _Writer:
-    """The thread that writes, and what is queued for it."""
+    """The thread that writes, and the queued jobs."""
 
     def __init__(self, broker_url: str, *, declare: bool, closed: bool = False) -> None:
         self.pid = os.getpid()
@@ -104,7 +104,7 @@ class _Writer:
         self._closed = closed
         self._lock = threading.Lock()
         self._jobs: deque[_PublishJob] = deque()
-        #: None before the first message, and once its connection is lost.
+        #: None before the first message, and after a lost connection.
         self._thread: threading.Thread | None = None
         self._session: _PublishingSession | None = None
 
@@ -113,12 +113,12 @@ class _Writer:
         return _Writer(self._broker_url, declare=self._declare, closed=self._closed)
 
     def run(self, job: "_PublishJob", timeout: float) -> None:
-        """Queue a job for the thread, and wait for it. Raises as ``PlainPublisher.publish``."""
+        """Queue a job for the thread, and wait for the confirm. Raises as ``PlainPublisher.publish``."""
         self._queue([job])
         job.wait(timeout)
 
     def run_all(self, jobs: Sequence["_PublishJob"], timeout: float) -> list[PublishError | None]:
-        """Queue jobs for the thread, and wait for all of them; their errors."""
+        """Queue jobs for the thread, and wait for all confirms; the errors."""
         until = time.monotonic() + timeout
         errors: list[PublishError | None] = []
         try:
@@ -165,21 +165,21 @@ class _Writer:
             session.wake()
 
     def _is_closed(self) -> bool:
-        """Also in a forked child, to which gevent copies this green thread: the parent's goes on."""
+        """Also in a forked child with gevent's copy of this green thread: the parent's goes on."""
         return self._closed or self.pid != os.getpid()
 
     def _run(self) -> None:
         try:
             while self._has_jobs():
                 self._serve()
-        except BaseException as error:  # a green thread that the program kills
+        except BaseException as error:  # a green thread killed by the program
             with self._lock:
                 self._thread = None
                 self._fail(BrokerUnavailable(f"the publisher's thread has ended: {error!r}"))
             raise
 
     def _has_jobs(self) -> bool:
-        """Whether to connect (again). If not, the thread ends; the next message starts another."""
+        """Whether to connect (again). If not, the thread ends; the next message starts a thread."""
         with self._lock:
             if self._is_closed():
                 self._fail(BrokerUnavailable("this publisher is closed"))
@@ -188,7 +188,7 @@ class _Writer:
             return bool(self._jobs)
 
     def _serve(self) -> None:
-        """Publish on one connection until it is lost."""
+        """Publish on a connection until the connection is lost."""
         session, why = None, "closed by this process"
         try:
             with _PublishingSession(self._broker_url) as session:
@@ -205,7 +205,7 @@ class _Writer:
             if session is not None:
                 session.refuse_too_large(why)
         except Exception as error:  # noqa: BLE001
-            # Any error: callers would wait for a thread that has ended.
+            # Any error: callers would wait for a dead thread.
             why = str(error)
             if self._session is None:
                 self._fail(unreachable(self._broker_url, error))
@@ -215,7 +215,7 @@ class _Writer:
                 self._write_again(session, why)
 
     def _write_again(self, session: "_PublishingSession", why: str) -> None:
-        """Queue the messages that a lost connection leaves without a confirm, once each."""
+        """Queue the messages left by a lost connection without a confirm, once each."""
         for job in reversed(session.unconfirmed.values()):
             if job.writes < _WRITES and not self._is_closed():
                 self._jobs.appendleft(job)
@@ -225,12 +225,12 @@ class _Writer:
     def _fail(self, error: PublishError) -> None:
         """Fail all queued jobs."""
         while self._jobs:
-            self._jobs.popleft().settle(type(error)(str(error)))  # each is raised in its thread
+            self._jobs.popleft().settle(type(error)(str(error)))  # a copy for each raising thread
 
 
 @dataclass(eq=False, slots=True)
 class _PublishJob:
-    """A caller's message, and its wait for the confirm."""
+    """A caller's message, and the wait for the confirm."""
 
     #: None: only to connect.
     message: Message | None
@@ -246,12 +246,12 @@ class _PublishJob:
             why = "no confirm came in time; the message may or may not be stored"
             raise BrokerUnavailable(why) from None
         finally:
-            self.done.cancel()  # if it was not written yet, it never is
+            self.done.cancel()  # an unwritten message is never written
 
     def settle(self, error: PublishError | None = None) -> None:
         """The broker has replied, or never will. Only the first call counts."""
         error = self.error or error
-        with suppress(InvalidStateError):  # its caller waits no longer
+        with suppress(InvalidStateError):  # the caller waits no longer
             if error is None:
                 self.done.set_result(None)
             else:
@@ -262,11 +262,11 @@ class _PublishingSession(BrokerSession):
     """A connection in confirm mode."""
 
     def __init__(self, broker_url: str) -> None:
-        #: Messages by their delivery tags, in the order in which they were written.
+        #: Messages by delivery tag, in the order of writing.
         self.unconfirmed: dict[int, _PublishJob] = {}
-        #: Whether the broker has refused a message. The next one needs a new connection: on a
-        #: channel whose first message came while a cluster had no leader for the queue, every later
-        #: one is refused, even once there is a leader (RabbitMQ 3.10).
+        #: Whether the broker has refused a message. The next message needs a new connection: on a channel whose first
+        #: message came while a cluster had no leader for the queue, every later message is refused, even once there is
+        #: a leader (RabbitMQ 3.10).
         self.is_refused = False
         self._blocked: str | None = None
         self._written = 0
@@ -315,7 +315,7 @@ class _PublishingSession(BrokerSession):
                 self._on_ack(self._written, False)
 
     def refuse_too_large(self, why: str) -> None:
-        """The broker has closed the channel: at a message that is longer than it takes, it may be."""
+        """The broker has closed the channel, perhaps at a message longer than the broker's limit."""
         said = _TOO_LARGE.search(why)
         refused = [
             tag
@@ -325,7 +325,7 @@ class _PublishingSession(BrokerSession):
         for tag in refused:
             error = MessageTooLarge(f"the broker refused the message: {why}")
             self.unconfirmed.pop(tag).settle(error)
-        if refused:  # the others' writes do not count: several of these may be among many messages
+        if refused:  # count no other writes: several messages may be too large
             for job in self.unconfirmed.values():
                 job.writes -= 1
 
@@ -339,12 +339,12 @@ class _PublishingSession(BrokerSession):
             job.settle(PublishRefused("the broker refused the message (nack)"))
 
     def _taken(self, tag: int, multiple: bool) -> Iterable[_PublishJob]:
-        """The unconfirmed jobs up to this tag, or that one alone."""
+        """The unconfirmed jobs up to this tag, or the tag's job alone."""
         tags = [each for each in self.unconfirmed if each <= tag] if multiple else [tag]
         return [self.unconfirmed.pop(each) for each in tags if each in self.unconfirmed]
 
     def _on_return(self, error: Exception, exchange: str, key: str, message: Any) -> None:
-        # basic.return precedes the same message's confirm, which settles it.
+        # basic.return precedes the confirm of the same message, and the confirm settles the message.
         for job in self.unconfirmed.values():
             sent = job.message
             if sent is not None and (sent.message_id, sent.exchange, sent.routing_key) == (

@@ -1,9 +1,8 @@
-"""Reads message properties so that bad ones end neither the connection nor the worker.
+"""Reads message properties so that bad properties end neither the connection nor the worker.
 
-The AMQP library raises while it reads a frame (text that is not UTF-8, a time in the year 58856,
-endlessly nested tables), before the message could be dead-lettered; redelivered, it would stop the
-next worker. And it parses in Python whatever the broker accepts: a frame full of headers blocks the
-worker's loop for 50 ms.
+The AMQP library raises while reading a frame (text other than UTF-8, a time in the year 58856, endlessly nested
+tables), before the message could be dead-lettered; redelivered, the message would stop the next worker. The library
+also parses in Python whatever the broker accepts: a frame full of headers blocks the worker's loop for 50 ms.
 """
 
 import struct
@@ -18,18 +17,18 @@ from pos_gateway.broker.frames import COMPRESSED
 
 log = structlog.get_logger(__name__)
 
-#: The name given to the header ``compression``: kombu would inflate a body before its size can be checked.
+#: The name given to the header ``compression``: kombu would inflate a body before the size can be checked.
 COMPRESSION = "x-compression"
-#: The content type given to such a message, and its reason; it has no headers.
+#: The content type given to a message with unreadable properties, and the reason; no headers are left.
 UNREADABLE = "application/x-unreadable"
-#: Bytes of properties, headers included, that a worker reads in full. The gateway's own have a
-#: fifth of that, and RabbitMQ adds 200 per delay. In larger ones it skips lists and tables, and
-#: allows HEADERS headers at most.
+#: Bytes of properties, headers included, that a worker reads in full. The gateway's own have a fifth of the bytes, and
+#: RabbitMQ adds 200 per delay. In larger properties the worker skips lists and tables, and allows HEADERS headers at
+#: most.
 MAX_BYTES, HEADERS = 8192, 256
 WHY_UNREADABLE = f"its properties cannot be read, or are more than {HEADERS} headers"
-#: Flags of the properties before the header table, and of that table.
+#: Flags of the properties before the header table, and of the table.
 _SHORT_TEXTS, _TABLE = (0x8000, 0x4000), 0x2000
-#: Bytes of a table value by its type's letter; other types have a length prefix.
+#: Bytes of a table value by the type's letter; all further types have a length prefix.
 _SIZES = {
     **dict.fromkeys(b"V", 0),
     **dict.fromkeys(b"tbB", 1),
@@ -39,7 +38,7 @@ _SIZES = {
     **dict.fromkeys(b"lLdT", 8),
 }
 _NESTED = b"FA"
-#: What the AMQP library raises; OSError is an impossible time, not the connection.
+#: Errors of the AMQP library; OSError is an impossible time, not the connection.
 _UNREADABLE = (
     *(ValueError, OverflowError, RecursionError, LookupError, TypeError, OSError),
     *(struct.error, ArithmeticError, FrameSyntaxError),
@@ -47,10 +46,10 @@ _UNREADABLE = (
 
 
 def tolerate_bad_properties(most: int | None = MAX_BYTES) -> None:
-    """Make the AMQP library read bad properties as none, in the whole process. Idempotent.
+    """Make the AMQP library read bad properties as no properties, in the whole process. Idempotent.
 
     Args:
-        most: bytes above which properties are read in part; None: always in full.
+        most: maximum bytes of properties read in full; larger ones are read in part; None: always in full.
     """
     read_properties_with(lambda read: _tolerant(getattr(read, "strict", read), most))
 
@@ -75,9 +74,9 @@ def _tolerant(read: Callable[..., Any], most: int | None) -> Callable[..., Any]:
 
 
 def _without_nested(properties: bytes) -> bytes:
-    """The properties without list and table headers: a worker reads none of those.
+    """The properties without list and table headers: a worker reads no list or table.
 
-    Raises what the AMQP library raises, and OverflowError on too many headers.
+    Raises the AMQP library's errors, and OverflowError on too many headers.
     """
     at = 2
     (flags,) = struct.unpack_from(">H", properties)

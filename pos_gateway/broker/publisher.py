@@ -1,8 +1,8 @@
 """Confirmed publishing: persistent, ``mandatory``, with publisher confirms.
 
-One connection, used for publishing only (an alarm at the broker blocks publishing connections,
-and consuming must continue). Callers write under a lock and each waits for its own confirm, so
-many share a round trip. Safe from threads and from green threads.
+One connection, used for publishing only (an alarm at the broker blocks publishing connections, and consuming must
+continue). Callers write under a lock and each waits for a confirm of the caller's message; many callers share a round
+trip. Safe from threads and from green threads.
 """
 
 import threading
@@ -30,9 +30,9 @@ from pos_gateway.domain.errors import (
 
 log = structlog.get_logger(__name__)
 
-#: Seconds without a confirm after which ``on_slow`` is called, and after which the message is
-#: republished on a live connection. Rarely: a queue without a quorum gets every copy in the end,
-#: and each copy of a retry is retried until its order's ``deliver_by``.
+#: Seconds without a confirm until the call of ``on_slow``, and until the message is republished on a live connection.
+#: Rarely: a queue without a quorum gets every copy in the end, and each copy of a retry is retried until the order's
+#: ``deliver_by``.
 CONFIRM_SLOW, REPUBLISH_AFTER = 60.0, 300.0
 #: Seconds between reconnects while the broker is unreachable: the first, doubling up to the second.
 RECONNECT_AFTER = (0.2, 5.0)
@@ -44,7 +44,7 @@ class Publisher:
 
     Args:
         broker_url: the broker's; a cluster's nodes with ``;`` between them.
-        declare: declare the gateway's exchanges and queues on connecting, or check for them.
+        declare: declare the gateway's exchanges and queues on connecting, or check their presence.
     """
 
     def __init__(self, broker_url: str, *, declare: bool = True) -> None:
@@ -99,8 +99,8 @@ class Publisher:
         """Publish in this order on one connection; returns how many from the front are stored.
 
         Fewer than all: the broker refused the next message, or no queue takes the message
-        (``on_trouble`` gets the error), and the next batch declares the topology again. Any of the
-        later messages may be stored.
+        (``on_trouble`` gets the error), and the next batch declares the topology again. Later
+        messages may be stored.
 
         Only batches of one caller at a time are in order. Only a refusal replaces the
         connection, failing further callers: publish batches on a separate publisher.

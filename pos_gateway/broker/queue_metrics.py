@@ -19,19 +19,19 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between polls.
 LOOK = 10.0
-#: Seconds that stopping waits for the broker's close-ok.
+#: Seconds for which stopping waits for the broker's close-ok.
 _GRACE = 1.0
 
 
 class QueueMetrics:
     """Ready messages in each of the gateway's queues, polled on a thread.
 
-    Logs an unreachable broker at debug only: other components report it.
+    Logs an unreachable broker at debug only: the publisher and the consumer report outages.
     """
 
     def __init__(self, broker_url: str) -> None:
         self._broker_url = broker_url
-        #: Counts at the last poll, without queues that could not be asked for.
+        #: Counts at the last poll, without queues that could not be asked.
         self.ready: dict[str, int] = {}
         self._connection: Connection | None = None
         self._stopping = threading.Event()

@@ -1,4 +1,4 @@
-"""A connection for the backend's process: plain kombu, used by one thread, woken by others."""
+"""A connection for the backend's process: plain kombu, used by one thread, woken by any thread."""
 
 import os
 import random
@@ -18,7 +18,7 @@ from kombu.exceptions import OperationalError
 CONNECTION_ERRORS = (OSError, AMQPError, OperationalError)
 #: Seconds to wait for a TCP connection and the AMQP handshake.
 CONNECT_TIMEOUT = 5.0
-#: Seconds between AMQP heartbeats: a dead peer is detected after two of them.
+#: Seconds between AMQP heartbeats: a dead peer is detected after two heartbeats.
 HEARTBEAT = 15
 #: Seconds to wait for the broker's reply to a request (to declare a queue, say). A busy broker may
 #: need long; the request is retried on a new connection.
@@ -28,23 +28,23 @@ _REST, _GOODBYE = 0.05, 1.0
 
 
 class BrokerSession:
-    """A connection to the broker, made at once. All but ``wake`` is for the thread that made it.
+    """A connection to the broker, made at once. All but ``wake`` is for the constructing thread.
 
-    kombu alone waits for a reply without limit; here every read and write has one.
+    kombu alone waits for a reply without limit; here every read and write has a limit.
 
     Args:
         broker_url: the broker's; a cluster's nodes with ``;`` between them.
         transport_options: kombu's.
 
     Raises:
-        CONNECTION_ERRORS: it could not be made.
+        CONNECTION_ERRORS: no connection could be made.
     """
 
     def __init__(self, broker_url: str, **transport_options: Any) -> None:
         self._pid = os.getpid()
         self._heartbeat_due = 0.0
         self.connection = _connected(broker_url, transport_options)
-        #: Whether it is RabbitMQ; kombu's in-memory broker (the demo) has no sockets.
+        #: Whether the broker is RabbitMQ; kombu's in-memory broker (the demo) has no sockets.
         self.is_amqp = self.connection.transport.driver_type == "amqp"
         self._woken, self._waker = socket.socketpair()
         self._selector = selectors.DefaultSelector()
@@ -57,11 +57,11 @@ class BrokerSession:
 
     @property
     def is_inherited(self) -> bool:
-        """Whether it is the parent's: gevent's green threads go on in a forked child."""
+        """Whether the session is the parent's: gevent's green threads go on in a forked child."""
         return self._pid != os.getpid()
 
     def wait(self, seconds: float) -> None:
-        """Handle what the broker sends, until something came, ``wake``, or ``seconds`` are over.
+        """Handle the broker's frames, until something came, ``wake``, or ``seconds`` are over.
 
         Raises:
             CONNECTION_ERRORS: the connection is lost.
@@ -74,7 +74,7 @@ class BrokerSession:
         if not self.is_amqp:
             return
         while self._has_data():
-            with suppress(TimeoutError):  # part of a frame; kombu keeps it
+            with suppress(TimeoutError):  # part of a frame; kombu keeps the part
                 self.connection.drain_events(timeout=_REST)
         if time.monotonic() >= self._heartbeat_due:
             self._heartbeat_due = time.monotonic() + HEARTBEAT / 4
@@ -87,7 +87,7 @@ class BrokerSession:
 
     def wake(self) -> None:
         """Make the thread's ``wait`` return. For any thread."""
-        with suppress(OSError):  # closed meanwhile
+        with suppress(OSError):  # closed by now
             self._waker.send(b"\0", socket.MSG_DONTWAIT)
 
     def __enter__(self) -> Self:
@@ -99,7 +99,7 @@ class BrokerSession:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Close it: properly, so that the broker logs no lost client, or after an error at once."""
+        """Close the connection: after an error at once, else properly; the broker then logs no lost client."""
         self._selector.close()
         if not self.is_inherited:
             if self._socket is not None:
@@ -121,9 +121,9 @@ class BrokerSession:
 
 
 def _connected(broker_url: str, transport_options: Mapping[str, Any]) -> Connection:
-    """A connection to the first node that takes one.
+    """A connection to the first node that accepts.
 
-    kombu tries several itself, but has its certificate checked for the first one's name or none.
+    kombu tries several nodes itself, but checks the certificate for the first node's name or no name.
     """
     nodes = shuffled(broker_url).split(";")
     while True:
@@ -147,7 +147,7 @@ def _connected(broker_url: str, transport_options: Mapping[str, Any]) -> Connect
 def shuffled(urls: str) -> str:
     """A cluster's nodes in random order.
 
-    Clients spread over them, and a node that accepts and does not reply is not always next.
+    Clients spread over the nodes, and an accepting node without replies is not always next.
     """
     nodes = urls.split(";")
     random.shuffle(nodes)

@@ -1,9 +1,9 @@
 """Exchanges and queues of the gateway. Changing an argument of a queue needs a new queue.
 
 Every queue of orders and events is a quorum queue, and RabbitMQ's defaults are stated explicitly:
-``x-delivery-limit`` is unlimited before 4.0 and 20 from then on, and past it a message is dropped
+``x-delivery-limit`` is unlimited before 4.0 and 20 from then on, and beyond the limit a message is dropped
 unless a dead-letter exchange is declared; dead-lettering itself is at most once unless
-``at-least-once`` is asked for, which needs ``reject-publish``.
+``at-least-once`` is asked for, and ``reject-publish`` with ``at-least-once``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,12 +22,11 @@ from kombu.transport.native_delayed_delivery import (
 
 from pos_gateway.domain.errors import PublishRefused
 
-#: How often a message may be redelivered (killed workers, lost connections) before it is
-#: dead-lettered. Every message in a killed worker's window counts one, so this is far above the
-#: number of restarts in a bad night.
+#: Maximum redeliveries of a message (killed workers, lost connections) before dead-lettering. Every message in a
+#: killed worker's window counts one, so the limit is far above the number of restarts in a bad night.
 DELIVERY_LIMIT = 100
-#: Likewise for messages that wait for an operator or the backend, which may be requeued any number
-#: of times. No value means "unlimited" in both 3.10 and 4.x.
+#: Likewise for messages waiting for an operator or the backend, which may be requeued any number of times. No value
+#: means "unlimited" in both 3.10 and 4.x.
 NO_LIMIT = 1_000_000_000
 
 DEAD_KEY = "orders.dead"
@@ -52,8 +51,8 @@ def _orders_queue(name: str, **consuming: Any) -> Queue:
 
 orders_queue = _orders_queue(ORDERS_KEY)
 canary_queue = _orders_queue(CANARY_KEY)
-#: The same queue as consumed by stable workers: they get what no canary worker can take, all of it
-#: if there is none. A canary that is removed, or dies, leaves no order behind.
+#: The canary queue as consumed by stable workers: they get the messages that no canary worker can take, all messages
+#: if there is no canary worker. A removed or dead canary leaves no order behind.
 canary_standby = _orders_queue(CANARY_KEY, consumer_arguments={"x-priority": -1})
 
 
@@ -80,18 +79,18 @@ splits_stream = Queue(
 splits_turn = Queue("orders.canary.split.turn", exclusive=True, auto_delete=True)
 
 
-#: One for each power of two of a delay's seconds, each with an exchange of its name.
+#: A queue for each power of two of a delay's seconds, each with an exchange of the same name.
 _DELAY_QUEUES = tuple(level_name(level) for level in range(MAX_NUMBER_OF_BITS_TO_USE))
-#: Queues of this module, two of which come and go, and those for delays.
+#: Queues of this module, two of them temporary, and queues for delays.
 _QUEUES_NEEDED = len(QUEUES) + 2 + len(_DELAY_QUEUES)
 
 
 def declare(connection: Connection) -> str | None:
-    """Declare everything but the delay queues, or see that it is there, as ``declare_queues``. Idempotent.
+    """Declare everything but the delay queues, or check their presence, as ``declare_queues``. Idempotent.
 
     Returns:
-        RabbitMQ's words if the splits stream has no leader: RabbitMQ 3.10 can leave it so after a
-        crash, until it is restarted, and orders must not wait for that. Else None.
+        RabbitMQ's words if the splits stream has no leader: RabbitMQ 3.10 can leave the stream so after a crash, until
+        a restart, and orders must not wait for a restart. Else None.
 
     Raises:
         PublishRefused: as ``declare_queues``.
@@ -105,13 +104,13 @@ def declare(connection: Connection) -> str | None:
 
 
 def declare_queues(connection: Connection, *queues: Queue) -> None:
-    """Declare queues with their exchanges and bindings; for a user who may not, see that they are there.
+    """Declare queues with exchanges and bindings; for a user without the right, check their presence.
 
-    A queue or an exchange can be looked for without any right; its arguments and bindings cannot.
+    Looking for a queue or an exchange needs no right; arguments and bindings cannot be checked.
 
     Raises:
-        PublishRefused: one exists with other arguments, the vhost allows no more queues, or one is
-            missing that this user may not declare.
+        PublishRefused: a queue exists with different arguments, the vhost allows no more queues, or a queue is missing
+            that this user may not declare.
     """
     try:
         for queue in queues:
@@ -122,7 +121,7 @@ def declare_queues(connection: Connection, *queues: Queue) -> None:
 
 
 def declare_delays(connection: Connection) -> None:
-    """Declare the delay queues (native delayed delivery), and bind the orders' to them. Idempotent.
+    """Declare the delay queues (native delayed delivery), and bind the orders' queues. Idempotent.
 
     For a user who may not, and with the errors, as ``declare_queues``.
     """
@@ -133,7 +132,7 @@ def declare_delays(connection: Connection) -> None:
 
 
 def require_delays(connection: Connection) -> None:
-    """See that the delay queues are there. Raises PublishRefused: one is missing."""
+    """Check the presence of the delay queues. Raises PublishRefused: a queue is missing."""
     _require(connection, _DELAY_QUEUES, [*_DELAY_QUEUES, CELERY_DELAYED_DELIVERY_EXCHANGE])
 
 
@@ -141,7 +140,7 @@ def declare_all(connection: Connection) -> None:
     """Declare everything, bindings and delay queues too, as a user who may. Idempotent.
 
     Raises:
-        PublishRefused: a queue exists with other arguments, or the vhost allows no more.
+        PublishRefused: a queue exists with different arguments, or the vhost allows no more.
         AccessRefused: this user may not.
     """
     for queue in (*QUEUES, splits_stream):
@@ -200,5 +199,5 @@ def _require(connection: Connection, queues: Sequence[str], exchanges: Sequence[
 
 
 def has_no_leader(error: NotFound) -> bool:
-    """Whether the queue that was not found is there, and no node leads it."""
+    """Whether the queue not found exists, without a leader node."""
     return "down or inaccessible" in error.reply_text

@@ -1,11 +1,11 @@
-"""Why a broker cannot be used, in words, and what helps: RabbitMQ runs if it refuses."""
+"""Why a broker cannot be used, in words, and the remedy: a broker that refuses runs."""
 
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.runtime.urls import mask_url
 
 _URL = "POS_GATEWAY_BROKER_URL (amqp://user:password@host:5672/vhost)"
 
-#: The right that a request needs which RabbitMQ refuses; to bind takes two.
+#: The right for a request refused by RabbitMQ; to bind takes two.
 _RIGHTS = {
     "declare": "configure",
     "bind": "write on it, and read on the exchange",
@@ -14,16 +14,16 @@ _RIGHTS = {
 
 
 def unreachable(broker_url: str, error: object) -> BrokerUnavailable:
-    """The error to raise for what the broker or the system said; the password is masked."""
+    """The error to raise for the broker's or the system's words; the password is masked."""
     why, remedy = said_and_remedy(str(error))
     return BrokerUnavailable(f"cannot reach the broker at {mask_url(broker_url)}: {why}; {remedy}")
 
 
 def said_and_remedy(said: str) -> tuple[str, str]:
-    """What the broker or the system said, and the remedy."""
+    """The broker's or the system's words, and the remedy."""
     if right := _refused_right(said):
         return said, right
-    if "ACCESS_REFUSED" in said:  # it does not say which of the two is wrong
+    if "ACCESS_REFUSED" in said:  # RabbitMQ does not say whether user or password is wrong
         return (
             "it refuses this user or password (ACCESS_REFUSED)",
             f"set them in {_URL}; RabbitMQ lets guest in from its own machine alone",
@@ -38,7 +38,7 @@ def said_and_remedy(said: str) -> tuple[str, str]:
 
 
 def with_right(error: object) -> str:
-    """What the broker said, and the right to grant if it refuses one."""
+    """The broker's words, and the right to grant after a refusal."""
     return "; ".join(filter(None, (str(error), _refused_right(str(error)))))
 
 

@@ -1,7 +1,7 @@
 """The order message's wire format: a Celery task message, protocol 2, JSON.
 
-``docs/wire-format.md`` is this file in prose. The worker relies on nothing that a backend in
-another language could not send: two headers and the body.
+``docs/wire-format.md`` is this file in prose. The worker relies only on parts that a backend in any language can send:
+two headers and the body.
 """
 
 import re
@@ -21,23 +21,23 @@ from pos_gateway.domain.trace_context import TRACEPARENT, TraceContext
 SUBMIT_ORDER = "pos_gateway.submit_order"
 CANCEL_ORDER = "pos_gateway.cancel_order"
 
-#: Headers of an order's message: how often it was retried, whether it is looked up even after it has
-#: expired, and whether the POS may have it, so that its retry is a look-up. Of a bundle: whether all
-#: of its orders are look-ups.
+#: Headers of an order's message: the number of retries, whether an expired order is still looked up, and whether the
+#: POS may have the order, so that the retry is a look-up. Of a bundle: whether all orders are look-ups.
 ATTEMPTS, RESOLVE, LOOK_UP = HISTORY = "x-attempts", "x-resolve", "x-look-up"
 #: Counted at most: AMQP numbers have 64 bits, and an order gets a few thousand tries.
 _MAX_TRIES = 2**31
-#: Marks a message that the gateway has published: the limit on an order's size is for new orders.
+#: Marks a message published by the gateway: the limit on an order's size is for new orders.
 ONE_OF_OURS = MappingProxyType({ATTEMPTS: 0})
-#: Header in which a worker passes the unchanged body to its child processes. Never published.
+#: Header for the unchanged body, from a worker to its child processes. Never published.
 BODY = "x-body"
 
-#: A UTF-8 byte order mark, which some libraries put before a text: JSON has none, and a reader may skip it (RFC 8259).
+#: A UTF-8 byte order mark, which some libraries put before a text: JSON has no mark, and a reader may skip the mark
+#: (RFC 8259).
 MARK = b"\xef\xbb\xbf"
 
-#: Maximum lists and objects in a message: three times those of the largest meaningful order.
+#: Maximum lists and objects in a message: three times the number in the largest meaningful order.
 PARTS = 20_000
-#: The same, up to which none is nested too deeply to be read.
+#: Lists and objects up to which no nesting is too deep to be read.
 FLAT = 100
 
 #: The third element of a Celery body: no callbacks, no chain. Bytes, since it is constant.
@@ -62,7 +62,7 @@ def cancel_message(
     routing_key: str,
     headers: Mapping[str, Any] = MappingProxyType({}),
 ) -> Message:
-    """The message that requests an order's cancellation."""
+    """The message with a request to cancel an order."""
     return asking(CANCEL_ORDER, order_id, body_of(request_json), routing_key, headers)
 
 
@@ -102,7 +102,7 @@ class Malformed(Exception):
 
 
 def require_small(body: bytes, limit: float) -> int:
-    """Its lists and objects. Raises Malformed for a body that is too long, or too slow, to parse."""
+    """The number of lists and objects. Raises Malformed for a body too long, or too slow, to parse."""
     if len(body) > limit:
         reason = f"the message has {len(body)} bytes; {limit} are allowed"
         raise Malformed("too_large", reason)
@@ -120,7 +120,7 @@ def decoded(body: bytes) -> Any:
     Celery would stop the worker over a body without three elements, and drop its other orders.
     """
     try:
-        payload = from_json(body)  # rejects invalid UTF-8, and nesting that cannot be serialized
+        payload = from_json(body)  # rejects invalid UTF-8, and nesting too deep to be serialized
     except ValueError as error:
         raise Malformed("undecodable", f"the body is not JSON: {error}") from None
     match payload:
@@ -139,25 +139,25 @@ def order_in(arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
 
 
 class RawMessage(NamedTuple):
-    """A message about an order, as received: its headers are parsed, its body is not."""
+    """A message about an order, as received, with parsed headers and an unparsed body."""
 
     #: Without a byte order mark.
     body: bytes
     headers: Mapping[str, Any] = MappingProxyType({})
-    #: Routing key of the queue that the order belongs to, canary or not.
+    #: Routing key of the order's queue, canary or not.
     home: str = topology.ORDERS_KEY
     #: Earlier retries.
     tries: int = 0
-    #: Whether the order is past its deadline, and to be looked up (``RESOLVE``).
+    #: Whether the order is past the deadline, and to be looked up (``RESOLVE``).
     resolve: bool = False
     #: Whether the POS may have the order (``LOOK_UP``).
     look_up: bool = False
-    #: Its trace context, repeated in a retry.
+    #: Trace context, repeated in a retry.
     trace: TraceContext | None = None
 
     @classmethod
     def of(cls, body: bytes, headers: Mapping[str, Any], routing_key: str | None) -> Self:
-        """The message with this body and these headers, from the queue of this routing key."""
+        """The message with this body and these headers, from the queue with this routing key."""
         trace = TraceContext.of(headers) if TRACEPARENT in headers else None
         number = tries(headers) if ATTEMPTS in headers else 0
         # A backend's headers are not the gateway's: without a try there is nothing to resolve.
@@ -173,20 +173,20 @@ class RawMessage(NamedTuple):
 
 
 _BEFORE = re.compile(rb"\s*\[\s*\[\s*")
-#: Everything after the order. In valid JSON it matches only at the end: if its beginning were in a
-#: string, the first quotation mark in it would end that string, with a name and no comma after it.
+#: Everything after the order. In valid JSON the match is always at the end: had a match its beginning in a string, the
+#: first quotation mark of the match would end the string, with a name and no comma next.
 _AFTER = re.compile(
     rb"\s*\]\s*,\s*\{\s*\}\s*,"
     rb"\s*\{\s*(?:\"[a-z]+\"\s*:\s*null\s*(?:,\s*\"[a-z]+\"\s*:\s*null\s*)*)?\}\s*\]\s*\Z"
 )
-#: Bytes at the end that are searched for it.
+#: Bytes at the end to search for ``_AFTER``.
 _END = 256
-#: The same, as ``body_of`` writes it.
+#: The end as written by ``body_of``.
 _OURS = b"}],{}," + NO_EMBED + b"]"
 
 
 def read(body: bytes) -> tuple[Any, bytes | None]:
-    """The order in an order message, and its text as received, if it is known. Raises ValueError."""
+    """The order in an order message, and the order's text as received, if known. Raises ValueError."""
     match from_json(body):
         case [list() as arguments, dict() as named, *_]:
             record = order_in(arguments, named)
@@ -196,7 +196,7 @@ def read(body: bytes) -> tuple[Any, bytes | None]:
 
 
 def text_in(body: bytes) -> bytes | None:
-    """The text of a body's one argument, which is not parsed; None: it was not found."""
+    """The text of a body's one argument, unparsed; None: not found."""
     if body.startswith(b"[[{") and body.endswith(_OURS):
         return body[2 : 1 - len(_OURS)]
     after = _AFTER.search(body, max(0, len(body) - _END))
@@ -204,19 +204,19 @@ def text_in(body: bytes) -> bytes | None:
     return None if before is None or after is None else body[before.end() : after.start()]
 
 
-#: A member whose value is a string, a number or a literal.
+#: A member with a string, a number or a literal as value.
 _MEMBER = re.compile(
     rb'\s*("[^"\\]{0,64}")\s*:\s*(?:("[^"\\]*(?:\\.[^"\\]*)*")|[-+.0-9a-zA-Z]{1,32})\s*,'
 )
 _ORDER_BEGINS = re.compile(rb"(?:%s)?\s*\[\s*\[\s*\{" % MARK)
-#: Maximum bytes of one.
+#: Maximum bytes of a member.
 _MEMBER_SIZE = 2 * 4096
 
 
 def named_in(body: bytes) -> dict[str, str]:
-    """An order's order_id and merchant_id, if they come before its first list or object.
+    """An order's order_id and merchant_id, if both come before the first list or object.
 
-    For a message that is not parsed, or cannot be: most backends put both first.
+    For an unparsed or unparsable message: most backends put both first.
     """
     named: dict[str, str] = {}
     before = _ORDER_BEGINS.match(body)
@@ -230,7 +230,7 @@ def named_in(body: bytes) -> dict[str, str]:
     return named
 
 
-#: What ``named_in`` finds.
+#: The names for ``named_in``.
 NAMES = ("order_id", "merchant_id")
 
 
@@ -242,13 +242,13 @@ def tries(headers: Mapping[str, Any]) -> int:
 
 def is_look_up(headers: Mapping[str, Any]) -> bool:
     """Whether a message is the retry of an order that the POS may have."""
-    # A release without the header wrote the other one alone.
+    # A release without the header LOOK_UP wrote RESOLVE alone.
     return (headers.get(LOOK_UP) is True or headers.get(RESOLVE) is True) and tries(headers) > 0
 
 
 @lru_cache(maxsize=64)
 def home_key(routing_key: str | None) -> str:
-    """The key of the queue that an order belongs to, canary or not, from its routing key."""
+    """The key of the order's queue, canary or not, from a routing key."""
     key = undelayed(routing_key or "")
     return key if key == topology.CANARY_KEY else topology.ORDERS_KEY
 
