@@ -1,8 +1,8 @@
-"""How many workers a load takes, and which resource saturates first beyond the plan.
+"""How many workers a load takes, and the first resource to saturate beyond the plan.
 
-Little's law: orders in flight = orders a second x seconds of each. Arrivals are random, so the
-number strays by its square root; slots are planned so that one is free 99 times in 100 (the
-square-root rule of staffing). CPU is planned with headroom: at full use, queues only grow.
+Little's law: orders in flight = orders a second x seconds of each. Arrivals are random, and the number strays by its
+square root; slots are planned so that one is free 99 times in 100 (the square-root rule of staffing). CPU is planned
+with headroom: at full use, queues only grow.
 
 Pure arithmetic: no broker, database or clock is used.
 """
@@ -18,18 +18,18 @@ from pos_gateway.ledger.commits import GATHER
 #: Milliseconds of CPU per order at 60 % load, where fewer orders share a transaction, a packet and
 #: a warm cache than from a full queue (docs/performance.md, on the machine of its figures).
 CPU_MS = 1.8
-#: Seconds an order holds its slot beyond its merchant's reply time (docs/capacity.md: a 50 ms call
-#: holds its permit for 57 to 59).
+#: Seconds that an order holds a slot beyond the merchant's reply time (docs/capacity.md: a 50 ms call holds a permit
+#: for 57 to 59).
 SLOT_OVERHEAD = 0.01
 #: MiB of an idle worker, per slot with its waiting orders, and per known merchant
 #: (docs/performance.md: memory, admission).
 IDLE_MIB, SLOT_MIB, MERCHANT_MIB = 95.0, 0.12, 0.0025
-#: Share of the slots that heavy merchants leave free beyond the reserve, since light ones' calls come
+#: Share of the slots that heavy merchants leave free beyond the reserve, since light calls come
 #: at random (docs/why-admission.md; 3 % are enough in virtual time, ``tests/capacity``).
 CHANCE = 0.03
-#: Orders that a worker prefetches per slot, those in flight included.
+#: Orders that a worker prefetches per slot, orders in flight included.
 WINDOW = 10
-#: Events a second that the one publishing worker sustains (docs/performance.md: events).
+#: Events a second that the only publishing worker sustains (docs/performance.md: events).
 EVENTS_PER_SECOND = 5000.0
 #: Bounds of a plausible figure.
 _MIN, _MAX = 0.000001, 1_000_000
@@ -43,13 +43,13 @@ class OfferedLoad:
 
     #: The daily average, or whatever rate ``peak`` is a multiple of.
     orders_per_second: float
-    #: Mean seconds that a healthy merchant takes for an order.
+    #: Mean seconds of a healthy merchant per order.
     latency: float
     #: The peak rate, as a multiple of ``orders_per_second``.
     peak: float = 1.0
-    #: Share of the orders that go to slow merchants.
+    #: Share of the orders for slow merchants.
     slow: float = 0.0
-    #: Mean seconds that a slow merchant takes.
+    #: Mean seconds of a slow merchant.
     slow_latency: float = 8.0
     merchants: int = 1000
     #: The busiest merchant's share of the orders.
@@ -76,7 +76,7 @@ class OfferedLoad:
 
     @property
     def busiest_in_flight(self) -> float:
-        """The same, of the busiest merchant, which is healthy."""
+        """``in_flight`` of the busiest merchant, a healthy one."""
         return self.at_peak * self.busiest * (self.latency + SLOT_OVERHEAD)
 
 
@@ -88,7 +88,7 @@ class Pod:
     cpu_ms: float = CPU_MS
     #: Cores; one process uses at most one.
     cores: float = 1.0
-    #: Share of that CPU to use at the peak.
+    #: Share of the CPU to use at the peak.
     busy: float = 0.6
     #: Memory limit in MiB.
     memory: float = 1024.0
@@ -101,7 +101,7 @@ class Pod:
 
     @property
     def rate(self) -> float:
-        """Orders a second that its CPU sustains."""
+        """Orders a second within the CPU's limit."""
         return 1000 * min(1.0, self.cores) / self.cpu_ms
 
 
@@ -110,7 +110,7 @@ class Bottleneck:
     """A resource that saturates above ``orders_per_second``."""
 
     what: str
-    #: Mean use at the planned peak; 1 is all of it.
+    #: Mean use at the planned peak; 1 is full use.
     used: float
     orders_per_second: float
     #: The consequence of saturation.
@@ -119,7 +119,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the demand takes. ``pods`` and ``slots`` are the minimum."""
+    """The resources for the demand. ``pods`` and ``slots`` are the minimum."""
 
     demand: OfferedLoad
     pod: Pod
@@ -134,7 +134,7 @@ class Plan:
 
     @property
     def merchant_limit(self) -> int:
-        """``max_concurrency`` that the busiest merchant needs, over all pods."""
+        """``max_concurrency`` of the busiest merchant, over all pods."""
         return max(1, ceil(staffed(self.demand.busiest_in_flight)))
 
     @property
@@ -150,7 +150,7 @@ class Plan:
 
     @property
     def messages(self) -> float:
-        """Messages a second that RabbitMQ takes in, and delivers: each order, and its event."""
+        """Messages a second into RabbitMQ, and out: each order, and the order's event."""
         return 2 * self.demand.at_peak
 
     @property
@@ -212,7 +212,7 @@ def plan(demand: OfferedLoad, pod: Pod) -> Plan:
     """The fewest pods with enough CPU whose slots fit in their memory.
 
     Raises:
-        ValueError: a pod has too little memory for one slot; names the field and the minimum.
+        ValueError: a pod has too little memory for a slot; names the field and the minimum.
     """
     least = memory(1, demand.merchants)
     if pod.memory < least:
@@ -251,7 +251,7 @@ def mean_of(p50: float, p99: float) -> float:
 
 
 def _slots(demand: OfferedLoad, pods: int) -> int:
-    """Slots per pod, with the reserve that heavy merchants leave free."""
+    """Slots per pod, with the reserve left free by heavy merchants."""
     in_flight = staffed(demand.in_flight / pods) + staffed(demand.slow_in_flight / pods)
     return max(1, ceil(in_flight / (1 - RESERVE - CHANCE)))
 

@@ -1,8 +1,8 @@
-"""What Celery's own commands, flags and variables may not do to a worker or its queues.
+"""Forbids Celery's commands, flags and variables that would harm a worker or the queues.
 
-The broker and the worker's behaviour have one source, ``POS_GATEWAY_*``. Celery reads others beside it:
-flags, a variable for each flag (``CELERY_WORKER_PURGE=1``), a configuration module. A contradiction
-is refused with a sentence that names its source.
+The broker and the worker's behaviour have one source, ``POS_GATEWAY_*``. Celery reads further sources: flags, a
+variable for each flag (``CELERY_WORKER_PURGE=1``), a configuration module. A contradiction is refused with a sentence
+that names the source.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,8 +11,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-#: Variables by which Celery takes a broker before the app's own. Its command copies ``-b`` and the last two
-#: into the first.
+#: Variables by which Celery takes a broker before the app's own. Celery's command copies ``-b`` and the last two
+#: variables into the first.
 _BROKERS = (
     "CELERY_BROKER_URL",
     "CELERY_BROKER_READ_URL",
@@ -20,11 +20,11 @@ _BROKERS = (
     "CELERY_BROKER",
     "BROKER_URL",
 )
-#: What loads a configuration beside the settings, and its flag, which sets the variable.
+#: Variables that load a configuration beside the settings, and the flags that set these variables.
 _CONFIGURATIONS = {"CELERY_CONFIG_MODULE": "--config", "CELERY_LOADER": "--loader"}
-#: Celery's commands that take orders out of their queues, without an event.
+#: Celery's commands that take orders out of queues, without an event.
 _TAKING = ("purge", "amqp", "migrate")
-#: Flags of a worker that no order survives, or that cannot work: why.
+#: Flags of a worker that no order survives, or that cannot work: the reasons.
 _REFUSED = {
     "purge": "it would erase orders without an event; pos-gateway dlq discard takes them out of orders.dead",
     "beat": "the gateway has no periodic tasks of Celery's",
@@ -34,7 +34,7 @@ _REFUSED = {
 
 
 def refused_command() -> str | None:
-    """Why the Celery command that runs now is refused; None if none runs, or it may."""
+    """Why the running Celery command is refused; None: no command runs, or the command is allowed."""
     context = click.get_current_context(silent=True)
     command = context.invoked_subcommand if context else None
     if command not in _TAKING:
@@ -46,7 +46,7 @@ def refused_command() -> str | None:
 
 
 def contradictions(broker_url: str, environment: Mapping[str, str]) -> Iterator[str]:
-    """What of Celery's environment contradicts the settings, a sentence each. Values may be secrets."""
+    """Contradictions of Celery's environment with the settings, a sentence each. Values may be secrets."""
     given = {name: environment.get(name, "") for name in _BROKERS}
     others = [name for name, url in given.items() if url not in ("", broker_url)]
     if "CELERY_BROKER_URL" in others:
@@ -66,8 +66,8 @@ def refused_options(options: Mapping[str, Any], queues: Sequence[str]) -> str | 
     """Why the options of a worker, of its command line or of ``CELERY_WORKER_*``, are refused.
 
     Args:
-        options: as Celery has them.
-        queues: all that a worker may consume from.
+        options: in Celery's form.
+        queues: all queues from which a worker may consume.
     """
     for name, why in _REFUSED.items():
         if options.get(name):

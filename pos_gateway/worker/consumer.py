@@ -62,7 +62,7 @@ class OrderConsumer(Consumer):
         queues = self.app.amqp.queues.consume_from
         if queues.keys() >= {topology.ORDERS_KEY, topology.CANARY_KEY}:
             queues[topology.CANARY_KEY] = topology.canary_standby
-        # Celery unsets it under gevent (an old gevent bug); a peer that accepts and then stalls in
+        # Celery unsets it under gevent (an old gevent bug); a peer accepting and then stalling in
         # the handshake would block the worker forever.
         self.app.conf.broker_connection_timeout = CONNECT_TIMEOUT
 
@@ -86,7 +86,7 @@ class OrderConsumer(Consumer):
         return connection
 
     def on_connection_error_before_connected(self, exc: Exception) -> None:
-        """The broker refuses this worker (its password, its vhost): retry after a pause."""
+        """The broker refuses this worker (password, vhost): retry after a pause."""
         super().on_connection_error_before_connected(exc)
         time.sleep(RECONNECT_AFTER)
 
@@ -150,7 +150,7 @@ class OrderConsumer(Consumer):
             if self._reads and self._stop_consuming():
                 self.dispatcher.requeue_waiting(CANCEL_TIMEOUT)
             else:
-                # The broker does not answer, and requeues unacknowledged messages by itself.
+                # The broker does not answer, and requeues unacknowledged messages anyway.
                 self.dispatcher.connection_lost()
                 self._abandon_connection()
         super().stop()
@@ -187,7 +187,7 @@ class OrderConsumer(Consumer):
     def on_decode_error(self, message: Any, exc: Exception) -> None:
         """Dead-letter an order that Celery cannot decode: Celery reads some texts as times or bytes.
 
-        The reason quotes nothing of the body, which may be personal data.
+        The reason quotes no part of the body, which may be personal data.
         """
         root = next((each for each in exc.args if isinstance(each, Exception)), exc)
         reason = f"the body cannot be decoded: {type(root).__name__}"
@@ -223,8 +223,8 @@ class OrderConsumer(Consumer):
     def _be_watched(self, dispatcher: Dispatcher) -> None:
         """Register the gauges, pages and readiness checks of this worker.
 
-        A synchronous worker has no metrics port: a lock that a thread of the parent holds during a
-        fork would block the child forever.
+        A synchronous worker has no metrics port: a lock held by a thread of the parent during a fork
+        would block the child forever.
         """
         port = self._gateway.metrics_port
         standings = Standings(dispatcher.admission, self._gateway.directory.provider_of)
@@ -264,7 +264,7 @@ class OrderConsumer(Consumer):
 CONNECT_TIMEOUT = 5.0
 #: Longest seconds between connection attempts.
 RECONNECT_AFTER = 3.0
-#: Seconds for the broker to confirm a cancelled consumer, and to store what is being parked.
+#: Seconds for the broker to confirm a cancelled consumer, and to store orders being parked.
 CANCEL_TIMEOUT = 2.0
 
 #: Seconds after which an idle synchronous worker looks for a stop.

@@ -1,7 +1,6 @@
-"""Ends the worker when a thread that it depends on dies.
+"""Ends the worker when a necessary thread dies.
 
-A restart is better than a live worker whose orders are stuck. It stops as on SIGTERM, and requeues
-its orders.
+A restart is better than a live worker with stuck orders. The worker stops as on SIGTERM, and requeues its orders.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Green threads that take order after order.
 
-A new green thread for each order costs a stack, which the kernel maps, clears and unmaps, and
-Celery's bookkeeping: more than admission does for an order. An idle green thread costs a stack: few stay.
+A new green thread for each order costs a stack, mapped, cleared and unmapped by the kernel, and Celery's bookkeeping:
+more than admission does for an order. An idle green thread costs a stack: few stay.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class Crew(Generic[Job]):
         #: Last used last: the stack is in the caches.
         self._idle: list[_Member[Job]] = []
         self._is_dismissed = False
-        #: Jobs that have begun, or are about to, and have not ended.
+        #: Jobs begun, or about to begin, and not ended.
         self.busy = 0
 
     def take(self, job: Job) -> None:
@@ -69,7 +69,7 @@ class Crew(Generic[Job]):
 
     def _serve(self, member: _Member[Job]) -> None:
         while (job := member.job) is not None:
-            self._do(job)  # if it raises, the link ends the job
+            self._do(job)  # after an exception the link ends the job
             member.job = None
             self.busy -= 1
             self._end(job)

@@ -27,7 +27,7 @@ MAX_BYTES = 8 * 2**20
 KNOWN_HEADERS = frozenset({"task", "id", "lang", *wire.HISTORY})
 #: Headers in which Celery's clients repeat the body, personal data included.
 _OF_THE_BODY = frozenset({"argsrepr", "kwargsrepr"})
-#: Headers that a replay reads: kept however many further headers a message has.
+#: Headers for a replay: kept however many further headers a message has.
 _FOR_REPLAY = KNOWN_HEADERS | BUNDLE_HEADERS | {TRACEPARENT, TRACESTATE, COMPRESSION}
 #: Maximum headers kept.
 _HEADERS = 20
@@ -91,7 +91,7 @@ class DeadLettering:
             original.body, home=original.routing_key, trace=TraceContext.of(message.headers)
         )
         attempt = Attempt(unparsed(original, named, Reason.of(code, reason)), raw, action)
-        # The parent of a synchronous worker waits here: meanwhile no heartbeat is sent, and no stop seen.
+        # The parent of a synchronous worker waits here: until then no heartbeat is sent, and no stop seen.
         timeout = inf if self._is_green else SYNCHRONOUS_TIMEOUT
         try:
             decision = self._gate.spine.attempt(attempt, timeout=timeout)

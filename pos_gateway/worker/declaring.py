@@ -1,8 +1,8 @@
-"""Declares what a worker needs on the connection that it consumes on, in place of Celery.
+"""Declares a worker's queues on the consuming connection, in place of Celery.
 
-Celery's consumer would declare its queues, which a broker user without the right cannot, though they are
-there. Its own step for the delay queues (native delayed delivery) connects to each node of a cluster in
-turn, and waits up to half a minute for one that is down: meanwhile the worker takes no orders from the others.
+Celery's consumer would declare the queues, which a broker user without the right cannot, although the queues exist.
+Celery's own step for the delay queues (native delayed delivery) connects to each node of a cluster in turn, and waits
+up to half a minute for a node that is down: during the wait the worker takes no orders from the live nodes.
 """
 
 from typing import Any, ClassVar
@@ -18,23 +18,23 @@ _CELERYS = "celery.worker.consumer.delayed_delivery:DelayedDelivery"
 
 
 class Blueprint(Consumer.Blueprint):
-    """Celery's steps without its own for the delay queues."""
+    """Celery's steps without the step for the delay queues."""
 
     default_steps: ClassVar[list[str]] = steps_without(_CELERYS)
 
 
 class Broker(AMQP):
-    """What the worker uses of the broker."""
+    """The worker's view of the broker."""
 
     Connection = AnsweredConnection
 
     def TaskConsumer(self, channel: Any, **options: Any) -> Any:  # noqa: N802  (Celery's name)
         """The consumer of the orders' queues, which are declared once per connection.
 
-        Those for delays, too: a queue of orders that was deleted has lost what binds it to them.
+        The delay queues are declared, too: a deleted queue of orders has lost its bindings to the delay queues.
 
         Raises:
-            ChannelError: they cannot be; Celery takes it for a lost connection, and reconnects.
+            ChannelError: the declaration failed; Celery treats the error as a lost connection, and reconnects.
         """
         try:
             topology.declare(channel)

@@ -121,8 +121,8 @@ class Dispatcher:
         #: The latest ``placed_at`` delivered by each queue. Retries have routing keys of their own,
         #: and unparked orders are older than their neighbours.
         self._latest = {ORDERS_KEY: 0.0, CANARY_KEY: 0.0}
-        #: Requests without a slot that wait for a green thread, each with whether the order has expired;
-        #: and the number of such requests on a green thread.
+        #: Requests without a slot that wait for a green thread, each with whether the order has expired; and the
+        #: number of slotless requests on a green thread.
         self._slotless: deque[tuple[OrderRequest, bool]] = deque()
         self._without_slot = 0
         self._concluding = Group()
@@ -213,7 +213,7 @@ class Dispatcher:
 
     @property
     def uncommitted(self) -> int:
-        """Orders with a released slot and an outcome that is not durable yet."""
+        """Orders with a released slot and an outcome not durable yet."""
         return self._in_flight.uncommitted
 
     @property
@@ -237,7 +237,7 @@ class Dispatcher:
         self._lost += 1
         joined = self._in_flight.connection_lost()
         for request in (*self._drop_waiting(), *joined, *self._large.drop()):
-            request.enter(RequestState.REQUEUED)  # Celery keeps what has not ended
+            request.enter(RequestState.REQUEUED)  # Celery keeps unended requests
         for request in self._late:
             request.count_no_more()
         self._late.clear()
@@ -510,7 +510,7 @@ class Dispatcher:
         for request in requests:
             if self._closed:
                 request.requeue()
-            elif lost != self._lost:  # the broker redelivers it
+            elif lost != self._lost:  # the broker redelivers the message
                 request.enter(RequestState.REQUEUED)
             else:
                 if request.state is RequestState.JOINED:
@@ -528,7 +528,7 @@ class Dispatcher:
 
     def _park(self, request: OrderRequest) -> None:
         request.enter(RequestState.PARKING)
-        request.count_no_more()  # from here on parking counts its bytes
+        request.count_no_more()  # from here on parking counts the bytes
         self._parking.park(request.merchant_id, request.as_parked(), request)
 
     @staticmethod

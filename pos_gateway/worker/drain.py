@@ -1,7 +1,7 @@
 """Stops a green worker: gracefully at the first signal, at once at the second.
 
-Celery's handlers for a second Ctrl-C and for SIGQUIT (with ``REMAP_SIGTERM`` for SIGTERM too) block
-while they handle the signal. On green threads that is in the event loop, which must not block.
+Celery's handlers for a second Ctrl-C and for SIGQUIT (with ``REMAP_SIGTERM`` for SIGTERM too) block during the signal.
+On green threads the handlers run in the event loop, which must not block.
 """
 
 import os
@@ -35,7 +35,7 @@ class Drain:
         self._hurry = Event()
 
     def listen(self) -> None:
-        """Install the signal handlers in place of Celery's. Call it in the main thread."""
+        """Install the signal handlers in place of Celery's. Call from the main thread."""
         self._main = gevent.getcurrent()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, self._on_signal)
@@ -43,7 +43,7 @@ class Drain:
     def bound(self, seconds: float, on_deadline: Callable[[], None]) -> None:
         """Call ``on_deadline`` at ``seconds`` after the first signal, or at once after the second.
 
-        The main thread stops from here on, and is not interrupted any more: it may wait for orders in flight.
+        The main thread stops from here on, and is not interrupted any more, while waiting for orders in flight.
         """
         self._stops = True
         now = monotonic()
@@ -61,14 +61,14 @@ class Drain:
         return self._begun_at is not None
 
     def interrupt(self) -> None:
-        """Interrupt the main thread's wait with WorkerShutdown, unless it stops already."""
+        """Interrupt the main thread's wait with WorkerShutdown, unless the thread stops already."""
         if not self._stops:
             gevent.kill(self._main, WorkerShutdown(os.EX_OK))
 
     def end_wait(self, waits: Callable[[], bool]) -> None:
-        """End the main thread's wait with TimeoutError, if it is then one that ``waits`` knows.
+        """End the main thread's wait with TimeoutError, if ``waits`` then knows the wait.
 
-        Not once it stops: then it waits for the broker's reply.
+        Not after the stop began: then the thread waits for the broker's reply.
         """
 
         def end() -> None:

@@ -8,8 +8,8 @@ def tune_gc() -> None:
 
     At its defaults the collector took a sixth of a busy worker's CPU, and its pauses, two
     microseconds per live object, were the healthy merchants' 99th percentile. Orders leave next to
-    no cycles, so it runs after a hundred thousand new objects. Later objects are not exempt: an
-    order in flight would be, and if it ended in a cycle, its memory would never be freed.
+    no cycles, so the collector runs after a hundred thousand new objects. Later objects are not exempt:
+    the memory of an order in flight, if ending in a cycle, would never be freed.
     """
     gc.collect()
     gc.freeze()

@@ -1,7 +1,6 @@
-"""The orders in flight in a worker: their green threads, their slots, and joined duplicates.
+"""The orders in flight in a worker: green threads, slots, and joined duplicates.
 
-An order holds its slot during the call; while its outcome is committed, the order holds only its green
-thread.
+An order holds a slot during the call; during the outcome's commit, the order holds only a green thread.
 """
 
 from bisect import bisect_left
@@ -65,10 +64,10 @@ class OrdersInFlight:
         self._wake = wake
         self._requests: dict[tuple[str, str, Action], OrderRequest] = {}
         self._joined: dict[tuple[str, str, Action], list[OrderRequest]] = {}
-        #: Orders with a free slot and an outcome that is not durable yet.
+        #: Orders with a free slot and an outcome not durable yet.
         self.uncommitted = 0
         #: First attempts of healthy merchants' orders, by how long they waited: ``WAITS`` has the
-        #: upper bounds; the last is for those above. A healthy merchant is light, and no
+        #: upper bounds; the last is for longer waits. A healthy merchant is light, and no
         #: order has waited for the merchant since the order was placed.
         self.healthy_waits = [0] * (len(WAITS) + 1)
 
@@ -98,7 +97,7 @@ class OrdersInFlight:
     ) -> None:
         """Have a green thread attempt the request. Without a call: if expired, or not to call the POS."""
         may_call = call is not None or expired
-        assert may_call or not request.needs_pos  # noqa: S101  (it would need its POS again)
+        assert may_call or not request.needs_pos  # noqa: S101  (the order would need the POS again)
         request.call = call
         order, request.order = request.order, None
         request.attempt = Attempt(

@@ -30,8 +30,8 @@ log = structlog.get_logger(__name__)
 #: Kept bytes of a text header. Headers travel in bundles with bounded metadata per order: more
 #: metadata would make the whole bundle invalid.
 HEADER_LIMIT = 128
-#: Factor by which a republished message may exceed an order's limit: earlier versions filled in an
-#: order's defaults when they republished it.
+#: Factor by which a republished message may exceed an order's limit: earlier versions filled in an order's defaults
+#: when republishing.
 GROWN = 4
 
 
@@ -41,9 +41,8 @@ class MessageIntake:
     Args:
         consumer: Celery's.
         gate: unparks orders for a synchronous worker.
-        dead_letter: gets malformed messages.
-        celerys: a synchronous worker's handler of orders, which is Celery's; None: the consumer has a
-            dispatcher.
+        dead_letter: takes malformed messages.
+        celerys: Celery's handler of orders, for a synchronous worker; None: the consumer has a dispatcher.
     """
 
     def __init__(

@@ -58,7 +58,7 @@ class LargeRequests:
         return not may_park
 
     def count_briefly(self, request: OrderRequest) -> None:
-        """Count a request here for a moment, which cannot be parked."""
+        """Count a request here for a moment, if parking is impossible."""
         self._brief += request.size
         request.on_over = partial(self._leaves, request.size)
 

@@ -1,7 +1,7 @@
 """The consumer's loop on green threads, in place of Celery's ``synloop``.
 
-``synloop`` polls the monitoring connection for 0.1 s after every message, which caps a worker that
-sends events at ten orders a second. Here a green thread reads that connection.
+``synloop`` polls the monitoring connection for 0.1 s after every message: a worker with events takes at most ten
+orders a second. Here a green thread reads the monitoring connection.
 """
 
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from pos_gateway.runtime.green import yield_control
 from pos_gateway.worker.celery_internals import RUN, maybe_shutdown
 from pos_gateway.worker.crew import Crew
 
-#: Messages, and seconds of this thread's CPU time, after which the loop yields: while the next
-#: message is buffered, reading it never blocks, and no other green thread would run. The largest
-#: messages take hundreds of times as long as an order.
+#: Messages, and seconds of this thread's CPU time, after which the loop yields: while the next message is buffered,
+#: reading never blocks, and no green thread would run. The largest messages take hundreds of times as long as an
+#: order.
 YIELD_EVERY, BUSY = 30, 0.002
 #: Seconds between checks for a stop while no message arrives. A signal ends the wait (``Drain``), but
 #: with TLS, and for a stop by remote control. Each check costs a timer and an exception.
 IDLE = 1.0
-#: Seconds between checks for room while no message is read for want of it. The broker waits at the socket,
-#: and keeps what it has not written.
+#: Seconds between checks for room while no message is read for want of room. The broker waits at the socket, and keeps
+#: unwritten messages.
 FULL = 0.01
-#: Seconds that the connection for monitoring is read at a time, which looks for nothing.
+#: Seconds per read of the monitoring connection: a read looks for nothing.
 _READ = 60.0
 
 
@@ -42,7 +42,7 @@ def green_loop(
 ) -> None:
     """Read messages and hand each to its task's strategy, until the worker stops.
 
-    Raises what the connection raises: Celery then reconnects and calls this again.
+    Raises the connection's errors: Celery then reconnects and calls again.
     """
     missed = [_watch_heartbeats(consumer.timer, connection, hbrate)]
     monitor = None
@@ -50,7 +50,7 @@ def green_loop(
         monitoring = consumer.event_dispatcher.connection
         missed.append(_watch_heartbeats(consumer.timer, monitoring, hbrate))
         monitor = gevent.spawn(_drain, monitoring)
-    # Acknowledgements are written in their own turn, on a green thread that stays.
+    # Acknowledgements are written in their own turn, on a lasting green thread.
     writers = Crew[Callable[[], None]](lambda: gevent, lambda write: write(), lambda _: None)
     connection.acknowledge_together(writers.take)
     task_consumer.on_message = consumer.create_task_handler()
@@ -73,7 +73,7 @@ def green_loop(
                 yield_control()
                 since = thread_time()
                 if consumer.is_full:
-                    messages = -1  # checked again before the next one
+                    messages = -1  # checked again before the next message
                     connection.excuse_silence()
                     gevent.sleep(FULL)
                     continue
@@ -91,12 +91,12 @@ def green_loop(
 
 
 def _watch_heartbeats(timer: Any, connection: Any, rate: float) -> list[Exception]:
-    """Check the connection's heartbeats from now on, ``rate`` times in each of its intervals.
+    """Check the connection's heartbeats from now on, ``rate`` times an interval.
 
     Also while the worker stops, after the loop: orders in flight are still to be acknowledged.
 
     Returns:
-        A list that has an error once a heartbeat was missed.
+        A list with an error after a missed heartbeat.
     """
     errors: list[Exception] = []
 
@@ -113,11 +113,11 @@ def _watch_heartbeats(timer: Any, connection: Any, rate: float) -> list[Exceptio
 
 
 def _drain(connection: Any) -> None:
-    """Read what the broker sends on a connection that only publishes: its heartbeats."""
+    """Read the broker's heartbeats on a connection that only publishes."""
     while True:
         try:
             connection.drain_events(timeout=_READ)
         except TimeoutError:
             continue
         except connection.connection_errors:
-            return  # the heartbeat reports it to the main loop
+            return  # the heartbeat reports the loss to the main loop

@@ -1,8 +1,8 @@
-"""How busy gevent's loop is: the seconds from the events that it finds until it waits for the next ones.
+"""How busy gevent's loop is: the seconds from finding events until the next wait.
 
-A stop of the process by its control group's quota, or by a busy node, is a part of them. On less than a core
-the other threads' CPU is one, too: a quota stops the loop for what they take. A turn costs two calls, and no
-green thread or timer.
+Busy seconds include a stop of the process by a control group's quota, or by a busy node. On less than a core they
+include the CPU of further threads, too: a quota stops the loop for that CPU. A turn costs two calls, and no green
+thread or timer.
 """
 
 from collections.abc import Callable
@@ -10,16 +10,16 @@ from contextlib import suppress
 from time import monotonic, process_time
 from typing import Any
 
-#: After gevent's own, which runs what is ready (libev's lowest priority).
+#: After gevent's own watcher, which runs ready callbacks (libev's lowest priority).
 _LAST = -2
 
 
 class LoopLoad:
-    """Tells of each turn of a loop as it begins.
+    """Reports each turn of a loop at its beginning.
 
     Args:
         loop: gevent's.
-        turned: called with the seconds of the last turn that were busy, and all of them; it must not block.
+        turned: called with the busy seconds of the last turn, and all seconds of the turn; must not block.
         cores: the CPU that this process may use.
         now: seconds of a monotonic clock.
         spent: seconds of CPU that the process has taken.
@@ -38,7 +38,7 @@ class LoopLoad:
         self._began, self._spent_before = now(), self._spent()
         self._busy = 0.0
         self._watchers: tuple[Any, ...] = ()
-        with suppress(TypeError):  # libuv has none: then no turn is seen
+        with suppress(TypeError):  # libuv has no watchers: then no turn is seen
             self._watchers = (loop.prepare(ref=False, priority=_LAST), loop.check(ref=False))
 
     def start(self) -> None:
@@ -56,7 +56,7 @@ class LoopLoad:
         self._busy = self._now() - self._began
 
     def _found(self) -> None:
-        """The loop has found events, or timers that are due."""
+        """The loop has found events, or due timers."""
         now = self._now()
         began, self._began = self._began, now
         before, self._spent_before = self._spent_before, self._spent()

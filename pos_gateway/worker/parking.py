@@ -1,7 +1,7 @@
 """Parks orders that cannot start in the broker, and unparks them.
 
-They are parked many to a message, a bundle. Published singly, the twenty thousand orders of one
-dead merchant cost the broker a minute, and another one every time that they return.
+Orders are parked many to a message, a bundle. Published singly, the twenty thousand orders of one dead merchant cost
+the broker a minute, and a minute more at every return.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,11 +25,11 @@ from pos_gateway.worker.waiting_bundles import ReturnedBundle, WaitingBundles, i
 
 log = structlog.get_logger(__name__)
 
-#: Seconds that a bundle stays open after its first order; the second while its merchant is silent, or yields to
-#: the reader, and no order is due back soon.
+#: Seconds that a bundle stays open after the first order; the second while the merchant is silent, or yields to the
+#: reader, and no order is due back soon.
 OPEN_FOR, OPEN_FOR_LATER = 0.2, 2.0
-#: Bytes of orders in open bundles, as a part of ``max_bytes`` by this divisor: half of the bytes that stop
-#: the reader, since time alone would let it go on.
+#: Bytes of orders in open bundles, as a part of ``max_bytes`` by this divisor: half of the bytes at which the reader
+#: stops, since time alone would let the reader go on.
 OPEN_PART = 16
 #: Messages published at once. Hundreds of merchants' orders may be due for parking at the same
 #: time, and orders in flight must run in between.
@@ -40,20 +40,20 @@ YIELD_EVERY = 50
 
 
 class Original(Protocol):
-    """A message whose orders are being parked: it is acknowledged once they are stored."""
+    """A message with orders being parked, acknowledged once the orders are stored."""
 
     def acknowledge(self) -> None: ...
     def requeue(self) -> None: ...
 
 
 class Parking:
-    """Parks orders, and unparks them to the queue when their merchant can take them.
+    """Parks orders, and unparks orders to the queue when their merchant can take them.
 
-    A publish is confirmed before its original is acknowledged: a crash in between duplicates an
-    order, and never loses it. Only ``requeue_waiting`` blocks.
+    A publish is confirmed before the original is acknowledged: a crash in between duplicates an order, and never loses
+    an order. Only ``requeue_waiting`` blocks.
 
     Args:
-        gate: what to publish through.
+        gate: the publisher.
         admission: says when parked orders return, and how many to unpark then.
         dead_letter: dead-letters a message, with a reason code and a sentence.
         now: admission's clock.
@@ -73,25 +73,25 @@ class Parking:
         #: By merchant, routing key, and whether they are look-ups.
         self._open: dict[tuple[str, str, bool], _Gathering] = {}
         self._waiting = WaitingBundles(admission, self._settle, now)
-        #: Messages in open bundles, and how many there may be: they occupy the prefetch window that
-        #: all merchants share, and hundreds of merchants may have one order each in it.
+        #: Messages in open bundles, and the maximum: the messages occupy the prefetch window that all merchants share,
+        #: and hundreds of merchants may each have an order here.
         self._gathered, self._most_gathered = 0, admission.limits.max_blocked // 2
         self._open_bytes, self._most_open_bytes = 0, admission.limits.max_bytes // OPEN_PART
-        #: An open bundle has a timer, and a closed one waits here: neither has a stack.
+        #: An open bundle has a timer, and a closed bundle waits here: neither has a stack.
         self._publishing = JobQueue(CONCURRENCY)
-        #: Messages on their way to the broker, with the bytes of their orders, and the sum of those.
+        #: Messages on their way to the broker, with the bytes of their orders, and the sum of all bytes.
         self._leaving: dict[Original, int] = {}
         self.bytes = 0
         self._loop = gevent.get_hub().loop
 
     def park(self, merchant_id: str, order: ParkedOrder, original: Original) -> None:
-        """Park an order; its message is acknowledged once the broker has stored it."""
+        """Park an order; the message is acknowledged once the broker has stored the order."""
         bundle = Bundle.of_one(merchant_id, order.message.routing_key, order)
         self._leaves(original, bundle.size)
         self._gather(bundle, original)
 
     def take_back(self, back: ReturnedBundle) -> None:
-        """Unpark as many of a bundle's orders as may return; else it waits, or is parked again."""
+        """Unpark as many of a bundle's orders as may return; else the bundle waits, or is parked again."""
         bundle, number = back.bundle, 0
         if not self._waiting.has(bundle):
             number = self._admission.unpark(
@@ -111,13 +111,13 @@ class Parking:
         if number or (back.is_late and self._takes_expired(bundle)):
             self._publishing.add(partial(self._unpark, back, number))
         elif bundle.is_small() or bundle.orders == 1:
-            if self._opened(back) is not None:  # a malformed bundle must not spoil another
+            if self._opened(back) is not None:  # a malformed bundle must spoil no good bundle
                 self._gather(bundle, back)
         else:
             self._publishing.add(partial(self._park, bundle, [back]))
 
     def _takes_expired(self, bundle: Bundle) -> bool:
-        """Whether its expired orders may come back; else it is parked whole: to open it costs what some starts do."""
+        """Whether the bundle's expired orders may come back; else, parked whole: opening costs as much as some starts."""
         return self._admission.cpu.takes_expired(bundle.orders)
 
     @property
@@ -128,7 +128,7 @@ class Parking:
     def forget(self) -> None:
         """Drop all orders after a lost connection: the broker redelivers them.
 
-        Publishing them from now on would duplicate them, so publishing stops.
+        Publishing dropped orders would cause duplicates, so publishing stops.
         """
         for key in list(self._open):
             self._take(key)
@@ -139,7 +139,7 @@ class Parking:
         self.bytes = 0
 
     def requeue_waiting(self, timeout: float) -> None:
-        """Requeue what is not being published yet; wait ``timeout`` seconds for the rest."""
+        """Requeue all orders not being published yet; wait ``timeout`` seconds for the rest."""
         gathered = [each for key in list(self._open) for each in self._take(key).originals]
         self._have_left([*gathered, *self._waiting.drop()], is_stored=False)
         self._publishing.join(timeout)
@@ -164,12 +164,12 @@ class Parking:
             self._close(next(iter(self._open)))  # the oldest
 
     def _close(self, key: tuple[str, str, bool]) -> None:
-        """Close a bundle to further orders: it is published as it is."""
+        """Close a bundle to further orders, and publish the bundle."""
         gathering = self._take(key)
         self._publishing.add(lambda: self._park(joined(gathering.parts), gathering.originals))
 
     def _take(self, key: tuple[str, str, bool]) -> "_Gathering":
-        """Take an open bundle out: it gets no more orders."""
+        """Take an open bundle out: no more orders are added."""
         gathering = self._open.pop(key)
         gathering.timer.close()
         self._gathered -= len(gathering.originals)
@@ -180,7 +180,7 @@ class Parking:
         try:
             message = self._delayed(bundle)
             is_stored = self._store(message)
-        except BaseException:  # a bug, or the worker stops: nothing waits for them
+        except BaseException:  # a bug, or the worker stops: nothing waits for the originals
             self._count_no_more(originals)
             raise
         if is_stored:
@@ -212,7 +212,7 @@ class Parking:
         if late and self._admission.cpu.takes_expired(len(late)):
             self._admission.cpu.took_expired(len(late))
         else:
-            rest, late = rest + late, []  # the last ones to return
+            rest, late = rest + late, []  # the last to return
         messages = [order.message for order in (*late, *rest[:number])]
         staying = None
         if rest[number:]:
@@ -226,11 +226,11 @@ class Parking:
             except Exception:
                 stored.append(False)
                 raise
-            finally:  # a lost connection kills one of them at least: then not all come here
+            finally:  # a lost connection kills one call at least: then not all come here
                 if len(stored) == len(messages):
                     self._unparked(back, staying, messages[-1], is_stored=all(stored))
 
-        # Before the jobs that wait, so that few bundles are open at a time.
+        # Before waiting jobs, so that few bundles are open at a time.
         self._publishing.add_first([partial(store, message) for message in messages])
 
     def _unparked(
@@ -244,7 +244,7 @@ class Parking:
         self.bytes -= sum(self._leaving.pop(each, 0) for each in originals)
 
     def _opened(self, back: ReturnedBundle) -> list[ParkedOrder] | None:
-        """The orders in a bundle; None if it is malformed, and dead-lettered as a whole."""
+        """The orders in a bundle; None: the bundle is malformed, and dead-lettered as a whole."""
         try:
             return back.bundle.open()
         except InvalidBundle as error:
@@ -253,7 +253,7 @@ class Parking:
             return None
 
     def _delayed(self, bundle: Bundle) -> Message:
-        """The message that returns the bundle at its turn, or once its first order has expired."""
+        """The message that returns the bundle in turn, or once the first order has expired."""
         left = inf if bundle.deliver_by is None else bundle.deliver_by - time()
         delay = self._admission.park_delay(
             bundle.merchant_id,
@@ -267,7 +267,7 @@ class Parking:
         return bundle.message().delayed(delay, before=max(left, delay + 1), bits=FINE)
 
     def _store(self, message: Message) -> bool:
-        """Publish a message; False if this process stops before it is stored."""
+        """Publish a message; False if this process stops before the message is stored."""
         try:
             self._gate.store([message])
         except PublishError as error:
@@ -282,16 +282,16 @@ class Parking:
 
 
 class _Gathering:
-    """A bundle that is open to more orders."""
+    """A bundle open to more orders."""
 
     __slots__ = ("_orders", "originals", "parts", "size", "timer")
 
     def __init__(self, timer: Any) -> None:
         self.parts: list[Bundle] = []
         self.originals: list[Original] = []
-        #: Closes it.
+        #: Closes the bundle.
         self.timer = timer
-        #: Bytes of its orders.
+        #: Bytes of the orders.
         self.size = 0
         self._orders = 0
 

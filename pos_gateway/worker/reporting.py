@@ -1,4 +1,4 @@
-"""What a worker reports: read from what its parts know anyway."""
+"""A worker's report, read from counts that the components keep anyway."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -47,7 +47,7 @@ def green_reporter(gate: Gateway, dispatcher: "Dispatcher", app: Any) -> Reporte
 
 @cache
 def synchronous_reporter(gate: Gateway, app: Any) -> Reporter:
-    """Reports a process of a synchronous worker: it has no admission, and one order at a time."""
+    """Reports a process of a synchronous worker, without admission, and with one order at a time."""
     canary = _is_canary(app)
     started = gate.clock.monotonic()
 

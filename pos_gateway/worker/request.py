@@ -54,7 +54,7 @@ class RequestState(StrEnum):
 
 _S = RequestState
 
-#: The states that may follow each. Any other transition is a bug.
+#: The allowed next states of each state. Any further transition is a bug.
 NEXT: dict[RequestState, set[RequestState]] = {
     _S.ARRIVED: {_S.WAITING, _S.JOINED, _S.IN_FLIGHT, _S.PARKING, _S.REQUEUED},
     _S.WAITING: {_S.JOINED, _S.IN_FLIGHT, _S.PARKING, _S.REQUEUED},
@@ -66,14 +66,14 @@ NEXT: dict[RequestState, set[RequestState]] = {
     _S.ACKNOWLEDGED: set(),
     _S.REQUEUED: set(),
 }
-#: States that ``celery inspect`` shows as reserved, and as active.
+#: States shown by ``celery inspect`` as reserved, and as active.
 _RESERVED = {_S.WAITING, _S.JOINED, _S.RETRY_WAITING}
 _ACTIVE = {_S.IN_FLIGHT, _S.COMMITTED}
 _OVER = {_S.ACKNOWLEDGED, _S.REQUEUED}
 
 
 class IllegalTransition(RuntimeError):
-    """Raised where a request would come to a state that cannot follow its present state."""
+    """Raised on a transition to a state that cannot follow the request's present state."""
 
 
 class OrderRequest:
@@ -138,11 +138,11 @@ class OrderRequest:
         self.id: str = message.headers["id"]
         self.name: str = task.name
         self.routing_key: str = message.delivery_info["routing_key"]
-        self.eventer = consumer.event_dispatcher  # Celery sets another one on reconnecting
+        self.eventer = consumer.event_dispatcher  # Celery sets a new one on reconnecting
         self.acknowledged = False
         #: The call, while the call has a slot.
         self.call: Call[OrderRequest] | None = None
-        #: None until the attempt is over.
+        #: None before the attempt's end.
         self.decision: Decision | None = None
         #: The message of the retry in this worker, once all else is committed.
         self.again: Message | None = None

@@ -1,8 +1,8 @@
 """Holds orders in the worker whose retry is due within seconds.
 
-A delayed message costs the broker some 2 ms and several writes; an unacknowledged one costs
-nothing, and is redelivered if this worker dies. It occupies the prefetch window, so retries here
-are few, and wait for seconds only.
+A delayed message costs the broker some 2 ms and several writes; an unacknowledged message costs nothing, and is
+redelivered if this worker dies. Unacknowledged messages occupy the prefetch window, so retries here are few, and wait
+for seconds only.
 """
 
 import heapq
@@ -15,14 +15,13 @@ from pos_gateway.broker.message import Message
 from pos_gateway.domain.outcome import CallResult
 from pos_gateway.worker.request import OrderRequest
 
-#: Longest delay in seconds: the first two retries as a rule, and some of the later ones.
+#: Longest delay in seconds: the first two retries as a rule, and some later retries.
 LONGEST = 4
-#: Seconds of CPU time for parsing due orders before other green threads run: hundreds of the
-#: largest kind may be due at the same time.
+#: Seconds of CPU time for parsing due orders before further green threads run: hundreds of the largest kind may be due
+#: at the same time.
 BUSY = 0.002
-#: Times that a message may wait here. A pending order is looked up every few seconds, for hours,
-#: and RabbitMQ closes a channel whose message is unacknowledged for half an hour
-#: (``consumer_timeout``).
+#: Waits of a message here. A pending order is looked up every few seconds, for hours, and RabbitMQ closes a channel
+#: with a message unacknowledged for half an hour (``consumer_timeout``).
 TIMES = 4
 
 
@@ -37,18 +36,18 @@ class Retries:
         self._most = most
         self._kept: list[tuple[float, int, OrderRequest, Message]] = []
         self._numbers = count()
-        #: Places reserved for orders whose outcomes are being committed.
+        #: Places reserved for orders with an outcome being committed.
         self.coming = 0
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def takes(self, request: OrderRequest, decision: Decision) -> bool:
-        """Whether an order can wait here for its retry.
+        """Whether an order can wait here for a retry.
 
-        Only after a call on its merchant: after any other failure, another worker may be able to go
-        on, and the message must be able to reach it. Not after a ``Retry-After``: if this worker
-        stops, a waiting order is requeued, and may be sent too early.
+        Only after a call on the merchant: after any other failure, a different worker may be able to go on, and must
+        be able to receive the message. Not after a ``Retry-After``: if this worker stops, a waiting order is requeued,
+        and may be sent too early.
         """
         again, outcome = decision.again, decision.outcome
         is_short = again is not None and again.delay <= LONGEST
@@ -57,19 +56,19 @@ class Retries:
         return is_short and was_called and has_room
 
     def keep(self, request: OrderRequest, again: Message, now: float) -> None:
-        """Let an order wait until its retry is due."""
+        """Let an order wait until the retry is due."""
         request.kept += 1
         heapq.heappush(self._kept, (now + again.delay, next(self._numbers), request, again))
 
     @property
     def next_at(self) -> float:
-        """When the next one is due."""
+        """Due time of the next retry."""
         return self._kept[0][0] if self._kept else inf
 
     def due(self, now: float) -> list[OrderRequest]:
-        """Remove and return due orders, each as its retry.
+        """Remove and return due orders, each as a retry.
 
-        At most ``BUSY`` seconds' worth: call it again after other green threads have run.
+        At most ``BUSY`` seconds' worth: call again after a turn of the green threads.
         """
         due: list[OrderRequest] = []
         until = thread_time() + BUSY

@@ -1,8 +1,8 @@
-"""``celery`` without the optional modules that serve a person at a terminal.
+"""``celery`` without the optional modules for a person at a terminal.
 
-``gcelery.py`` runs a green worker by it. Celery's shell, colours and unused message formats take 16
-MiB of an idle worker's 110. Each library works without the modules that it does not find. A later
-import (by a custom adapter) finds them.
+``gcelery.py`` runs a green worker with this module. Celery's shell, colours and unused message formats take 16 MiB of
+an idle worker's 110. Each library works without the hidden modules. A later import (by a custom adapter) finds the
+modules.
 """
 
 import sys
@@ -10,26 +10,26 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-#: Libraries that look for such modules once, while they are loaded.
+#: Libraries that look for the optional modules once, while being loaded.
 _LIBRARIES = (
     "celery.bin.celery",
     "celery.utils.debug",
     "kombu.serialization",
     "structlog",
 )
-#: Modules hidden from them.
+#: Modules hidden from the libraries.
 HIDDEN = (
     "msgpack",  # kombu: a message format; workers accept JSON only
     "psutil",  # celery inspect memdump
-    "pygments",  # celery's commands that print Python
+    "pygments",  # Celery's commands that print Python
     "rich",  # structlog: coloured tracebacks
-    "yaml",  # kombu: another message format
+    "yaml",  # kombu: an unused message format
 )
 
 
 def load() -> Any:
     """Load the libraries without the hidden modules; returns Celery's command."""
-    shell = ModuleType("click_repl")  # Celery requires this one
+    shell = ModuleType("click_repl")  # Celery requires this module
     vars(shell)["register_repl"] = lambda group: None
     hidden: dict[str, Any] = {"click_repl": shell, **dict.fromkeys(HIDDEN)}
     sys.modules.update(hidden)

@@ -28,8 +28,8 @@ class Standings:
     """A read-only view of admission.
 
     Args:
-        admission: what to show.
-        provider_of: a merchant's provider; None if it has none, or is not known.
+        admission: the source of the view.
+        provider_of: a merchant's provider; None: the merchant has no provider, or is not known.
     """
 
     def __init__(self, admission: Admission[Any], provider_of: Callable[[str], str | None]) -> None:
@@ -52,9 +52,9 @@ class Standings:
             _set_all(gauge, {(each.merchant_id,): figure(each) for each in named})
 
     def page(self, query: Mapping[str, str]) -> PageReply:
-        """``?page=2&per_page=500&troubled=1``: merchants that have orders here or are in trouble.
+        """``?page=2&per_page=500&troubled=1``: merchants with orders here or in trouble.
 
-        Sorted by id; a merchant that comes or goes between two pages moves those after it.
+        Sorted by id; a merchant coming or going between two pages moves all later merchants.
         """
         try:
             number = _whole(query, "page", 1)

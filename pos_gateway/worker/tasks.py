@@ -14,8 +14,8 @@ from pos_gateway.domain.errors import BrokerUnavailable, LedgerUnavailable
 from pos_gateway.ledger.states import Action
 from pos_gateway.worker.celery_internals import headers_of
 
-#: Seconds that a synchronous worker's process waits to commit an outcome. Bounded, since it cannot
-#: learn that the worker is stopping.
+#: Seconds for which a synchronous worker's process waits to commit an outcome. Bounded, since the process cannot learn
+#: of a stop of the worker.
 SYNCHRONOUS_TIMEOUT = 20.0
 
 
@@ -27,7 +27,7 @@ class _GatewayTask(Task):
     action: Action
 
     def run(self, *arguments: Any, **named: Any) -> None:
-        """Handle one message; returns once its outcome is committed."""
+        """Handle one message; returns once the outcome is committed."""
         request = self.request
         if (body := request.get(wire.BODY)) is None:  # called by hand: there is no message
             body = wire.body_of(to_json(wire.order_in(arguments, named)))
@@ -37,7 +37,7 @@ class _GatewayTask(Task):
         try:
             decision = gateway.current().spine.attempt(attempt, timeout=SYNCHRONOUS_TIMEOUT)
         except (BrokerUnavailable, LedgerUnavailable) as error:
-            # Requeued as it came; ledger and idempotency key prevent a second create.
+            # Requeued unchanged; ledger and idempotency key prevent a second create.
             raise Reject(error, requeue=True) from error
         if decision is None:
             raise Reject("another worker has taken the order over", requeue=True)

@@ -1,7 +1,7 @@
 """Watches which merchants are in trouble, in half a thousandth of a core, however many there are.
 
-Looking at ten thousand merchants takes longer than a report may. So all are looked at as often as
-that allows, every two seconds at best, and only the worst ones for each report.
+Looking at ten thousand merchants takes longer than a report may. All merchants are looked at as often as the CPU share
+allows, every two seconds at best, and only the worst merchants for each report.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from pos_gateway.runtime.green import yield_control
 
 #: Merchants looked at in a row.
 YIELD_EVERY = 200
-#: The part of a core that looking at all merchants may take.
+#: The part of a core for looking at all merchants.
 SHARE = 0.0005
 
 
@@ -25,7 +25,7 @@ class TroubleWatch:
     """Knows the merchants in trouble, and since when.
 
     Args:
-        admission: what it watches.
+        admission: the source.
         now: admission's clock.
         cpu: this thread's CPU time.
     """
@@ -37,7 +37,7 @@ class TroubleWatch:
         cpu: Callable[[], float] = thread_time,
     ) -> None:
         self._admission, self._now, self._cpu = admission, now, cpu
-        #: Since when each is in trouble, as of the last look at all, and the worst of them.
+        #: Beginning of each merchant's trouble, as of the last look at all merchants, and the worst merchants.
         self._since: dict[str, float] = {}
         self._worst: list[str] = []
         self._look_at = -inf
@@ -48,7 +48,7 @@ class TroubleWatch:
         return len(self._since)
 
     def troubles(self) -> list[Trouble]:
-        """The merchants in most trouble, the worst first. Yields to other green threads."""
+        """The merchants in most trouble, the worst first. Yields to all green threads."""
         if self._now() >= self._look_at:
             self._look_at_all()
         now = self._now()
@@ -67,7 +67,7 @@ class TroubleWatch:
                 self._since[each.merchant_id] = before.get(each.merchant_id, now)
             found = worst([*found, *few], MAX_TROUBLES) if few else found
             cpu += self._cpu() - began
-            yield_control()  # what other green threads take is not counted
+            yield_control()  # CPU of further green threads is not counted
             began = self._cpu()
         self._worst = [each.merchant_id for each in found]
         self._look_at = now + cpu / SHARE

@@ -1,7 +1,7 @@
-"""Parked bundles that wait in the worker until their merchant can take the orders.
+"""Parked bundles waiting in the worker until their merchant can take the orders.
 
-The broker delays by whole seconds; a merchant that takes 500 orders a second would idle meanwhile.
-A bundle occupies one message of the prefetch window for up to 64 orders.
+The broker delays by whole seconds; a merchant taking 500 orders a second would idle in between. A bundle occupies one
+message of the prefetch window for up to 64 orders.
 """
 
 from collections import deque
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True, eq=False)
 class ReturnedBundle:
-    """A message with parked orders, from its arrival to its acknowledgement."""
+    """A message with parked orders, from arrival to acknowledgement."""
 
     bundle: Bundle
     message: Any
@@ -33,7 +33,7 @@ class ReturnedBundle:
         return is_late(self.bundle.deliver_by)
 
     def acknowledge(self) -> None:
-        """Acknowledge the message: all its orders are stored elsewhere."""
+        """Acknowledge the message: all orders are stored elsewhere."""
         self.message.ack_log_error(log, self._connection_errors)
 
     def requeue(self) -> None:
@@ -50,8 +50,8 @@ class WaitingBundles:
     """Waiting bundles per merchant, unparked first in, first out. No method blocks.
 
     Args:
-        admission: says how long a bundle waits, and how many of its orders to unpark.
-        settle: unparks that many of a bundle's orders, and parks the rest.
+        admission: says how long a bundle waits, and how many of the orders to unpark.
+        settle: unparks a number of a bundle's orders, and parks the rest.
         now: admission's clock.
     """
 
@@ -75,11 +75,11 @@ class WaitingBundles:
         return sum(back.bundle.orders for kept in self._of.values() for back in kept.bundles)
 
     def has(self, bundle: Bundle) -> bool:
-        """Whether bundles of its merchant and kind wait; a returning one queues behind them."""
+        """Whether bundles of the same merchant and kind wait; a returning bundle queues at the end."""
         return (bundle.merchant_id, bundle.look_ups) in self._of
 
     def keep(self, back: ReturnedBundle) -> bool:
-        """Let a bundle wait; False: park it instead."""
+        """Let a bundle wait; False: park the bundle instead."""
         key = merchant_id, look_ups = back.bundle.merchant_id, back.bundle.look_ups
         kept = self._of.get(key)
         orders = sum(each.bundle.orders for each in kept.bundles) if kept else 0
@@ -134,7 +134,7 @@ class WaitingBundles:
 
 
 class _Kept:
-    """One merchant's waiting bundles, and the timer until the first is checked."""
+    """One merchant's waiting bundles, and the timer until the next check."""
 
     __slots__ = ("bundles", "timer")
 
