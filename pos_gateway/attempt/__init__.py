@@ -1,1 +1,1 @@
-"""Delivers and cancels orders, and decides what follows. Read ``attempt/spine.py`` first."""
+"""Delivers and cancels orders, and decides the consequences. Read ``attempt/spine.py`` first."""

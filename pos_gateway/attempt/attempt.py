@@ -1,4 +1,4 @@
-"""The record of one attempt, from its message to its decision."""
+"""The record of one attempt, from the message to the decision."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,14 +26,13 @@ class Attempt(Generic[Content]):
     """
 
     # From the constructor.
-    #: The order, or the request to cancel one, or the message that cannot be read. None: ``Spine``
-    #: reads the message first.
+    #: The order, or the request to cancel an order, or the unreadable message. None: ``Spine`` reads the message first.
     content: Content
     message: RawMessage
     action: Action = Action.SUBMIT
-    #: Past its deadline, or too late for a start in time: the attempt needs no slot.
+    #: Past the deadline, or too late for a start in time: the attempt needs no slot.
     expired: bool = False
-    #: Whether a cancel request may call the POS; else ``Decision.needs_pos`` asks for that.
+    #: Whether a cancel request may call the POS; else ``Decision.needs_pos`` asks for the call.
     may_call: bool = True
     #: The attempt's part of the merchant's time limit, and the progress of the exchanges, which the
     #: transport writes; can end the attempt early.
@@ -47,7 +46,7 @@ class Attempt(Generic[Content]):
     merchant: Merchant | None = None
     #: As the ledger last returned each: the message's own, then a cancel request's order's.
     claims: list[Claim] = field(default_factory=list)
-    #: The earlier end of the first row that was not claimed.
+    #: The earlier end of the first row without a claim.
     ended: Ended | None = None
     #: The content with the later deadline in the ledger: nothing is done for the message's.
     newer: Content | None = None
@@ -57,17 +56,17 @@ class Attempt(Generic[Content]):
     waits: bool = False
     #: An order's POS was called.
     called: bool = False
-    #: The ledger's text of an order that goes on, although its message cannot be read.
+    #: The ledger's text of an order that goes on, although the message cannot be read.
     kept: bytes | None = None
 
     # From ``Walk``.
-    #: The step that was taken, or undone, last.
+    #: The last step taken, or undone.
     step: Step | None = None
-    #: Of all steps that are done.
+    #: Of all done steps.
     facts: dict[str, str | int] = field(default_factory=dict)
 
     # From ``Caller``. Durations are in seconds.
-    #: The attempt has claimed a suspect, and runs alone of all suspects until then; None: it has not.
+    #: The time alone of all suspects, once the attempt has claimed a suspect; None: no suspect is claimed.
     alone: Alone | None = None
     #: From the attempt's beginning until the claim was durable; None: there was no call.
     claim_seconds: float | None = None
@@ -77,7 +76,7 @@ class Attempt(Generic[Content]):
     sent: bool = False
     #: There was a reply.
     answered: bool = False
-    #: The last reply's status, or the code of the failure that ended the call.
+    #: The last reply's status, or the code of the failure at the call's end.
     came: int | str | None = None
     #: The call, once over.
     call: CallRecord | None = None
@@ -91,5 +90,5 @@ class Attempt(Generic[Content]):
     span: TraceContext | None = None
     #: The attempt's trace; None: the attempt is not traced.
     trace_id: str | None = None
-    #: All that follows is durable.
+    #: All consequences are durable.
     is_committed: bool = False

@@ -1,4 +1,4 @@
-"""One call on a merchant's POS: one deadline, one claim, and every failure is an Outcome."""
+"""One call on a merchant's POS: one deadline, one claim, and every failure as an Outcome."""
 
 import logging
 from collections.abc import Callable
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-#: Outcomes that an operator may have to look at are warnings.
+#: Outcomes for an operator to look at are warnings.
 _LEVELS = {Kind.FAILED: logging.WARNING, Kind.IN_DOUBT: logging.WARNING}
 
 #: An adapter's part of a call: sends requests to the POS, and returns the outcome.
 Converse = Callable[[Send], Outcome]
 
-#: Seconds for its reply without which no request is sent, or half of the time limit if that is less.
+#: Minimum seconds for a reply, or half of the time limit if shorter: with less, no request is sent.
 LEAST = 1.0
-#: A look that a call can do without gets a part of the time left, by this divisor: two leave more than half.
+#: A dispensable look in a call gets a part of the time left, by this divisor: two leave more than half.
 LOOK = 4
 
 
@@ -81,7 +81,7 @@ class Caller:
         self._suspects = Lock()
 
     def time_limit(self, merchant: Merchant) -> float:
-        """Seconds for one call on this merchant."""
+        """Seconds for a call on this merchant."""
         return merchant.request_timeout or self._default_timeout
 
     def now(self) -> float:
@@ -96,7 +96,7 @@ class Caller:
         """Obtain the credentials that a call needs, an access token included.
 
         Raises:
-            TransportError: they cannot be obtained.
+            TransportError: the credentials cannot be obtained.
         """
         self.authenticator.prepare(merchant, self.time_limit(merchant))
 
@@ -104,12 +104,12 @@ class Caller:
         """Connect to the merchant's POS as a call does, without sending a request.
 
         Raises:
-            TransportError: it cannot be called.
+            TransportError: the POS cannot be called.
         """
         self._transport.reach(merchant.base_url, identity=merchant.auth.tls)
 
     def asking(self, merchant: Merchant) -> Send:
-        """A ``send`` for looks at the merchant's POS, which are of no order. With the merchant's credentials."""
+        """A ``send`` for looks at the merchant's POS without an order. With the merchant's credentials."""
         auth, seconds = credentials_of(merchant), self.time_limit(merchant)
 
         def exchanged(request: Request) -> Reply:
@@ -139,16 +139,16 @@ class Caller:
         Args:
             attempt: gets the claim.
             key: the row's.
-            unless_suspect: return Suspected for a suspect while another suspect runs alone, whose end is not awaited.
-                From the first suspect on that it claims, the attempt runs alone of all suspects.
-            options: those of ``Ledger.claim``.
+            unless_suspect: return Suspected for a suspect while a different suspect runs alone, whose end is not
+                awaited. From the first claimed suspect on, the attempt runs alone of all suspects.
+            options: options of ``Ledger.claim``.
         """
         waits = unless_suspect and attempt.alone is None
         found = self._claimed(attempt, key, unless_suspect=waits, **options)
         if isinstance(found, Suspected) and self._suspects.acquire(blocking=False):
             attempt.alone = Alone(self._suspects)
-            # Only now: one that has to wait would be left by the worker that the other kills, too.
-            # The other's end is queued, and written with this claim at the latest.
+            # Only now: a waiting suspect would be left by the worker killed by the first suspect, too. The first
+            # suspect's end is queued, and written with this claim at the latest.
             found = self._claimed(attempt, key, **options)
             attempt.alone.end_soon()  # the claim may have taken as long
         return found
@@ -184,9 +184,9 @@ class Caller:
     def call(
         self, merchant: Merchant, attempt: Attempt[Any], converse: Converse, *, left: float = inf
     ) -> Outcome:
-        """Call the merchant's POS within its time limit, or ``left`` seconds if they are fewer.
+        """Call the merchant's POS within the time limit, or ``left`` seconds if fewer.
 
-        Time that the ledger takes meanwhile is part of it.
+        Ledger time counts toward the limit.
         """
         attempt.call_began = perf_counter()
         attempt.claim_seconds = attempt.call_began - attempt.began
@@ -232,9 +232,9 @@ class Caller:
         return outcome.after(CallResult.FAILED if makes_no_sense else CallResult.ANSWERED)
 
     def _pause(self, merchant: Merchant) -> None:
-        """Pause a merchant whose POS says it is gone, so that no order fails there meanwhile.
+        """Pause a merchant whose POS says the merchant is gone, so that no order fails there in the meantime.
 
-        The POS may be the one that it had before an operator's edit: then the record stays.
+        The POS may be the merchant's from before an operator's edit: then the record stays.
         """
         try:
             is_paused = self._directory.pause(merchant)
@@ -248,7 +248,7 @@ class Caller:
 
 
 class _Conversation(Send):
-    """The requests of one call: with credentials, under the attempt's claim and one deadline.
+    """The requests of a call: with credentials, under the attempt's claim and a single deadline.
 
     An adapter may look the order up first, then create the order.
 
@@ -269,7 +269,7 @@ class _Conversation(Send):
         self._has_begun = False
 
     def __call__(self, request: Request) -> Reply:
-        if not self._has_begun:  # what the adapter writes and waits for first is not the POS's
+        if not self._has_begun:  # the adapter's first writes and waits are not the POS's
             self._has_begun = True
             if self._attempt.on_call is not None:
                 self._attempt.on_call()
@@ -285,7 +285,7 @@ class _Conversation(Send):
     def _exchanged(self, request: Request) -> Reply:
         merchant, attempt, caller = self._merchant, self._attempt, self._caller
         seconds = self._left()
-        if seconds < self._least:  # its reply would come too late, and leave the order in doubt
+        if seconds < self._least:  # the reply would come too late, and leave the order in doubt
             raise _NoTimeLeft("timeout", f"{seconds:.3g} s were left for the POS's reply")
         reply = caller.exchange(
             request,
@@ -311,11 +311,11 @@ class _Conversation(Send):
 
 
 class _NoTimeLeft(NotSent):
-    """Other things took the call's time, of which the merchant knows nothing."""
+    """The gateway's own work took the call's time; the merchant knows nothing of the delay."""
 
 
 def _failed(error: TransportError, attempt: Attempt[Any]) -> Outcome:
-    """The outcome of a call that a failed exchange has ended."""
+    """The outcome of a call ended by a failed exchange."""
     reason = Reason.of(error.code, error)
     match error:
         case Misconfigured():

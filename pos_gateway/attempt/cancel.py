@@ -1,8 +1,8 @@
 """Cancels an order, whenever the cancel request arrives: before the order, in flight, or after.
 
-An order cancelled before it was sent is never sent: the order's message finds a row in the ledger
-that is CANCELLED. Afterwards the POS is asked to cancel the order, and the reply is the outcome. A
-request that arrives while the order is in flight is retried until the attempt is over.
+An order cancelled before it was sent is never sent: the order's message finds a row in state
+CANCELLED in the ledger. Afterwards the POS is asked to cancel the order, and the reply is the outcome. A
+request while the order is in flight is retried until the attempt is over.
 """
 
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ class Cancel:
     clock: Clock = SYSTEM_CLOCK
 
     def claim(self, attempt: Attempt[CancelRequest]) -> Outcome | None:
-        """Claim the request, then its order; the outcome, if the POS is not to be called.
+        """Claim the request, then its order; the outcome, unless the POS is to be called.
 
         Raises:
             SQLAlchemyError, LedgerUnavailable: the database is unavailable.
@@ -98,7 +98,7 @@ class Cancel:
     def _uncalled(
         self, attempt: Attempt[CancelRequest], submission: Claim | Ended
     ) -> Outcome | None:
-        """The outcome of a claimed request whose POS is not to be called; None: the POS is called."""
+        """The outcome of a claimed request without a call on the POS; None: the POS is called."""
         if isinstance(submission, Claim):
             if not submission.history.may_be_there:
                 return Outcome(Kind.CANCELLED)
@@ -126,7 +126,7 @@ class Cancel:
         """Cancel an order at a POS that may have the order; late, only look the order up."""
         outcome, order = self._ask(attempt), attempt.claims[1:]
         refused = outcome.kind in (Kind.REJECTED, Kind.FAILED) and not outcome.for_operator
-        # The POS may cancel an order after a decision. One whose first step is done waits for the request's end.
+        # The POS may cancel an order after a decision. An order with a first step done waits for the request's end.
         if refused and order and order[0].history.step is None:
             return replace(outcome, kind=Kind.RETRY)
         return outcome
@@ -255,12 +255,12 @@ class Cancel:
         return walk.cancel(submission, _too_late("the POS did not answer in time"))
 
     def _unsettled_for(self, history: AttemptHistory, subject: "_Subject") -> float:
-        """Seconds for which an earlier request may still be at work."""
+        """Seconds for which an earlier request may be in progress still."""
         limit = self.caller.time_limit(subject.merchant)
         return unsettled_for(history, limit, subject.adapter)
 
     def _kept(self, key: Key) -> Order | Outcome:
-        """The stored order; or, without it, the request's outcome."""
+        """The stored order; or, without the order, the request's outcome."""
         try:
             order_json = self.ledger.order(key)
             if order_json is not None:
@@ -274,7 +274,7 @@ class Cancel:
         return Outcome(Kind.FAILED, Reason.of("unknown_order", why))
 
 
-#: Why an order is not cancelled that is left to an operator while it was being undone.
+#: Why an order left to an operator during the undo is not cancelled.
 _NOT_UNDONE = Reason(
     NOT_UNDONE, "its POS did not undo the order, and an operator was asked to decide"
 )

@@ -1,4 +1,4 @@
-"""Makes durable what follows from an attempt, before the message is acknowledged."""
+"""Makes an attempt's consequences durable, before the message is acknowledged."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class Commit:
     def __call__(self, decision: Decision, *, timeout: float = inf) -> bool:
         """Return once all is durable, in this order: entries, events, messages. Retries until then.
 
-        False: another worker has taken over the order, and does the rest.
+        False: a different worker has taken over the order, and does the rest.
 
         Raises:
             LedgerUnavailable, BrokerUnavailable: this process is stopping, or ``timeout`` seconds

@@ -16,7 +16,7 @@ from pos_gateway.domain.outcome import Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.states import Action
 
-#: Bytes that distinguish messages that are too long to be read.
+#: Bytes that distinguish messages too long to be read.
 _IDENTIFYING_BYTES = 2**16
 
 
@@ -33,7 +33,7 @@ class UnreadMessage:
     merchant_id: str | None = None
     #: The order's text, for the event.
     text: bytes = b""
-    #: The part that distinguishes the message from another unreadable one with the same ids.
+    #: The part that distinguishes the message from a second unreadable message with the same ids.
     distinctive: bytes = b""
 
 
@@ -78,5 +78,5 @@ def _ids(named: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def _written(record: Any) -> bytes:
-    """A record as JSON. Numbers that JSON does not have (NaN, 1e999) become text."""
+    """A record as JSON. Numbers unknown to JSON (NaN, 1e999) become text."""
     return to_json(record, inf_nan_mode="strings", fallback=str)

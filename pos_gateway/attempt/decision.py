@@ -1,8 +1,7 @@
-"""Decides what follows from an outcome: the ONLY place that does.
+"""Decides the consequences of an outcome: the ONLY place for the decision.
 
-A decision is plain data: the entries for the ledger, with the events recorded with them, then the
-messages to publish, all before the message that it came from is acknowledged. The pipeline
-publishes the events (``events/pipeline.py``).
+A decision is plain data: the entries for the ledger, with the events recorded with each entry, then the messages to
+publish, all before the attempt's message is acknowledged. The pipeline publishes the events (``events/pipeline.py``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,22 +47,22 @@ LAST_ATTEMPT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """An event recorded by itself: of a message without a row, or a terminal one repeated."""
+    """An event recorded alone: of a message without a row, or a terminal event repeated."""
 
     key: Key
     entry: Entry
-    #: What the message had for an order; None: the order is in its row.
+    #: The message's body, in place of an order; None: the order is in a row.
     body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What must be durable, in this order, before the message is acknowledged."""
+    """Everything to make durable, in this order, before the message is acknowledged."""
 
-    #: The outcome that it follows from.
+    #: The outcome behind the decision.
     outcome: Outcome
-    #: The entries, each under its claim, a cancel request's after its order's: the last shows that all
-    #: was done. Once a claim is lost, another worker does the rest.
+    #: The entries, each under its claim, a cancel request's after the order's: the last shows that all was done. After
+    #: a lost claim, a different worker does the rest.
     entries: Sequence[tuple[Claim, Entry]] = ()
     #: Events without an entry.
     event_records: Sequence[EventRecord] = ()
@@ -90,12 +89,12 @@ class Decision:
         )
 
     def without_again(self) -> "Decision":
-        """The same without the retry's message, for an order that waits in the worker."""
+        """The decision without the retry's message, for an order that waits in the worker."""
         return replace(self, messages=[each for each in self.messages if not each.delay])
 
 
 class Follows(StrEnum):
-    """What follows from an attempt to deliver an order, as ``docs/delivery.md`` says it."""
+    """Consequences of an attempt to deliver an order, in the words of ``docs/delivery.md``."""
 
     END = "the POS has decided: an event, and the order ends"
     DEAD_LETTER = "an event and a dead letter, and the order ends"
@@ -104,8 +103,8 @@ class Follows(StrEnum):
     RETRY = "it is retried"
 
 
-#: By an attempt's outcome: what follows if the POS cannot have had the order from an earlier attempt,
-#: and if it may have it. A changed line is a changed promise.
+#: By an attempt's outcome: the consequence if the POS cannot have had the order from an earlier attempt, and if the
+#: POS may have the order. A changed line is a changed promise.
 FOLLOWS: Mapping[Kind, tuple[Follows, Follows]] = {
     Kind.ACCEPTED: (Follows.END, Follows.END),
     Kind.REJECTED: (Follows.END, Follows.END),
@@ -119,7 +118,7 @@ FOLLOWS: Mapping[Kind, tuple[Follows, Follows]] = {
 
 
 def on_submission(attempt: Attempt[Order], now: datetime) -> Decision:
-    """Decide what follows from an attempt to deliver an order."""
+    """Decide the consequences of an attempt to deliver an order."""
     outcome, order, message = attempt.outcome, attempt.content, attempt.message
     assert outcome is not None  # noqa: S101  (the attempt is over)
     if attempt.newer is not None:
@@ -149,7 +148,7 @@ class _Submission(NamedTuple):
     at: float
 
     def over(self, ended: Ended) -> Decision:
-        """It was terminal before, by a worker that may have died before dead-lettering it."""
+        """The order was terminal before; the worker may have died before the dead-lettering."""
         is_dead_letter = ended.state in (State.FAILED, State.EXPIRED)
         messages = [self._dead_letter(ended.outcome)] if is_dead_letter else []
         return Decision(ended.outcome, messages=messages)
@@ -171,7 +170,7 @@ class _Submission(NamedTuple):
         return self._again(delay, resolve=resolve, look_up=look_up)
 
     def done(self, outcome: Outcome, claim: Claim, *, called: bool) -> Decision:
-        """The entry under the claim, and what follows."""
+        """The entry under the claim, and the consequences."""
         history = claim.history
         attempts = history.attempts + called
         match FOLLOWS[outcome.kind][history.may_be_there]:
@@ -181,7 +180,7 @@ class _Submission(NamedTuple):
                 return self._end(outcome, claim, attempts, dead_letter=True)
             case Follows.PENDING if history.step is None:  # the POS has the order: no doubt
                 after = replace(history, pending=True, doubt_since=None)
-            case Follows.DOUBT | Follows.PENDING:  # of a later step, pending says that of the first
+            case Follows.DOUBT | Follows.PENDING:  # of a later step, pending speaks of the first
                 since = history.doubt_since
                 newly = since is None and (outcome.not_found or not history.pending)
                 after = replace(history, doubt_since=self.at if newly or claim.sending else since)
@@ -214,7 +213,7 @@ class _Submission(NamedTuple):
         said = outcome if event_kind is None else replace(outcome, kind=event_kind)
         entry = self._entry(said, claim, after, event_kind)
         if outcome.kind is Kind.PENDING and after.step is not None and not after.step.is_undo:
-            # What a pending step has brought, the next look-up starts from.
+            # The next look-up starts from the results of a pending step.
             entry = self._with_progress(entry, after)
         messages = []
         if not outcome.for_operator and delay < until:
@@ -228,7 +227,7 @@ class _Submission(NamedTuple):
     ) -> Decision:
         history = AttemptHistory(attempts=attempts, reopened=claim.history.reopened)
         entry = self._with_progress(self._entry(outcome, claim, history, outcome.kind), history)
-        # What the gateway could not deliver is dead-lettered for an operator.
+        # Undelivered orders are dead-lettered for an operator.
         messages = [self._dead_letter(outcome)] if dead_letter else []
         return Decision(outcome, [(claim, entry)], messages=messages)
 
@@ -295,7 +294,7 @@ def _in_time(delay: float, left: float) -> float:
 
 
 def _latest(delay: float, left: float) -> float:
-    """Seconds by which a message with this delay must return, however the delay is rounded."""
+    """Seconds within which a message with this delay must return, however the delay is rounded."""
     return max(delay, left - LAST_ATTEMPT)
 
 
@@ -306,7 +305,7 @@ def _delay(outcome: Outcome, tries: int) -> float:
     return BACKOFF.delay(tries + 1, at_least=outcome.retry_after)
 
 
-#: The states of orders that have ended, by their last event.
+#: The states of ended orders, by their last event.
 _ENDS: Mapping[Kind | None, State] = {
     Kind.ACCEPTED: State.ACCEPTED,
     Kind.REJECTED: State.REJECTED,
@@ -317,7 +316,7 @@ _ENDS: Mapping[Kind | None, State] = {
 
 
 def _unchanged(claim: Claim, at: float) -> Entry:
-    """The entry that leaves the order as it was before the claim."""
+    """The entry with the order's state before the claim."""
     history = claim.history
     state = open_state(history)
     return Entry(
@@ -326,9 +325,9 @@ def _unchanged(claim: Claim, at: float) -> Entry:
 
 
 def on_cancellation(attempt: Attempt[CancelRequest], now: datetime) -> Decision:
-    """Decide what follows from an attempt to cancel an order.
+    """Decide the consequences of an attempt to cancel an order.
 
-    An order that is not cancelled is recorded as accepted, with the reason.
+    An uncancelled order is recorded as accepted, with the reason.
     """
     cancelling, ended = _Cancelling(attempt, now), attempt.ended
     if not attempt.claims and ended is not None:
@@ -361,13 +360,13 @@ class _Cancelling:
         self._span = attempt.span
 
     def is_open(self, claim: Claim) -> bool:
-        """Whether it is retried. A cancellation in doubt always is."""
+        """Whether the request is retried. A cancellation in doubt always is."""
         kind = self.outcome.kind
         in_doubt = kind is Kind.FAILED and claim.history.in_doubt
         return in_doubt or kind in (Kind.RETRY, Kind.IN_DOUBT, Kind.PENDING)
 
     def _undone(self, claim: Claim) -> Decision:
-        """Leave the request, and its order, as they were."""
+        """Leave the request and the order unchanged."""
         history = claim.history
         entry = Entry(
             State.NEW,
@@ -381,7 +380,7 @@ class _Cancelling:
         )
 
     def again(self) -> Decision:
-        """Retry; the order itself is released meanwhile."""
+        """Retry; the order itself is released until then."""
         claim = self._attempt.claims[0] if self._attempt.claims else None
         if claim is not None and self.outcome is NEEDS_POS:
             return self._undone(claim)
@@ -435,9 +434,9 @@ class _Cancelling:
         return replace(decided, messages=[dead])
 
     def decided(self, claim: Claim, submission: Claim) -> Decision:
-        """The order was not terminal; cancelled, it is.
+        """The order was not terminal; a cancelled order is.
 
-        One that the POS may have cancelled is not sent again: it would be a second order.
+        An order that the POS may have cancelled is not sent again: a second order would result.
         """
         entry = self._entry(State(self.outcome.kind.value), claim)
         if self.outcome.kind in (Kind.EXPIRED, Kind.FAILED):  # for a request with more time
@@ -472,7 +471,7 @@ class _Cancelling:
         return Decision(outcome, [(claim, entry)])
 
     def _in_doubt(self, history: AttemptHistory) -> Entry:
-        """The entry of an order in doubt, with its event unless that was recorded before."""
+        """The entry of an order in doubt, with an event unless the event was recorded before."""
         since, trace = history.doubt_since or self._at, self._span
         entry = Entry(State.IN_DOUBT, self._at, history.attempts, since, reason=self.outcome.reason)
         if history.last_event == Kind.IN_DOUBT:
@@ -494,7 +493,7 @@ class _Cancelling:
         )
 
     def _released_submission(self) -> list[tuple[Claim, Entry]]:
-        """Release the order as it was before the claim; its own attempt records its outcome."""
+        """Release the order with the state before the claim; the order's own attempt records an outcome."""
         released = []
         for submission in self._attempt.claims[1:]:
             entry = _unchanged(submission, self._at)
@@ -507,7 +506,7 @@ class _Cancelling:
 
 
 def on_unread(attempt: Attempt[UnreadMessage], now: datetime) -> Decision:
-    """Decide what follows from a message that cannot be read."""
+    """Decide the consequences of an unreadable message."""
     outcome, content, message = attempt.outcome, attempt.content, attempt.message
     assert outcome is not None  # noqa: S101  (the attempt is over)
     entries = [(claim, _unchanged(claim, now.timestamp())) for claim in attempt.claims]
@@ -540,12 +539,12 @@ def on_unread(attempt: Attempt[UnreadMessage], now: datetime) -> Decision:
 
 
 def _invalid(attempt: Attempt[UnreadMessage], now: datetime) -> list[EventRecord]:
-    """The event of an invalid order; none if the message does not name order and merchant."""
+    """The event of an invalid order; None: the message does not name order and merchant."""
     content = attempt.content
     if not (content.merchant_id and content.order_id):
         return []
     key = Key(content.merchant_id, content.order_id)
-    # Another invalid order with these ids has another event.
+    # A second invalid order with these ids has its own event.
     distinctive = content.reason.code.encode() + b"\n" + content.distinctive
     event = dehydrated(key, Kind.FAILED, content=distinctive, trace=attempt.span)
     entry = Entry(State.FAILED, now.timestamp(), 1, reason=content.reason, event=event)

@@ -53,16 +53,16 @@ def unsettled_for(history: AttemptHistory, time_limit: float, adapter: Adapter) 
 
 
 def longest_reply(adapter: Adapter, time_limit: float) -> float:
-    """Seconds in which the POS replies, or never does: the merchant's own may be longer than its vendor's."""
+    """Seconds until the POS replies, or never will: the merchant's limit may be longer than the vendor's."""
     return max(adapter.limits.longest_reply or 0.0, time_limit)
 
 
 def has_moved(history: AttemptHistory, merchant: Merchant, adapter: Adapter) -> bool:
-    """Whether the order may be at a POS that the merchant's record does not name any more.
+    """Whether the order may be at a POS no longer in the merchant's record.
 
     The new POS does not know the order: a look-up there would be believed, and the key is new.
     """
-    # The fingerprint with all of ``pos`` is in rows of the release before this one.
+    # Rows of the release before this release have the fingerprint with all of ``pos``.
     return history.endpoint not in (None, endpoint(merchant, adapter), merchant.endpoint)
 
 
@@ -72,7 +72,7 @@ def leased_elsewhere() -> Outcome:
 
 
 def unclaimed(found: LeasedElsewhere | Suspected) -> Outcome:
-    """The outcome of an attempt that could not claim a row: nothing was done."""
+    """The outcome of an attempt without a claimed row: nothing was done."""
     return suspect() if isinstance(found, Suspected) else leased_elsewhere()
 
 

@@ -1,4 +1,4 @@
-"""The composition root: Settings -> Gateway. What is started here is stopped here."""
+"""The composition root: Settings -> Gateway. Everything started here is stopped here."""
 
 import os
 import threading
@@ -66,11 +66,11 @@ class Gateway:
         self.database = open_database(settings.database_url)
         vault = Vault(settings.secret_keys)
         store = MerchantStore(self.database, vault=vault)
-        #: The cache that workers share; None: each worker loads by itself. It needs a key:
-        #: unsealed, write access to Redis would be enough to redirect orders.
+        #: The cache shared by workers; None: each worker loads alone. The cache needs a key: unsealed, write access to
+        #: Redis would be enough to redirect orders.
         shares = settings.redis_url if vault.current else None
         self.shared = SharedCache(shares, store, vault) if shares else None
-        #: Reads what is looked at every second or two.
+        #: Reads everything looked at every second or two.
         self.polls = Polls(self.database)
         run = off_the_loop(self.database)
         self.directory = Directory(
@@ -97,7 +97,7 @@ class Gateway:
         payloads = Payloads(vault)
         self.ledger = Ledger(self.database, payloads, run=run, clock=clock)
         self.schema = SchemaWatch(self.database, self.polls, run=run)
-        #: Publishes the events that are recorded with outcomes.
+        #: Publishes the events recorded with outcomes.
         self.events = EventRelay(
             self.database,
             Hydration(payloads),
@@ -140,7 +140,7 @@ class Gateway:
             "ledger": self.ledger,
             "clock": clock,
         }
-        #: Makes durable what follows from attempts.
+        #: Makes attempts' consequences durable.
         self.commit = Commit(
             ledger=self.ledger, events=self.events, directory=self.directory, store=self.store
         )
@@ -168,19 +168,19 @@ class Gateway:
         self._before_stop: list[Callable[[], None]] = []
 
     def check(self) -> None:
-        """Check that the database and the queues are what this version needs.
+        """Check database and queues against the needs of this version.
 
         Raises:
             PendingMigration, SchemaTooNew: the database's schema does not fit this version.
-            PublishRefused: a queue exists with other arguments, or one is missing that this
-                broker user may not declare.
+            PublishRefused: a queue exists with different arguments, or a queue is missing that this broker user may
+                not declare.
             SQLAlchemyError: the database cannot be reached.
         """
         require_current(self.database)
         try:
             self.publisher.connect(delays=True)
         except BrokerUnavailable as error:
-            # Celery waits for it, and the first publish declares the queues.
+            # Celery waits for the broker, and the first publish declares the queues.
             log.warning("broker.unavailable", error=str(error))
 
     def start(self) -> None:
@@ -200,7 +200,7 @@ class Gateway:
         self.queue_metrics.start()
 
     def store(self, messages: Iterable[Message], *, timeout: float = inf) -> None:
-        """Publish the messages in order; return once the broker has stored them all.
+        """Publish the messages in order; return once the broker has stored all.
 
         Raises:
             BrokerUnavailable: this process is stopping, or ``timeout`` seconds have passed.
@@ -211,8 +211,8 @@ class Gateway:
     def disconnect(self) -> None:
         """Close all connections until the next use, before ``start``: a fork must copy none.
 
-        SQLite counts a process's locks on the file: with a copied connection a child takes its parent's locks for its
-        own. Once the parent's connection closes, the next reader removes the log into which the child commits.
+        SQLite counts a process's locks on the file: with a copied connection a child treats the parent's locks as the
+        child's own. Once the parent's connection closes, the next reader removes the log into which the child commits.
         """
         self.ledger.release()
         self.polls.close()
@@ -258,9 +258,9 @@ def _tracing() -> "ExportedTracing":
 
 
 def off_the_loop(engine: Engine) -> Run:
-    """Where the ledger's writes run without blocking other green threads.
+    """Where the ledger's writes run without blocking further green threads.
 
-    Psycopg yields while it waits for its socket; SQLite blocks on the disk: it needs a thread.
+    Psycopg yields while waiting for a socket; SQLite blocks on the disk, and needs a thread.
     """
     if not (green() and engine.dialect.name == "sqlite"):
         return here
@@ -278,7 +278,7 @@ def off_the_loop(engine: Engine) -> Run:
 
 
 def _tried(do: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    """Its result or error, not raised: gevent prints a traceback of what leaves a native thread."""
+    """The result or error, not raised: gevent prints a traceback of errors that leave a native thread."""
     try:
         return do(), None
     except Exception as error:  # noqa: BLE001  (raised again by ``run``)
@@ -295,7 +295,7 @@ _current: Gateway | None = None
 
 
 def current() -> Gateway:
-    """This process's gateway, made from the environment at the first call. A forked process makes its own."""
+    """This process's gateway, made from the environment at the first call, and anew in a forked process."""
     global _current  # noqa: PLW0603  (Celery tasks are functions; they have nowhere else to look)
     with _lock:
         if _current is None:

@@ -1,8 +1,7 @@
 """Isolates poison orders: suspects run one at a time, so that a crash costs no neighbour.
 
-A worker's death leaves open which of its orders in flight was to blame. One death says little,
-since machines die. An order with two is a suspect, and suspects are claimed one at a time, so that
-the next death has one culprit only.
+A worker's death does not show which order in flight was to blame. One death says little, since machines die. An order
+with two deaths is a suspect, and suspects are claimed one at a time, so that the next death has a single culprit.
 """
 
 import threading
@@ -10,8 +9,8 @@ from contextlib import suppress
 
 #: Deaths after which an order is poison and not sent any more.
 POISONOUS = 3
-#: Maximum seconds that a suspect runs alone. Poison may be in a reply, and most POSes reply within
-#: these; more would delay the others: 200 suspects at POSes that hang take a quarter of an hour already.
+#: Maximum seconds that a suspect runs alone. Poison may be in a reply, and most POSes reply sooner; more seconds would
+#: delay the rest: 200 suspects at hanging POSes take a quarter of an hour already.
 ISOLATED_FOR = 5.0
 
 
@@ -19,7 +18,7 @@ class Alone:
     """An attempt's time alone of all suspects. Safe for green threads.
 
     Args:
-        suspects: the lock of all suspects, which the attempt holds.
+        suspects: the lock of all suspects, held by the attempt.
     """
 
     def __init__(self, suspects: threading.Lock) -> None:

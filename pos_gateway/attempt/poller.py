@@ -51,7 +51,7 @@ SKEW = 3600.0
 LONGEST, _HALVINGS = 4 * 3600.0, 5
 #: Most seconds until the next poll after failures.
 MAX_WAIT = 1800.0
-#: Seconds that ``stop`` waits.
+#: Seconds for which ``stop`` waits.
 _GRACE = 1.0
 
 
@@ -138,7 +138,7 @@ class Poller:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()  # its time is limited
+            thread.join()  # the thread's time is limited
         if done:
             self._run(lambda: self._open_orders.done(done))
         return bool(due)
@@ -158,7 +158,7 @@ class Poller:
                 log.warning("poll.no_database", error=problem)
 
     def _poll_safely(self, due: DuePoll, done: list[DonePoll]) -> None:
-        """Make a poll; a failure concerns no other merchant."""
+        """Make a poll; a failure concerns one merchant only."""
         try:
             ended = self._poll(due)
         except (SQLAlchemyError, LedgerUnavailable) as error:

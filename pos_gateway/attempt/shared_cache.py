@@ -1,4 +1,4 @@
-"""The cache that workers share in Redis: merchants' records, catalogs and access tokens."""
+"""The cache shared by workers in Redis: merchants' records, catalogs and access tokens."""
 
 import json
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from pos_gateway.runtime.vault import Vault
 
 
 class SharedCache:
-    """One shared cache per kind of value. The constructor does no I/O.
+    """A shared cache per kind of value. The constructor does no I/O.
 
     Args:
         redis_url: where Redis is.
         store: encodes and decodes records.
-        vault: seals all values; it must have a key.
+        vault: seals all values; must have a key.
 
     Raises:
         InvalidSettings: the package ``redis`` is not installed, or the URL is invalid.

@@ -1,12 +1,11 @@
-"""One message's way, from its attempt to its acknowledgement. Read this file first.
+"""One message's way, from the attempt to the acknowledgement. Read this file first.
 
-A message comes from the queue (``worker/intake.py``). Admission lets the order start before a
-green thread is taken (``worker/dispatcher.py``). The green thread decides and commits, and between the
-two frees the order's slot (``worker/in_flight.py``). A synchronous worker's process calls ``attempt``,
-for one message after the other.
+A message comes from the queue (``worker/intake.py``). Admission lets the order start before a green thread is taken
+(``worker/dispatcher.py``). The green thread decides and commits, and in between frees the order's slot
+(``worker/in_flight.py``). A synchronous worker's process calls ``attempt``, message after message.
 
-``Attempt`` has the facts. The ledger records each step at the POS before the first byte, for the
-next attempt to know, whatever happens here.
+``Attempt`` has the facts. The ledger records each step at the POS before the first byte, for the next attempt to know,
+whatever happens here.
 """
 
 from math import inf
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class _Action(Protocol):
-    """The work that a message asks for."""
+    """The work requested by a message."""
 
     def claim(self, attempt: Attempt[Any]) -> Outcome | None: ...
     def call(self, attempt: Attempt[Any]) -> Outcome: ...

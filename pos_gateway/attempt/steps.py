@@ -75,10 +75,10 @@ class Walk:
     # Forward
 
     def forward(self, because: Outcome | None, expired: Callable[[], Outcome | None]) -> Outcome:
-        """Take the steps that are left, or go on undoing; the order's outcome.
+        """Take the remaining steps, or go on undoing; the order's outcome.
 
         Args:
-            because: the order's outcome after its undo, for an order in an undo.
+            because: the order's outcome after the undo, for an order in an undo.
             expired: returns the outcome of an order without time, or left to an operator; else None.
         """
         history, place = self._attempt.claims[0].history, 0
@@ -114,14 +114,14 @@ class Walk:
     def _take(
         self, number: int, history: AttemptHistory, expired: Callable[[], Outcome | None]
     ) -> Outcome:
-        """Take one step, never twice: a step in doubt is looked up, sent with its key, or left."""
+        """Take a step, never twice: a step in doubt is looked up, sent with its key, or left."""
         step, known = self._steps[number], None
         if step.look_up is None and history.may_be_there:
             why = Reason.of("blind", "this POS cannot be asked")
             return Outcome(Kind.IN_DOUBT, why, for_operator=True)
         if number and not history.in_doubt:
             known = expired()
-            # Two requests that undo a step at once may both do so.
+            # Two simultaneous requests to undo a step may both take effect.
             if known is not None and self._attempt.claims[0].history.cancelling:
                 known = _CANCELLING
         # While a cancel request is open the order is not sent, and a key learns nothing.
@@ -173,8 +173,8 @@ class Walk:
     def _run_later(self, number: int) -> Outcome:
         """Run a step after the first, which becomes durable before its first changing request.
 
-        A worker that ends before, asking the POS, leaves nothing of this step in doubt. Until then the step
-        before may be in doubt.
+        A worker that ends earlier, during a look-up, leaves nothing of this step in doubt. Until then the step before
+        may be in doubt.
 
         Raises:
             TransportError: of a request; NotSent, of a look-up.
@@ -193,7 +193,7 @@ class Walk:
         except _NotRecorded as error:
             return error.outcome
         except TransportError as error:
-            # The POS has changed something: a request that was not sent proves nothing.
+            # The POS has changed something: an unsent request proves nothing.
             if answered:
                 raise NoValidReply(error.code, error) from error
             if attempt.step is step:
@@ -207,7 +207,7 @@ class Walk:
         return self._reached(number, outcome.kind) or outcome
 
     def _reached(self, number: int, kind: Kind) -> Outcome | None:
-        """Record a step that ends open, for the next attempt to go on there; None: nothing is to be said."""
+        """Record an open step, for the next attempt to go on there; None: nothing is to be said."""
         mark = self._attempt.claims[0].history.step
         is_there = mark is not None and mark.name == self._steps[number].name
         if kind in (Kind.PENDING, Kind.IN_DOUBT) or (kind is Kind.RETRY and not is_there):
@@ -217,7 +217,7 @@ class Walk:
     def _ask(
         self, step: Step, history: AttemptHistory, expired: Callable[[], Outcome | None]
     ) -> Outcome | None:
-        """Look up a step in doubt or late; None: the POS does not have the step, and may be sent it."""
+        """Look up a step in doubt or late; None: the POS does not have the step; the step may be sent."""
         known = self._look_up(step)
         if known is not None:
             return known
@@ -227,7 +227,7 @@ class Walk:
             return replace(_unsettled(why, wait), not_found=True)
         if self._attempt.late and step is self._steps[0]:
             return Outcome(Kind.EXPIRED, Reason.of("expired", "the POS does not have it"))
-        return expired()  # the steps before are undone for want of time, and for no other reason
+        return expired()  # earlier steps are undone for want of time, and for no other reason
 
     def _back(self, place: int, because: Outcome, history: AttemptHistory) -> Outcome:
         """Undo the steps from ``place`` to the first; ``because`` once no step is left at the POS."""
@@ -273,7 +273,7 @@ class Walk:
         if isinstance(submission, Claim) and submission.history.in_doubt and request.in_doubt:
             # A look-up of the step in doubt cannot tell "never taken" from "undone by this request".
             last = max(last, place_of(submission.history.step, self._steps) or 0)
-        if place > standing:  # the POS has nothing of that step any more, and no facts of it
+        if place > standing:  # the POS has nothing more of the step, and no facts
             place, request = standing, _UNTRIED
         # Earlier attempts have undone the steps above, covered steps aside.
         is_begun = any(each.undo is not COVERED for each in self._steps[place + 1 : last + 1])
@@ -296,7 +296,7 @@ class Walk:
         return outcome
 
     def _begun(self) -> None:
-        """Have the request in doubt until it ends: its order may not go on, undone in part."""
+        """Keep the request in doubt until its end: the order may not go on, undone in part."""
         claim = self._attempt.claims[0]
         since = claim.history.doubt_since or self._caller.now()
         history = replace(claim.history, doubt_since=since)
@@ -319,7 +319,7 @@ class Walk:
         return known if isinstance(known, Outcome) else max(0, known)
 
     def _looked_up(self, numbers: range, history: AttemptHistory) -> int | Outcome:
-        """The number of the last of these steps at the POS; the step's facts are kept."""
+        """The number of the last of the steps at the POS; the step's facts are kept."""
         for number in numbers:
             if self._steps[number].look_up is None:  # of an accepted order: taken
                 continue
@@ -343,14 +343,14 @@ class Walk:
         because: Outcome,
         otherwise: Outcome | None = None,
     ) -> Outcome:
-        """Undo one step. An undo in doubt is looked up until the POS has had time, then sent again.
+        """Undo a step. An undo in doubt is looked up until the POS has had time, then sent again.
 
         Args:
             number: the step's number.
             history: the undo's earlier attempts.
             because: why the order is undone.
-            otherwise: the outcome of a late attempt, which only looks the step up, and goes on with an
-                undo that the look-up finds half done.
+            otherwise: the outcome of a late attempt, which only looks the step up, and goes on with
+                an undo found half done.
         """
         attempt = self._attempt
         step = attempt.step = self._steps[number]
@@ -396,8 +396,8 @@ class Walk:
     def _record(self, number: int, because: Outcome | None = None) -> Outcome | None:
         """Make a step, or with ``because`` its undo, durable before the first byte.
 
-        Returns None, or the outcome if nothing may be sent. The steps before are certain from then on; until
-        then the steps that this attempt has sent are in doubt.
+        Returns None, or the outcome if nothing may be sent. Earlier steps are certain from then on; until
+        then the steps sent by this attempt are in doubt.
         """
         attempt, claim = self._attempt, self._attempt.claims[0]
         mark, progress = None, None
@@ -405,7 +405,7 @@ class Walk:
             reopened = claim.history.reopened
             mark = StepMark(reopened, self._steps[number].name, is_undo=because is not None)
             try:
-                if because is not _BY_REQUEST:  # a request finds the facts in its order's row
+                if because is not _BY_REQUEST:  # a request finds the facts in the order's row
                     progress = StepProgress(attempt.facts, because).to_json(reopened)
             except InvalidFacts as error:  # the adapter's mistake: each attempt repeats the mistake
                 return Outcome(Kind.IN_DOUBT, Reason.of("facts", error), for_operator=True)
@@ -441,7 +441,7 @@ class Walk:
         return step.look_up(self._order, self._merchant, self._attempt.facts, self._send)
 
     def _unsettled_for(self, history: AttemptHistory) -> float:
-        """Seconds for which an earlier request may still be at work."""
+        """Seconds for which an earlier request may be in progress still."""
         return unsettled_for(history, self._caller.time_limit(self._merchant), self._adapter)
 
 
@@ -450,7 +450,7 @@ class _NotRecorded(NotSent):
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__("fenced", "another worker has it")
-        #: The attempt's, of an order that goes forward.
+        #: The outcome of the attempt, of an order that goes forward.
         self.outcome = outcome
 
 
@@ -488,7 +488,7 @@ _CANNOT_SAY = Outcome(Kind.EXPIRED, CANCEL_IN_DOUBT)
 
 
 def _is_half_done(known: Outcome | None) -> bool:
-    """Whether a look-up finds that the POS has given up a step, and keeps a part of the step."""
+    """Whether a look-up finds that the POS has given up a step, with a part of the step left."""
     return known is not None and known.kind is Kind.REJECTED and bool(known.facts)
 
 
@@ -516,7 +516,7 @@ def _unsettled(why: str, wait: float) -> Outcome:
 
 
 def _with(because: Outcome, left: Reason) -> Outcome:
-    """The outcome of an undone order, with the reason of what the undo has left."""
+    """The outcome of an undone order, with the reason for any part left by the undo."""
     reason = because.reason or Reason(because.kind, because.kind)
     return replace(because, reason=Reason.of(reason.code, f"{reason.message}; {left.message}"))
 

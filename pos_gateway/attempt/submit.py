@@ -1,6 +1,6 @@
-"""Submits one order to its merchant's POS, never twice.
+"""Submits one order to the merchant's POS, never twice.
 
-The ledger records each request that changes something before the first byte, for the next attempt to know.
+The ledger records each changing request before the first byte, for the next attempt to know.
 """
 
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ class Submit:
     clock: Clock = SYSTEM_CLOCK
 
     def claim(self, attempt: Attempt[Order]) -> Outcome | None:
-        """Claim the order; the outcome, if its POS is not to be called.
+        """Claim the order; the outcome, unless the POS is to be called.
 
         Raises:
             SQLAlchemyError, LedgerUnavailable: the database is unavailable.
@@ -80,7 +80,7 @@ class Submit:
     def _unsent(
         self, attempt: Attempt[Order], late: bool, problem: Reason | None
     ) -> Outcome | None:
-        """The outcome of a claimed order whose POS is not to be called; None: the POS is called."""
+        """The outcome of a claimed order without a call on the POS; None: the POS is called."""
         order, merchant, claim = attempt.content, attempt.merchant, attempt.claims[0]
         history, may_be_there = claim.history, claim.history.may_be_there
         if history.deliver_by is not None:
@@ -104,7 +104,7 @@ class Submit:
     def crashed(self, attempt: Attempt[Order], error: Exception) -> Outcome:
         """The outcome of an attempt after an exception.
 
-        An order that fails without a claim is claimed: the state in the ledger counts.
+        An order failing without a claim is claimed: the state in the ledger counts.
 
         Raises:
             SQLAlchemyError, LedgerUnavailable: the database is unavailable for the claim.
@@ -180,7 +180,7 @@ class Submit:
         return walk.forward(because, partial(self._expired, attempt))
 
     def _expired(self, attempt: Attempt[Order]) -> Outcome | None:
-        """The outcome of an order that has no time left, or is left to an operator; else None."""
+        """The outcome of an order without time left, or left to an operator; else None."""
         left = self._left(attempt.content)
         if left > 0 and not attempt.late:
             return None
@@ -200,9 +200,9 @@ class Submit:
         return Outcome(Kind.IN_DOUBT, Reason.of("expired_in_doubt", why))
 
     def _newer(self, order: Order, until: datetime) -> Order | None:
-        """The order with the ledger's deadline, if an operator has set a later one since the message.
+        """The order with the ledger's deadline, if an operator has set a later deadline since the message.
 
-        However much time the message's own deadline leaves: a failure would expire the order by that deadline.
+        However much time the message's own deadline leaves: a failure would expire the order by the old deadline.
         """
         now = self.clock.now()
         # As Unix times, as in the ledger: equal times may differ as datetimes.

@@ -16,7 +16,7 @@ Decide = Callable[[Attempt[Any], Any], Decision]
 
 
 def traced(decide: Decide, tracing: "Tracing", directory: Directory) -> Decide:
-    """The same, within a span that says what the attempt's log line does, also without a call."""
+    """``decide`` within a span with the attempt's facts as in the log line, also without a call."""
 
     def decided(attempt: Attempt[Any], action: Any) -> Decision:
         with tracing.delivering(attempt.message.trace) as span:

@@ -1,7 +1,7 @@
 """A message that cannot be read: the ledger's order with the message's ids counts.
 
-The POS may have the order. So no unreadable message ends an order, or says anything of an order that goes on by
-a readable one.
+The POS may have the order. So no unreadable message ends an order, or says anything of an order that a readable
+message may continue.
 """
 
 from contextlib import suppress
@@ -97,7 +97,7 @@ class Unreadable:
         return outcome
 
     def decide(self, attempt: Attempt[UnreadMessage]) -> Decision:
-        """Decide about the outcome; the event of a message that comes again is published again."""
+        """Decide about the outcome; the event of a repeated message is published again."""
         decided = decision.on_unread(attempt, self.clock.now())
         with suppress(SQLAlchemyError):  # a repeated event is not worth waiting for
             for each in decided.event_records:
