@@ -11,6 +11,7 @@ from pos_gateway.adapters.protocol import CallbackRequest
 from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.limits import QuotaTerms
 from pos_gateway.admission.rate import Rate
+from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome
@@ -223,14 +224,19 @@ def test_an_item_that_toast_lacks_is_named_in_toasts_words() -> None:
 
 def heard(place: Place) -> list[Any]:
     """What the gateway hears of Toast's messages, in their order."""
-    found = []
+    return [each.meaning for each in callbacks_of(place)]
+
+
+def callbacks_of(place: Place) -> list[Callback]:
+    """The callbacks in Toast's messages, in their order."""
+    found: list[Callback] = []
     for url, headers, body, _ in place.toast.webhooks.take():
         lower = {name.lower(): value for name, value in headers.items()}
         request = CallbackRequest(url, lower, body, place.clock().timestamp())
         callbacks = TOAST.callbacks(request, MERCHANT)
         assert callbacks is not None
         assert {each.external_id for each in callbacks} <= {place.fact["guid"]}
-        found += [each.meaning for each in callbacks]
+        found += callbacks
     return found
 
 
@@ -274,7 +280,8 @@ def test_an_order_that_is_approved_and_not_paid_is_left_to_an_operator() -> None
     at = At(place)
     assert at.submit(ordered()).kind is Kind.PENDING
     place.toast.acts["fire"](order=place.fact["guid"])
-    assert heard(place) == []
+    [callback] = callbacks_of(place)
+    assert callback.only_accepted
     found = TOAST.look_up(ordered(), MERCHANT, at.send)
     assert found is not None
     assert (found.kind, found.for_operator) == (Kind.IN_DOUBT, True)

@@ -93,8 +93,8 @@ def test_the_master_key_is_rotated_and_all_pods_open_everything_at_each_step(
             present = ",".join(keys[name] for name in names)
             program.settings["POS_GATEWAY_SECRET_KEY"] = present
             settings += 1
-            for writes, reads in ((present, former), (former, present)):
-                token = {"type": "bearer", "token": f"t0ken-{settings}"}
+            for number, (writes, reads) in enumerate(((present, former), (former, present))):
+                token = {"type": "bearer", "token": f"t0ken-{settings}-{number}"}
                 record = Merchant.parse({**merchant, "auth": token})
                 MerchantStore(engine, vault=Vault(writes)).put([record])
                 assert MerchantStore(engine, vault=Vault(reads)).get(["m-8"]) == {"m-8": record}

@@ -35,6 +35,8 @@ _ANYHOW: Any = {
     "failures": (),
     "pause": lambda _: 1.0,
 }
+#: Adapters that poll POSes.
+POLLED = ("square", "toast", "clover", "hubrise")
 #: A worker's.
 CACHES = [RefreshAheadCache(name, dict, **_ANYHOW) for name in ("merchants", "catalogs", "tokens")]
 
@@ -62,6 +64,9 @@ def main(merchants: int, providers: int) -> None:
     for metric, values in OWN.items():
         for value in values:
             metric.labels(value)
+    for adapter in POLLED:
+        for result in ("listed", "failed", "down"):
+            metrics.polls(adapter, result)
     port.start()
     print(get(number, "/metrics")[1])
 

@@ -31,6 +31,7 @@ from pos_gateway.attempt.spine import Spine
 from pos_gateway.broker import wire
 from pos_gateway.broker.bundle import ParkedOrder
 from pos_gateway.broker.message import Message
+from pos_gateway.domain.credentials import NoAuth
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.runtime import failpoints
@@ -111,10 +112,13 @@ class Scene:
         **merchant: Any,
     ) -> None:
         terms = {
+            "id": "m",
             "paused": False,
             "max_concurrency": 1,
             "provider": None,
             "adapter": "rest",
+            "pos": {},
+            "auth": NoAuth(),
             **merchant,
         }
         self.adapters: dict[str, Any] = {}
