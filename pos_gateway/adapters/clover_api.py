@@ -82,9 +82,8 @@ def has_failed(event: object, merchant: Merchant, send: Send) -> bool | Outcome:
     reply = send(asking(url(merchant, f"print_event/{event}")))
     if reply.status == 200:
         return str((json_object(reply) or {}).get("state")).upper() == "FAILED"
-    return (
-        False if reply.status in (400, 404) else unanswered(reply)
-    )  # discarded events are missing
+    # Discarded events are missing.
+    return False if reply.status in (400, 404) else unanswered(reply)
 
 
 def encoded(value: dict[str, Any]) -> bytes:
