@@ -81,6 +81,11 @@ def test_a_worker_without_cpu_says_so() -> None:
     assert scene.scraped().value("pos_gateway_cpu_scarce") == 1
 
 
+def waiting(shown: Samples) -> dict[str, float]:
+    """Waiting orders by what admission has them wait for; a dispatcher counts the others."""
+    return {each: shown.value("pos_gateway_waiting", reason=each) for each in ("merchant", "slot")}
+
+
 def test_slots_and_waiting_orders_are_counted_by_what_they_wait_for(scene: Scene) -> None:
     scene.offer("silent", 2)
     scene.fall_silent("silent")
@@ -94,7 +99,7 @@ def test_slots_and_waiting_orders_are_counted_by_what_they_wait_for(scene: Scene
         ("heavy",): 3,
         ("silent",): 2,
     }
-    assert shown.of("pos_gateway_waiting") == {("merchant",): 3, ("slot",): 0}
+    assert waiting(shown) == {"merchant": 3, "slot": 0}
     assert shown.value("pos_gateway_parked_orders") == 64
 
 
@@ -103,7 +108,7 @@ def test_a_merchant_whose_order_waits_for_a_slot_is_not_in_trouble() -> None:
     scene.offer("first")
     scene.offer("second")
     shown = scene.scraped()
-    assert shown.of("pos_gateway_waiting") == {("merchant",): 0, ("slot",): 1}
+    assert waiting(shown) == {"merchant": 0, "slot": 1}
     assert shown.value("pos_gateway_merchants_in_trouble") == 0
 
 
