@@ -27,7 +27,7 @@ from pos_gateway.admission.health import FLEET, Health, Transition
 from pos_gateway.admission.lane import Call, Demand, Lane, Ticket
 from pos_gateway.admission.lanes import LANES, Lanes
 from pos_gateway.admission.latency import SECONDS
-from pos_gateway.admission.limits import AdmissionLimits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms, names_quota
 from pos_gateway.admission.parking import ParkedCount, ParkingQueue, look_again
 from pos_gateway.admission.quota import Quota
 from pos_gateway.admission.room import WaitBudget
@@ -343,7 +343,7 @@ class Admission(Generic[Ticket]):
 
     def open_breaker(self, merchant_id: str, seconds: float) -> None:
         """Open a merchant's breaker for ``seconds``, or pause the quota with that key, as a different worker did."""
-        if " " in merchant_id:
+        if names_quota(merchant_id):
             if (quota := self._lanes.quotas.get(merchant_id)) is not None:
                 self._pause(quota, self._now + seconds)
             return

@@ -19,7 +19,7 @@ FLEET = "fleet"
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """The change of a merchant's breaker to a state."""
+    """The change of a merchant's breaker to a state; or the pause of a quota, by its key, as an opened breaker."""
 
     merchant_id: str
     state: BreakerState

@@ -24,6 +24,11 @@ class QuotaTerms:
     is_app: bool = False
 
 
+def names_quota(key: str) -> bool:
+    """Whether the key is of several merchants' quota: an id of a merchant has no blank."""
+    return " " in key
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """A merchant's terms."""

@@ -44,7 +44,7 @@ FIELDS = {
     " why a poll failed",
     "why": "what moved a breaker",
     "cache": "which one: merchants, catalogs, tokens",
-    "key": "what in it: a merchant's id; of a token, a digest of its credentials",
+    "key": "what in it: a merchant's id; of a token, a digest of its credentials; of a quota, its app or credential",
     "keys": "how many",
     "grant": "the id of a grant, whose tokens are sealed in the database",
     "calls": "how many were refused since the line before",

@@ -26,7 +26,7 @@ from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.breaker import BreakerState
 from pos_gateway.admission.health import FLEET, Transition
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import AdmissionLimits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, Terms, names_quota
 from pos_gateway.attempt.gateway import Gateway
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.topology import CANARY_KEY, ORDERS_KEY
@@ -582,6 +582,10 @@ class Dispatcher:
 
 
 def _log_transition(transition: Transition) -> None:
+    if names_quota(transition.merchant_id):
+        seconds = round(transition.seconds, 3)
+        log.warning("quota.paused", key=transition.merchant_id, seconds=seconds)
+        return
     metrics.breaker_transitions.labels(transition.state).inc()
     # An operator on call wants to see breakers open and close.
     log.log(

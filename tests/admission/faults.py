@@ -217,7 +217,7 @@ FAULTS = [
         "quotas::a_429_of_the_app",
     ),
     _fault(
-        "a 429 of the app is told to other workers",
+        "a 429 of the app pauses it in other workers, too",
         "admission",
         'self._announce(Transition(quota.terms.key, BreakerState.OPEN, seconds, "asked"))',
         "pass",

@@ -23,6 +23,7 @@ from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.adapters.protocol import Limits as PosLimits
 from pos_gateway.adapters.toast import ToastAdapter
 from pos_gateway.admission.breaker import BreakerState
+from pos_gateway.admission.health import Transition
 from pos_gateway.admission.limits import AdmissionLimits, QuotaTerms
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import Decision
@@ -1078,6 +1079,25 @@ def test_a_vendors_limits_of_a_location_are_the_merchants(
     assert terms is not None
     own = QuotaTerms("m", 20.0, (10_000, 900.0), None, 4)
     assert (terms.limit, terms.quotas) == (50, (own,))
+
+
+def test_a_polled_merchants_orders_leave_requests_to_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(
+        monkeypatch, max_concurrency=None, adapter="toast", default=50, pos={"poll": "ON"}
+    )
+    scene.adapters["toast"] = ToastAdapter()
+    terms = scene.dispatcher._terms_of("m")
+    assert terms is not None
+    assert terms.quotas == (QuotaTerms("m", 19.0, (9_100, 900.0), None, 4),)
+
+
+def test_a_paused_quota_is_no_merchants_breaker_in_log_and_metrics(scene: Scene) -> None:
+    before = value("pos_gateway_breaker_transitions_total", state="open")
+    with capture_logs() as said:
+        scene.dispatcher._announce(Transition("app clover c1", BreakerState.OPEN, 2.0, "asked"))
+    [line] = said
+    assert (line["event"], line["key"], line["seconds"]) == ("quota.paused", "app clover c1", 2.0)
+    assert value("pos_gateway_breaker_transitions_total", state="open") == before
 
 
 def test_idle_connections_past_their_time_are_closed_while_no_order_comes(scene: Scene) -> None:

@@ -147,6 +147,36 @@ def test_events_are_hydrated_when_a_worker_has_cpu_left(
     assert [part.pause() for part in parts] == [admission.cpu.pause()] * 2
 
 
+def test_polls_yield_to_orders_that_lack_cpu_and_leave_merchants_alone_that_are_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(tmp_path, Mock(), id="healthy")
+    gate.directory.get("healthy")
+    monkeypatch.setattr(gateway, "current", lambda: gate)
+    yields = Mock()
+    monkeypatch.setattr(gate.poller, "yield_to", yields)
+    consumer = OrderConsumer(
+        Mock(), pool=TaskPool(4), app=Celery(set_as_current=False), controller=Mock()
+    )
+    assert consumer.dispatcher is not None
+    admission = consumer.dispatcher.admission
+    pause, is_down = yields.call_args.args
+    assert (pause(), is_down("healthy")) == (0.0, False)
+    make_scarce(admission, 100.0)
+    assert pause() == admission.cpu.pause() > 0
+    admission.open_breaker("healthy", 60.0)
+    assert is_down("healthy")
+
+
+def test_a_worker_says_how_much_cpu_it_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On less than a core the loop counts the CPU of other threads, too."""
+    load = Mock()
+    monkeypatch.setattr(subject, "LoopLoad", load)
+    scene = Scene(monkeypatch)
+    _loop, _turned, cores = load.call_args.args
+    assert cores == scene.dispatcher.admission.limits.cores
+
+
 def test_orders_that_expired_are_parked_together() -> None:
     scene = test_bundling.Scene(limit=0, park_delay_min=30.0)
     scene.park(10, left=-1)
