@@ -1,4 +1,4 @@
-"""Bounds the memory of large requests: each counts until the end, or is parked, or keeps its place alone."""
+"""Bounds the memory of large requests: each counts until the end, or is parked, or keeps a place without a body."""
 
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -262,7 +262,7 @@ class Parking:
             look_ups=bundle.look_ups,
             left=left,
         )
-        if left <= 0:  # no deadline is left: fewer queues of delays do
+        if left <= 0:  # expired: rounding the delay up saves queues
             return bundle.message().delayed(delay)
         return bundle.message().delayed(delay, before=max(left, delay + 1), bits=FINE)
 
