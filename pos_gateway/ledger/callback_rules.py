@@ -253,7 +253,8 @@ class CallbackGroup:
         if order.state is not State.ACCEPTED and not order.may_be_sent:
             result = CallbackResult.UNSENT
         elif order.state is not State.ACCEPTED and received.callback.only_accepted:
-            result = CallbackResult.KNOWN
+            is_over = order.state.is_final or is_left
+            result = CallbackResult.KNOWN if is_over else CallbackResult.WAITING  # for the look-up
         elif endpoint is not None and endpoint not in received.owners[order.key.merchant_id]:
             result = CallbackResult.MOVED
         elif order.reopened and received.callback.external_id != (order.external_id or ""):

@@ -134,7 +134,41 @@ def test_what_is_about_an_accepted_order_alone_ends_no_open_one(
     if state is State.ACCEPTED:
         assert (result, rows.order().lifecycle) == (CallbackResult.APPLIED, Lifecycle.PREPARING)
     else:
-        assert (result, rows.order()) == (CallbackResult.KNOWN, before)
+        assert (result, rows.order()) == (CallbackResult.WAITING, before)
+
+
+@pytest.mark.parametrize("kind", [Kind.ACCEPTED, Kind.REJECTED])
+def test_what_is_about_an_accepted_order_alone_waits_for_the_look_up(
+    engine: Engine, worker: Callable[..., Worker], rows: Rows, kind: Kind
+) -> None:
+    """A shop accepts an order and begins with it between two look-ups."""
+    clock = Clock()
+    clock.of_day = DAY + 60
+    ledger = CallbackLedger(engine, Payloads(Vault()), dehydrated, clock)
+    one = open_in(worker, State.PENDING)
+    said = of(Lifecycle.PREPARING, only_accepted=True)
+    assert apply(ledger, said) == [CallbackResult.WAITING]
+    look_up = claimed(one.claim(KEY, send=False))
+    assert one.finish(look_up, an_entry(kind))
+    clock.of_day += 60
+    [due] = ledger.due(10)
+    [result] = apply(ledger, replace(said, waiting_since=due.since))
+    is_accepted = kind is Kind.ACCEPTED
+    assert result is (CallbackResult.APPLIED if is_accepted else CallbackResult.KNOWN)
+    assert told(rows) == ["pending", kind, *([Lifecycle.PREPARING] if is_accepted else [])]
+    assert ledger.due(10) == []
+    ledger.close()
+
+
+def test_what_is_about_an_accepted_order_alone_waits_for_no_operator(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    one = worker()
+    claim = claimed(one.claim(KEY, send=True, endpoint=HERE, order=b"{}"))
+    one.finish(claim, an_entry(Kind.IN_DOUBT, doubt_since=DAY, reason=Reason("moved", "")))
+    before = rows.order()
+    [result] = apply(ledger, of(Lifecycle.PREPARING, only_accepted=True))
+    assert (result, rows.order()) == (CallbackResult.KNOWN, before)
 
 
 @pytest.mark.parametrize("is_open", [True, False])
