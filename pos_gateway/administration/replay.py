@@ -18,6 +18,7 @@ from pos_gateway.domain.split import Split
 from pos_gateway.domain.trace_context import TraceContext
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.order_admin import OrderAdmin, OrderStanding
+from pos_gateway.ledger.pruning import TOMBSTONE
 from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix, shown
 
@@ -132,6 +133,8 @@ class Replay:
                 )
             if row.state not in _REOPENED and self._until is None:
                 order = order.until(_later(row.deliver_by, order.deliver_by))
+        else:
+            self._require_remembered(came.deliver_by)
         # An open order has had no terminal event: without time left it gets one at the worker.
         has_ended = row is not None and row.state in _REOPENED
         if has_ended and order.expired(self._clock.now()):
@@ -146,6 +149,19 @@ class Replay:
         is_written = has_ended or self._until is not None
         return _Plan(message, key, order, row if is_written else None)
 
+    def _require_remembered(self, deliver_by: datetime) -> None:
+        """The ledger has no row: the message was never claimed, or the row is removed by now.
+
+        An order may have been accepted since, by a second letter.
+        """
+        ago = self._clock.now().timestamp() - deliver_by.timestamp()
+        if self._until is not None and ago >= TOMBSTONE:
+            raise AdminError(
+                f"its deliver_by was {ago // 86_400:.0f} days ago, and the ledger may have forgotten it: "
+                "discard the letter; an order that is still wanted needs another order_id",
+                kind="the ledger may have forgotten it; discard it",
+            )
+
     def _cancel(self, request: CancelRequest, body: bytes) -> _Plan:
         until = self._until or request.deliver_by
         if until <= self._clock.now():
@@ -157,6 +173,8 @@ class Replay:
         row = self._ledger.one(Key(request.merchant_id, request.order_id, Action.CANCEL))
         if row is not None:
             _require_asks_for_more(row, until)
+        else:
+            self._require_remembered(request.deliver_by)
         if self._until is not None:
             body = wire.body_of(request.model_copy(update={"deliver_by": until}).to_json())
         home = self._home(request.merchant_id)
