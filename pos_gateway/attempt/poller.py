@@ -181,16 +181,18 @@ class Poller:
         window = window_of(due)
         asking = _Asking(self._caller.asking(merchant), self._pause, self._stopping)
         problem: str | None = None
-        at_least = 0.0
+        at_least, results = 0.0, set[CallbackResult]()
         try:
             for page in adapter.changes(window, merchant, Send(asking)):
                 if isinstance(page, Outcome):
                     problem = page.kind.value if page.reason is None else page.reason.code
                     at_least = page.retry_after or 0.0
-                elif not self._apply(page, due, merchant, adapter):
-                    problem = "busy"  # workers write an order all the time
+                else:
+                    results |= self._apply(page, due, merchant, adapter)
         except TransportError as error:
             problem = error.code
+        if CallbackResult.BUSY in results:
+            problem = "busy"  # workers write an order all the time
         if problem is not None:
             metrics.polls(adapter.name, "failed").inc()
             failed = _failed(due, self._every, at_least)
@@ -204,13 +206,15 @@ class Poller:
             )
             return failed
         metrics.polls(adapter.name, "listed").inc()
-        since = listed_until(due, window, asking.said_at)
+        # A cancellation that waits for a cancel request's end is to be listed again, for hours at most.
+        is_held = CallbackResult.WAITING in results and window.until.timestamp() >= due.now
+        since = due.since if is_held else listed_until(due, window, asking.said_at)
         return DonePoll(due.merchant_id, since, 0, self._every)
 
     def _apply(
         self, said: Sequence[Callback], due: DuePoll, merchant: Merchant, adapter: Adapter
-    ) -> bool:
-        """Apply the changes; False: the next poll has to list the same again."""
+    ) -> set[CallbackResult]:
+        """Apply the changes; after BUSY or WAITING the next poll has to list the same again."""
         owners = {merchant.id: (endpoint(merchant, adapter), merchant.endpoint)}
         steps, received = several_steps(adapter), []
         for each in said:
@@ -221,11 +225,11 @@ class Poller:
                     Received(adapter.name, merchant.id, its, owners, steps=steps, is_polled=True)
                 )
         if not received:
-            return True
+            return set()
         applied = self._commit(received, timeout=SECONDS)
         for one, result in zip(received, applied, strict=True):
             report(one, result, merchant.provider)
-        return all(each.result is not CallbackResult.BUSY for each in applied)
+        return {each.result for each in applied}
 
     def _applied(self, polls: Sequence[Sequence[Received]]) -> list[list[Applied]]:
         """The results for each poll, of a single transaction."""

@@ -195,6 +195,8 @@ class CallbackGroup:
 
         If their number is too large, it is not stored. Nor is one whose order is unknown after ``WAIT``.
         """
+        if received.is_polled:
+            return Applied(CallbackResult.WAITING)
         since, shop = received.waiting_since, received.shop
         waited = 0.0 if since is None else max(0.0, self.now - since)
         if since is None:  # one that waits keeps its place

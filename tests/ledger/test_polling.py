@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from email.utils import format_datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -228,6 +229,32 @@ def test_a_pos_that_was_asked_to_cancel_is_not_stored_as_a_callback_that_waits(r
     assert rig.recorded() == []
     rig.round()
     assert rig.recorded() == [("m", "o1", BY_POS)]
+
+
+def test_a_cancellation_is_asked_for_again_while_a_cancel_request_may_be_at_work(rig: Rig) -> None:
+    """The request may end without the POS's word, and later than two polls' times overlap."""
+
+    def answers(ago: float) -> None:
+        date = format_datetime(datetime.fromtimestamp(time.time() - ago, UTC), usegmt=True)
+        rig.answer = lambda _: Reply(200, {"date": date}, b"{}")
+
+    rig.open("m", says(("P-o1", READY)))
+    rig.accept("m", "o1")
+    answers(ago=2000)
+    rig.round()
+    listed = rig.row("m").since
+    rig.accept("m", "o1", action="cancel", state="sending", external_id=None, endpoint="x")
+    rig.pos.scripts["m"] = says(("P-o1", CANCELLED))
+    answers(ago=1000)
+    rig.round()
+    assert (rig.row("m").since, rig.row("m").failures) == (listed, 0)
+    with rig.engine.begin() as connection:
+        ended = update(orders).where(orders.c.action == "cancel").values(state="expired")
+        connection.execute(ended)
+    rig.accept("m", "o2")
+    rig.round()
+    assert rig.recorded() == [("m", "o1", "ready"), ("m", "o1", BY_POS)]
+    assert rig.row("m").since > listed + 900
 
 
 def test_a_pos_that_fails_is_asked_later_each_time_and_others_are_asked_as_before(
