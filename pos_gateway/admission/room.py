@@ -33,7 +33,7 @@ AMPLE = 1 / 3
 #: Part of the bytes reserved to the large orders of merchants that take orders. A merchant without a large order here
 #: may begin one until then, even an order larger than all the bytes left.
 ANSWERING = 0.5
-#: Beyond this multiple of the budget, only light merchants' orders may wait for a slot here.
+#: Beyond this multiple of the budget, only light merchants' orders may wait here, and for a slot only.
 EXCEEDED = 1.25
 
 
@@ -129,6 +129,13 @@ class WaitBudget(Generic[Ticket]):
         return ceil(room / 2) if look_ups else room
 
     def _room_for_orders(self, lane: Lane[Ticket], slots: float) -> int:
+        room = self._part_for_orders(lane, slots)
+        # Only a waiting order asks for an allotment, or queues at a quota.
+        is_next = not lane.bulkhead.in_flight and _is_well(lane)
+        may_exceed = self.waiting < EXCEEDED * self._limits.max_blocked
+        return 1 if not room and is_next and may_exceed else room
+
+    def _part_for_orders(self, lane: Lane[Ticket], slots: float) -> int:
         limits = self._limits
         left = max(0, limits.max_blocked - self.waiting)
         if not _answers(lane):

@@ -828,6 +828,27 @@ FAULTS = [
         "admission",
     ),
     _fault(
+        "a merchant that nothing keeps from a start but others may have an order here",
+        "room",
+        "is_next = not lane.bulkhead.in_flight and _is_well(lane)",
+        "is_next = False",
+        "admission::however_many_orders_of_others_wait",
+    ),
+    _fault(
+        "but not without a bound",
+        "room",
+        "return 1 if not room and is_next and may_exceed else room",
+        "return 1 if not room and is_next else room",
+        "admission::waits_for_its_quota_however_many",
+    ),
+    _fault(
+        "and none beside orders in flight",
+        "room",
+        "is_next = not lane.bulkhead.in_flight and _is_well(lane)",
+        "is_next = _is_well(lane)",
+        "admission::waits_for_its_quota_however_many",
+    ),
+    _fault(
         "merchants that take no orders leave some of the budget to others",
         "room",
         "max(0, int(part * limits.max_blocked) - self.stuck)",

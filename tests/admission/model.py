@@ -435,7 +435,20 @@ class Model:
         return len(own) >= (ceil(room_to_wait / 2) if is_look_up else room_to_wait)
 
     def room_to_wait(self, merchant: Merchant, *, is_light: bool) -> float:
-        """How many of its orders may wait."""
+        """How many of its orders may wait: one at least that nothing but others keep from a start."""
+        mine = self.part_of_room(merchant, is_light=is_light)
+        is_well = (
+            merchant.terms is not None
+            and merchant.state == "closed"
+            and not merchant.silent
+            and merchant.limit > 0
+        )
+        too_many = len(self.kept) >= room.EXCEEDED * self.limits.max_blocked
+        may_ask = is_well and not self.of(merchant) and not too_many
+        return max(mine, 1) if may_ask else mine
+
+    def part_of_room(self, merchant: Merchant, *, is_light: bool) -> float:
+        """Its part of the budget."""
         left = max(0, self.limits.max_blocked - len(self.kept))
         if not self.answers_now(merchant):
             part = room.STUCK if merchant.terms else room.STUCK_OR_UNKNOWN

@@ -148,6 +148,38 @@ def test_waiting_orders_of_all_merchants_in_trouble_are_bounded() -> None:
     assert stage.admission.blocked == 5
 
 
+def test_a_merchant_without_permits_asks_for_them_however_many_orders_of_others_wait() -> None:
+    stage = Stage(limit=4, slots=20, max_waiting=20, max_blocked=100, in_fleet=True)
+    stage.offer("quiet")
+    stage.admission.allot("quiet", 4)
+    stage.starts()
+    stage.reply("quiet", after=0.1)
+    stage.admission.allot("quiet", 0)  # unused for ten seconds
+    stage.pass_time(11.0)
+    for paused in ("a", "b"):  # a quarter of the budget is theirs
+        stage.offer(paused)
+        stage.admission.set_terms(paused, Terms(0))
+        stage.offers(paused, 20)
+    stage.short.clear()
+    assert stage.offers("quiet", 2) == [AdmissionVerdict.WAIT, AdmissionVerdict.PARK]
+    assert "quiet" in stage.short
+    stage.admission.allot("quiet", 4)
+    assert stage.starts() == ["quiet0"]
+
+
+def test_a_merchants_only_order_waits_for_its_quota_however_many_orders_of_others_wait() -> None:
+    stage = Stage(limit=1, slots=60, max_waiting=3, max_blocked=20)
+    for n in range(20):
+        stage.offers(f"m{n}", 3)
+    assert stage.admission.waiting == 20
+    stage.terms = Terms(1, quotas=(QuotaTerms("app of all", 1.0, is_app=True),))
+    assert stage.offers("first", 2) == [START, AdmissionVerdict.PARK]
+    others = [stage.offer(f"n{n}", f"n{n}") for n in range(9)]
+    assert others == [AdmissionVerdict.WAIT] * 5 + [AdmissionVerdict.PARK] * 4  # a quarter more
+    stage.pass_time(1.1)
+    assert stage.starts() == ["n0"]
+
+
 def test_an_order_that_waited_too_long_is_parked() -> None:
     stage = Stage(limit=1, local_wait_timeout=5.0)
     stage.offer("m", "running")
