@@ -7,6 +7,7 @@ breaker is not polled, and polls pause while orders lack CPU.
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -38,6 +39,8 @@ log = structlog.get_logger(__name__)
 
 #: Merchants polled at once by this process; and seconds between two looks for due polls.
 WIDTH, LOOK = 16, 5.0
+#: Seconds of a round: slower polls go on beside the next rounds.
+ROUND = 1.0
 #: Seconds for a request, for a poll, and between two requests of a poll (``Limits.beside_polls``).
 SECONDS, LIMIT, PACE = 10.0, 45.0, 1.0
 #: Least seconds for a reply; with less left no request is sent.
@@ -86,6 +89,9 @@ class Poller:
         self._commit = GroupCommit(self._applied)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        #: Polls under way, by merchant; and ended polls, to be stored.
+        self._polling: dict[str, threading.Thread] = {}
+        self._ended: deque[DonePoll] = deque()
         #: Time of the next reading of merchants, and whether any merchant is polled.
         self._enrol_at, self._polls_any = float("-inf"), False
         self._pause: Callable[[], float] = lambda: 0.0
@@ -111,13 +117,13 @@ class Poller:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join(_GRACE)
-            if self._thread.is_alive():
+            if self._thread.is_alive() or any(each.is_alive() for each in self._polling.values()):
                 return
         self._commit.close()
         self._callbacks.close()
 
     def round(self) -> bool:
-        """Make up to ``WIDTH`` due polls; False: no poll was due.
+        """Begin due polls, up to ``WIDTH`` at once, and wait for ``ROUND`` at most; False: none is due or under way.
 
         Raises:
             SQLAlchemyError: the database is away.
@@ -128,20 +134,23 @@ class Poller:
             self._enrol_at = now + self._every
         if not self._polls_any:
             return False
-        due: list[DuePoll] = self._run(lambda: self._open_orders.claim(WIDTH, self._every))
-        done: list[DonePoll] = []
-        threads = [
-            threading.Thread(target=self._poll_safely, args=(each, done), name="poll", daemon=True)
-            for each in due
-            if each.orders
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()  # the thread's time is limited
-        if done:
+        free, due = WIDTH - len(self._polling), list[DuePoll]()
+        if free:
+            due = self._run(lambda: self._open_orders.claim(free, self._every))
+        for each in due:
+            if each.orders and each.merchant_id not in self._polling:
+                thread = threading.Thread(
+                    target=self._poll_safely, args=(each,), name="poll", daemon=True
+                )
+                self._polling[each.merchant_id] = thread
+                thread.start()
+        until = time.monotonic() + ROUND
+        for thread in self._polling.values():
+            thread.join(max(0.0, until - time.monotonic()))
+        self._polling = {key: each for key, each in self._polling.items() if each.is_alive()}
+        if done := [self._ended.popleft() for _ in range(len(self._ended))]:
             self._run(lambda: self._open_orders.done(done))
-        return bool(due)
+        return bool(due or self._polling)
 
     def _run_on(self) -> None:
         wait, problem = 0.0, ""
@@ -157,7 +166,7 @@ class Poller:
             if problem and not before:
                 log.warning("poll.no_database", error=problem)
 
-    def _poll_safely(self, due: DuePoll, done: list[DonePoll]) -> None:
+    def _poll_safely(self, due: DuePoll) -> None:
         """Make a poll; a failure concerns one merchant only."""
         try:
             ended = self._poll(due)
@@ -165,9 +174,9 @@ class Poller:
             log.debug("poll.no_database", error=str(error))  # due again soon
         except Exception as error:  # an invalid record, or a bug of an adapter
             log.error("poll.mistake", merchant_id=due.merchant_id, exc_info=error)
-            done.append(_failed(due, self._every))
+            self._ended.append(_failed(due, self._every))
         else:
-            done += [] if ended is None else [ended]
+            self._ended += [] if ended is None else [ended]
 
     def _poll(self, due: DuePoll) -> DonePoll | None:
         merchant = self._directory.get(due.merchant_id)

@@ -1359,6 +1359,20 @@ FAULTS = [
         "polling::asked_later_each_time",
     ),
     Fault(
+        "polls go on beside a slow one",
+        POLLER,
+        "        if free:",
+        "        if free == WIDTH:",
+        "polling::a_slow_pos",
+    ),
+    Fault(
+        "which is not begun again meanwhile",
+        POLLER,
+        "if each.orders and each.merchant_id not in self._polling:",
+        "if each.orders:",
+        "polling::a_slow_pos",
+    ),
+    Fault(
         "a POS whose breaker is open is not polled",
         POLLER,
         "if self._is_down(merchant.id):",

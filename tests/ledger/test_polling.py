@@ -128,7 +128,8 @@ class Rig:
         if due:
             with self.engine.begin() as connection:
                 connection.execute(update(pos_polls).values(due_at=0.0))
-        self.poller.round()
+        while self.poller.round():
+            pass
 
     def recorded(self) -> list[tuple[str, str, str]]:
         """Each event's merchant, order and type."""
@@ -176,7 +177,7 @@ def test_two_workers_that_poll_a_merchant_at_once_record_one_event(rig: Rig) -> 
     rig.open_orders.enrol()
     [due] = rig.open_orders.claim(1, EVERY)  # of a worker that was slower than its claim
     pollers = [rig.poller, rig.another()]
-    threads = [threading.Thread(target=each._poll_safely, args=(due, [])) for each in pollers]
+    threads = [threading.Thread(target=each._poll_safely, args=(due,)) for each in pollers]
     for each in threads:
         each.start()
     for each in threads:
@@ -194,6 +195,36 @@ def test_a_worker_that_dies_with_a_poll_leaves_it_to_another(rig: Rig) -> None:
     assert rig.wait("m") <= EVERY
     rig.round()
     assert rig.recorded() == [("m", "o1", "ready")]
+
+
+def test_a_slow_pos_keeps_no_other_from_being_polled(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ROUND", 0.0)
+    answers = threading.Event()
+
+    def slow(_window: Window, _send: Send) -> Iterator[Page]:
+        answers.wait(PATIENCE)
+        yield callbacks_of("P-o1", READY)
+
+    rig.open("slow", slow)
+    rig.accept("slow", "o1")
+    rig.open_orders.enrol()
+    assert rig.poller.round()
+    rig.open("m", says(("P-o2", READY)))
+    rig.accept("m", "o2")
+    rig.open_orders.enrol()
+    with rig.engine.begin() as connection:
+        connection.execute(update(pos_polls).values(due_at=0.0))
+    while not rig.recorded():
+        assert rig.poller.round(), "the slow poll is under way"
+    assert rig.recorded() == [("m", "o2", "ready")]
+    assert len(rig.pos.windows["slow"]) == 1
+    answers.set()
+    while rig.poller.round():
+        pass
+    assert rig.recorded() == [("m", "o2", "ready"), ("slow", "o1", "ready")]
+    assert rig.row("slow").since is not None
 
 
 def test_orders_that_are_not_open_are_not_touched(rig: Rig) -> None:
@@ -492,6 +523,7 @@ def test_ten_thousand_open_orders_cost_a_request_a_merchant_and_two_percent_of_a
 ) -> None:
     """At 100 merchants, of whose orders three each have changed, of some twenty in the reply."""
     monkeypatch.setattr(module, "PACE", 0.0)
+    monkeypatch.setattr(module, "ROUND", PATIENCE)
     monkeypatch.setattr(module, "SECONDS", PATIENCE)
     monkeypatch.setattr(ledger_module, "SESSION", "")  # a busy machine's database takes its time
     rig = Rig(engine)
