@@ -263,9 +263,10 @@ def test_a_stop_does_not_wait_for_a_release_that_hangs(
     monkeypatch.setattr(module, "_RELEASE_TIMEOUT", 0.1)
     answered, waited_for = threading.Event(), threading.Event()
 
-    def write(_: Any) -> None:
+    def write(_: Any) -> list[int]:
         if not answered.wait(SOON):
             waited_for.set()
+        return []
 
     engine = open_database(postgresql_url)
     one = Worker(engine)
