@@ -1,4 +1,4 @@
-"""What follows from a callback: the order's change and its event, an operator's, or nothing."""
+"""Rules of callbacks: a change of the order with its event, a note for an operator, or nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import RESOLVE_FOR, EventRow, Key, State, is_given_up
 from pos_gateway.ledger.step_mark import StepMark
 
-#: Seconds by which an event may be older than its callback: a POS repeats one for a day, and a date
-#: long ago would have the event pruned at once.
+#: Seconds by which an event may be older than its callback: a POS repeats a callback for a day, and
+#: an event of a date long ago would be pruned at once.
 OLDEST = 86_400.0
 #: Seconds for which a callback waits for its order's id: as long as an order is looked up after its
-#: ``deliver_by``; and those until it is tried again, for the first time and at most.
+#: ``deliver_by``; the pause before the first retry; the longest pause.
 WAIT, FIRST_WAIT, LONGEST_WAIT = RESOLVE_FOR, 1.0, 300.0
 #: Maximum callbacks that wait for one account at a POS.
 MAX_WAITING = 100
@@ -30,7 +30,7 @@ class CallbackResult(StrEnum):
 
     #: The order has changed, and there is an event.
     APPLIED = "applied"
-    #: It says what the ledger knows already.
+    #: The ledger knows already what the callback says.
     KNOWN = "known"
     #: The order is in a later state.
     LATE = "late"
@@ -42,14 +42,14 @@ class CallbackResult(StrEnum):
     UNSENT = "unsent"
     #: The order was sent to another POS than the merchant's record names now.
     MOVED = "moved"
-    #: The order was reopened, and it is, or may be, about the order that the POS had before.
+    #: The order was reopened, and the callback is, or may be, about the order that the POS had before.
     EARLIER = "earlier"
-    #: It is tried again: it names an order by an id that the POS may be about to send, or an attempt that
-    #: takes or undoes steps ends its order, or cancel request.
+    #: The callback is applied later: the POS may be about to send the id by which the order is named, or
+    #: an attempt at the steps of the order, or of its cancel request, ends first.
     WAITING = "waiting"
     #: The POS has an order that ended otherwise, and whose end was published: for an operator.
     CONTRADICTION = "contradiction"
-    #: Not stored: workers write the order all the time, or too many wait. The POS sends it again.
+    #: Not stored: workers write the order all the time, or too many callbacks wait. The POS repeats.
     BUSY = "busy"
 
 
@@ -61,25 +61,25 @@ class Received:
     #: The merchant of the URL; the callback's id is unique for this merchant.
     merchant_id: str
     callback: Callback
-    #: The merchants that it may be about, each with the fingerprints of the POS that its record names.
+    #: The merchants whose order this may be, each with the fingerprints of the POS in the record.
     owners: Mapping[str, tuple[str, ...]]
-    #: When it was stored as waiting (Unix time), if it is tried again.
+    #: Of a callback that has waited: Unix time at which the ledger stored the row.
     waiting_since: float | None = None
-    #: The steps in which the POS takes an order, each with whether a worker looks it up: what the POS
-    #: says of one of them ends no order. Empty: a single one.
+    #: The steps in which the POS takes an order, each with whether a worker looks the step up: news of
+    #: a single step ends no order. Empty: a single step.
     steps: Mapping[str, bool] = field(default_factory=dict)
-    #: From a poll: never stored, since the next poll has the same.
+    #: From a poll: never stored, since the next poll repeats the news.
     is_polled: bool = False
 
     @property
     def key(self) -> Key | None:
-        """The order that it is about; None: it says the POS's id alone."""
+        """The order; None: the callback names the POS's id alone."""
         order_id, owners = self.callback.order_id, list(self.owners)
         return Key(owners[0], order_id) if order_id and owners else None
 
     @property
     def shop(self) -> str:
-        """What ``MAX_WAITING`` counts by: the POS's account, or else the merchant of the URL."""
+        """Owner of a count of ``MAX_WAITING``: the POS's account, or else the merchant of the URL."""
         account = self.callback.account
         shop = self.merchant_id if account is None else "=".join(account)
         return f"{self.adapter} {shop}"[:256]
@@ -95,14 +95,14 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What followed from a callback, to which order, and the events that were recorded with it."""
+    """Result of a callback, its order, and the events recorded with the result."""
 
     result: CallbackResult
     key: Key | None = None
     events: tuple[Kind | Lifecycle, ...] = ()
 
 
-#: Makes an event's row of the order's key, what has happened, and how often it was reopened.
+#: Makes an event's row of the order's key, the kind of event, and how often the order was reopened.
 Dehydrate = Callable[..., EventRow]
 
 
@@ -126,7 +126,7 @@ class Standing:
     deliver_by: float | None
 
     def is_left(self, steps: Mapping[str, bool], now: float) -> bool:
-        """Whether no worker takes it up again: its POS or an operator says what has become of it."""
+        """Whether workers have left the order: its end is known to its POS, or an operator, alone."""
         if self.state is not State.IN_DOUBT:
             return False
         step = self.step
@@ -135,7 +135,7 @@ class Standing:
 
     @property
     def is_undoing(self) -> bool:
-        """Whether its steps are undone, the last one first."""
+        """Whether the order's steps are being undone, the last step first."""
         return self.step is not None and self.step.is_undo
 
     @property
@@ -145,19 +145,19 @@ class Standing:
 
     @property
     def may_be_sent(self) -> bool:
-        """Whether its POS may have got it, or the request: SENDING was durable once."""
+        """Whether the POS may have got the order, or the cancel request: SENDING was durable once."""
         may_be_there = self.state is State.SENDING or self.in_doubt or self.pending
         return may_be_there or self.endpoint is not None
 
     @property
     def is_asked(self) -> bool:
-        """Of a cancel request: whether it is open, and its POS may have got it."""
+        """Of a cancel request: whether the request is open, and its POS may have got the request."""
         return not self.state.is_final and self.may_be_sent
 
 
 @dataclass(slots=True)
 class CallbackGroup:
-    """Decides what follows from callbacks, and collects what is to be written."""
+    """Decides the results of callbacks, and collects the rows to write."""
 
     payloads: Payloads
     dehydrate: Dehydrate
@@ -170,17 +170,17 @@ class CallbackGroup:
     events: list[dict[str, Any]] = field(default_factory=list)
     audit: list[dict[str, Any]] = field(default_factory=list)
     received: list[dict[str, Any]] = field(default_factory=list)
-    #: The ids of those that are stored and came again.
+    #: Identities of stored callbacks that came again.
     again: set[tuple[str, str, str]] = field(default_factory=set)
 
     def apply(
         self, received: Received, order: Standing | None, request: Standing | None
     ) -> Applied:
-        """Decide what follows, and have it written.
+        """Decide a callback's result, and collect its rows.
 
         Args:
             order: the order's row.
-            request: its cancel request's.
+            request: the row of the order's cancel request.
         """
         before = len(self.events)
         result = self._apply(received, order, request)
@@ -191,15 +191,15 @@ class CallbackGroup:
         return Applied(result, key, tuple(each["said"] for each in self.events[before:]))
 
     def wait(self, received: Received, *, is_known: bool = False) -> Applied:
-        """Store it to be retried after as long as it has waited, or ``LONGEST_WAIT``.
+        """Store a callback, whose next retry comes after as long as the wait so far, or ``LONGEST_WAIT``.
 
-        If their number is too large, it is not stored. Nor is one whose order is unknown after ``WAIT``.
+        Above ``MAX_WAITING``, and of an order still unknown after ``WAIT``, a callback is not stored.
         """
         if received.is_polled:
             return Applied(CallbackResult.WAITING)
         since, shop = received.waiting_since, received.shop
         waited = 0.0 if since is None else max(0.0, self.now - since)
-        if since is None:  # one that waits keeps its place
+        if since is None:  # a waiting callback keeps its place
             self.waiting[shop] = 1 + (self.waiting.get(shop) or self.count_waiting(shop))
         is_one_too_many = since is None and self.waiting[shop] > MAX_WAITING
         if is_known and is_one_too_many:
@@ -219,13 +219,13 @@ class CallbackGroup:
         return Applied(CallbackResult.WAITING)
 
     def drop(self, received: Received) -> Applied:
-        """It is about no order here. That is recorded only if the callback was stored as waiting."""
+        """Find no order. Recorded only of a callback that was stored as waiting."""
         if received.waiting_since is not None:
             self._put(received, CallbackResult.UNKNOWN)
         return Applied(CallbackResult.UNKNOWN)
 
     def duplicates(self) -> list[dict[str, Any]]:
-        """The rows of those that came again, and of which nothing else is written."""
+        """The rows of repeated callbacks without another row in this transaction."""
         written = {
             (each["adapter"], each["merchant_id"], each["event_id"]) for each in self.received
         }
@@ -266,18 +266,18 @@ class CallbackGroup:
         elif order.state.is_final:
             result = self._compare(received, order)
         elif received.steps and meaning is Kind.ACCEPTED:
-            result = CallbackResult.KNOWN  # an attempt accepts it, once all its steps are done
+            result = CallbackResult.KNOWN  # an attempt accepts the order after its last step
         elif (
             received.steps
             and not is_left
             and (
                 _OF_OPEN[meaning] is Kind.ACCEPTED
                 or order.is_within_step
-                or order.is_undoing  # the POS says so because it was asked to
+                or order.is_undoing  # the gateway asked the POS for this
                 or (request is not None and request.is_asked)
             )
         ):
-            result = CallbackResult.WAITING  # an attempt ends it, with its steps done or undone
+            result = CallbackResult.WAITING  # an attempt ends the order, with steps done or undone
         else:
             self._end(received, order, _OF_OPEN[meaning])
             if isinstance(meaning, Lifecycle) and meaning is not Lifecycle.CANCELLED_BY_POS:
@@ -288,13 +288,13 @@ class CallbackGroup:
     def _by_external_id(
         self, received: Received, order: Standing, *, is_left: bool
     ) -> CallbackResult:
-        """The order was reopened: only the POS's id says which of its generations the callback is about."""
+        """Of a reopened order: the POS's id alone names the generation that a callback is about."""
         if received.callback.external_id is None:
             return CallbackResult.EARLIER
         if order.external_id is None and not order.state.is_final:
             return CallbackResult.EARLIER if is_left else CallbackResult.WAITING
         if order.external_id is None and order.state is State.ACCEPTED:
-            return CallbackResult.EARLIER  # or this one's: the POS sent no id of it
+            return CallbackResult.EARLIER  # or of this generation: the POS sent no id
         if _OF_OPEN[received.callback.meaning] is not Kind.ACCEPTED:
             return CallbackResult.EARLIER
         self._note(received, order, "callback.contradiction")
@@ -320,7 +320,7 @@ class CallbackGroup:
         if request is not None and request.state is State.CANCELLED:
             return CallbackResult.KNOWN if to is Lifecycle.CANCELLED_BY_POS else CallbackResult.LATE
         if to is Lifecycle.CANCELLED_BY_POS and request is not None and request.is_asked:
-            # The POS may say this because it was asked to; and more may be left there to undo.
+            # The gateway may have asked for this, with more steps left to undo.
             if received.steps:
                 return CallbackResult.WAITING
             request.external_id = order.external_id
@@ -343,7 +343,7 @@ class CallbackGroup:
         """End an order, or a cancel request, as a look-up at this moment would.
 
         Args:
-            is_published: by an event of its own. None follows ``order.cancelled_by_pos``.
+            is_published: by an event of the row's own. No event follows ``order.cancelled_by_pos``.
         """
         reason = self._reason(received, row.key)
         said = received.callback.external_id
@@ -408,7 +408,7 @@ class CallbackGroup:
         return self.payloads.seal_reason(key, Reason.of(reason.code, reason.message))
 
 
-#: What a callback makes of an open order: a POS prepares what it has accepted.
+#: End of an open order by a callback's meaning: a POS prepares accepted orders alone.
 _OF_OPEN: dict[Kind | Lifecycle, Kind] = {
     Kind.ACCEPTED: Kind.ACCEPTED,
     Kind.REJECTED: Kind.REJECTED,
@@ -418,7 +418,8 @@ _OF_OPEN: dict[Kind | Lifecycle, Kind] = {
     Lifecycle.COMPLETED: Kind.ACCEPTED,
     Lifecycle.CANCELLED_BY_POS: Kind.CANCELLED,
 }
-#: What it makes of an accepted one; None: nothing. A second terminal event is never published.
+#: Change of an accepted order by a callback's meaning; None: no change. A second terminal event is
+#: never published.
 _OF_ACCEPTED: dict[Kind | Lifecycle, Lifecycle | None] = {
     Kind.ACCEPTED: None,
     Kind.REJECTED: Lifecycle.CANCELLED_BY_POS,
@@ -441,11 +442,11 @@ _CALLBACK: TypeAdapter[Callback] = TypeAdapter(Callback)
 
 
 def waiting_callback(payloads: Payloads, identity: Sequence[str], text: str) -> Callback:
-    """One that was stored as waiting. Raises CannotOpen or ValueError."""
+    """Open a stored callback. Raises CannotOpen or ValueError."""
     return _CALLBACK.validate_json(payloads.open(_place(identity), text))
 
 
 def _place(identity: Sequence[str]) -> Key:
-    """What its text is sealed for."""
+    """The key to which a stored callback's text is sealed."""
     _, merchant_id, event_id = identity
     return Key(merchant_id, event_id)

@@ -12,7 +12,7 @@ from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.states import Action, Key, State
 from pos_gateway.ledger.step_mark import StepMark
 
-# The rows of orders are locked until the commit: a server that stops in between must not keep them.
+# The rows of orders are locked until the commit: a server that stops in between must not keep the locks.
 SESSION = "set statement_timeout = '2s'; set idle_in_transaction_session_timeout = '2s'"
 
 _VALUES = {
@@ -57,7 +57,7 @@ select orders.merchant_id, orders.external_id, orders.order_id from orders{and_r
 where orders.external_id = {external_id} and orders.merchant_id = {merchant_id}
   and orders.action = 'submit'"""
 
-# Of all merchants: the open orders are read once, by their state. Of one merchant's most have ended.
+# Open orders of all merchants, read once by their state: of one merchant's orders most have ended.
 _NAMELESS = f"""
 select distinct orders.merchant_id from orders
 where orders.action = 'submit'
@@ -111,8 +111,8 @@ _NOTE = """
 insert into audit (at, operator, what, merchant_id, order_id, details)
 select {now}, {operator}, {what}, {merchant_id}, {order_id}, {details} {from_rows} order by {n}"""
 
-# PostgreSQL locks a row that it does not update here, too. That is a write: the commit, and with it
-# the answer "duplicate", waits for the standby that may lack the row.
+# PostgreSQL locks a row here even without an update. A lock is a write: the commit, and with the commit
+# the answer "duplicate", waits for a standby that may lack the row.
 _PUT = f"""
 insert into callbacks (adapter, merchant_id, event_id, received_at, result, waiting, shop,
                        external_id, again_at)
@@ -128,25 +128,25 @@ where callbacks.again_at is not null and excluded.result <> '{CallbackResult.DUP
 class CallbackStatements:
     """The statements, in one database's dialect."""
 
-    #: Has a select lock callbacks, and leave out those that are locked.
+    #: Has a select lock callbacks, and leave out locked ones.
     _skipping: str
 
     def _run(self, cursor: Any, text: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
-        """Run for all these rows; returns what it finds."""
+        """Run a statement for all rows; returns the rows found."""
         raise NotImplementedError
 
     def lock(
         self, cursor: Any, keys: Sequence[tuple[str, str]]
     ) -> tuple[set[tuple[str, str]], list[Standing]]:
-        """Lock the rows of these orders; returns the keys of those that are being written, too."""
+        """Lock orders' rows; returns the keys of orders another session is writing, and the locked rows."""
         raise NotImplementedError
 
     def owned(
         self, cursor: Any, places: Sequence[tuple[str, str]]
     ) -> tuple[dict[tuple[str, str], list[str]], set[str]]:
-        """The orders that these merchants' POSes know by these ids: order ids by merchant and id.
+        """Order ids by merchant and POS's id.
 
-        And those of the merchants whose POS may have an order, and has not sent its id.
+        And merchants of open orders that the POS may have, without an id from the POS.
         """
         named = self._named(cursor, places)
         left = [place for place in places if place not in named]
@@ -154,7 +154,7 @@ class CallbackStatements:
             return named, set()
         cursor.execute(_NAMELESS)
         nameless = {row[0] for row in cursor.fetchall()}
-        # An order that has got its id since then is found now.
+        # An order whose id came in the meantime is found now.
         return named | self._named(cursor, left), nameless
 
     def _named(
@@ -169,9 +169,9 @@ class CallbackStatements:
     def lock_seen(
         self, cursor: Any, ids: Iterable[tuple[str, str, str]]
     ) -> tuple[set[tuple[str, str, str]], dict[tuple[str, str, str], bool]]:
-        """Lock those of these callbacks that came before; returns whether each one waits.
+        """Lock callbacks that came before.
 
-        And first those that another session has locked.
+        Returns callbacks that another session has locked; and the others, with whether each waits.
         """
         there = self._seen(cursor, ids)
         locked = self._seen(cursor, there, self._skipping) if there else there
@@ -186,12 +186,12 @@ class CallbackStatements:
         return {(row[0], row[1], row[2]): bool(row[3]) for row in found}
 
     def waiting(self, cursor: Any, shop: str) -> int:
-        """How many of a shop's callbacks wait."""
+        """Number of a shop's waiting callbacks."""
         [[count]] = self._run(cursor, _WAITING, [{"shop": shop}])
         return int(count)
 
     def write(self, cursor: Any, group: CallbackGroup) -> None:
-        """Write what was decided."""
+        """Write the decided rows."""
         if len(self._run(cursor, _END, group.ends)) < len(group.ends):
             raise OrderChanged("an order that was locked has changed")
         last = {_row_key_of(each): each for each in group.lifecycles}
@@ -229,7 +229,7 @@ class CallbacksOnPostgreSQL(CallbackStatements):
         ]
         cursor.execute("begin")
         there = {tuple(row[:3]) for row in self._run(cursor, _FIND, rows)}
-        # Workers may wait for these locks, and these never wait for a worker's: no deadlock.
+        # Workers may wait for these locks; this session never waits for a worker's: no deadlock.
         locked = self._run(cursor, _FIND + " for update of orders skip locked", rows)
         busy = {row[:2] for row in there - {tuple(row[:3]) for row in locked}}
         return busy, [_read(row) for row in locked]

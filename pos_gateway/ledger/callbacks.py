@@ -1,9 +1,9 @@
-"""Callbacks in the ledger: what a POS says by itself of an order, its state and its event at once.
+"""Callbacks in the ledger: a POS's own news of an order, with the order's state and event at once.
 
-One transaction writes a group's state changes, their events and the callbacks' ids, before any of
-them is answered. Orders are locked first, so nothing moves between what was read and what is
-written; one that a worker is writing at that moment is tried again. The epoch rises: an attempt in
-flight loses its claim, and its message finds how the order ended.
+One transaction writes a group's state changes, their events and the callbacks' ids, before a POS
+gets its answer. Orders are locked first, so nothing moves between reading and writing; an order
+that a worker is writing at the moment is tried again. The epoch rises: an attempt in flight loses
+its claim, and its message finds the order's end.
 """
 
 import logging
@@ -48,9 +48,9 @@ from pos_gateway.telemetry import metrics
 
 log = structlog.get_logger(__name__)
 
-#: How often one is tried that another session is writing, or whose order is, and the seconds between two tries.
+#: Tries of a callback while another session writes its row or order, and seconds between tries.
 TRIES, PAUSE = 5, 0.02
-#: Seconds after which one that was due, and was not applied, is due again.
+#: Seconds after which a due callback that nobody applied is due again.
 CLAIMED_FOR = 10.0
 #: Level and event of a result's line in the log.
 _LINES = {
@@ -65,12 +65,12 @@ _KEY = (callbacks.c.adapter, callbacks.c.merchant_id, callbacks.c.event_id)
 
 @dataclass(frozen=True, slots=True)
 class WaitingCallback:
-    """A callback that waits for its order's id, and where it came."""
+    """A callback that waits for its order's id, and the path of its URL."""
 
     adapter: str
     merchant_id: str
     callback: Callback
-    #: When it came (Unix time, by the database's clock).
+    #: Arrival (Unix time, by the database's clock).
     since: float
 
 
@@ -81,7 +81,7 @@ class CallbackLedger:
         engine: the database.
         payloads: seals the POS's words.
         dehydrate: makes events.
-        clock: a simulation's, instead of the database's. Servers compare times, so none has its own.
+        clock: a simulation's. None: the database's, since servers compare times.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class CallbackLedger:
         self._read_clock = str(select(Now()).compile(dialect=engine.dialect))
 
     def apply(self, received: Sequence[Received]) -> list[Applied]:
-        """Write what follows from each, in order.
+        """Write the results of callbacks, in their order.
 
         Raises:
-            LedgerUnavailable: the database is away; the same may be applied again.
+            LedgerUnavailable: the database is away; the caller may repeat the call.
         """
         results: dict[int, Applied] = {}
         left = dict(enumerate(received))
@@ -120,18 +120,17 @@ class CallbackLedger:
             if not left:
                 break
         if any(each.events for each in results.values()):
-            with suppress(LedgerUnavailable):  # it is written, and the leader polls
+            with suppress(LedgerUnavailable):  # written already, and the leader polls
                 self._writer.read(self._notices.recorded)
         return [results.get(each, Applied(CallbackResult.BUSY)) for each in range(len(received))]
 
     def due(self, limit: int) -> list[WaitingCallback]:
-        """Those to apply again: what has waited long enough, and others of the same order with it.
+        """Callbacks to apply again, in order of arrival: due ones, and others of the same orders.
 
-        Other servers get one of these only if the caller has not applied it for a while. In the
-        order in which they came. Safe from threads.
+        Other servers get a returned callback only after ``CLAIMED_FOR`` seconds. Safe from threads.
 
         Args:
-            limit: most that have waited long enough.
+            limit: maximum of due callbacks.
 
         Raises:
             SQLAlchemyError: the database is away.
@@ -157,7 +156,7 @@ class CallbackLedger:
         self._writer.close()
 
     def _transact(self, cursor: Any, received: dict[int, Received]) -> dict[int, Applied]:
-        """What followed from each; those that are being written, or whose order is, are left out."""
+        """Results; callbacks are left out whose row, or order, another session is writing."""
         keys, nameless = self._keys(cursor, received)
         busy, rows = self._say.lock(cursor, [_key(key) for key in sorted(set(keys.values()))])
         found = {(row.key.merchant_id, row.key.order_id, row.key.action): row for row in rows}
@@ -195,7 +194,7 @@ class CallbackLedger:
         return float(execute(self._read_clock).fetchone()[0])
 
     def _keys(self, cursor: Any, received: dict[int, Received]) -> tuple[dict[int, Key], set[int]]:
-        """Their orders; and which ones may be about an order whose id is not known yet."""
+        """The callbacks' orders; and the callbacks whose order may have an id not known yet."""
         keys, ids = dict[int, Key](), dict[int, str]()
         for n, each in received.items():
             if (key := each.key) is not None:
@@ -216,9 +215,9 @@ class CallbackLedger:
 
 
 def _claim(now: float, limit: int) -> Executable:
-    """Those that are due at this moment, and others of their orders, which are due again later.
+    """Due callbacks, and others of the same orders, which all become due again later.
 
-    It waits for no lock while it has some: a server that is writing those others may wait for its.
+    The statement holds locks and so waits for none: another server may wait the other way round.
     """
     due = select(*_ORDER).where(callbacks.c.again_at <= now).order_by(callbacks.c.again_at)
     due_now = due.limit(limit).with_for_update(skip_locked=True).cte("due")
@@ -251,7 +250,7 @@ def report(received: Received, applied: Applied, provider: str | None) -> None:
 
 
 def prune_callbacks(engine: Engine, before: float, batch: int) -> Iterator[int]:
-    """Remove the rows that are older (Unix time), ``batch`` at a time; yields how many.
+    """Remove the rows from before a Unix time, ``batch`` at a time; yields the number removed.
 
     Raises:
         LedgerUnavailable: the database is away.
