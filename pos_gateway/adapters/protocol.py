@@ -1,7 +1,7 @@
 """The adapter protocol. An adapter opens no socket (it calls ``send``) and keeps no state."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -45,19 +45,6 @@ class Limits:
     unprocessed: frozenset[int] = frozenset()
     #: Maximum bytes of a callback.
     callback_bytes: int = 64 * 1024
-
-    def beside_polls(self) -> "Limits":
-        """The limits for the orders of a polled merchant: a poll has a request at once, and a second."""
-        at_once, rate, sustained = self.concurrency, self.per_second, None
-        if self.sustained is not None:
-            number, seconds = self.sustained
-            sustained = max(number - int(seconds), number // 2), seconds
-        return replace(
-            self,
-            concurrency=None if at_once is None else max(1, at_once - 1),
-            per_second=None if rate is None else max(rate - 1, rate / 2),
-            sustained=sustained,
-        )
 
     def at_once(self, wanted: int) -> int:
         """``wanted``, or the vendor's limit on a merchant's in-flight orders if that is lower."""

@@ -208,6 +208,39 @@ class Admission(Generic[Ticket]):
         self._scheduler.released(call, now)
         self._changed(call.lane)
 
+    def poll(self, merchant_id: str, now: float) -> tuple[Quota[Lane[Ticket]], ...] | None:
+        """Begin a request of a poll, to be ended by ``polled``. None: the poll yields to orders.
+
+        A poll needs the merchant's quotas, and no slot.
+        """
+        self.tick(now)
+        lane = self._lane(merchant_id)
+        if not lane.known or not all(each.takes_poll(now) for each in lane.quotas):
+            return None
+        for quota in lane.quotas:
+            quota.poll_began(now)
+            if quota.is_short:
+                self._on_short(quota.terms.key)
+        return lane.quotas
+
+    def polled(self, quotas: tuple[Quota[Lane[Ticket]], ...], now: float) -> None:
+        """End a request of a poll. Exactly once per request."""
+        self.tick(now)
+        for quota in quotas:
+            quota.poll_ended()
+            self._serve(quota)
+
+    def poll_refused(
+        self, merchant_id: str, now: float, contact: CallResult, retry_after: float | None
+    ) -> None:
+        """Pause the shared quotas that a poll used up, as an order's call does.
+
+        The merchant's health is left alone: a list may have a limit of its own.
+        """
+        self.tick(now)
+        if (lane := self._lanes.get(merchant_id)) is not None:
+            self._judge_quotas(lane.quotas, now, contact, retry_after)
+
     def note_error(self, call: Call[Ticket], code: str, now: float) -> None:
         """Note why a call failed, for operators: no decision depends on the note."""
         call.lane.noted().error = code, now
@@ -494,21 +527,25 @@ class Admission(Generic[Ticket]):
         self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
     ) -> None:
         if call.quotas or contact is CallResult.APP_OVERLOADED:
-            contact = self._judge_quotas(call, now, contact, retry_after)
+            contact = self._judge_quotas(call.quotas, now, contact, retry_after)
         call.done = contact is CallResult.NONE  # the duration says nothing then either
         self.tick(now)
         call.done = True
         self._health.came_back(call, now, contact, retry_after, max(0.0, now - self._heard))
 
     def _judge_quotas(
-        self, call: Call[Ticket], now: float, contact: CallResult, retry_after: float | None
+        self,
+        quotas: tuple[Quota[Lane[Ticket]], ...],
+        now: float,
+        contact: CallResult,
+        retry_after: float | None,
     ) -> CallResult:
         """Pause the quotas that the POS calls used up; returns the result that counts for the merchant."""
         is_app = contact is CallResult.APP_OVERLOADED
         if not is_app and (contact is not CallResult.OVERLOADED or retry_after is None):
             return contact
         seconds = min(ASKED if retry_after is None else retry_after, LONGEST_OPEN)
-        used_up = [each for each in call.quotas if each.terms.is_app is is_app and each.members > 1]
+        used_up = [each for each in quotas if each.terms.is_app is is_app and each.members > 1]
         for quota in used_up:
             self._announce(Transition(quota.terms.key, BreakerState.OPEN, seconds, "asked"))
             self._pause(quota, now + seconds)

@@ -2,7 +2,7 @@
 
 Merchants that lack only the quota queue for a turn, the least use first: a merchant's next start is due once in the
 time in which all merchants with work could start an order (a virtual clock: Zhang, 1990). A merchant ahead of this
-time is *heavy*, and leaves a start to the rest.
+time is *heavy*, and leaves a start to the rest. Polls have no turn: polls have the requests that delay no start.
 """
 
 import heapq
@@ -23,6 +23,8 @@ AHEAD = 2
 KEPT = 10.0
 #: Permits of a quota without a limit of orders in flight.
 PARTS = 100
+#: Polls may have a quarter of the requests in flight, by this divisor: their POSes may hang.
+POLLS = 4
 
 
 #: A merchant's.
@@ -43,7 +45,8 @@ class Quota(Generic[Lane]):
         self.rate = Rate(terms, part, now)
         #: Due time of the next start, by merchant on the quota.
         self._due: dict[Lane, float] = {}
-        self.in_flight = 0
+        #: Orders and requests of polls, and the latter alone.
+        self.in_flight = self._polls = 0
         #: Merchants with work: orders in flight, and 1 while waiting.
         self._working: Counter[Lane] = Counter()
         #: By the POS's Retry-After.
@@ -54,8 +57,8 @@ class Quota(Generic[Lane]):
         self._queue: list[tuple[float, int, Lane]] = []
         self._places: dict[Lane, int] = {}
         self._count = count()
-        #: When a merchant last waited for a turn.
-        self._lacked_at = -inf
+        #: When a merchant last waited for a turn, and the last request of a poll.
+        self._lacked_at = self._polled_at = -inf
         #: When admission looks at the quota next.
         self.look_at = inf
 
@@ -70,8 +73,10 @@ class Quota(Generic[Lane]):
         return self._part < 1
 
     def wanted(self, now: float) -> int:
-        """Permits awaited by orders; all permits if the part was used up a short time ago."""
+        """Permits awaited by orders, or a poll; all permits if orders used up the part a short time ago."""
         waiting = len(self._places) + len(self.turns)
+        if now - self._polled_at < KEPT:
+            waiting = max(waiting, 1)
         return self.permits if self._part and now - self._lacked_at < KEPT else waiting
 
     @property
@@ -151,9 +156,10 @@ class Quota(Generic[Lane]):
             return min(ends, self.paused_until)
         lane, turns = head[2], len(self.turns)
         needs = self._needs(lane, now)
-        at = [self.rate.ready_at(turns + needs)]
+        order = self.terms.requests
+        at = [self.rate.ready_at((turns + needs) * order)]
         if needs > 1:  # until the merchant is not heavy any more
-            at.append(max(self._due[lane], self.rate.ready_at(turns + 1)))
+            at.append(max(self._due[lane], self.rate.ready_at((turns + 1) * order)))
         # Ready orders wait for an order in flight.
         return min(ends, *(each if each > now else inf for each in at))
 
@@ -162,13 +168,40 @@ class Quota(Generic[Lane]):
         self.turns.pop(lane, None)
         self.in_flight += 1
         self._work(lane, 1)
-        self.rate.started(now)
+        self.rate.sent(self.terms.requests, now)
         self._charge(lane, now)
 
     def ended(self, lane: Lane) -> None:
         """A started order has ended."""
         self.in_flight -= 1
         self._work(lane, -1)
+
+    def takes_poll(self, now: float) -> bool:
+        """Whether a request of a poll delays no start of an order, waiting or to come next.
+
+        Of a quota that has no request beside an order's, a poll takes one while no order waits. Until the fleet
+        has answered, one request at once may be sent.
+        """
+        starts, order = len(self.turns) + 1, self.terms.requests
+        if self._at_once == 1 or self.rate.ready_at(order + 1) == inf:
+            starts = 0
+            if self.turns or self._head() is not None:
+                return False
+        if now < self.paused_until or self.in_flight + starts >= self._at_once:
+            return False
+        if self._polls >= max(1, self._at_once / POLLS) or self.rate.ready_at(1) > now:
+            return False
+        start_at = self.rate.ready_at(starts * order)
+        return self.rate.ready_at(starts * order + 1) <= max(now, start_at) < inf
+
+    def poll_began(self, now: float) -> None:
+        """A request of a poll is sent."""
+        self.in_flight, self._polls, self._polled_at = self.in_flight + 1, self._polls + 1, now
+        self.rate.sent(1, now)
+
+    def poll_ended(self) -> None:
+        """A request of a poll has a reply, or none."""
+        self.in_flight, self._polls = self.in_flight - 1, self._polls - 1
 
     def pause(self, until: float) -> list[Lane]:
         """Start nothing until then; returns the merchants whose turn is lost."""
@@ -190,11 +223,11 @@ class Quota(Generic[Lane]):
         starts += len(self.turns)
         if not self._part or now < self.paused_until or self.in_flight + starts > self._at_once:
             return False
-        return self.rate.ready_at(starts) <= now
+        return self.rate.ready_at(starts * self.terms.requests) <= now
 
     @property
     def _at_once(self) -> float:
-        """Orders in flight in this process."""
+        """Orders, and requests of polls, in flight in this process."""
         at_once = self.terms.at_once
         return inf if at_once is None else max(1, int(at_once * self._part + LEAST))
 

@@ -1,13 +1,13 @@
 """Polls merchants' POSes for changes of accepted orders.
 
-All workers poll, each merchant by a single worker at a time. Polls yield to orders: a merchant with an open
-breaker is not polled, and polls pause while orders lack CPU.
+All workers poll, each merchant by a single worker at a time, the longest due merchant first. A slow POS
+delays the merchant's own polls only. Polls yield to orders: a poll's requests are of the same quotas, a merchant
+with an open breaker is not polled, and polls pause while orders lack CPU.
 """
 
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,13 +24,14 @@ from pos_gateway.attempt.call import Caller
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Outcome
+from pos_gateway.domain.outcome import CallResult, Outcome
 from pos_gateway.ledger.callback_rules import Applied, CallbackResult, Received, is_news
 from pos_gateway.ledger.callbacks import CallbackLedger, report
 from pos_gateway.ledger.commits import GroupCommit
 from pos_gateway.ledger.ledger import Run, here
 from pos_gateway.ledger.open_orders import AGE, DonePoll, DuePoll, OpenOrders
 from pos_gateway.merchants.directory import Directory
+from pos_gateway.runtime.green import yield_control
 from pos_gateway.telemetry import metrics
 from pos_gateway.transport.errors import NotSent, TransportError
 from pos_gateway.transport.exchange import Reply, Request, Send
@@ -39,10 +40,10 @@ log = structlog.get_logger(__name__)
 
 #: Merchants polled at once by this process; and seconds between two looks for due polls.
 WIDTH, LOOK = 16, 5.0
-#: Seconds of a round: slower polls go on beside the next rounds.
-ROUND = 1.0
-#: Seconds for a request, for a poll, and between two requests of a poll (``Limits.beside_polls``).
+#: Seconds for a request, for a poll, and between two requests of a poll, or two looks while due polls wait.
 SECONDS, LIMIT, PACE = 10.0, 45.0, 1.0
+#: Merchants asked for a request between two yields: less than a millisecond.
+_YIELD_EVERY = 100
 #: Least seconds for a reply; with less left no request is sent.
 _LEAST = 1.0
 #: Overlap of two polls' times in seconds: a POS may list a change late, and an acceptance is durable some time
@@ -56,6 +57,25 @@ LONGEST, _HALVINGS = 4 * 3600.0, 5
 MAX_WAIT = 1800.0
 #: Seconds for which ``stop`` waits.
 _GRACE = 1.0
+
+
+class Precedence:
+    """Orders' precedence over polls: here none, as in a process without admission."""
+
+    def pause(self) -> float:
+        """Seconds to pause before a request, while orders lack CPU."""
+        return 0.0
+
+    def is_down(self, merchant_id: str) -> bool:
+        """Whether the merchant's breaker is open or half-open."""
+        return False
+
+    def begin(self, merchant_id: str) -> Callable[[], None] | None:
+        """Take a request from the merchant's quotas, and return the end to be called; None: orders need the rest."""
+        return _nothing
+
+    def refused(self, merchant_id: str, contact: CallResult, retry_after: float | None) -> None:
+        """The POS refused a request as one too many: quotas pause as after an order's."""
 
 
 class Poller:
@@ -89,13 +109,14 @@ class Poller:
         self._commit = GroupCommit(self._applied)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        #: Polls under way, by merchant; and ended polls, to be stored.
+        #: Polls under way by merchant, and rows of ended polls, not stored yet.
         self._polling: dict[str, threading.Thread] = {}
-        self._ended: deque[DonePoll] = deque()
+        self._ended: list[DonePoll] = []
+        #: Due polls lack a thread; and half of the threads have ended since, or this process stops.
+        self._is_full, self._next_round = False, threading.Event()
         #: Time of the next reading of merchants, and whether any merchant is polled.
         self._enrol_at, self._polls_any = float("-inf"), False
-        self._pause: Callable[[], float] = lambda: 0.0
-        self._is_down: Callable[[str], bool] = lambda _merchant_id: False
+        self._orders = Precedence()
 
     def start(self) -> None:
         """Begin. Idempotent."""
@@ -103,61 +124,95 @@ class Poller:
             self._thread = threading.Thread(target=self._run_on, name="polls", daemon=True)
             self._thread.start()
 
-    def yield_to(self, pause: Callable[[], float], is_down: Callable[[str], bool]) -> None:
-        """Yield to orders.
-
-        Args:
-            pause: seconds to pause before a request, while orders lack CPU.
-            is_down: whether a merchant, by id, is not to be polled.
-        """
-        self._pause, self._is_down = pause, is_down
+    def yield_to(self, orders: Precedence) -> None:
+        """Yield to orders."""
+        self._orders = orders
 
     def stop(self) -> None:
         """End: no further request is sent, and awaited replies are dropped. Idempotent."""
         self._stopping.set()
-        if self._thread is not None:
-            self._thread.join(_GRACE)
-            if self._thread.is_alive() or any(each.is_alive() for each in self._polling.values()):
-                return
-        self._commit.close()
-        self._callbacks.close()
+        self._next_round.set()
+        threads = [*self._polling.values(), *([self._thread] if self._thread else [])]
+        until = time.monotonic() + _GRACE
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        if not any(each.is_alive() for each in threads):
+            self._commit.close()
+            self._callbacks.close()
 
-    def round(self) -> bool:
-        """Begin due polls, up to ``WIDTH`` at once, and wait for ``ROUND`` at most; False: none is due or under way.
+    def round(self) -> float:
+        """Store the rows of ended polls, and start due polls, ``WIDTH`` at once.
+
+        Returns:
+            Seconds until the next round.
 
         Raises:
             SQLAlchemyError: the database is away.
         """
-        now = time.monotonic()
+        now, self._is_full = time.monotonic(), False
+        self._next_round.clear()
+        ended, self._ended = self._ended, []
+        if ended:
+            self._run(lambda: self._open_orders.done(ended))
         if now >= self._enrol_at:
             self._polls_any = self._run(self._open_orders.enrol)
             self._enrol_at = now + self._every
         if not self._polls_any:
-            return False
-        free, due = WIDTH - len(self._polling), list[DuePoll]()
-        if free:
-            due = self._run(lambda: self._open_orders.claim(free, self._every))
-        for each in due:
-            if each.orders and each.merchant_id not in self._polling:
-                thread = threading.Thread(
-                    target=self._poll_safely, args=(each,), name="poll", daemon=True
-                )
-                self._polling[each.merchant_id] = thread
-                thread.start()
-        until = time.monotonic() + ROUND
-        for thread in self._polling.values():
-            thread.join(max(0.0, until - time.monotonic()))
-        self._polling = {key: each for key, each in self._polling.items() if each.is_alive()}
-        if done := [self._ended.popleft() for _ in range(len(self._ended))]:
-            self._run(lambda: self._open_orders.done(done))
-        return bool(due or self._polling)
+            return LOOK
+        begun: dict[str, Callable[[], None]] = {}
+        try:
+            due = self._run(self._open_orders.due)
+            chosen = self._chosen(due, begun)
+            lease = max(self._every, LIMIT)
+            claimed: list[DuePoll] = self._run(lambda: self._open_orders.claim(chosen, lease))
+            for each in claimed:
+                if each.orders:
+                    self._start(each, begun.pop(each.merchant_id, None))
+        finally:
+            for end in begun.values():  # polls claimed by another worker
+                end()
+        metrics.polls_waiting.set(len(due) - len(chosen))
+        return LOOK if len(due) == len(chosen) else PACE
+
+    def _chosen(
+        self, due: Sequence[tuple[str, bool]], begun: dict[str, Callable[[], None]]
+    ) -> list[str]:
+        """The merchants to claim, with the ends of begun requests. Others stay due, the longest due first."""
+        chosen, left = [], WIDTH - len(self._polling)
+        for place, (merchant_id, is_open) in enumerate(due):
+            if not place % _YIELD_EVERY:
+                yield_control()
+            if is_open:
+                if left <= 0:
+                    self._is_full = True
+                    break
+                if merchant_id in self._polling:
+                    continue
+                # The thread loads a record not in memory, and only then are the merchant's quotas known.
+                if self._directory.is_fresh(merchant_id) and not self._orders.is_down(merchant_id):
+                    if (end := self._orders.begin(merchant_id)) is None:
+                        continue
+                    begun[merchant_id] = end
+                left -= 1
+            chosen.append(merchant_id)
+        return chosen
+
+    def _start(self, due: DuePoll, end: Callable[[], None] | None) -> None:
+        thread = threading.Thread(
+            target=self._poll_safely, args=(due, end), name="poll", daemon=True
+        )
+        self._polling[due.merchant_id] = thread
+        thread.start()
 
     def _run_on(self) -> None:
         wait, problem = 0.0, ""
-        while not self._stopping.wait(wait):
+        while True:
+            self._next_round.wait(wait)
+            if self._stopping.is_set():
+                return
             before, problem = problem, ""
             try:
-                wait = 0.0 if self.round() else LOOK
+                wait = self.round()
             except SQLAlchemyError as error:
                 wait, problem = LOOK, str(error).partition("\n")[0]
             except Exception as error:
@@ -166,29 +221,38 @@ class Poller:
             if problem and not before:
                 log.warning("poll.no_database", error=problem)
 
-    def _poll_safely(self, due: DuePoll) -> None:
+    def _poll_safely(self, due: DuePoll, end: Callable[[], None] | None) -> None:
         """Make a poll; a failure concerns one merchant only."""
+        asking = _Asking(due.merchant_id, self._orders, self._stopping, end)
         try:
-            ended = self._poll(due)
+            ended = self._poll(due, asking)
         except (SQLAlchemyError, LedgerUnavailable) as error:
             log.debug("poll.no_database", error=str(error))  # due again soon
         except Exception as error:  # an invalid record, or a bug of an adapter
             log.error("poll.mistake", merchant_id=due.merchant_id, exc_info=error)
             self._ended.append(_failed(due, self._every))
         else:
-            self._ended += [] if ended is None else [ended]
+            if ended is not None:
+                self._ended.append(ended)
+        finally:
+            asking.close()
+            self._polling.pop(due.merchant_id, None)
+            if self._is_full and len(self._polling) <= WIDTH // 2:
+                self._next_round.set()
 
-    def _poll(self, due: DuePoll) -> DonePoll | None:
+    def _poll(self, due: DuePoll, asking: "_Asking") -> DonePoll | None:
         merchant = self._directory.get(due.merchant_id)
         adapter = self._adapters.get(merchant.adapter)
         is_asked = is_polled(merchant, adapter) and not merchant.paused
         if not isinstance(adapter, ListsChanges) or not is_asked:
             return None
-        if self._is_down(merchant.id):
+        if self._orders.is_down(merchant.id):
             metrics.polls(adapter.name, "down").inc()
             return None
+        if not asking.begin():
+            return None  # due again at the end of the claim
         window = window_of(due)
-        asking = _Asking(self._caller.asking(merchant), self._pause, self._stopping)
+        asking.ask = self._caller.asking(merchant)
         problem: str | None = None
         at_least, results = 0.0, set[CallbackResult]()
         try:
@@ -196,6 +260,7 @@ class Poller:
                 if isinstance(page, Outcome):
                     problem = page.kind.value if page.reason is None else page.reason.code
                     at_least = page.retry_after or 0.0
+                    self._orders.refused(merchant.id, page.contact, page.retry_after)
                 else:
                     results |= self._apply(page, due, merchant, adapter)
         except TransportError as error:
@@ -248,28 +313,55 @@ class Poller:
 
 
 class _Asking:
-    """The requests of a poll, one a second.
+    """The requests of a poll, one a second, each of the merchant's quotas.
 
     Args:
-        ask: sends a request.
-        pause: see ``Poller.yield_to``.
+        merchant_id: the merchant.
+        orders: go first.
         stopping: ends the poll.
+        end: of the first request, if begun.
     """
 
-    def __init__(self, ask: Send, pause: Callable[[], float], stopping: threading.Event) -> None:
-        self._ask, self._pause, self._stopping = ask, pause, stopping
+    #: Sends a request.
+    ask: Send
+
+    def __init__(
+        self,
+        merchant_id: str,
+        orders: Precedence,
+        stopping: threading.Event,
+        end: Callable[[], None] | None,
+    ) -> None:
+        self._merchant_id, self._orders, self._stopping = merchant_id, orders, stopping
+        self._end = end
         self._until = time.monotonic() + LIMIT
         self._is_first = True
         #: The POS's clock at the first reply (Unix time); None: unknown.
         self.said_at: float | None = None
 
+    def begin(self) -> bool:
+        """Take a request from the quotas, unless one is taken; False: orders need the rest."""
+        self._end = self._end or self._orders.begin(self._merchant_id)
+        return self._end is not None
+
+    def close(self) -> None:
+        """End the begun request, if any."""
+        end, self._end = self._end, None
+        if end is not None:
+            end()
+
     def __call__(self, request: Request) -> Reply:
         is_first, self._is_first = self._is_first, False
-        pause = max(0.0 if is_first else PACE, self._pause())
+        pause = max(0.0 if is_first else PACE, self._orders.pause())
         left = self._until - time.monotonic() - pause
         if left < _LEAST or self._stopping.wait(pause):
             raise NotSent("timeout", "the poll's time is over, or this process stops")
-        reply = self._ask(replace(request, seconds=min(SECONDS, request.seconds, left)))
+        if not self.begin():
+            raise NotSent("quota", "orders need the rest of the POS's limits")
+        try:
+            reply = self.ask(replace(request, seconds=min(SECONDS, request.seconds, left)))
+        finally:
+            self.close()
         date = replied_at(reply) if is_first else None
         self.said_at = self.said_at if date is None else date.timestamp()
         return reply
@@ -291,6 +383,10 @@ def listed_until(due: DuePoll, window: Window, said_at: float | None) -> float:
     known = due.now - SKEW if said_at is None else min(said_at, due.now)
     since = window.since.timestamp()
     return max(since, min(known, window.until.timestamp()) - OVERLAP)
+
+
+def _nothing() -> None:
+    """End a request without a quota."""
 
 
 def _failed(due: DuePoll, every: float, at_least: float = 0.0) -> DonePoll:

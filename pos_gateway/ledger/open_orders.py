@@ -8,7 +8,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from sqlalchemy import Engine, bindparam, delete, insert, literal, not_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    insert,
+    literal,
+    not_,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from pos_gateway.database.clock import Now
@@ -18,8 +30,8 @@ from pos_gateway.domain.outcome import Lifecycle
 
 #: Seconds from the acceptance for which an order counts as open: many POSes end no order.
 AGE = 86_400.0
-#: Maximum open orders of the merchants of a claim.
-_MOST = 50_000
+#: Maximum open orders of the merchants of a claim, and due polls of a look.
+_MOST, _MOST_DUE = 50_000, 5_000
 _IS_POLLED = merchants.c.pos["poll"].as_string() == "ON"
 
 
@@ -76,22 +88,35 @@ class OpenOrders:
                 connection.execute(insert(pos_polls).from_select(columns, wanted))
             return connection.execute(select(row.merchant_id).limit(1)).first() is not None
 
-    def claim(self, most: int, every: float) -> list[DuePoll]:
-        """Claim up to ``most`` due polls for ``every`` seconds, also of merchants without open orders."""
+    def due(self) -> list[tuple[str, bool]]:
+        """Merchants with a due poll, the longest due first, and whether each has open orders."""
         row = pos_polls.c
+        is_open = exists().where(orders.c.merchant_id == row.merchant_id, _open_now())
         due = (
-            select(row.merchant_id)
+            select(row.merchant_id, is_open)
             .join(merchants, merchants.c.id == row.merchant_id)
             .where(row.due_at <= Now(), _IS_POLLED, not_(merchants.c.paused))
             .order_by(row.due_at)
-            .limit(most)
-            .with_for_update(skip_locked=True, of=pos_polls)
+            .limit(_MOST_DUE)
+        )
+        with self._engine.connect() as connection:
+            return [(merchant_id, bool(found)) for merchant_id, found in connection.execute(due)]
+
+    def claim(self, merchant_ids: Sequence[str], lease: float) -> list[DuePoll]:
+        """Claim the merchants' polls for ``lease`` seconds, if still due."""
+        if not merchant_ids:
+            return []
+        row = pos_polls.c
+        due = (
+            select(row.merchant_id)
+            .where(row.merchant_id.in_(merchant_ids), row.due_at <= Now())
+            .with_for_update(skip_locked=True)
             .cte("due")
         )
         claim = (
             update(pos_polls)
             .where(row.merchant_id.in_(select(due)))
-            .values(due_at=Now() + every)
+            .values(due_at=Now() + lease)
             .returning(row.merchant_id, row.since, row.failures, Now().label("now"))
         )
         with changing(self._engine) as connection:
@@ -121,7 +146,7 @@ class OpenOrders:
             order.order_id,
             order.lifecycle,
             order.created_at,
-        ).where(order.merchant_id.in_(merchant_ids), order.updated_at > Now() - AGE, IS_OPEN)
+        ).where(order.merchant_id.in_(merchant_ids), _open_now())
         found: dict[str, dict[str, OpenOrder]] = {each: {} for each in merchant_ids}
         if not found:
             return found
@@ -132,3 +157,7 @@ class OpenOrders:
                 lifecycle = None if reached is None else Lifecycle(reached)
                 found[merchant_id][known_as] = OpenOrder(order_id, lifecycle, at)
         return found
+
+
+def _open_now() -> ColumnElement[bool]:
+    return and_(orders.c.updated_at > Now() - AGE, IS_OPEN)

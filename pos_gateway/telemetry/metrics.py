@@ -347,6 +347,10 @@ _polls = Counter(
     " asked again, later each time), or down (not asked: its breaker is open).",
     ("adapter", "result"),
 )
+polls_waiting = Gauge(
+    "pos_gateway_polls_waiting",
+    "Due polls that this worker puts off: orders need the POS's limits, or as many polls as it makes are under way.",
+)
 http_requests, http_seconds = cache(_http_requests.labels), cache(_http_seconds.labels)
 callbacks, polls = cache(_callbacks.labels), cache(_polls.labels)
 

@@ -22,6 +22,7 @@ from pos_gateway.worker.drain import Drain
 from pos_gateway.worker.gc_tuning import tune_gc
 from pos_gateway.worker.intake import MessageIntake
 from pos_gateway.worker.loop import green_loop
+from pos_gateway.worker.orders_first import OrdersFirst
 from pos_gateway.worker.reporting import green_reporter
 from pos_gateway.worker.standings import Standings
 
@@ -55,9 +56,7 @@ class OrderConsumer(Consumer):
         if is_green:
             self.dispatcher = self._make_dispatcher(pool)
             self._gateway.events.yield_by(self.dispatcher.admission.cpu.pause)
-            self._gateway.poller.yield_to(
-                self.dispatcher.admission.cpu.pause, self.dispatcher.is_down
-            )
+            self._gateway.poller.yield_to(OrdersFirst(self.dispatcher))
             self._be_watched(self.dispatcher)
         queues = self.app.amqp.queues.consume_from
         if queues.keys() >= {topology.ORDERS_KEY, topology.CANARY_KEY}:

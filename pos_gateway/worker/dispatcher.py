@@ -20,7 +20,6 @@ import structlog
 from gevent.event import Event
 from gevent.pool import Group
 
-from pos_gateway.adapters.polls import is_polled
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.breaker import BreakerState
@@ -103,7 +102,7 @@ class Dispatcher:
         self._fleet: Coordinator | None = None
         if gate.permits is not None:
             self._fleet = Coordinator(
-                gate.permits, self.admission, on_change=self._wake_up, clock=gate.clock
+                gate.permits, self.admission, on_change=self.wake_up, clock=gate.clock
             )
             gate.before_stop(self._fleet.stop)
         self._parking = Parking(gate, self.admission, dead_letter, self._clock.now)
@@ -115,7 +114,7 @@ class Dispatcher:
             self._retries,
             pool=pool,
             now=self._clock.now,
-            wake=self._wake_up,
+            wake=self.wake_up,
             ended=self._ended,
         )
         #: The latest ``placed_at`` delivered by each queue. Retries have routing keys of their own,
@@ -150,11 +149,6 @@ class Dispatcher:
         self._ticker = gevent.spawn(self._run)
         self._ticker.link_exception(lambda ticker: end_worker(ticker.exception))
         return True
-
-    def is_down(self, merchant_id: str) -> bool:
-        """Whether the merchant's breaker is open or half-open."""
-        status = self.admission.merchant(merchant_id)
-        return status is not None and status.breaker is not BreakerState.CLOSED
 
     def close(self) -> None:
         """Stop starting orders. Arrivals are kept for ``requeue_waiting``."""
@@ -556,19 +550,19 @@ class Dispatcher:
         adapter = self._gate.adapters.get(merchant.adapter)
         if adapter is None:
             return Terms(limit, merchant.provider)
-        limits = adapter.limits.beside_polls() if is_polled(merchant, adapter) else adapter.limits
         return Terms(
-            limits.at_once(limit),
+            adapter.limits.at_once(limit),
             merchant.provider,
             may_be_cut_short=adapter.guarantee is not Guarantee.BLIND,
-            quotas=quotas_of(merchant, limits),
+            quotas=quotas_of(merchant, adapter.limits),
         )
 
     def _ask_fleet(self, merchant_id: str) -> None:
         if self._fleet is not None:
             self._fleet.short(merchant_id)
 
-    def _wake_up(self) -> None:
+    def wake_up(self) -> None:
+        """Look soon whether waiting orders may start."""
         self._wake.set()
 
     def _announce(self, transition: Transition) -> None:

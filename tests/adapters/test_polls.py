@@ -13,7 +13,6 @@ from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.hubrise import HubRiseAdapter
 from pos_gateway.adapters.polls import ListsChanges, Page, Window, is_polled
 from pos_gateway.adapters.pos_fields import endpoint
-from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.adapters.square import SquareAdapter
 from pos_gateway.adapters.toast import ToastAdapter
@@ -254,23 +253,3 @@ def test_a_merchant_is_polled_if_its_record_says_so_and_stays_at_its_pos(listing
 def test_the_reference_api_has_no_list_of_changes() -> None:
     record = {"id": "m", "base_url": "https://pos.example.com", "pos": {"poll": "ON"}}
     assert not is_polled(Merchant.parse(record), RestAdapter())
-
-
-@pytest.mark.parametrize(
-    ("limits", "at_once", "rate", "sustained"),
-    [
-        (Limits(), None, None, None),
-        (Limits(concurrency=5, per_second=16.0), 4, 15.0, None),
-        (Limits(concurrency=1, per_second=0.5), 1, 0.25, None),
-        (Limits(sustained=(500, 60.0)), None, None, (440, 60.0)),
-        (Limits(sustained=(100, 60.0)), None, None, (50, 60.0)),
-    ],
-)
-def test_a_poll_takes_one_request_at_once_and_one_a_second_of_the_vendors_limits(
-    limits: Limits,
-    at_once: int | None,
-    rate: float | None,
-    sustained: tuple[int, float] | None,
-) -> None:
-    left = limits.beside_polls()
-    assert (left.concurrency, left.per_second, left.sustained) == (at_once, rate, sustained)

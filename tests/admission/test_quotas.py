@@ -224,6 +224,33 @@ class World:
         self.at(self.now + BEAT, self._sync)
 
 
+def polls_all_the_time(world: World, merchants: list[str], until: float) -> list[float]:
+    """A poll of each merchant in turn each 10 ms, by the first worker; returns when requests were sent."""
+    sent: list[float] = []
+    random = Random(2)
+
+    def poll(number: int) -> None:
+        worker, merchant = world.workers[0], merchants[number % len(merchants)]
+        quotas = worker.poll(merchant, world.now)
+        if quotas is not None:
+            sent.append(world.now)
+            vendor = world.vendors[next(each.key for each in world.terms_of(merchant))]
+            vendor.in_flight += 1
+            vendor.takes(world.now)
+
+            def end() -> None:
+                vendor.in_flight -= 1
+                worker.polled(quotas, world.now)
+                world._dispatch(0)
+
+            world.at(world.now + random.choice([0.05, 10.0]), end)
+        if world.now < until:
+            world.at(world.now + 0.01, lambda: poll(number + 1))
+
+    world.at(0.5, lambda: poll(0))
+    return sent
+
+
 def poisson(world: World, merchants: list[str], rate: float, until: float, seed: int = 1) -> None:
     """Orders of any of the merchants, at random."""
     random, at = Random(seed), 1.0
@@ -263,6 +290,112 @@ def test_a_backlog_leaves_a_start_to_merchants_without_one() -> None:
     assert len(world.starts["h"]) > 60
 
 
+def test_an_order_finds_a_start_beside_polls_that_hang_or_never_end() -> None:
+    world = World(terms_of=lambda _: (APP,))
+    sent = polls_all_the_time(world, LIGHT, 60.0)
+    for n in range(40):
+        world.come(f"l{n}", 2.0 + n * 1.37)
+    world.run(60.0)
+    assert world.most_of("l") < 0.01
+    assert world.vendors[APP.key].refused == 0
+    assert len(sent) > 8
+
+
+def test_polls_have_only_what_a_backlog_of_orders_leaves() -> None:
+    """As many orders start as without polls: 11 of the app's 50 requests a second are of no order."""
+    starts = []
+    for is_polled in (False, True):
+        world = World(terms_of=lambda _: (APP,))
+        sent = polls_all_the_time(world, LIGHT, 60.0) if is_polled else []
+        for n in range(300):
+            world.come(f"l{n % 10}", 1.0)
+        world.run(60.0)
+        assert world.vendors[APP.key].refused == 0
+        starts.append(sum(map(len, world.starts.values())))
+    assert starts[1] >= starts[0] - 3
+    assert len(sent) > 8
+
+
+def test_a_poll_takes_no_request_that_a_start_waits_for() -> None:
+    """Toast's, of a longer time: a request more is a start later."""
+    quota: Quota[str] = Quota(QuotaTerms("app x", None, (100, 10.0), None, 4), 1.0, 0.0)
+    assert quota.takes_poll(1000.0)
+    quota.add("a")
+    for _ in range(2):
+        quota.started("a", 1000.0)
+    assert not quota.takes_poll(1000.0)
+    quota.queue("a", 1000.0)
+    assert not quota.takes_poll(1000.1)
+
+
+@pytest.mark.parametrize("orders", [True, False])
+def test_of_a_quota_without_a_request_beside_an_order_polls_have_the_starts_of_none(
+    orders: bool,
+) -> None:
+    quota: Quota[str] = Quota(QuotaTerms("app x", 1.0), 1.0, 0.0)
+    quota.add("a")
+    assert quota.takes_poll(0.0)
+    quota.poll_began(0.0)
+    quota.poll_ended()
+    assert not quota.takes_poll(0.9)
+    if orders:
+        quota.queue("a", 0.9)
+    assert quota.takes_poll(1.0) is not orders
+    assert quota.next(1.0) == ("a" if orders else None)
+
+
+def test_a_paused_quota_has_no_poll() -> None:
+    quota: Quota[str] = Quota(APP, 1.0, 0.0)
+    quota.pause(5.0)
+    assert [quota.takes_poll(at) for at in (4.9, 5.0)] == [False, True]
+
+
+def test_polls_that_hang_have_a_quarter_of_the_requests_at_once() -> None:
+    quota: Quota[str] = Quota(APP, 1.0, 0.0)
+    began = 0
+    while quota.takes_poll(began):
+        quota.poll_began(began)
+        began += 1
+    assert began == 3, "a quarter of ten, rounded up"
+
+
+def test_a_worker_without_a_part_has_one_poll_at_once_and_asks_for_a_part() -> None:
+    short: list[str] = []
+    admission: Admission[str] = Admission(
+        AdmissionLimits(), lambda _: Terms(5, quotas=(APP,)), on_short=short.append, in_fleet=True
+    )
+    quotas = admission.poll("a", 1.0)
+    assert quotas is not None
+    assert admission.poll("b", 1.0) is None
+    assert short == [APP.key]
+    assert admission.demand(APP.key).waiting == 1
+    admission.polled(quotas, 1.5)
+    admission.allot(APP.key, 5)
+    assert admission.poll("b", 1.5) is None, "what is gained counts as used up for a second"
+    assert [admission.poll("b", 2.5) is None for _ in range(3)] == [False, False, True]
+    assert admission.demand(APP.key).in_flight == 2
+    admission.tick(60.0)
+    assert admission.demand(APP.key).waiting == 0, "the part is given back"
+
+
+@pytest.mark.parametrize("contact", [CallResult.APP_OVERLOADED, CallResult.OVERLOADED])
+def test_a_429_of_a_poll_pauses_the_quota_and_no_breaker(contact: CallResult) -> None:
+    said: list[Transition] = []
+    terms = APP if contact is CallResult.APP_OVERLOADED else token("x")
+    admission: Admission[str] = Admission(
+        AdmissionLimits(), lambda _: Terms(5, quotas=(terms,)), announce=said.append
+    )
+    for merchant in "ab":
+        quotas = admission.poll(merchant, 1.0)
+        assert quotas is not None
+        admission.polled(quotas, 1.1)
+    admission.poll_refused("a", 2.0, contact, 7.0)
+    assert [(each.merchant_id, each.seconds) for each in said] == [(terms.key, 7.0)]
+    assert admission.offer("b", "b/1", 2.0) is AdmissionVerdict.WAIT
+    assert admission.next_start(8.9) is None
+    assert admission.next_start(9.0) is not None
+
+
 def test_a_turn_without_a_slot_passes_to_the_next() -> None:
     quota: Quota[str] = Quota(QuotaTerms("app x", 1.0), 1.0, 0.0)
     for merchant in "ab":
@@ -279,7 +412,7 @@ def test_a_turn_without_a_slot_passes_to_the_next() -> None:
 def test_a_rate_that_is_lowered_counts_earlier_starts() -> None:
     rate = Rate(QuotaTerms("m", 3.0), 1.0, 0.0)
     for _ in range(3):
-        rate.started(0.0)
+        rate.sent(1, 0.0)
     rate.agree(QuotaTerms("m", 2.0), 1.0, 0.5)
     assert rate.ready_at(1) == 1.0
 

@@ -6,7 +6,7 @@ The adversaries: docs/reliability.md has the table.
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -21,10 +21,18 @@ from pos_gateway.adapters.polls import Page, Window, callbacks_of
 from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.adapters.square import SquareAdapter
 from pos_gateway.attempt import poller as module
-from pos_gateway.attempt.poller import LONGEST, OVERLAP, SKEW, Poller, listed_until, window_of
+from pos_gateway.attempt.poller import (
+    LONGEST,
+    OVERLAP,
+    SKEW,
+    Poller,
+    Precedence,
+    listed_until,
+    window_of,
+)
 from pos_gateway.database.schema import IS_OPEN, callbacks, events, merchants, orders, pos_polls
 from pos_gateway.domain.merchant import Merchant
-from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome, Reason
+from pos_gateway.domain.outcome import CallResult, Kind, Lifecycle, Outcome, Reason
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger import callbacks as ledger_module
 from pos_gateway.ledger.callbacks import CallbackLedger
@@ -64,6 +72,36 @@ class ScriptedPos(SquareAdapter):
         return self.scripts[merchant.id](window, send)
 
 
+class Orders(Precedence):
+    """Requests left by orders, by quota."""
+
+    def __init__(
+        self, left: dict[str, int], down: str = "", quota_of: Callable[[str], str] = str
+    ) -> None:
+        self.left, self.down, self.quota_of = left, down, quota_of
+        self.pauses = 0
+        self.under_way: list[str] = []
+        self.refusals: list[tuple[str, CallResult, float | None]] = []
+
+    def pause(self) -> float:
+        self.pauses += 1
+        return 0.001
+
+    def is_down(self, merchant_id: str) -> bool:
+        return merchant_id == self.down
+
+    def begin(self, merchant_id: str) -> Callable[[], None] | None:
+        quota = self.quota_of(merchant_id)
+        if not self.left[quota]:
+            return None
+        self.left[quota] -= 1
+        self.under_way.append(merchant_id)
+        return lambda: self.under_way.remove(merchant_id)
+
+    def refused(self, merchant_id: str, contact: CallResult, retry_after: float | None) -> None:
+        self.refusals.append((merchant_id, contact, retry_after))
+
+
 class Rig:
     """A poller, its database, and POSes that do as a test says."""
 
@@ -74,13 +112,14 @@ class Rig:
         self.records: dict[str, Merchant] = {}
         #: Requests' URLs, and what answers them.
         self.requests: list[str] = []
+        self.is_fresh: Callable[[str], bool] = lambda _: True
         self.answer: Callable[[Request], Reply] = lambda _: Reply(200, {}, b"{}")
         self.poller = self.another()
 
     def another(self) -> Poller:
         """A second worker's."""
         ledger = CallbackLedger(self.engine, Payloads(Vault()), dehydrated)
-        directory = SimpleNamespace(get=self.records.__getitem__)
+        directory = SimpleNamespace(get=self.records.__getitem__, is_fresh=self.is_fresh)
         caller = SimpleNamespace(asking=lambda _: Send(self._sent))
         adapters: Any = {"square": self.adapter}
         parts: tuple[Any, ...] = (self.open_orders, ledger, directory, adapters, caller)
@@ -122,14 +161,29 @@ class Rig:
         with self.engine.begin() as connection:
             connection.execute(insert(orders), rows)
 
-    def round(self, *, due: bool = True) -> None:
-        """Polls of all merchants, whether they are due or not."""
+    def make_due(self) -> None:
+        """All polls are due."""
         self.open_orders.enrol()
-        if due:
-            with self.engine.begin() as connection:
-                connection.execute(update(pos_polls).values(due_at=0.0))
-        while self.poller.round():
-            pass
+        with self.engine.begin() as connection:
+            connection.execute(update(pos_polls).values(due_at=0.0))
+
+    def round(self) -> None:
+        """Polls of all merchants, whether they are due or not."""
+        self.make_due()
+        self.end()
+
+    def end(self, *, but: tuple[str, ...] = ()) -> None:
+        """A round; its polls end, ``but`` of these merchants, and their rows are stored."""
+        self.poller.round()
+        for merchant_id, thread in list(self.poller._polling.items()):
+            if merchant_id not in but:
+                thread.join(PATIENCE)
+        self.poller.round()
+
+    def claim(self) -> list[DuePoll]:
+        """Claims of all due polls."""
+        chosen = [merchant_id for merchant_id, _ in self.open_orders.due()]
+        return self.open_orders.claim(chosen, EVERY)
 
     def recorded(self) -> list[tuple[str, str, str]]:
         """Each event's merchant, order and type."""
@@ -175,9 +229,9 @@ def test_two_workers_that_poll_a_merchant_at_once_record_one_event(rig: Rig) -> 
     rig.open("m", changes)
     rig.accept("m", "o1")
     rig.open_orders.enrol()
-    [due] = rig.open_orders.claim(1, EVERY)  # of a worker that was slower than its claim
+    [due] = rig.claim()  # of a worker that was slower than its claim
     pollers = [rig.poller, rig.another()]
-    threads = [threading.Thread(target=each._poll_safely, args=(due,)) for each in pollers]
+    threads = [threading.Thread(target=each._poll_safely, args=(due, None)) for each in pollers]
     for each in threads:
         each.start()
     for each in threads:
@@ -190,41 +244,11 @@ def test_a_worker_that_dies_with_a_poll_leaves_it_to_another(rig: Rig) -> None:
     rig.open("m", says(("P-o1", READY)))
     rig.accept("m", "o1")
     rig.open_orders.enrol()
-    assert [each.merchant_id for each in rig.open_orders.claim(9, EVERY)] == ["m"]
-    assert rig.open_orders.claim(9, EVERY) == []
+    assert [each.merchant_id for each in rig.claim()] == ["m"]
+    assert rig.claim() == []
     assert rig.wait("m") <= EVERY
     rig.round()
     assert rig.recorded() == [("m", "o1", "ready")]
-
-
-def test_a_slow_pos_keeps_no_other_from_being_polled(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "ROUND", 0.0)
-    answers = threading.Event()
-
-    def slow(_window: Window, _send: Send) -> Iterator[Page]:
-        answers.wait(PATIENCE)
-        yield callbacks_of("P-o1", READY)
-
-    rig.open("slow", slow)
-    rig.accept("slow", "o1")
-    rig.open_orders.enrol()
-    assert rig.poller.round()
-    rig.open("m", says(("P-o2", READY)))
-    rig.accept("m", "o2")
-    rig.open_orders.enrol()
-    with rig.engine.begin() as connection:
-        connection.execute(update(pos_polls).values(due_at=0.0))
-    while not rig.recorded():
-        assert rig.poller.round(), "the slow poll is under way"
-    assert rig.recorded() == [("m", "o2", "ready")]
-    assert len(rig.pos.windows["slow"]) == 1
-    answers.set()
-    while rig.poller.round():
-        pass
-    assert rig.recorded() == [("m", "o2", "ready"), ("slow", "o1", "ready")]
-    assert rig.row("slow").since is not None
 
 
 def test_orders_that_are_not_open_are_not_touched(rig: Rig) -> None:
@@ -342,23 +366,59 @@ def test_a_record_or_an_adapter_that_breaks_concerns_its_merchant_alone(rig: Rig
     assert rig.row("bad").failures == 1
 
 
-def test_a_pos_that_hangs_holds_up_no_other_merchant(rig: Rig) -> None:
-    def hangs(request: Request) -> Reply:
+def test_a_pos_that_hangs_delays_its_own_merchants_polls_alone(rig: Rig) -> None:
+    hangs = threading.Event()
+
+    def lost(request: Request) -> Reply:
         assert request.seconds <= module.SECONDS
-        until = time.monotonic() + PATIENCE
-        while not rig.recorded():
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        hangs.wait(PATIENCE)
         raise NoValidReply("timeout", "no reply in time")
 
     rig.open("hangs", says())
     rig.open("good", lambda *_: iter([callbacks_of("P-o1", READY)]))
     rig.accept("hangs", "o1")
     rig.accept("good", "o1")
-    rig.answer = hangs
-    rig.round()
-    assert rig.recorded() == [("good", "o1", "ready")]
+    rig.answer = lost
+    for number in (1, 2, 3):
+        if number == 2:
+            rig.pos.scripts["good"] = lambda *_: iter([callbacks_of("P-o1", Lifecycle.COMPLETED)])
+        rig.make_due()
+        rig.end(but=("hangs",))
+    assert rig.recorded() == [("good", "o1", "ready"), ("good", "o1", "completed")]
+    assert len(rig.pos.windows["hangs"]) == 1, "it is still polled"
+    assert rig.row("hangs").failures == 0
+    hangs.set()
+    rig.poller._polling["hangs"].join(PATIENCE)
+    rig.poller.round()
     assert rig.row("hangs").failures == 1
+
+
+def test_poses_that_all_hang_are_polled_again_once_half_have_ended(rig: Rig) -> None:
+    goes_on = threading.Semaphore(0)
+
+    def hangs(_: Request) -> Reply:
+        assert goes_on.acquire(timeout=PATIENCE)
+        return Reply(200, {}, b"{}")
+
+    rig.answer = hangs
+    for number in range(2 * module.WIDTH):
+        rig.open(f"m{number}", says())
+        rig.accept(f"m{number}", "o1")
+    rig.open_orders.enrol()
+    assert rig.poller.round() == module.PACE
+    polling = list(rig.poller._polling.values())
+    assert len(polling) == module.WIDTH
+    assert rig.poller.round() == module.PACE
+    assert list(rig.poller._polling.values()) == polling, "as many as before"
+    assert not rig.poller._next_round.is_set()
+    goes_on.release(module.WIDTH // 2)
+    assert rig.poller._next_round.wait(PATIENCE)
+    rig.poller.round()
+    goes_on.release(2 * module.WIDTH)
+    for thread in list(rig.poller._polling.values()):
+        thread.join(PATIENCE)
+    rig.end()
+    assert len(rig.requests) == 2 * module.WIDTH
 
 
 def test_no_request_is_sent_once_it_stops(rig: Rig) -> None:
@@ -395,12 +455,107 @@ def test_it_yields_to_orders(rig: Rig) -> None:
     rig.open("up", says(("P-o1", READY)))
     rig.accept("down", "o1")
     rig.accept("up", "o1")
-    pauses = iter([0.001, 0.001])
-    rig.poller.yield_to(lambda: next(pauses), lambda merchant_id: merchant_id == "down")
+    orders = Orders({"up": 9, "down": 9}, down="down")
+    rig.poller.yield_to(orders)
     rig.round()
     assert rig.recorded() == [("up", "o1", "ready")]
     assert (rig.row("down").since, rig.row("down").failures) == (None, 0)
-    assert len(list(pauses)) == 1, "before each request"
+    assert orders.pauses == 1, "before each request"
+
+
+def test_a_poll_takes_each_request_from_the_quota_and_ends_it(rig: Rig) -> None:
+    def pages(_window: Window, send: Send) -> Iterator[Page]:
+        for number in range(3):
+            send(Request("GET", f"https://pos.example.com/{number}"))
+            assert orders.under_way == []
+            yield ()
+
+    def sent(_: Request) -> Reply:
+        assert orders.under_way == ["m"]
+        return Reply(200, {}, b"{}")
+
+    orders = Orders({"m": 5})
+    rig.poller.yield_to(orders)
+    rig.answer = sent
+    rig.open("m", pages)
+    rig.accept("m", "o1")
+    rig.round()
+    assert (orders.left, orders.under_way) == ({"m": 2}, [])
+    assert rig.row("m").failures == 0
+    rig.round()
+    assert (orders.left, orders.under_way) == ({"m": 0}, [])
+    assert rig.row("m").failures == 1, "the quota was short: the next poll asks for less"
+
+
+def test_polls_that_yield_stay_due_and_go_first_the_oldest_of_them(rig: Rig) -> None:
+    """A quota of one request, that 20 merchants share, and another merchant, of a quota of its own."""
+    orders = Orders({"app": 1, "m": 99}, quota_of=lambda each: "m" if each == "m" else "app")
+    rig.poller.yield_to(orders)
+    names = [f"a{number}" for number in range(20)]
+    for each in (*names, "m"):
+        rig.open(each, says())
+        rig.accept(each, "o1")
+    rig.open_orders.enrol()
+    with rig.engine.begin() as connection:
+        for at, each in enumerate(reversed(names), 1):
+            due = update(pos_polls).where(pos_polls.c.merchant_id == each)
+            connection.execute(due.values(due_at=float(at)))
+    polled = []
+    for _ in range(20):
+        with statements(rig.engine) as seen:
+            rig.end()
+        assert len(seen) < 30, "polls that yield cost no statement"
+        polled += [each for each in rig.pos.windows if each not in polled]
+        orders.left["app"] = 1
+    assert [each for each in polled if each != "m"] == names[::-1]
+    assert polled.index("m") < 2
+    assert len(rig.requests) == 21
+
+
+def test_a_merchant_whose_record_is_not_in_memory_is_polled_within_its_quota(rig: Rig) -> None:
+    """Its quotas are known once the poll has loaded its record."""
+    rig.is_fresh = lambda _: False
+    orders = Orders({"app": 1}, quota_of=lambda _: "app")
+    rig.poller.yield_to(orders)
+    for each in ("a", "b"):
+        rig.open(each, says())
+        rig.accept(each, "o1")
+    rig.round()
+    assert len(rig.requests) == 1
+    assert orders.under_way == []
+    assert sorted([rig.row("a").failures, rig.row("b").failures]) == [0, 0]
+
+
+def test_a_request_of_a_poll_that_another_worker_has_claimed_is_ended(rig: Rig) -> None:
+    orders = Orders({"m": 5})
+    rig.poller.yield_to(orders)
+    rig.open("m", says())
+    rig.accept("m", "o1")
+    rig.open_orders.enrol()
+
+    class Slower(OpenOrders):
+        def claim(self, merchant_ids: Sequence[str], lease: float) -> list[DuePoll]:
+            super().claim(merchant_ids, lease)  # the other worker's
+            return super().claim(merchant_ids, lease)
+
+    rig.poller._open_orders = Slower(rig.engine)
+    rig.end()
+    assert rig.wait("m") > 0
+    assert (rig.requests, orders.under_way) == ([], [])
+
+
+def test_a_429_pauses_what_an_orders_would(rig: Rig) -> None:
+    def refused(_window: Window, send: Send) -> Iterator[Page]:
+        send(Request("GET", "https://pos.example.com/changes"))
+        reason = Reason("http_429", "too many")
+        yield Outcome(Kind.IN_DOUBT, reason, retry_after=7.0, contact=CallResult.APP_OVERLOADED)
+
+    orders = Orders({"m": 5})
+    rig.poller.yield_to(orders)
+    rig.open("m", refused)
+    rig.accept("m", "o1")
+    rig.round()
+    assert orders.refusals == [("m", CallResult.APP_OVERLOADED, 7.0)]
 
 
 def test_merchants_that_are_paused_or_not_to_be_polled_are_not_asked(rig: Rig) -> None:
@@ -523,7 +678,6 @@ def test_ten_thousand_open_orders_cost_a_request_a_merchant_and_two_percent_of_a
 ) -> None:
     """At 100 merchants, of whose orders three each have changed, of some twenty in the reply."""
     monkeypatch.setattr(module, "PACE", 0.0)
-    monkeypatch.setattr(module, "ROUND", PATIENCE)
     monkeypatch.setattr(module, "SECONDS", PATIENCE)
     monkeypatch.setattr(ledger_module, "SESSION", "")  # a busy machine's database takes its time
     rig = Rig(engine)
@@ -548,18 +702,20 @@ def test_ten_thousand_open_orders_cost_a_request_a_merchant_and_two_percent_of_a
 
     rig.answer = answer
     rig.open_orders.enrol()
-    claimed = sum(len(each.orders) for each in rig.open_orders.claim(1000, 0.0))
+    chosen = [merchant_id for merchant_id, _ in rig.open_orders.due()]
+    claimed = sum(len(each.orders) for each in rig.open_orders.claim(chosen, 0.0))
     assert claimed == 10_000
     before = time.process_time()
     with statements(engine) as seen, capture_logs():
-        while rig.poller.round():
-            pass
+        while rig.poller.round() == module.PACE:
+            assert rig.poller._next_round.wait(PATIENCE)
+        rig.end()
     seconds = time.process_time() - before
     rig.poller.stop()
     assert len(rig.requests) == 100
     assert len(rig.recorded()) == 300
-    of_orders = [each for each in seen if "FROM orders" in each]
-    assert len(of_orders) == -(-100 // module.WIDTH)
+    of_orders = [each for each in seen if "orders.external_id" in each and "pos_polls" not in each]
+    assert len(of_orders) <= 2 * -(-100 // module.WIDTH)
     assert len(seen) < 250, "enrolment, claims, reads, and the end of each merchant's poll"
     assert seconds < 0.02 * EVERY, f"{seconds:.3f} s of CPU"
 

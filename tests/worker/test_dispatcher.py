@@ -1081,16 +1081,6 @@ def test_a_vendors_limits_of_a_location_are_the_merchants(
     assert (terms.limit, terms.quotas) == (50, (own,))
 
 
-def test_a_polled_merchants_orders_leave_requests_to_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = Scene(
-        monkeypatch, max_concurrency=None, adapter="toast", default=50, pos={"poll": "ON"}
-    )
-    scene.adapters["toast"] = ToastAdapter()
-    terms = scene.dispatcher._terms_of("m")
-    assert terms is not None
-    assert terms.quotas == (QuotaTerms("m", 19.0, (9_100, 900.0), None, 4),)
-
-
 def test_a_paused_quota_is_no_merchants_breaker_in_log_and_metrics(scene: Scene) -> None:
     before = value("pos_gateway_breaker_transitions_total", state="open")
     with capture_logs() as said:

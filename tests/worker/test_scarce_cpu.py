@@ -11,8 +11,9 @@ from celery.concurrency.gevent import TaskPool
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import BEHIND_FOR, Call
-from pos_gateway.admission.limits import Terms
+from pos_gateway.admission.limits import QuotaTerms, Terms
 from pos_gateway.attempt import gateway
+from pos_gateway.domain.outcome import CallResult
 from pos_gateway.worker import dispatcher as subject
 from pos_gateway.worker.consumer import OrderConsumer
 from pos_gateway.worker.dispatcher import SLOTLESS_WAITING
@@ -160,12 +161,22 @@ def test_polls_yield_to_orders_that_lack_cpu_and_leave_merchants_alone_that_are_
     )
     assert consumer.dispatcher is not None
     admission = consumer.dispatcher.admission
-    pause, is_down = yields.call_args.args
-    assert (pause(), is_down("healthy")) == (0.0, False)
+    [orders] = yields.call_args.args
+    assert (orders.pause(), orders.is_down("healthy")) == (0.0, False)
     make_scarce(admission, 100.0)
-    assert pause() == admission.cpu.pause() > 0
+    assert orders.pause() == admission.cpu.pause() > 0
+    own = QuotaTerms("app x", 1.0, is_app=True)
+    for merchant_id in ("healthy", "other"):
+        orders.begin(merchant_id)
+        admission.set_terms(merchant_id, Terms(5, quotas=(own,)))
+    end = orders.begin("healthy")
+    assert admission.demand(own.key).in_flight == 1
+    assert orders.begin("healthy") is None
+    end()
+    assert admission.demand(own.key).in_flight == 0
+    orders.refused("healthy", CallResult.APP_OVERLOADED, 7.0)
     admission.open_breaker("healthy", 60.0)
-    assert is_down("healthy")
+    assert orders.is_down("healthy")
 
 
 def test_a_worker_says_how_much_cpu_it_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
