@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pos_gateway.adapters import clover_location, clover_order
+from pos_gateway.adapters import clover_items, clover_location, clover_order
 from pos_gateway.adapters.clover_api import LIMITS
 from pos_gateway.adapters.clover_search import deleted
 from pos_gateway.adapters.clover_steps import (
@@ -26,6 +26,7 @@ from pos_gateway.adapters.clover_undo import undo, unprint
 from pos_gateway.adapters.location import CLOSED_AS
 from pos_gateway.adapters.polls import POLL, Page, Window, callbacks_of, said_in
 from pos_gateway.adapters.pos_fields import PosField, problems
+from pos_gateway.adapters.pos_items import PosItem
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import is_key, said
 from pos_gateway.adapters.steps import COVERED, Step
@@ -70,6 +71,9 @@ class CloverAdapter:
 
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
         return clover_location.described(merchant, send)
+
+    def items(self, merchant: Merchant, send: Send) -> Iterator[Sequence[PosItem]]:
+        return clover_items.items(merchant, send)
 
     def callbacks(self, request: CallbackRequest, merchant: Merchant) -> Sequence[Callback] | None:
         """Clover signs nothing: it sends the app's auth code, and says only what has changed.

@@ -36,9 +36,14 @@ _REFUSED = Reason(CREDENTIAL_REFUSED, "the POS answered 401: it refuses the merc
 _SECONDS = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?")
 
 
-def json_object(reply: Reply) -> dict[str, Any] | None:
-    """The reply's body as a JSON object, or None when it is not safe to rely on."""
-    value = _json(reply)
+def json_object(reply: Reply, parts: int = _PARTS) -> dict[str, Any] | None:
+    """The reply's body as a JSON object, or None when it is not safe to rely on.
+
+    Args:
+        reply: the POS's.
+        parts: maximum objects, lists and members of both, together.
+    """
+    value = _json(reply, parts)
     return value if isinstance(value, dict) else None
 
 
@@ -54,7 +59,7 @@ def json_objects(reply: Reply) -> list[dict[str, Any]] | None:
     return None if listed is None else [each for each in listed if isinstance(each, dict)]
 
 
-def _json(reply: Reply) -> Any:
+def _json(reply: Reply, parts: int = _PARTS) -> Any:
     """The reply's body as JSON, or None when it is not safe to rely on.
 
     Duplicate keys, NaN, infinities and whole numbers beyond 64 bits are refused: parsers disagree about
@@ -62,7 +67,7 @@ def _json(reply: Reply) -> Any:
     much as a whole line of text.
     """
     body = reply.body
-    if body.count(b"{") + body.count(b"[") + body.count(b",") > _PARTS:
+    if body.count(b"{") + body.count(b"[") + body.count(b",") > parts:
         return None
     try:
         return json.loads(

@@ -12,10 +12,11 @@ order.fulfillment.updated in the webhooks reference, FulfillmentState.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pos_gateway.adapters import square_fulfillment, square_location
+from pos_gateway.adapters import square_fulfillment, square_items, square_location
 from pos_gateway.adapters.location import CLOSED_AS
 from pos_gateway.adapters.polls import POLL, Page, Window, callbacks_of, said_in
 from pos_gateway.adapters.pos_fields import PosField, problems
+from pos_gateway.adapters.pos_items import PosItem
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
 from pos_gateway.adapters.square_api import LIMITS
@@ -70,6 +71,9 @@ class SquareAdapter:
 
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
         return square_location.described(merchant, send)
+
+    def items(self, merchant: Merchant, send: Send) -> Iterator[Sequence[PosItem]]:
+        return square_items.items(merchant, send)
 
     def changes(self, window: Window, merchant: Merchant, send: Send) -> Iterator[Page]:
         pages = changed(window.since, window.until, merchant, send)

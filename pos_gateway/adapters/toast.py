@@ -18,12 +18,14 @@ from pos_gateway.adapters import (
     toast_create,
     toast_dining,
     toast_guest,
+    toast_items,
     toast_location,
     toast_order,
 )
 from pos_gateway.adapters.location import CLOSED_AS
 from pos_gateway.adapters.polls import POLL, Page, Window, callbacks_of, said_in
 from pos_gateway.adapters.pos_fields import GUID, PosField, problems
+from pos_gateway.adapters.pos_items import PosItem
 from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
 from pos_gateway.adapters.toast_api import LIMITS
@@ -71,6 +73,9 @@ class ToastAdapter:
 
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
         return toast_location.described(merchant, send)
+
+    def items(self, merchant: Merchant, send: Send) -> Iterator[Sequence[PosItem]]:
+        return toast_items.items(merchant, send)
 
     def changes(self, window: Window, merchant: Merchant, send: Send) -> Iterator[Page]:
         def say(found: dict[str, Any]) -> list[Callback]:

@@ -117,17 +117,17 @@ def _hours(zone: Any, days: Any, schedules: dict[str, Any]) -> Hours | None:
     )
 
 
+def stock_request(merchant: Merchant) -> Request:
+    """Asks for the stock of all items that are sold out or counted."""
+    return _look("stock/v1/inventory", merchant)
+
+
 def _looks(merchant: Merchant) -> list[Request]:
     """The requests for the restaurant, and for the stock."""
     restaurant = f"restaurants/v1/restaurants/{merchant.pos['restaurant']}"
-    return [
-        Request(
-            "GET",
-            f"{merchant.base_url}/{path}",
-            None,
-            headers(merchant),
-            BODY_LIMIT,
-            seconds=SECONDS,
-        )
-        for path in (restaurant, "stock/v1/inventory")
-    ]
+    return [_look(restaurant, merchant), stock_request(merchant)]
+
+
+def _look(path: str, merchant: Merchant) -> Request:
+    url = f"{merchant.base_url}/{path}"
+    return Request("GET", url, None, headers(merchant), BODY_LIMIT, seconds=SECONDS)

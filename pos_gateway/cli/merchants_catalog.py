@@ -11,14 +11,16 @@ from pos_gateway.audit.note import By
 from pos_gateway.cli import jsonl, options, output
 from pos_gateway.cli.database import catalog_store, merchant_store
 from pos_gateway.cli.failure import Failure
-from pos_gateway.cli.groups import Group
+from pos_gateway.cli.groups import Group, Lazy
 from pos_gateway.cli.merchants import require, unusable
 from pos_gateway.domain.catalog import MAX_ENTRIES, CatalogEntry
 from pos_gateway.domain.errors import FieldError, InvalidCatalogEntry, InvalidRecord
 from pos_gateway.domain.merchant import Merchant
 
+COMMANDS = {"pull": Lazy("pos_gateway.cli.catalog_pull:pull", "Make one from the POS's own.")}
 
-@click.group(cls=Group)
+
+@click.group(cls=Group, lazy=COMMANDS)
 def catalog() -> None:
     """Map the items and modifiers of our orders, by sku, to a merchant's POS's ids.
 

@@ -1,8 +1,6 @@
 """``pos-gateway merchants check``: every step before an order's first byte, and a look at the location."""
 
 import logging
-import os
-import sys
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -20,6 +18,7 @@ from pos_gateway.cli import output
 from pos_gateway.cli.database import catalog_store, merchant_store
 from pos_gateway.cli.exit_codes import INTERRUPTED
 from pos_gateway.cli.findings import fail, ok, show
+from pos_gateway.cli.green_process import become_green
 from pos_gateway.cli.interrupt import CtrlC
 from pos_gateway.cli.merchants import require
 from pos_gateway.cli.pipeline import in_order
@@ -27,7 +26,6 @@ from pos_gateway.cli.progress import progress_to
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED, one_line
 from pos_gateway.merchants.catalogs import CatalogStore
-from pos_gateway.runtime.green import green
 from pos_gateway.settings import Settings
 from pos_gateway.telemetry.log import configure
 from pos_gateway.transport.errors import TransportError
@@ -107,8 +105,7 @@ def check(merchant_ids: Sequence[str], as_json: bool) -> None:
 
     Exit code: 0, 1 if something is wrong, 130 after Ctrl-C.
     """
-    if not green():
-        _become_green(merchant_ids, as_json)
+    become_green("merchants", "check", *(["--json"] if as_json else []), "--", *merchant_ids)
     merchants = require(merchant_ids) if merchant_ids else _all()
     configure(logging.CRITICAL)  # problems are printed below
     gate = Gateway(Settings.from_environment())
@@ -128,13 +125,6 @@ def check(merchant_ids: Sequence[str], as_json: bool) -> None:
         raise click.exceptions.Exit(INTERRUPTED if ctrl_c.pressed else 1)
 
 
-def _become_green(merchant_ids: Sequence[str], as_json: bool) -> None:
-    """Restart on green threads: the worker's resolver and time limits."""
-    flags = ["--json"] if as_json else []
-    again = ["-P", "-m", "gevent.monkey", "--module", "pos_gateway", "merchants", "check"]
-    os.execv(sys.executable, [sys.executable, *again, *flags, "--", *merchant_ids])  # noqa: S606
-
-
 def _all() -> list[Merchant]:
     with merchant_store() as store:
         return list(store.all())
@@ -152,6 +142,11 @@ def _checked(gate: Gateway, catalogs: CatalogStore, merchant: Merchant) -> _Look
     except LocationProblem as error:
         return _Looked(merchant, _Problem(str(error), error.advice))
     return _Looked(merchant, None, [*map(one_line, said)], outcomes)
+
+
+def advice(error: TransportError) -> str:
+    """The remedy of a failed exchange."""
+    return _ADVICE.get(error.code, _OTHERWISE)
 
 
 def _outcomes(merchant: Merchant, adapter: Adapter) -> str | None:
@@ -179,7 +174,7 @@ def _trouble(gate: Gateway, merchant: Merchant) -> _Problem | None:
         try:
             step(merchant)
         except TransportError as error:
-            return _Problem(f"{where}: {error}", _ADVICE.get(error.code, _OTHERWISE))
+            return _Problem(f"{where}: {error}", advice(error))
     return None
 
 

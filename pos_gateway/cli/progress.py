@@ -40,8 +40,8 @@ def progress_of(stream: BinaryIO) -> AbstractContextManager[ShownProgress]:
     return _progress(size, lambda _: stream.tell() if size else 0)
 
 
-def progress_to(total: int) -> AbstractContextManager[ShownProgress]:
-    """Progress to ``total`` while entered."""
+def progress_to(total: int | None) -> AbstractContextManager[ShownProgress]:
+    """Progress to ``total`` while entered; None: to an unknown end."""
     return _progress(total, int)
 
 

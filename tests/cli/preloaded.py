@@ -32,8 +32,9 @@ IMPORTED = (
     "pos_gateway.cli.root",
     "pos_gateway.cli.tokens",
 )
-#: It restarts itself on green threads, and imports more.
-_GREEN, _ITS = ("merchants", "check"), "pos_gateway.cli.merchants_check"
+#: They restart themselves on green threads, and import more.
+_GREEN = (["merchants", "check"], ["merchants", "catalog", "pull"])
+_THEIRS = "pos_gateway.cli.catalog_pull"
 
 
 def run(
@@ -75,7 +76,8 @@ def on(terminal: str, arguments: Sequence[str], environment: Mapping[str, str]) 
 def _fork(
     arguments: Sequence[str], environment: Mapping[str, str], out: Path, **files: str
 ) -> Forked:
-    preloaded = _green() if tuple(arguments[:2]) == _GREEN else _plain()
+    is_green = any(list(arguments[: len(each)]) == each for each in _GREEN)
+    preloaded = _green() if is_green else _plain()
     job = {"module": "pos_gateway", "arguments": list(arguments)}
     return preloaded.fork(environment, out, **files, **job)
 
@@ -100,7 +102,7 @@ def _serve() -> None:
         from gevent import monkey
         from gevent.os import fork_gevent
 
-        importlib.import_module(_ITS)
+        importlib.import_module(_THEIRS)
         from pos_gateway.cache.shared import SharedValues
 
         # Redis on a slow machine is not to pass for one that is away.

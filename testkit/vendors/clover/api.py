@@ -234,6 +234,9 @@ class Clover:
         seen = [{name: each[name] for name in each if name not in hidden} for each in whole]
         return lists.page(seen, request)
 
+    def _list_modifiers(self, request: VendorRequest) -> VendorReply:
+        return lists.page(list(self.shop.modifiers.values()), request)
+
 
 #: By method and path below the merchant: the permission, and the handler.
 _ROUTES: list[tuple[str, str, str, Callable[..., Body | VendorReply]]] = [
@@ -250,6 +253,7 @@ _ROUTES: list[tuple[str, str, str, Callable[..., Body | VendorReply]]] = [
     ("GET", "/properties", "MERCHANT_R", Clover._get_properties),
     ("GET", "/(tenders|order_types|opening_hours)", "MERCHANT_R", Clover._list_records),
     ("GET", "/items", "INVENTORY_R", Clover._list_items),
+    ("GET", "/modifiers", "INVENTORY_R", Clover._list_modifiers),
 ]
 
 

@@ -15,6 +15,7 @@ class Listed:
     Args:
         category: printers and KDS route by category; without a category an item may print nowhere.
         is_here: present at the location.
+        sku: of a variation.
     """
 
     name: str
@@ -22,15 +23,17 @@ class Listed:
     category: str | None = "Food"
     is_sold_out: bool = False
     is_here: bool = True
+    sku: str | None = None
 
 
 @dataclass(slots=True)
 class Catalog:
-    """The seller's goods, by Square's ids; ``taxes``: percentages, each ADDITIVE."""
+    """The seller's goods, by Square's ids; ``taxes``: percentages, each ADDITIVE; ``others``: objects as they are."""
 
     variations: dict[str, Listed] = field(default_factory=dict)
     modifiers: dict[str, Listed] = field(default_factory=dict)
     taxes: dict[str, str] = field(default_factory=dict)
+    others: list[dict[str, Any]] = field(default_factory=list)
 
     def objects(self, location_id: str, currency: str) -> list[dict[str, Any]]:
         """CatalogObjects: an item for each variation, modifiers, taxes."""
@@ -44,6 +47,7 @@ class Catalog:
                 "price_money": {"amount": each.price, "currency": currency},
                 "location_overrides": [override],
             }
+            of_variation |= {} if each.sku is None else {"sku": each.sku}
             variation = {"type": "ITEM_VARIATION", "id": known, "item_variation_data": of_variation}
             item: dict[str, Any] = {"name": each.name, "variations": [variation]}
             if each.category is not None:
@@ -70,4 +74,4 @@ class Catalog:
         for known, percentage in self.taxes.items():
             of_tax = {"percentage": percentage, "inclusion_type": "ADDITIVE"}
             objects.append({"type": "TAX", "id": known, "tax_data": of_tax})
-        return objects
+        return objects + self.others

@@ -19,6 +19,8 @@ class Item:
     name: str
     price: int | None
     groups: Mapping[str, "Group"] = field(default_factory=dict)
+    sku: str | None = None
+    plu: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,9 @@ def read(entries: Iterable[Body]) -> dict[str, Group]:
     items: dict[str, dict[str, Item]] = {}
     bounds: dict[str, Body] = {}
     for each in entries:
-        found = Item(each["guid"], each["name"], each["price"], read(each.get("options", ())))
+        codes = (each.get("sku"), each.get("plu"))
+        below = read(each.get("options", ()))
+        found = Item(each["guid"], each["name"], each["price"], below, *codes)
         items.setdefault(each["group"], {})[found.guid] = found
         given: Body = {name: each[name] for name in ("fewest", "most") if name in each}
         bounds.setdefault(each["group"], given)
@@ -58,6 +62,8 @@ def published(menu: Mapping[str, Group]) -> Body:
             "guid": item.guid,
             "name": item.name,
             "price": None if item.price is None else item.price / 100,
+            "sku": item.sku,
+            "plu": item.plu,
             "pricingStrategy": "OPEN_PRICE" if item.price is None else "BASE_PRICE",
             "modifierGroupReferences": [numbered(each) for each in item.groups.values()],
         }
