@@ -450,6 +450,20 @@ FAULTS = [
         "if each is not None) < 0",
         "hubrise_truth::left_to_a_look_up",
     ),
+    Fault(
+        "an item that is absent at the location is not read",
+        "adapters/square_items",
+        "or (isinstance(absent, list) and location in absent)",
+        "or False",
+        "items::catalog_object",
+    ),
+    Fault(
+        "a list of Clover's that changes between two pages is not read",
+        "adapters/clover_items",
+        "if last is not None and",
+        "if False and",
+        "items::changes_meanwhile",
+    ),
 ]
 
 

@@ -160,6 +160,27 @@ FAULTS = [
         "if False and",
         "orders_command::a_decision_is_about_the_order_as_it_was",
     ),
+    Fault(
+        "a pulled catalog is written when that was asked for",
+        "cli/catalog_pull",
+        "        if not is_applied:",
+        "        if False:",
+        "catalog_pull::a_person_is_asked or the_program_shows",
+    ),
+    Fault(
+        "a pull does not overwrite a catalog that was written meanwhile",
+        "cli/catalog_pull",
+        "if catalogs.get(merchant.id) != before:",
+        "if False:",
+        "catalog_pull::another_operator_s_import",
+    ),
+    Fault(
+        "a pulled catalog is bounded",
+        "cli/catalog_pull",
+        "if len(after) > MAX_ENTRIES:",
+        "if False:",
+        "catalog_pull::not_whole",
+    ),
 ]
 
 if __name__ == "__main__":
