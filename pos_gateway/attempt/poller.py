@@ -357,7 +357,8 @@ class _Asking:
         if left < _LEAST or self._stopping.wait(pause):
             raise NotSent("timeout", "the poll's time is over, or this process stops")
         if not self.begin():
-            raise NotSent("quota", "orders need the rest of the POS's limits")
+            # Of polls alone: no order has this code.
+            raise NotSent(code="quota", message="orders need the rest of the POS's limits")
         try:
             reply = self.ask(replace(request, seconds=min(SECONDS, request.seconds, left)))
         finally:
