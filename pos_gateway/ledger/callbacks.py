@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 #: Tries of a callback while another session writes its row or order, and seconds between tries.
 TRIES, PAUSE = 5, 0.02
-#: Seconds after which a due callback that nobody applied is due again.
+#: Seconds after which a claimed callback without a result is due again.
 CLAIMED_FOR = 10.0
 #: Level and event of a result's line in the log.
 _LINES = {
