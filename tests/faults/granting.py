@@ -2,7 +2,8 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from pos_gateway.database.engine import open_database
@@ -25,8 +26,11 @@ class GrantingShop(Sellers, ABC):
     """The only seller of a vendor, whatever the token, and merchant of the gateway."""
 
     adapter: ClassVar[str]
-    #: Path of the token endpoint.
+    #: Path of the token endpoint, and the merchant's type of ``auth``.
     tokens: ClassVar[str]
+    kind: ClassVar[str] = "oauth2_grant"
+    #: Fields of an order that the vendor takes.
+    order: ClassVar[Json] = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +69,7 @@ class GrantingShop(Sellers, ABC):
 
     def merchant(self, url: str) -> Merchant:
         """The gateway's record with another grant."""
-        known = {"type": "oauth2_grant", "token_url": f"{url}{self.tokens}"}
+        known = {"type": self.kind, "token_url": f"{url}{self.tokens}"}
         with self.changed:
             auth = {**known, **self.grant()}
         own: dict[str, Any] = {"id": MERCHANT, "base_url": url, "auth": auth}
@@ -74,36 +78,48 @@ class GrantingShop(Sellers, ABC):
 
 def work_a_shift(lab: FaultLab, shop: GrantingShop) -> None:
     """Orders go on while tokens end; with a revoked grant an order waits for another one."""
+    with serving(lab, shop) as renew:
+        place_and_wait(lab, shop, "first")
+        assert shop.asked == 0, "the operator's access token is good for a while"
+        with shop.changed:
+            shop.end_access()
+        place_and_wait(lab, shop, "second", "third")
+        assert shop.asked == 1
+        wait_for_another_grant(lab, shop, renew)
 
-    def place(order_id: str) -> None:
-        lab.place(MERCHANT, order_id, customer=ADA)
 
-    def accepted(*order_ids: str) -> None:
-        for each in order_ids:
-            lab.wait_for_events(each, 1)
-            assert tuple(event["type"] for event in lab.backend.events(each)) == ACCEPTED
+def wait_for_another_grant(lab: FaultLab, shop: GrantingShop, renew: Callable[[], None]) -> None:
+    """An order waits, once the grant is revoked, and is accepted with another one."""
+    with shop.changed:
+        shop.revoke()
+    lab.place(MERCHANT, "late", customer=ADA, **shop.order)
+    until = time.monotonic() + PATIENCE
+    while lab.ledger(MERCHANT, "late") != ("new", CREDENTIAL_REFUSED):
+        assert time.monotonic() < until, lab.ledger(MERCHANT, "late")
+        time.sleep(0.02)
+    renew()
+    wait_for_acceptance(lab, "late")
 
+
+@contextmanager
+def serving(lab: FaultLab, shop: GrantingShop) -> Iterator[Callable[[], None]]:
+    """The vendor and a worker that knows the merchant; yields what brings in another grant."""
     engine = open_database(lab.database_url)
     store = MerchantStore(engine, vault=Vault(SECRET))
     with shop.served() as url:
         store.put([shop.merchant(url)])
         with lab.worker(secret_key=SECRET):
-            place("first")
-            accepted("first")
-            assert shop.asked == 0, "the operator's access token is good for a while"
-            with shop.changed:
-                shop.end_access()
-            for order_id in ("second", "third"):
-                place(order_id)
-            accepted("second", "third")
-            assert shop.asked == 1
-            with shop.changed:
-                shop.revoke()
-            place("late")
-            until = time.monotonic() + PATIENCE
-            while lab.ledger(MERCHANT, "late") != ("new", CREDENTIAL_REFUSED):
-                assert time.monotonic() < until, lab.ledger(MERCHANT, "late")
-                time.sleep(0.02)
-            store.put([shop.merchant(url)])
-            accepted("late")
+            yield lambda: store.put([shop.merchant(url)])
     engine.dispose()
+
+
+def place_and_wait(lab: FaultLab, shop: GrantingShop, *order_ids: str) -> None:
+    """Place orders, and wait until they are accepted."""
+    lab.place(MERCHANT, *order_ids, customer=ADA, **shop.order)
+    wait_for_acceptance(lab, *order_ids)
+
+
+def wait_for_acceptance(lab: FaultLab, *order_ids: str) -> None:
+    for each in order_ids:
+        lab.wait_for_events(each, 1)
+        assert tuple(event["type"] for event in lab.backend.events(each)) == ACCEPTED

@@ -60,6 +60,15 @@ COKE: Json = {
     "notes": "cold",
     "modifiers": [{"name": "no ice"}],
 }
+
+
+def item(**fields: Any) -> Json:
+    """The items of an order: one."""
+    return {"items": [{**BURGER, **fields}]}
+
+
+SIXTY = [{"name": f"m{number}", "unit_price": number} for number in range(60)]
+SIXTY_MORE: Json = {**item(modifiers=SIXTY), "total": 1700 + 2 * sum(range(60))}
 LOST: tuple[Literal["before", "after"], ...] = ("before", "after")
 
 
@@ -75,8 +84,9 @@ class Case:
     reason: tuple[str, ...] = ()
     #: Texts that the order has at the vendor.
     has: tuple[str, ...] = ()
-    #: The vendor's settings for the seller.
+    #: The vendor's settings for the seller, and the gateway's.
     knobs: Json = field(default_factory=dict)
+    pos: Json = field(default_factory=dict)
     #: Those that change when the order is made.
     turns: Json = field(default_factory=dict)
     #: Troubles on the way, or, of an order cancelled after its acceptance, of the cancellation.
@@ -96,11 +106,6 @@ class Case:
     def total(self) -> int:
         """The order's."""
         return int(self.order.get("total", 1700))
-
-
-def item(**fields: Any) -> Json:
-    """The items of an order: one."""
-    return {"items": [{**BURGER, **fields}]}
 
 
 class Seller(OrderFacts, ABC):
@@ -176,7 +181,7 @@ class Seller(OrderFacts, ABC):
         """The gateway's record of the seller."""
         auth = {"type": "bearer", "token": self.id, **self.signed}
         own = {"id": self.id, "base_url": base_url, "auth": auth, "request_timeout": 5}
-        pos = {**self.pos, **({"poll": "ON"} if self.case.is_polled else {})}
+        pos = {**self.pos, **self.case.pos, **({"poll": "ON"} if self.case.is_polled else {})}
         return Merchant.parse({"adapter": self.adapter, "pos": pos, **own})
 
     @property

@@ -5,7 +5,7 @@ or left to an operator.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from pprint import pformat
 
@@ -25,6 +25,8 @@ from tests.faults.selling import (
     LATER,
     LOST,
     REJECTED,
+    SIXTY,
+    SIXTY_MORE,
     Case,
     Json,
     Seller,
@@ -52,6 +54,12 @@ CASES = [
     Case("delivery", {"fulfillment": "delivery"}, has=("delivery",)),
     Case("tip", {"tip": 200}),
     Case("a display id", {"display_id": "A 17"}, has=('"title": "A 17"',)),
+    Case(
+        "50 modifiers",
+        {**item(modifiers=SIXTY[:50]), "total": 1700 + 2 * sum(range(50))},
+        has=("m49",),
+    ),
+    Case("60 modifiers", SIXTY_MORE, REJECTED, ("text_too_long", "288 characters")),
     Case("a note of 600 characters", {"notes": ALLERGY}, has=(ALLERGY,)),
     Case("a note of 2,100 characters", {"notes": "n" * 2100}, REJECTED, ("text_too_long",)),
     Case("total 0", {**item(unit_price=0), "total": 0}),
@@ -96,6 +104,8 @@ CASES = [
     ),
     Case("in the catalog", has=('"Burger"',), catalog={"BURGER": False}),
     Case("in no catalog", {}, REJECTED, ("item_unavailable", "NONE"), catalog={"NONE": None}),
+    Case("closed", {}, REJECTED, ("store_closed",), pos={"closed_as": "REJECTED"}),
+    Case("closed, and sent all the same"),
     Case("too many requests", knobs={"takes": 1}),
     Case("an offline device", {}, LEFT[:1], ("not_printed",), knobs={"is_online": False}),
     Case("a failed printer", {}, LEFT[1:], ("not_undone", "failed"), knobs={"printer_fails": True}),
@@ -176,6 +186,10 @@ class CloverSeller(Seller):
         for known, is_sold_out in self.case.catalog.items():
             if is_sold_out:
                 clover.shop.set_available(known, False)
+        if "closed" in self.case.name:
+            another_day = f"{datetime.now(UTC) + timedelta(days=3):%A}".lower()
+            an_hour = {"elements": [{"start": 700, "end": 800}]}
+            clover.shop.set_hours(**{another_day: an_hour})
         if "tax" in self.case.name:
             clover.shop.add_tax(10 if "taxes" in self.case.order else 9)
         return clover

@@ -4,7 +4,7 @@ One order at most, paid once and as agreed while the kitchen has it; otherwise u
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from pprint import pformat
 
@@ -26,6 +26,7 @@ from tests.faults.selling import (
     LATER,
     LOST,
     REJECTED,
+    SIXTY_MORE,
     Case,
     Json,
     Seller,
@@ -34,7 +35,6 @@ from tests.faults.selling import (
 )
 
 UNDONE = ACCEPTED + CANCELLED
-SIXTY = [{"name": f"m{number}", "unit_price": number} for number in range(60)]
 PAYMENTS = "/v2/payments"
 #: The requests of an order, and of the cancellation of a paid one: methods and patterns of paths.
 FORWARD = [("POST", "/v2/orders"), ("POST", PAYMENTS), ("GET", "/v2/orders/[^/]+")]
@@ -44,6 +44,12 @@ BACK = [
     ("PUT", "/v2/orders/[^/]+"),
     ("POST", "/v2/refunds"),
 ]
+#: An hour of another day.
+CLOSED = {
+    "day_of_week": f"{datetime.now(UTC) + timedelta(days=3):%a}".upper(),
+    "start_local_time": "07:00:00",
+    "end_local_time": "08:00:00",
+}
 UNPAID = (Trouble("before", "POST", PAYMENTS, times=1000, status=429),)
 
 
@@ -53,9 +59,7 @@ CASES = [
     Case("dine-in", {"fulfillment": "dine_in"}, has=("dine_in",)),
     Case("delivery", {"fulfillment": "delivery"}, has=("delivery",)),
     Case("tip", {"tip": 200}),
-    Case(
-        "60 modifiers", {**item(modifiers=SIXTY), "total": 1700 + 2 * sum(range(60))}, has=("m59",)
-    ),
+    Case("60 modifiers", SIXTY_MORE, has=("m59",)),
     Case("a note of 600 characters", {"notes": ALLERGY}, has=(ALLERGY,)),
     Case("a note of 2,100 characters", {"notes": "n" * 2100}, REJECTED, ("notes has 2100",)),
     Case("total 0", {**item(unit_price=0), "total": 0}),
@@ -100,6 +104,15 @@ CASES = [
     ),
     Case("sold out", has=('"catalog_object_id": "V1"',), catalog={"V1": True}),
     Case("in no catalog", {}, ("order.failed",), ("NOT_FOUND", "V2"), catalog={"V2": None}),
+    Case(
+        "closed",
+        {},
+        REJECTED,
+        ("store_closed",),
+        knobs={"hours": [CLOSED]},
+        pos={"closed_as": "REJECTED"},
+    ),
+    Case("closed, and sent all the same", knobs={"hours": [CLOSED]}),
     Case("too many requests", knobs={"per_second": 2}),
     Case("cancelled before its payment", {}, CANCELLED, troubles=UNPAID, cancels="before"),
     Case("cancelled once accepted", {"tip": 200}, UNDONE, cancels="after"),

@@ -14,6 +14,7 @@ from testkit.vendors.toast import simulator
 from testkit.vendors.toast.api import Toast
 from testkit.vendors.way import Trouble
 from tests.adapters.vendors import guid
+from tests.faults.granting import GrantingShop, serving, wait_for_another_grant
 from tests.faults.lab import FaultLab
 from tests.faults.selling import (
     ACCEPTED,
@@ -269,6 +270,19 @@ CASES = [
 KILLED = case("a worker killed after the create", {"tip": 200})
 
 
+SETTINGS = {
+    "dining_option": PICKUP,
+    "delivery_dining_option": DELIVERY,
+    "dine_in_dining_option": DINE_IN,
+    "naming_authority": "GATEWAY",
+    "payment": PAID,
+    "customer_email": "guests@example.com",
+    "customer_phone": "2125550100",
+    "service_charge": COURIER_FEE,
+    "discount": VOUCHER,
+}
+
+
 class ToastSeller(Seller):
     adapter, payments, failpoint, unpaid = "toast", CREATE, "outcome.before", 0
     vendor: Toast
@@ -283,18 +297,7 @@ class ToastSeller(Seller):
 
     @property
     def pos(self) -> Mapping[str, str]:
-        return {
-            "restaurant": guid("restaurant", self.id),
-            "dining_option": PICKUP,
-            "delivery_dining_option": DELIVERY,
-            "dine_in_dining_option": DINE_IN,
-            "naming_authority": "GATEWAY",
-            "payment": PAID,
-            "customer_email": "guests@example.com",
-            "customer_phone": "2125550100",
-            "service_charge": COURIER_FEE,
-            "discount": VOUCHER,
-        }
+        return {"restaurant": guid("restaurant", self.id), **SETTINGS}
 
     def answer(self, request: VendorRequest) -> VendorReply:
         is_create = (request.method, request.path) == ("POST", CREATE)
@@ -329,3 +332,35 @@ def test_each_order_ends_with_the_event_that_is_true_at_toast(
     killed, *others = [ToastSeller(case, number) for number, case in enumerate([KILLED, *CASES])]
     found = delivered(lab, tmp_path, others, [killed])
     assert not found, pformat(found)
+
+
+class ToastLogin(GrantingShop):
+    adapter, kind, tokens = "toast", "toast", "/authentication/v1/authentication/login"
+    order = item(sku=SKU)
+    vendor: Toast
+
+    def open(self) -> Toast:
+        known = {**RESTAURANT, "guid": self.pos["restaurant"], "currency": "EUR"}
+        return simulator(lambda: datetime.now(UTC), **known)
+
+    def grant(self) -> Json:
+        client_id, client_secret = self.vendor.tokens.client
+        return {"client_id": client_id, "client_secret": client_secret}
+
+    def end_access(self) -> None:
+        self.vendor.tokens.end()
+
+    def revoke(self) -> None:
+        """Toast issues another secret."""
+        self.vendor.tokens.client = (self.grant()["client_id"], "another secret")
+
+    @property
+    def pos(self) -> Mapping[str, str]:
+        return {"restaurant": guid("restaurant", "m1"), **SETTINGS}
+
+
+def test_a_login_that_toast_refuses_makes_orders_wait(lab: FaultLab) -> None:
+    toast = ToastLogin()
+    with serving(lab, toast) as renew:
+        wait_for_another_grant(lab, toast, renew)
+    assert toast.asked == 2

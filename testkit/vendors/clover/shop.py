@@ -6,6 +6,8 @@ from typing import Any
 
 from testkit.vendors.clover.refusal import Body
 
+DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
+
 
 def item(item_id: str, name: str, price: int, *groups: str, **fields: Any) -> Body:
     """An item of the inventory, with the merchant's default taxes."""
@@ -56,9 +58,12 @@ class Shop:
         charge = {"id": "SERVICE", "name": "Service", "percentageDecimal": 50_000}  # 5 %
         self.service_charges = _by_id(charge)
         self.tax_rates: dict[str, Body] = {}
-        days = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"]
-        always = {"elements": [{"start": 0, "end": 2400}]}
-        self.opening_hours = _by_id({"id": "HOURS", **dict.fromkeys(days, always)})
+        self.set_hours(**{each: {"elements": [{"start": 0, "end": 2400}]} for each in DAYS})
+
+    def set_hours(self, **hours: Body) -> None:
+        """The merchant opens at these hours only, by weekday."""
+        closed = {each: {"elements": list[Body]()} for each in DAYS}
+        self.opening_hours = _by_id({"id": "HOURS", **closed, **hours})
 
     def add_tax(self, percent: float, rate_id: str = "TAX") -> None:
         """The merchant adds a tax on all that has the default taxes."""

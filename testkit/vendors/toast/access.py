@@ -21,7 +21,7 @@ _ENDPOINTS = {"ordersBulk": (("ENDPOINT", 5, 1),), "menus": (("ENDPOINT", 1, 1),
 
 
 class Tokens:
-    """A client's tokens. ``logins`` counts what it asked for."""
+    """A client's tokens. ``logins`` counts what it asked for; ``client`` is its id and secret."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Tokens:
         lifetime: timedelta = timedelta(days=1),
     ) -> None:
         self.logins = 0
-        self._client, self._lifetime = client, lifetime
+        self.client, self._lifetime = client, lifetime
         self._clock, self._guid = clock, guid
         self._until: dict[str, datetime] = {}
 
@@ -39,7 +39,7 @@ class Tokens:
         """Raises Refused."""
         asked = shaped("Login", body)
         self.logins += 1
-        if (asked["clientId"], asked["clientSecret"]) != self._client:
+        if (asked["clientId"], asked["clientSecret"]) != self.client:
             raise Refused("the credentials in your request are not valid", 401)
         token = self._guid()
         self.give(token)
