@@ -13,7 +13,8 @@ So one step, by ``externalId``, is enough. What the documents leave open:
 - whether a 200 may lack the total, or the payment's status: then the order is in doubt;
 - whether a card's PAID is seen on a check with another payment: it counts as CLOSED;
 - whether an order for nothing is CLOSED: it is accepted in any case, since nothing is due;
-- whether Toast voids an order that the kitchen has begun with. A refusal leaves an order as it is.
+- whether Toast voids an order that the kitchen has begun with. A refusal leaves an order as it is. One that the guest
+  has is not asked for: a void would take back the payment of what was eaten.
 """
 
 import re
@@ -46,7 +47,7 @@ from pos_gateway.adapters.toast_search import answered, find
 from pos_gateway.adapters.toast_state import amounts, is_paid, mispriced, stage, standing
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
+from pos_gateway.domain.outcome import CallResult, Kind, Lifecycle, Outcome, Reason
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Send
 
@@ -56,6 +57,7 @@ _MENU = re.compile("menu|item|modifier|selection|optiongroup", re.IGNORECASE)
 _DOUBLE = re.compile(
     "external|already|duplicate|unique|identifier|(?<!not )(?<!n't )exist", re.IGNORECASE
 )
+_OVER = "the guest has the order: refund it at Toast"
 _OPEN = Reason(Rejection.PAYMENT_REQUIRED, "Toast has not taken the payment: its check is OPEN")
 
 
@@ -96,7 +98,7 @@ def look_up(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
 
 
 def undo(order: Order, merchant: Merchant, send: Send) -> Outcome:
-    """Void the order with its payment. Toast voids only what was paid by another means than a card.
+    """Void the order with its payment, unless the guest has it. Toast voids only what was paid by another means than a card.
 
     An order that the restaurant has not approved is made no more.
     """
@@ -104,6 +106,8 @@ def undo(order: Order, merchant: Merchant, send: Send) -> Outcome:
     if not isinstance(found, dict):
         return found or rejected(Rejection.UNKNOWN_ORDER, "Toast does not know the order")
     known = standing(found)
+    if known.kind is Kind.ACCEPTED and stage(found) is Lifecycle.COMPLETED:
+        return rejected(Rejection.OTHER, _OVER)
     if known.kind in (Kind.ACCEPTED, Kind.PENDING):
         return _voided(known, order, merchant, send)
     is_not_made = known.kind is Kind.REJECTED

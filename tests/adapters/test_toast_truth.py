@@ -354,6 +354,19 @@ def test_a_cancelled_order_is_voided_with_its_payment() -> None:
     assert (place.fact["voided"], place.fact["paid"]) == (True, 0)
 
 
+def test_an_order_that_the_guest_has_is_neither_voided_nor_is_its_payment() -> None:
+    place = Place()
+    at = At(place)
+    known_as = at.submit(ordered()).external_id
+    place.toast.acts["close"](order=known_as)
+    outcome = at.cancel(ordered().in_ledger(None, None, known_as))
+    assert (outcome.kind, words_of(outcome)) == (
+        Kind.REJECTED,
+        "other: the guest has the order: refund it at Toast",
+    )
+    assert (place.fact["voided"], place.fact["paid"]) == (False, 850)
+
+
 def test_an_order_for_nothing_is_taken() -> None:
     place = Place()
     assert At(place).submit(ordered(line(CATCH, 0), total=0)).kind is Kind.ACCEPTED
