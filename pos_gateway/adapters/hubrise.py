@@ -96,7 +96,7 @@ def _callbacks(event: dict[str, Any], merchant: Merchant) -> list[Callback]:
             occurred_at=unix_time(event.get("created_at")),
             reason=_why(found),
             account=("location_id", location),
-            only_accepted=meaning is Lifecycle.PREPARING and hubrise_state.owes(found),
+            only_accepted=isinstance(meaning, Lifecycle) and hubrise_state.owes(found),
         )
     ]
 

@@ -117,7 +117,7 @@ def _callbacks(message: dict[str, Any], merchant: Merchant) -> list[Callback]:
             occurred_at=unix_time(message.get("timestamp")),
             reason=_why(found),
             account=("restaurant", restaurant),
-            only_accepted=meaning is Lifecycle.PREPARING and owes(found, merchant),
+            only_accepted=isinstance(meaning, Lifecycle) and owes(found, merchant),
         )
     ]
 

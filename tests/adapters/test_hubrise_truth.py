@@ -437,10 +437,20 @@ def test_brands_at_one_location_may_have_orders_with_the_same_id() -> None:
     assert [each["status"] for each in shop.facts] == ["accepted", "cancelled"]
 
 
-def test_an_accepted_order_that_is_paid_at_the_counter_is_prepared() -> None:
+@pytest.mark.parametrize(
+    ("status", "meaning"),
+    [
+        ("in_preparation", Lifecycle.PREPARING),
+        ("awaiting_collection", Lifecycle.READY),
+        ("completed", Lifecycle.COMPLETED),
+    ],
+)
+def test_an_accepted_order_that_is_paid_at_the_counter_is_followed(
+    status: str, meaning: Lifecycle
+) -> None:
     """Of an open order a look-up judges: the callback says that it is about an accepted one alone."""
     shop = Shop(arrives="accepted")
     assert shop.submit(ordered(payment={"status": "unpaid"})).kind is Kind.ACCEPTED
-    shop.epos("in_preparation")
+    shop.epos(status)
     [callback] = shop.heard()
-    assert (callback.meaning, callback.only_accepted) == (Lifecycle.PREPARING, True)
+    assert (callback.meaning, callback.only_accepted) == (meaning, True)
