@@ -80,9 +80,7 @@ class ToastAdapter:
     def changes(self, window: Window, merchant: Merchant, send: Send) -> Iterator[Page]:
         def say(found: dict[str, Any]) -> list[Callback]:
             at = unix_time(found.get("modifiedDate"))
-            return callbacks_of(
-                identifier(found.get("guid")), _meaning(found, merchant), at, _why(found)
-            )
+            return callbacks_of(identifier(found.get("guid")), _meaning(found), at, _why(found))
 
         return said_in(changed(window.since, window.until, merchant, send), say)
 
@@ -94,10 +92,10 @@ class ToastAdapter:
         given = request.headers.get("toast-signature", "")
         times = [each[1] for each in islice(_TIMESTAMP.finditer(request.body), _TIMES)] or [b""]
         is_its = is_signed(given, merchant, request.body, ends=times)
-        return _callbacks(said(request.body), merchant) if is_its else None
+        return _callbacks(said(request.body)) if is_its else None
 
 
-def _callbacks(message: dict[str, Any], merchant: Merchant) -> list[Callback]:
+def _callbacks(message: dict[str, Any]) -> list[Callback]:
     """What an order_updated says of the order, which has no ``externalId`` in it.
 
     Unless paid at its total, an order is accepted by a look-up.
@@ -105,7 +103,7 @@ def _callbacks(message: dict[str, Any], merchant: Merchant) -> list[Callback]:
     if message.get("eventType") not in ("order_updated", "channel_order_updated"):
         return []
     found = inside(message, "details", "order")
-    known_as, meaning = identifier(found.get("guid")), _meaning(found, merchant)
+    known_as, meaning = identifier(found.get("guid")), _meaning(found)
     restaurant = identifier(inside(message, "details").get("restaurantGuid"))
     if known_as is None or restaurant is None or meaning in (None, Kind.PENDING):
         return []
@@ -117,19 +115,19 @@ def _callbacks(message: dict[str, Any], merchant: Merchant) -> list[Callback]:
             occurred_at=unix_time(message.get("timestamp")),
             reason=_why(found),
             account=("restaurant", restaurant),
-            only_accepted=isinstance(meaning, Lifecycle) and owes(found, merchant),
+            only_accepted=isinstance(meaning, Lifecycle) and owes(found),
         )
     ]
 
 
-def _meaning(found: dict[str, Any], merchant: Merchant) -> Kind | Lifecycle | None:
+def _meaning(found: dict[str, Any]) -> Kind | Lifecycle | None:
     """The meaning of the order's states; None: no meaning, or a look-up must judge the order."""
     meaning: Kind | Lifecycle | None = STATES.get(str(found.get("approvalStatus")))
     if meaning is Kind.ACCEPTED:
         meaning = stage(found) or meaning
     if is_voided(found):
         meaning = Kind.CANCELLED
-    return None if meaning is Kind.ACCEPTED and owes(found, merchant) else meaning
+    return None if meaning is Kind.ACCEPTED and owes(found) else meaning
 
 
 def _why(found: dict[str, Any]) -> Reason | None:

@@ -120,18 +120,17 @@ def is_paid(found: dict[str, Any], order: Order, merchant: Merchant) -> bool | N
     return False if said <= {*_PAID, "OPEN"} else None
 
 
-def owes(found: dict[str, Any], merchant: Merchant) -> bool:
+def owes(found: dict[str, Any]) -> bool:
     """Whether a payment is missing, or is not the check's total, so that a look-up must judge the order.
 
-    A check with payments says so by itself. For one without, ``pos`` of ``merchant`` says whether a payment
-    was sent: at a URL of many merchants, theirs is not known.
+    Also where staff collects: the check's total may be another one than the order's.
     """
-    return any(_owes(each, merchant) for each in _objects(found.get("checks")))
+    return any(map(_owes, _objects(found.get("checks"))))
 
 
-def _owes(check: dict[str, Any], merchant: Merchant) -> bool:
+def _owes(check: dict[str, Any]) -> bool:
     listed, total = _objects(check.get("payments")), _sum([check.get("totalAmount")])
-    if check.get("paymentStatus") == "OPEN" and (listed or "payment" in merchant.pos):
+    if check.get("paymentStatus") == "OPEN":
         return total != 0
     paid = _sum(each.get("amount") for each in listed if not each.get("voidInfo"))
     return bool(listed) and (paid is None or paid != total)

@@ -208,9 +208,23 @@ FAULTS = [
     Fault(
         "a call that an unpaid order is approved does not accept the order",
         TOAST,
-        "if meaning is Kind.ACCEPTED and owes(found, merchant) else",
+        "if meaning is Kind.ACCEPTED and owes(found) else",
         "if False else",
         "toast_truth::approved_and_not_paid",
+    ),
+    Fault(
+        "a call that an order which owes is ready does not accept the order",
+        TOAST,
+        "only_accepted=isinstance(meaning, Lifecycle) and owes(found)",
+        "only_accepted=meaning is Lifecycle.PREPARING and owes(found)",
+        "callbacks::is_followed_once_it_is_accepted",
+    ),
+    Fault(
+        "an order that the guest has is not voided",
+        CREATE,
+        "stage(found) is Lifecycle.COMPLETED",
+        "False",
+        "toast_truth::the_guest_has",
     ),
     Fault(
         "an accepted order is asked for by Toast's id",
