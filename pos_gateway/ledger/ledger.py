@@ -537,7 +537,12 @@ class Ledger:
 
     def _release_lease(self) -> None:
         def write(cursor: Any) -> list[int]:
-            batch = self._batch(cursor, self._clock.now().timestamp())
+            now = self._clock.now().timestamp()
+            if (
+                self._caught_up != self._writer.connects
+            ):  # a failover: no process is left that remembers
+                self._catch_up(cursor, now)
+            batch = self._batch(cursor, now)
             if self._abandoned:
                 batch.release(tuple(self._abandoned)[:RELEASED])
             self._writer.sql.release(cursor, self.lease.worker)

@@ -184,6 +184,20 @@ def test_an_outcome_is_rewritten_however_long_the_failover_takes(
     assert (rows.order().state, len(rows.events())) == ("accepted", 1)
 
 
+def test_a_worker_that_stops_rewrites_lost_outcomes_before_it_releases_its_lease(
+    worker: Workers, rows: Rows, standby: Standbys
+) -> None:
+    """Their messages are acknowledged: no other worker would hear of the orders."""
+    one = worker()
+    one.beat()
+    claim = claimed(one.claim(KEY, send=True, order=b'{"a":1}'))
+    before = standby()
+    assert one.finish(claim, an_entry(attempts=1, external_id="x"))
+    before.promote(one)
+    one.close()
+    assert (rows.order().state, len(rows.events())) == ("accepted", 1)
+
+
 def test_a_process_without_a_beat_rewrites_nothing_from_before_its_release(
     worker: Workers, rows: Rows, standby: Standbys
 ) -> None:
