@@ -44,6 +44,7 @@ __all__ = [
     "get_multiprocessing_logger",
     "green_threads",
     "headers_of",
+    "is_stopping",
     "log_level",
     "maybe_shutdown",
     "pool_module",
@@ -58,6 +59,12 @@ __all__ = [
 def request_stop(exit_code: int) -> None:
     """Have the next ``maybe_shutdown`` stop this worker. Never blocks."""
     state.should_stop = exit_code
+
+
+def is_stopping() -> bool:
+    """Whether this worker is to stop, by ``request_stop`` or by a signal handler of Celery's: SIGHUP's restarts it."""
+    is_set: bool = state.should_stop is not None and state.should_stop is not False
+    return is_set  # perhaps to 0, an exit code
 
 
 def steps_without(step: str) -> list[str]:

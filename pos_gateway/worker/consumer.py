@@ -13,7 +13,7 @@ from pos_gateway.broker.properties import tolerate_bad_properties
 from pos_gateway.runtime.control_groups import cpu_limit, memory_limit
 from pos_gateway.runtime.files import OTHER_FILES, allow_files
 from pos_gateway.runtime.memory import return_large_blocks
-from pos_gateway.worker.celery_internals import Consumer, maybe_shutdown
+from pos_gateway.worker.celery_internals import Consumer, is_stopping, maybe_shutdown
 from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.dead_lettering import DeadLettering
 from pos_gateway.worker.declaring import Blueprint
@@ -237,7 +237,7 @@ class OrderConsumer(Consumer):
         return None if self._reads else "nothing is taken from the queue: there is no connection"
 
     def _why_draining(self) -> str | None:
-        return "this worker is stopping" if self._drain.has_begun else None
+        return "this worker is stopping" if self._drain.has_begun or is_stopping() else None
 
     def _make_dispatcher(self, pool: Any) -> Dispatcher:
         settings = self._gateway.settings

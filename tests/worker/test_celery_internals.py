@@ -374,7 +374,9 @@ def test_celery_accepts_our_requests_in_place_of_its_own() -> None:
 def test_a_stop_is_raised_where_the_worker_checks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "should_stop", None)
     subject.maybe_shutdown()
+    assert not subject.is_stopping()
     subject.request_stop(0)
+    assert subject.is_stopping()
     with pytest.raises(WorkerShutdown) as raised:
         subject.maybe_shutdown()
     assert raised.value.code == 0

@@ -5,6 +5,7 @@ Each trap is shown with plain Celery, then shown closed.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -187,6 +188,18 @@ def test_the_short_app_name_starts_the_same_worker(lab: Lab) -> None:
     with lab.worker(app="gcelery"):
         lab.merchants.wait_until(merchant_id="slow-1", in_flight=50)
         assert len(lab.events(50)) == 50
+
+
+def test_sighup_starts_a_worker_without_a_terminal_again(lab: Lab) -> None:
+    """What Celery promises: a lost session under ``nohup``, or systemd's reload, ends no worker."""
+    lab.open_merchants("m")
+    with lab.worker(as_typed=True) as worker:
+        lab.submit("m", "o1")
+        assert len(lab.events(1)) == 1
+        worker.send(signal.SIGHUP)
+        worker.wait_until(lambda: worker.log.count("[queues]") == 2, "a second start")
+        lab.submit("m", "o2")
+        assert len(lab.events(1)) == 1
 
 
 def test_explicit_flags_override_the_defaults(lab: Lab) -> None:
