@@ -33,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds after which an unchanged mark is a dead process's: longer than a token request and a commit.
 LEASE = 30.0
+#: Seconds within which a mark must be durable for its process to refresh.
+CLAIM = LEASE / 3
 #: Without a usable token: seconds between two looks for the pairs of processes that refresh, and seconds until
 #: the last look. With a usable token: seconds until the next look.
 LOOK, LOOK_FOR, LOOK_BESIDE = 0.2, 10.0, 1.0
@@ -196,9 +198,11 @@ class Grants:
                 return None
         self._seen.pop(found.id, None)
         try:
-            return self._store.claim(found)
+            claimed = self._store.claim(found)
         except SQLAlchemyError as error:
             raise _away(error) from None
+        # After a pause of this process another one may have taken the mark over.
+        return claimed if self._now() - now < CLAIM else None
 
     def _refreshed(self, grant: OAuth2Grant, claimed: StoredGrant) -> GrantToken:
         self._begin()

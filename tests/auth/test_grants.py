@@ -260,6 +260,25 @@ def test_a_mark_of_a_process_that_is_at_work_is_not_taken_over(world: World) -> 
     assert other.token(grant).value == "access_token-2"
 
 
+def test_a_process_that_is_paused_once_it_has_the_mark_asks_for_nothing(world: World) -> None:
+    """Another one has taken the mark over: a refresh token is used once, and vendors may end a grant for the second time."""
+    grant, other = world.grant(), world.worker()
+    world.wait(other.token(grant).due_in)
+
+    class Paused(GrantStore):
+        def claim(self, found: StoredGrant) -> StoredGrant | None:
+            claimed = super().claim(found)
+            assert other.token(grant).due_in == LOOK_BESIDE
+            world.seconds += LEASE
+            assert other.token(grant).value == "access_token-2"
+            return claimed
+
+    paused = Grants(Paused(world.engine, VAULT), world.fetch, world)
+    assert paused.token(grant).due_in == LOOK_BESIDE
+    assert len(world.asked) == 1
+    assert paused.token(grant).value == "access_token-2"
+
+
 def test_a_new_pair_outlives_a_database_that_is_away(world: World) -> None:
     grant, worker = world.grant(access_token=None), world.worker()
     world.store.is_away = True
