@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from pos_gateway.reports.words import START_READING
+
 
 class Condition(StrEnum):
     """What is wrong. The values are in messages, and in the database."""
@@ -38,8 +40,7 @@ RULES: Mapping[Condition, Rule] = {
     Condition.NO_WORKER: Rule(
         120.0,
         "fleets",
-        "Start a worker: celery -A pos_gateway.gcelery worker. If one runs, compare its"
-        " POS_GATEWAY_DATABASE_URL with this server's.",
+        START_READING,
         "/",
         "posgatewaynoworker",
     ),

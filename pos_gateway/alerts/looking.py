@@ -12,7 +12,7 @@ from pos_gateway.database.schema import orders
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.ledger.states import Action, State
 from pos_gateway.reports.fleet_view import Fleet, FleetView
-from pos_gateway.reports.words import outcomes
+from pos_gateway.reports.words import not_delivered, outcomes
 
 #: Seconds after which a breaker that is not closed, and an order in doubt, need a person.
 BREAKER_LASTS = DOUBT_LASTS = 300.0
@@ -62,9 +62,7 @@ def look(database: Engine, fleet_view: FleetView) -> Findings:
             for merchant, each in fleet.failing.items()
             if (trouble := fleet.trouble(merchant)) and trouble.breaker_for < BREAKER_COUNTS
         ],
-        Condition.NO_WORKER: []
-        if fleet.delivering
-        else [Finding("workers", "No worker reports: no order is delivered")],
+        Condition.NO_WORKER: [Finding("workers", says)] if (says := not_delivered(fleet)) else [],
     }
     return found | _by_reports(fleet)
 
@@ -82,10 +80,12 @@ def _by_reports(fleet: Fleet) -> dict[Condition, list[Finding]]:
     if (dead := fleet.queues.get(_DEAD)) is not None:
         says = f"{dead:,} dead letter{'' if dead == 1 else 's'} in {_DEAD}"
         found[Condition.DEAD_LETTERS] = [Finding(_DEAD, says, dead)] if dead else []
-        found[Condition.QUEUES_UNKNOWN] = []
-    elif fleet.delivering:
-        says = f"No worker has had an answer of the broker about {_DEAD}: whether it has letters is not known"
-        found[Condition.QUEUES_UNKNOWN] = [Finding(_DEAD, says)]
+    unknown = fleet.unknown_queues
+    if fleet.delivering or not unknown:
+        found[Condition.QUEUES_UNKNOWN] = [
+            Finding(name, f"No worker has had an answer of the broker about the queue {name}")
+            for name in unknown
+        ]
     return found
 
 

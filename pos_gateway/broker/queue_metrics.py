@@ -13,7 +13,7 @@ from kombu import Connection
 
 from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS
-from pos_gateway.broker.topology import QUEUES
+from pos_gateway.broker.topology import ORDERS_KEY, QUEUES
 
 log = structlog.get_logger(__name__)
 
@@ -33,6 +33,8 @@ class QueueMetrics:
         self._broker_url = broker_url
         #: Counts at the last poll, without queues that could not be asked.
         self.ready: dict[str, int] = {}
+        #: Consumers of the queue ``orders`` at the last poll; None: the broker did not say.
+        self.consumers: int | None = None
         self._connection: Connection | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -52,24 +54,26 @@ class QueueMetrics:
     def look(self) -> None:
         """Poll each queue's length."""
         try:
-            self.ready = self._asked()
+            self.ready, self.consumers = self._asked()
         except Exception as error:  # noqa: BLE001  (no error here may affect an order)
             log.debug("queue_metrics.unknown", error=str(error))
-            self.ready = {}
+            self.ready, self.consumers = {}, None
             self._drop()
 
-    def _asked(self) -> dict[str, int]:
+    def _asked(self) -> tuple[dict[str, int], int | None]:
         if self._connection is None:
             self._connection = AnsweredConnection(
                 self._broker_url, heartbeat=0, connect_timeout=CONNECT_TIMEOUT
             )
             self._connection.ensure_connection(max_retries=max(0, len(self._connection.alt) - 1))
-        ready = {}
+        ready, consumers = {}, {}
         for queue in QUEUES:
             # For a missing queue the broker closes the channel.
             with suppress(ChannelError), self._connection.channel() as channel:
-                ready[queue.name] = channel.queue_declare(queue.name, passive=True).message_count
-        return ready
+                state = channel.queue_declare(queue.name, passive=True)
+                ready[queue.name] = state.message_count
+                consumers[queue.name] = state.consumer_count
+        return ready, consumers.get(ORDERS_KEY)
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

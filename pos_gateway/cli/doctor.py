@@ -39,7 +39,7 @@ from pos_gateway.ledger.resealing import any_in_clear
 from pos_gateway.ledger.states import State
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.reports.fleet_view import FleetView, a_minute
-from pos_gateway.reports.words import MORE_CPU, without_cpu
+from pos_gateway.reports.words import MORE_CPU, START_READING, not_delivered, without_cpu
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, shown
 from pos_gateway.runtime.files import OTHER_FILES
 from pos_gateway.runtime.urls import mask_url
@@ -320,7 +320,10 @@ def _ledger(engine: Engine, settings: Settings) -> Iterator[CheckResult]:
 
 def _workers(engine: Engine) -> Iterator[CheckResult]:
     view = FleetView(engine)
-    if short := without_cpu(view.now(), a_minute(view.history(2))):
+    fleet = view.now()
+    if fleet.delivering and (says := not_delivered(fleet)):
+        yield fail(f"workers: {says}", START_READING)
+    if short := without_cpu(fleet, a_minute(view.history(2))):
         yield warn(f"workers: {short}", MORE_CPU)
 
 

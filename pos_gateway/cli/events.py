@@ -390,8 +390,13 @@ def _reporting(
     queue_metrics = QueueMetrics(broker_url)
 
     def figures() -> Figures:
-        age, queues = relay.age, queue_metrics.ready
-        report = WorkerReport(EVENTS, release=__version__, events_age=age, queues=queues)
+        report = WorkerReport(
+            EVENTS,
+            release=__version__,
+            events_age=relay.age,
+            queues=queue_metrics.ready,
+            consumers=queue_metrics.consumers,
+        )
         return Figures(report, counters(0, {}, ()))
 
     reporter = Reporter(engine, lambda: ledger.lease.worker, figures)

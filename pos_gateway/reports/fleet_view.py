@@ -152,6 +152,18 @@ class Fleet:
         return {} if last is None else last.report.queues
 
     @property
+    def unknown_queues(self) -> Sequence[str]:
+        """Of the queues of orders and of dead letters those about which no worker knows."""
+        return [name for name in ("orders", "orders.dead") if name not in self.queues]
+
+    @property
+    def consumers(self) -> int | None:
+        """Consumers of ``orders``, as the worker said that reported last; None: no worker knows."""
+        asked = (each for each in self.workers if each.report.consumers is not None)
+        last = min(asked, key=lambda each: each.age, default=None)
+        return None if last is None else last.report.consumers
+
+    @property
     def reported(self) -> int:
         """Merchants in trouble as workers see it, at least: a worker names its worst only."""
         most = max((each.report.in_trouble for each in self.workers), default=0)

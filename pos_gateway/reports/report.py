@@ -77,6 +77,8 @@ class WorkerReport:
     events_age: float | None = None
     #: Ready messages by queue, where this worker has asked the broker.
     queues: Mapping[str, int] = field(default_factory=dict)
+    #: Consumers of the queue ``orders``, all workers' together; None: this worker has no answer of the broker.
+    consumers: int | None = None
     #: Merchants in trouble, of which ``troubles`` has the worst.
     in_trouble: int = 0
     #: It has no CPU left, so that orders of merchants that do not keep up wait for that; and its cores.
@@ -127,6 +129,7 @@ _KINDS: dict[str, Any] = {
     "uncommitted": int,
     "events_age": int | float,
     "queues": dict,
+    "consumers": int,
     "in_trouble": int,
     "lacks_cpu": bool,
     "cores": int | float,

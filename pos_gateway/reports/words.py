@@ -139,6 +139,23 @@ def outcomes(seen: Failing) -> str:
     return f"of {seen.total} orders in {window} {', '.join(most)} and {last}"
 
 
+def not_delivered(fleet: Fleet) -> str:
+    """Why no order is delivered at all, in a sentence; empty: workers take orders, as far as known."""
+    if not fleet.delivering:
+        return "No worker reports: no order is delivered"
+    if fleet.consumers == 0:
+        return (
+            "No worker takes orders, though workers report: their login may not read the queue orders, or the "
+            "queue has no quorum"
+        )
+    return ""
+
+
+#: What helps where no order is delivered.
+START_READING = (
+    "Start a worker: celery -A pos_gateway.gcelery worker. If one runs, compare its POS_GATEWAY_DATABASE_URL with "
+    "this server's; its log says whether the broker refuses it: let its login read orders, start the queue's nodes."
+)
 #: What helps workers that have no CPU left.
 MORE_CPU = (
     "Add workers; raise their CPU limit if that is below a core; look what else takes the nodes' CPU. "

@@ -35,6 +35,7 @@ def green_reporter(gate: Gateway, dispatcher: "Dispatcher", app: Any) -> Reporte
             uncommitted=dispatcher.uncommitted,
             events_age=gate.events.age,
             queues=gate.queue_metrics.ready,
+            consumers=gate.queue_metrics.consumers,
             in_trouble=watch.in_trouble,
             lacks_cpu=admission.cpu.is_used_up,
             cores=round(admission.limits.cores, 2),
@@ -60,6 +61,7 @@ def synchronous_reporter(gate: Gateway, app: Any) -> Reporter:
             uptime=uptime,
             events_age=gate.events.age,
             queues=gate.queue_metrics.ready,
+            consumers=gate.queue_metrics.consumers,
         )
         return Figures(report, _counters(gate, ()))
 

@@ -72,9 +72,16 @@ FAULTS = [
     Fault(
         "of queues that no worker knows there is an alert",
         "alerts/looking",
-        "        found[Condition.QUEUES_UNKNOWN] = [Finding(_DEAD, says)]\n",
-        "        pass\n",
+        "            for name in unknown\n",
+        "            for name in ()\n",
         "watch::what_is_not_known_is_not_well",
+    ),
+    Fault(
+        "workers that report, and take no order, are found",
+        "reports/words",
+        "    if fleet.consumers == 0:\n",
+        "    if False:\n",
+        "watch::no_worker_takes",
     ),
     Fault(
         "link-local addresses are refused",

@@ -36,7 +36,7 @@ from tests.server.scripted import Asked, Scripted, endless, nothing, silence
 
 OK = (204, {}, b"")
 #: What workers report of all else, if nothing is wrong.
-WELL: dict[str, Any] = {"events_age": 0.0, "queues": {"orders.dead": 0}}
+WELL: dict[str, Any] = {"events_age": 0.0, "queues": {"orders": 0, "orders.dead": 0}}
 SILENT = Trouble("m1", breaker="open", breaker_for=400.0, agreed=10, waiting=3, parked=4)
 
 
@@ -79,7 +79,7 @@ def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
         SILENT._replace(merchant_id="young", breaker_for=200.0),
         SILENT._replace(merchant_id="paused", agreed=0),
         SILENT._replace(merchant_id="tried", breaker="half_open"),
-        queues={"orders.dead": 3},
+        queues={"orders": 0, "orders.dead": 3},
         events_age=31.0,
     )
     found = look(engine, reports.view)
@@ -138,10 +138,55 @@ def test_what_is_not_known_is_not_well(engine: Engine, reports: Reports) -> None
     assert Condition.DEAD_LETTERS not in found
     for unknown in (Condition.QUEUES_UNKNOWN, Condition.EVENTS_LATE):
         assert found[unknown], unknown
-    reports.worker("e").report(events_age=0.0, queues={"orders.dead": 0})
+    reports.worker("e").report(**WELL)
     found = look(engine, reports.view)
     assert not any(found.values())
     assert {Condition.BREAKER_OPEN, Condition.DEAD_LETTERS} < found.keys()
+
+
+@pytest.mark.parametrize(
+    ("consumers", "is_found"),
+    [
+        ([0], True),
+        ([0, 0, 0], True),  # a fleet whose login lost its right, or a queue without a quorum
+        ([1], False),  # one that takes nothing: its merchants are paused, or all is parked
+        ([3, 3, 3], False),
+        ([1, 1, 1], False),  # one of three reads
+        ([None], False),  # a worker of an earlier release, or one that starts
+        ([None, 0, None], True),  # a rolling upgrade: those that know count
+        ([0, 2], False),  # back since the first one asked
+    ],
+)
+def test_orders_that_no_worker_takes_are_found(
+    engine: Engine, reports: Reports, consumers: list[int | None], is_found: bool
+) -> None:
+    queues = {"orders": 50_000, "orders.dead": 0}
+    for number, each in enumerate(consumers):
+        reports.worker(f"w{number}").report(events_age=0.0, queues=queues, consumers=each)
+        reports.pass_time(1.0)
+    found = look(engine, reports.view)
+    assert [each.subject for each in found[Condition.NO_WORKER]] == ["workers"] * is_found
+    assert all("No worker takes orders" in each.says for each in found[Condition.NO_WORKER])
+
+
+@pytest.mark.parametrize("lasts", [20.0, 200.0])
+def test_workers_that_reconnect_or_drain_for_seconds_are_no_alert(
+    engine: Engine, reports: Reports, lasts: float
+) -> None:
+    reports.worker("w1").report(**WELL, consumers=0)
+    found = {Condition.NO_WORKER: look(engine, reports.view)[Condition.NO_WORKER]}
+    alerts = decide(decide([], found, 1000.0), found, 1000.0 + lasts)
+    assert [each.state for each in alerts] == ["firing" if lasts > 120 else "pending"]
+
+
+@pytest.mark.parametrize("unseen", ["orders", "orders.dead"])
+def test_a_queue_that_no_worker_may_see_is_found(
+    engine: Engine, reports: Reports, unseen: str
+) -> None:
+    seen = {name: 0 for name in ("orders", "orders.dead", "order-events") if name != unseen}
+    reports.worker("w1").report(events_age=0.0, queues=seen)
+    found = look(engine, reports.view)
+    assert [each.subject for each in found[Condition.QUEUES_UNKNOWN]] == [unseen]
 
 
 def test_a_receiver_gets_what_needs_a_person_signed_and_once(

@@ -37,6 +37,7 @@ def test_a_look_has_every_queues_length(publisher: Publisher, broker_url: str) -
     put(publisher, "orders", "orders", "orders.dead")
     queue_metrics.look()
     assert queue_metrics.ready == {**EMPTY, "orders": 2, "orders.dead": 1}
+    assert queue_metrics.consumers == 0
     queue_metrics._drop()
 
 

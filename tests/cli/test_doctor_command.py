@@ -200,6 +200,16 @@ def test_orders_that_need_an_operator_are_a_warning_with_the_command_to_run(
 
 
 @pytest.mark.usefixtures("unpatched")
+def test_workers_that_report_and_take_no_order_are_a_failure(
+    program: Program, books: Books
+) -> None:
+    Reports(books.engine).worker("one").report(consumers=0)
+    done = program.invoke("doctor")
+    assert done.exit_code == 1
+    assert "fail  workers: No worker takes orders, though workers report" in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
 def test_a_worker_without_cpu_is_a_warning_with_the_remedy(program: Program, books: Books) -> None:
     Reports(books.engine).worker("one").report(lacks_cpu=True, cores=0.5)
     done = program.invoke("doctor")

@@ -30,7 +30,7 @@ FAULTS = [
     Fault(
         "queues that no worker knows are not well",
         "server/page/views/now",
-        "    if not fleet.delivering or _DEAD in fleet.queues:\n",
+        "    if not fleet.delivering or not fleet.unknown_queues:\n",
         "    if True:\n",
         "pages::now_is_green_only_if_all_is_known",
     ),

@@ -197,12 +197,15 @@ def test_now_says_that_a_worker_has_no_cpu_left_with_the_remedy(
 def test_now_is_green_only_if_all_is_known(page: Desk, reports: Reports) -> None:
     """Of queues that no worker knows, and merchants that no green one watches, nothing is well."""
     well, unknown = "none is dead-lettered", "dead-lettered is not known"
-    known: dict[str, Any] = {"queues": {"orders.dead": 0}, "events_age": 0.1}
+    queues = {"orders": 0, "orders.dead": 0}
+    known: dict[str, Any] = {"queues": queues, "events_age": 0.1}
     browser = page.operator()
     for fields, is_well, says in (
         ({}, False, unknown),
         ({**known, "queues": {}}, False, unknown),
         ({**known, "queues": {"orders": 0}}, False, unknown),
+        ({**known, "queues": {"orders.dead": 0}}, False, unknown),
+        ({**known, "consumers": 0}, False, "No worker takes orders, though workers report"),
         ({**known, "events_age": None}, False, "No process says that it publishes events"),
         ({**known, "kind": "synchronous"}, False, "Synchronous workers alone report"),
         ({**known, "kind": "events"}, False, "No worker reports"),

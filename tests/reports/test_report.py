@@ -31,6 +31,7 @@ REPORT = WorkerReport(
     uncommitted=4,
     events_age=0.5,
     queues={"orders": 7},
+    consumers=2,
     in_trouble=2,
     troubles=[TROUBLE],
 )
@@ -92,11 +93,11 @@ def test_an_earlier_releases_report() -> None:
     """It lacks what was added since."""
     earlier = said()
     earlier["version"] = VERSION - 1
-    del earlier["queues"]
+    del earlier["queues"], earlier["consumers"]
     del earlier["troubles"][0][-3:]
     read = decoded(json.dumps(earlier))
     assert read is not None
-    assert (read.queues, read.uncommitted) == ({}, 4)
+    assert (read.queues, read.consumers, read.uncommitted) == ({}, None, 4)
     assert read.troubles == [TROUBLE._replace(error=None, error_ago=0.0, agreed=0)]
 
 

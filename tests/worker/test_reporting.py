@@ -5,8 +5,12 @@ from collections.abc import Callable
 
 from sqlalchemy import Engine
 
+from pos_gateway.alerts.condition import Condition
+from pos_gateway.alerts.looking import look
 from pos_gateway.database.engine import open_database
 from pos_gateway.reports.fleet_view import Fleet, FleetView
+from testkit.servers.proxy import Proxy
+from testkit.servers.rabbitmq import RabbitMQ
 from tests.worker.lab import PATIENCE, Lab
 
 
@@ -79,10 +83,35 @@ def test_a_synchronous_worker_reports_what_it_can(lab: Lab) -> None:
         lab.submit("m", "o1", "o2")
         lab.events_until_all_ended(["o1", "o2"])
         fleet = wait_until(view, lambda fleet: fleet.workers and fleet.workers[0].report.queues)
+        assert fleet.consumers is not None
         assert fleet.kinds == {("synchronous", False): 1}
         assert fleet.events_age is not None
     assert counted(view, "accepted") == counted(view, "taken") == 2
     assert not view.now().workers
+    engine.dispose()
+
+
+def test_a_login_that_may_no_longer_read_orders_is_found_until_it_may(
+    lab: Lab, rabbitmq: RabbitMQ
+) -> None:
+    """The worker reconnects for ever meanwhile, and reports, and measures the queues."""
+    engine = open_database(lab.database_url)
+    view = FleetView(engine)
+    url = rabbitmq.add_user("worker", lab.broker_url)
+    lab.open_merchants("m")
+    with Proxy(url) as proxy, lab.worker(broker_url=proxy.url):
+        wait_until(view, lambda fleet: fleet.consumers)
+        assert look(engine, view)[Condition.NO_WORKER] == []
+        rabbitmq.add_user("worker", lab.broker_url, read="^(?!orders$)")
+        proxy.cut()
+        lab.submit("m", "o1")
+        wait_until(view, lambda fleet: fleet.consumers == 0)
+        [found] = look(engine, view)[Condition.NO_WORKER]
+        assert "their login may not read the queue orders" in found.says
+        rabbitmq.add_user("worker", lab.broker_url)
+        lab.events_until_all_ended(["o1"])
+        wait_until(view, lambda fleet: fleet.consumers)
+        assert look(engine, view)[Condition.NO_WORKER] == []
     engine.dispose()
 
 

@@ -10,7 +10,13 @@ from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.states import FINAL, State
 from pos_gateway.reports.counters import WAITS, Counters, wait_within
 from pos_gateway.reports.fleet_view import Fleet, FleetView, Minute, a_minute
-from pos_gateway.reports.words import MORE_CPU, outcomes, without_cpu
+from pos_gateway.reports.words import (
+    MORE_CPU,
+    START_READING,
+    not_delivered,
+    outcomes,
+    without_cpu,
+)
 from pos_gateway.runtime.clock import Clock
 from pos_gateway.server.page.charts import Series
 from pos_gateway.server.page.view import Get, Nav, Page, Part, View, Viewer
@@ -136,15 +142,8 @@ def _series(minutes: list[Minute], kind: str) -> Series:
 
 def _of_workers(fleet: Fleet, minute: Counters, split: Split) -> list[FleetNotice]:
     found = []
-    if not fleet.delivering:
-        found.append(
-            FleetNotice(
-                "No worker reports: no order is delivered, as far as this database says.",
-                "Start one: celery -A pos_gateway.gcelery worker. If one runs, compare its "
-                "POS_GATEWAY_DATABASE_URL with this server's: pos-gateway settings.",
-                bad=True,
-            )
-        )
+    if says := not_delivered(fleet):
+        found.append(FleetNotice(f"{says}.", START_READING, bad=True))
     elif not fleet.watching:
         found.append(
             FleetNotice(
@@ -176,11 +175,12 @@ def _of_workers(fleet: Fleet, minute: Counters, split: Split) -> list[FleetNotic
 
 
 def _of_queues(fleet: Fleet) -> list[FleetNotice]:
-    if not fleet.delivering or _DEAD in fleet.queues:
+    if not fleet.delivering or not fleet.unknown_queues:
         return []
     return [
         FleetNotice(
-            "How many orders are queued and dead-lettered is not known: no worker has had an answer of the broker.",
+            "How many orders are queued and dead-lettered is not known: no worker has had an answer of the broker "
+            f"about {' and '.join(fleet.unknown_queues)}.",
             "Look whether the workers' login may see the queues: pos-gateway doctor. Beside synchronous workers "
             "pos-gateway events run asks the broker. On the command line: pos-gateway dlq count.",
             links=[("Dead letters, asked now", "/dead-letters")],
