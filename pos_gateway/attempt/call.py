@@ -361,10 +361,12 @@ def log_attempt(merchant: Merchant, attempt: Attempt[Any], outcome: Outcome) -> 
 
 #: Why nothing was done: the ledger will soon have the order's outcome.
 LEASED_ELSEWHERE = Reason("held", "another worker has it")
+#: Codes of faults of this machine, for which no merchant is to blame.
+_HERE = ("local", "look_ups", "fenced", "secret_key", "database")
 
 
 def _contact(error: TransportError) -> CallResult:
-    if isinstance(error, NotBegun) or error.code in ("local", "fenced", "secret_key", "database"):
-        return CallResult.NONE  # a fault of this machine, not of the merchant
+    if isinstance(error, NotBegun) or error.code in _HERE:
+        return CallResult.NONE
     took_too_long = error.code in ("timeout", "cut_short")
     return CallResult.TIMED_OUT if took_too_long else CallResult.FAILED

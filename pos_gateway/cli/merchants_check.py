@@ -49,6 +49,7 @@ _ADVICE = {
     "client_certificate": _IMPORT,
     "url": _IMPORT,
     "dns": "is the name right, and does this machine's resolver know it?",
+    "look_ups": "do this machine's name servers answer?",
     "local": "this machine lacks something: ulimit -n",
 }
 #: Types of ``auth`` that the POS alone can judge, by the first order: the check sends no request.

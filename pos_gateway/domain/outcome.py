@@ -44,7 +44,7 @@ CREDENTIAL_REFUSED = "credential_refused"
 #: An operator's decision about an order that was in doubt.
 RESOLVED = "resolved"
 #: Reasons of a retry that an operator mends at the gateway, and not the merchant.
-MENDED_HERE = frozenset({"secret_key", "local", CREDENTIAL_REFUSED})
+MENDED_HERE = frozenset({"secret_key", "local", "look_ups", CREDENTIAL_REFUSED})
 
 
 class CallResult(StrEnum):

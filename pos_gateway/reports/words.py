@@ -37,6 +37,7 @@ SLOW, SLOW_AT_LEAST = 3.0, 0.5
 _LACKED = {
     "secret_key": "not sent: a worker has no key for its secrets (POS_GATEWAY_SECRET_KEY)",
     CREDENTIAL_REFUSED: "not sent: the POS, or its token endpoint, refuses its credentials (pos-gateway merchants check)",
+    "look_ups": "not sent: a worker waits for too many look-ups of host names: its name servers do not answer",
     "local": "not sent: a worker lacks open files or memory (pos-gateway doctor)",
 }
 _LATELY = 180.0

@@ -100,7 +100,7 @@ class Resolver:
         if not green():
             return self._ask(host)
         if host not in self._look_ups and len(self._look_ups) >= MAX_LOOK_UPS:
-            raise NotSent("local", f"cannot resolve {host}: too many look-ups are in flight")
+            raise NotSent("look_ups", f"cannot resolve {host}: too many look-ups are in flight")
         looking = self._begin(host)
         looking.join(timeout)
         if not looking.ready():

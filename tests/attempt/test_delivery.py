@@ -157,6 +157,7 @@ def reply(status: int, body: bytes = b"", **headers: str) -> Reply:
         (NotSent("exchange", "refused"), CallResult.FAILED),
         (NoValidReply("exchange", "reset"), CallResult.FAILED),
         (NotSent("local", "too many open files"), CallResult.NONE),
+        (NotSent("look_ups", "too many look-ups are in flight"), CallResult.NONE),
         (Misconfigured("certificate", "expired"), CallResult.NONE),
     ],
 )

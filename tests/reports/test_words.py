@@ -107,6 +107,7 @@ SAID: list[tuple[dict[str, Any], RecordStatus | None, str]] = [
     ({"agreed": 0}, None, "paused, or its record is not loaded"),
     # Not sent, for want of something here.
     ({"error": "secret_key", "error_ago": 9.0, "parked": 2}, THERE, "not sent: a worker has no key for its secrets (POS_GATEWAY_SECRET_KEY): 2 orders are parked"),
+    ({"error": "look_ups"}, THERE, "not sent: a worker waits for too many look-ups of host names: its name servers do not answer"),
     ({"error": "local"}, THERE, "not sent: a worker lacks open files or memory (pos-gateway doctor)"),
     ({**OPEN, "error": "credential_refused"}, THERE, "not sent: the POS, or its token endpoint, refuses its credentials (pos-gateway merchants check)"),
     ({"error": "secret_key", "error_ago": 600.0, "parked": 2}, THERE, "2 orders are parked"),

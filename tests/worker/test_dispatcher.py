@@ -953,7 +953,7 @@ def test_an_order_that_is_not_sent_for_want_of_a_key_is_shown_and_opens_no_break
     assert (found.unsent, found.breaker) == (True, BreakerState.CLOSED)
 
 
-@pytest.mark.parametrize("code", ["local", "credential_refused"])
+@pytest.mark.parametrize("code", ["local", "look_ups", "credential_refused"])
 def test_a_rejection_with_a_code_like_one_of_ours_shows_nothing_wrong(
     scene: Scene, code: str
 ) -> None:
