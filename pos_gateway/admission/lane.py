@@ -306,6 +306,7 @@ class Lane(Generic[Ticket]):
             self.latency.mean,
             error,
             now - failed_at,
+            self.lacks.terms.key if self.lacks else None,
         )
 
     def is_forgettable(self, now: float) -> bool:

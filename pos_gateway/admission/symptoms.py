@@ -46,3 +46,5 @@ class Symptoms(NamedTuple):
     #: The last failed call's error code, and the seconds since the call's end.
     error: str | None
     error_ago: float
+    #: Key of the quota awaited by the next order; None: no quota.
+    quota: str | None

@@ -69,6 +69,8 @@ class FleetTrouble:
     error_ago: float
     #: The merchant's own limit; 0: it is paused, or no worker has its record.
     agreed: int
+    #: The quota that its orders wait for in a worker.
+    quota: str | None = None
     #: Its latest outcomes, if most of its orders fail.
     failing: Failing | None = None
 
@@ -336,6 +338,7 @@ def _merged(seen: _MerchantReports, outcomes: Failing | None) -> FleetTrouble:
         error=error,
         error_ago=error_ago,
         agreed=max(of.agreed),
+        quota=next(filter(None, of.quota), None),
         failing=outcomes,
     )
 

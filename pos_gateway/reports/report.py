@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pydantic_core import from_json, to_json
 
 #: The version of the fields below: raised when one is added.
-VERSION = 1
+VERSION = 2
 #: Merchants in a report, and bytes of it.
 MAX_TROUBLES, LARGEST = 50, 16 * 1024
 #: What reports: a green worker, a process of a synchronous one, or one that only publishes events.
@@ -51,6 +51,8 @@ class Trouble(NamedTuple):
     error_ago: float = 0.0
     #: The merchant's own limit; 0: it is paused, or not known yet.
     agreed: int = 0
+    #: The quota that its next order waits for, as ``QuotaTerms.key`` names it.
+    quota: str | None = None
 
     @property
     def held_up(self) -> int:
@@ -137,7 +139,7 @@ _KINDS: dict[str, Any] = {
 }
 
 _DEFAULTS = Trouble("")
-_OPTIONAL = {"latest": int | float, "usual": int | float, "error": str}
+_OPTIONAL = {"latest": int | float, "usual": int | float, "error": str, "quota": str}
 _TYPES = [
     _OPTIONAL.get(name, int | float if type(default) is float else type(default))
     for name, default in zip(Trouble._fields, _DEFAULTS, strict=True)

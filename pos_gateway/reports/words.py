@@ -13,6 +13,7 @@ rule  applies where               it says
 8     replies take far longer     slow: replies take 4.1 s, usually 0.3 s; limit
 9     it refuses calls            overloaded: calls; limit
 10    it has as many as it may    at its limit of 1, lowered from 4 because calls time out: 212 orders wait
+      or its quota is used up     the quota of the app clover 1234 has nothing left: 212 orders wait
 11    its calls fail              calls
 12    orders are held up          212 orders wait, 30 orders are parked
 13    most of its orders fail     of 56 orders in 10 min 40 failed (http_404) and 16 were rejected
@@ -244,6 +245,12 @@ def _held_up(trouble: FleetTrouble) -> str:
 
 
 def _at_limit(trouble: FleetTrouble) -> str:
+    held_up = _held_up(trouble)
+    if trouble.quota and held_up:
+        kind, blank, name = trouble.quota.partition(" ")  # a merchant's id has no blank
+        kinds = {"app ": f"the app {name}", "credential ": "its credential"}
+        of = kinds.get(kind + blank, "its location")
+        return f"the quota of {of} has nothing left: {held_up}"
     if not trouble.waiting or not 0 < trouble.limit <= trouble.in_flight:
         return ""
     why = "calls time out" if trouble.timed_out else "it refuses calls as too many"

@@ -96,6 +96,7 @@ def _trouble(symptoms: Symptoms, since: float) -> Trouble:
         error=symptoms.error,
         error_ago=round(symptoms.error_ago, 1),
         agreed=status.agreed,
+        quota=symptoms.quota,
     )
 
 

@@ -18,7 +18,27 @@ from pos_gateway.reports.report import (
 )
 
 TROUBLE = Trouble(
-    "m", 12.5, "open", 3.0, 1.0, True, 10, 9, 1, 0, 2, 10.0, 0.25, 2, 4, 17, 300, "timeout", 0.5, 8
+    "m",
+    12.5,
+    "open",
+    3.0,
+    1.0,
+    True,
+    10,
+    9,
+    1,
+    0,
+    2,
+    10.0,
+    0.25,
+    2,
+    4,
+    17,
+    300,
+    "timeout",
+    0.5,
+    8,
+    "app pos 1",
 )
 REPORT = WorkerReport(
     kind="green",
@@ -94,11 +114,11 @@ def test_an_earlier_releases_report() -> None:
     earlier = said()
     earlier["version"] = VERSION - 1
     del earlier["queues"], earlier["consumers"]
-    del earlier["troubles"][0][-3:]
+    del earlier["troubles"][0][-4:]
     read = decoded(json.dumps(earlier))
     assert read is not None
     assert (read.queues, read.consumers, read.uncommitted) == ({}, None, 4)
-    assert read.troubles == [TROUBLE._replace(error=None, error_ago=0.0, agreed=0)]
+    assert read.troubles == [TROUBLE._replace(error=None, error_ago=0.0, agreed=0, quota=None)]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', '{"uptime": NaN}', "\x00"])

@@ -4,7 +4,7 @@ import pytest
 
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import AdmissionLimits, Terms
+from pos_gateway.admission.limits import AdmissionLimits, QuotaTerms, Terms
 from pos_gateway.domain.outcome import CallResult
 from pos_gateway.reports.report import LARGEST, MAX_TROUBLES, Trouble, WorkerReport, encoded
 from pos_gateway.worker import trouble_watch as subject
@@ -14,9 +14,11 @@ from pos_gateway.worker.trouble_watch import SHARE, TroubleWatch
 class Scene:
     """Merchants of a real admission, and CPU time that the test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, *quotas: QuotaTerms) -> None:
         self.now, self.cpu, self.each = 100.0, 0.0, 0.0
-        self.admission: Admission[str] = Admission(AdmissionLimits(slots=1000), lambda _: Terms(2))
+        self.admission: Admission[str] = Admission(
+            AdmissionLimits(slots=1000), lambda _: Terms(2, quotas=quotas)
+        )
         self.watch = TroubleWatch(self.admission, lambda: self.now, self._cpu)
 
     def calls(self, merchant_id: str, orders: int = 1) -> list[Call[str]]:
@@ -58,6 +60,18 @@ def test_a_merchant_whose_orders_are_not_sent_is_in_trouble_until_they_are(scene
     assert (found.error, found.error_ago, found.breaker) == ("secret_key", 59.0, "closed")
     scene.now += 100.0
     scene.admission.tick(scene.now)
+    assert scene.watch.troubles() == []
+
+
+def test_the_quota_that_orders_wait_for() -> None:
+    app = QuotaTerms("app pos 1", at_once=1)
+    scene = Scene(app)
+    scene.admission.allot(app.key, 1)
+    [call] = scene.calls("m", orders=2)
+    scene.admission.tick(scene.now)
+    assert (scene.trouble("m").quota, scene.trouble("m").waiting) == (app.key, 1)
+    scene.now += 1.0
+    scene.admission.release(call, scene.now, CallResult.ANSWERED)
     assert scene.watch.troubles() == []
 
 

@@ -126,6 +126,13 @@ SAID: list[tuple[dict[str, Any], RecordStatus | None, str]] = [
     ({"silent": 1, "calls": 8, "timed_out": 3, **SLOW}, THERE, "silent: a call hangs or timed out; 3 of the last 8 calls timed out"),
     # Slow.
     (SLOW, THERE, "slow: replies take 4.1 s, usually 0.3 s"),
+    # A quota has nothing left.
+    ({"quota": "app clover 1234", "waiting": 212}, THERE, "the quota of the app clover 1234 has nothing left: 212 orders wait"),
+    ({"quota": "credential 0f3c", "parked": 1}, THERE, "the quota of its credential has nothing left: 1 order is parked"),
+    ({"quota": "app", "waiting": 2}, THERE, "the quota of its location has nothing left: 2 orders wait"),
+    ({"quota": "m"}, THERE, "no trouble that a worker sees"),
+    ({**SLOW, "quota": "m", "waiting": 2}, THERE, "slow: replies take 4.1 s, usually 0.3 s; the quota of its location has nothing left: 2 orders wait"),
+    ({"quota": "m", "waiting": 2}, PAUSED, "paused: 2 orders wait"),
     ({**SLOW, **AT_LIMIT}, THERE, "slow: replies take 4.1 s, usually 0.3 s; at its limit of 4: 212 orders wait"),
     ({**SLOW, "overloaded": 1, "calls": 4}, THERE, "slow: replies take 4.1 s, usually 0.3 s"),
     # Overloaded.
