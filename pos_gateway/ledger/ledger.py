@@ -538,9 +538,8 @@ class Ledger:
     def _release_lease(self) -> None:
         def write(cursor: Any) -> list[int]:
             now = self._clock.now().timestamp()
-            if (
-                self._caught_up != self._writer.connects
-            ):  # a failover: no process is left that remembers
+            # After a failover no other process remembers.
+            if self._caught_up != self._writer.connects:
                 self._catch_up(cursor, now)
             batch = self._batch(cursor, now)
             if self._abandoned:
