@@ -13,6 +13,7 @@ class Condition(StrEnum):
     NO_WORKER = "no_worker"
     BREAKER_OPEN = "breaker_open"
     IN_DOUBT = "orders_in_doubt"
+    OVERDUE = "orders_overdue"
     DEAD_LETTERS = "dead_letters"
     QUEUES_UNKNOWN = "queues_unknown"
     CREDENTIAL_REFUSED = "credential_refused"
@@ -57,6 +58,13 @@ RULES: Mapping[Condition, Rule] = {
         "Ask the merchant whether it has them, then: pos-gateway orders resolve.",
         "/in-doubt",
         "posgatewayordersindoubt",
+    ),
+    Condition.OVERDUE: Rule(
+        300.0,  # workers that come back after an outage end the rest
+        "ledgers",
+        "Replay each that has a dead letter; have the backend submit the others again, which is harmless.",
+        "/orders?state=overdue",
+        "posgatewaydeadlettersgrowing",
     ),
     Condition.DEAD_LETTERS: Rule(
         0.0,

@@ -10,6 +10,7 @@ from pos_gateway.auth.grant_store import in_trouble
 from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
+from pos_gateway.ledger.overdue import MAX_COUNTED, count_overdue
 from pos_gateway.ledger.states import Action, State
 from pos_gateway.reports.fleet_view import Fleet, FleetView
 from pos_gateway.reports.words import not_delivered, outcomes
@@ -31,7 +32,7 @@ _DEAD = "orders.dead"
 
 
 def look(database: Engine, fleet_view: FleetView) -> Findings:
-    """What is wrong. Five queries. Raises SQLAlchemyError: nothing can be said."""
+    """What is wrong. Seven queries. Raises SQLAlchemyError: nothing can be said."""
     fleet = fleet_view.now()
     row = orders.c
     found = {
@@ -63,8 +64,15 @@ def look(database: Engine, fleet_view: FleetView) -> Findings:
             if (trouble := fleet.trouble(merchant)) and trouble.breaker_for < BREAKER_COUNTS
         ],
         Condition.NO_WORKER: [Finding("workers", says)] if (says := not_delivered(fleet)) else [],
+        Condition.OVERDUE: _overdue(count_overdue(database)),
     }
     return found | _by_reports(fleet)
+
+
+def _overdue(count: int) -> list[Finding]:
+    some = f"{count:,} order{'' if count == 1 else 's'}{' or more' if count >= MAX_COUNTED else ''}"
+    says = f"{some} past deliver_by have not ended: no worker gets their messages"
+    return [Finding("orders", says, count)] if count else []
 
 
 def _by_reports(fleet: Fleet) -> dict[Condition, list[Finding]]:

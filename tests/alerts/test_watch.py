@@ -87,6 +87,7 @@ def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
         "no_worker": [],
         "breaker_open": ["m1", "tried"],
         "orders_in_doubt": ["m2"],
+        "orders_overdue": [],
         "dead_letters": ["orders.dead"],
         "queues_unknown": [],
         "credential_refused": ["m4", "m7", "m8"],
@@ -96,6 +97,20 @@ def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
     }
     [doubt] = found[Condition.IN_DOUBT]
     assert doubt.says.startswith("2 orders of merchant m2 in doubt for 5 minutes or more")
+
+
+def test_orders_past_their_deliver_by_without_a_message_are_found(
+    engine: Engine, reports: Reports
+) -> None:
+    """As after a resolve that was killed between its commit and its message."""
+    now = time.time()
+    reports.worker("w1").report(**WELL)
+    for order_id, late in (("o1", 600), ("o2", 600), ("o3", 60)):
+        put_order(engine, order_id, "m1", "new", updated_at=now - 600, deliver_by=now - late)
+    put_order(engine, "o4", "m1", "expired", updated_at=now - 600, deliver_by=now - 600)
+    [overdue] = look(engine, reports.view)[Condition.OVERDUE]
+    assert (overdue.subject, overdue.count) == ("orders", 2)
+    assert overdue.says.startswith("2 orders past deliver_by")
 
 
 def test_a_merchant_whose_credentials_are_refused_has_no_second_alert_for_its_breaker(
