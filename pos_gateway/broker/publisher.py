@@ -241,11 +241,15 @@ class Publisher:
         """Wait for a message's confirm; after a refusal the next message gets a new connection.
 
         On a channel whose first message came while a cluster had no leader for the queue, every
-        later message is refused, even once there is a leader (RabbitMQ 3.10).
+        later message is refused, even once there is a leader (RabbitMQ 3.10). A channel without a confirm for
+        ``REPUBLISH_AFTER`` may be stuck, and is not used again either.
         """
+        stuck_at = time.monotonic() + 0.9 * REPUBLISH_AFTER
         while not confirms.wait(min(CONFIRM_SLOW, deadline - time.monotonic())):
             error = BrokerUnavailable(_NO_CONFIRM)
             if time.monotonic() >= deadline:
+                if deadline >= stuck_at:
+                    self._drop_link(link)
                 raise error
             on_slow(error)
         if confirms.errors:
