@@ -18,6 +18,7 @@ from sqlalchemy import (
     insert,
     literal,
     not_,
+    or_,
     select,
     update,
 )
@@ -30,6 +31,8 @@ from pos_gateway.domain.outcome import Lifecycle
 
 #: Seconds from the acceptance for which an order counts as open: many POSes end no order.
 AGE = 86_400.0
+#: Seconds by which a poll is never due later, whatever the settings: the database's clock was set back.
+_AHEAD = 7200.0
 #: Maximum open orders of the merchants of a claim, and due polls of a look.
 _MOST, _MOST_DUE = 50_000, 5_000
 _IS_POLLED = merchants.c.pos["poll"].as_string() == "ON"
@@ -95,7 +98,7 @@ class OpenOrders:
         due = (
             select(row.merchant_id, is_open)
             .join(merchants, merchants.c.id == row.merchant_id)
-            .where(row.due_at <= Now(), _IS_POLLED, not_(merchants.c.paused))
+            .where(_is_due(), _IS_POLLED, not_(merchants.c.paused))
             .order_by(row.due_at)
             .limit(_MOST_DUE)
         )
@@ -109,7 +112,7 @@ class OpenOrders:
         row = pos_polls.c
         due = (
             select(row.merchant_id)
-            .where(row.merchant_id.in_(merchant_ids), row.due_at <= Now())
+            .where(row.merchant_id.in_(merchant_ids), _is_due())
             .with_for_update(skip_locked=True)
             .cte("due")
         )
@@ -161,3 +164,7 @@ class OpenOrders:
 
 def _open_now() -> ColumnElement[bool]:
     return and_(orders.c.updated_at > Now() - AGE, IS_OPEN)
+
+
+def _is_due() -> ColumnElement[bool]:
+    return or_(pos_polls.c.due_at <= Now(), pos_polls.c.due_at > Now() + _AHEAD)

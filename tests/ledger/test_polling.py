@@ -251,6 +251,18 @@ def test_a_worker_that_dies_with_a_poll_leaves_it_to_another(rig: Rig) -> None:
     assert rig.recorded() == [("m", "o1", "ready")]
 
 
+def test_a_database_clock_that_was_set_back_stops_no_poll(rig: Rig) -> None:
+    """A day ahead by mistake, or on a standby that was promoted: nothing is due for a day otherwise."""
+    rig.open("m1", says(("P-o1", READY)))
+    rig.accept("m1", "o1")
+    rig.open_orders.enrol()
+    with rig.engine.begin() as connection:
+        connection.execute(update(pos_polls).values(due_at=pos_polls.c.due_at + 86_400))
+    rig.end()
+    assert rig.recorded() == [("m1", "o1", "ready")]
+    assert rig.wait("m1") <= EVERY
+
+
 def test_orders_that_are_not_open_are_not_touched(rig: Rig) -> None:
     ids = ("walk-in", "P-old", "P-ended", "P-doubt", "P-moved", "P-theirs", "P-o1")
     rig.open("m", says(*((each, CANCELLED) for each in ids)))
