@@ -161,27 +161,33 @@ class Letters:
         """Any message."""
         self._publisher.publish(Message("orders", topology.DEAD_KEY, body, number, headers))
 
-    def on(self, queue: str) -> list[Any]:
-        """What is on a queue, in its order; it stays there."""
+    def on(self, queue: str, *, back: int = 0) -> list[Any]:
+        """What is on a queue, in its order; it stays there. First wait until so many messages are back."""
         with Connection(self.url) as connection:
+            self._wait(connection, queue, back)
             channel = connection.channel()
             found = []
             while (message := channel.basic_get(queue)) is not None:
                 found.append(message)
             channel.close()
-            asking, until = connection.channel(), time.monotonic() + PATIENCE
-            while asking.queue_declare(queue, passive=True).message_count < len(found):
-                assert time.monotonic() < until, f"{queue} has not got its messages back"
-                time.sleep(0.005)
+            self._wait(connection, queue, len(found))
             return found
+
+    @staticmethod
+    def _wait(connection: Connection, queue: str, back: int) -> None:
+        """A broker gives messages of several channels back one channel after the other."""
+        asking, until = connection.channel(), time.monotonic() + PATIENCE
+        while asking.queue_declare(queue, passive=True).message_count < back:
+            assert time.monotonic() < until, f"{queue} has not got its messages back"
+            time.sleep(0.005)
 
     def bodies(self, queue: str) -> list[Any]:
         """The same, decoded."""
         return [json.loads(each.body) for each in self.on(queue)]
 
-    def numbers(self, queue: str = topology.DEAD_KEY) -> list[str]:
-        """The ids of the messages on a queue, in its order."""
-        return [each.properties["message_id"] for each in self.on(queue)]
+    def numbers(self, queue: str = topology.DEAD_KEY, *, back: int = 0) -> list[str]:
+        """The ids of the messages on a queue, in its order. First wait until so many are back."""
+        return [each.properties["message_id"] for each in self.on(queue, back=back)]
 
     def close(self) -> None:
         self._publisher.close()

@@ -908,7 +908,7 @@ def test_an_interrupt_in_the_middle_requeues_every_letter(
         for letter in looked_through:
             if letter.id == "o-40":
                 raise KeyboardInterrupt
-    assert letters.numbers() == ids
+    assert letters.numbers(back=len(ids)) == ids
 
 
 @pytest.mark.parametrize("acknowledged", [[], ["o-0", "o-4", "o-5", "o-9"]], ids=["none", "some"])
@@ -931,7 +931,7 @@ def test_letters_are_looked_through_however_many_there_are_and_are_all_back(
             if letter.id in acknowledged:
                 looked_through.acknowledge(letter)
     assert seen == ids
-    left = letters.numbers()
+    left = letters.numbers(back=len(ids) - len(acknowledged))
     if not acknowledged:
         assert left == ids
     assert sorted(left) == sorted({*ids} - {*acknowledged})
