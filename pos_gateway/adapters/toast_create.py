@@ -13,8 +13,8 @@ So one step, by ``externalId``, is enough. What the documents leave open:
 - whether a 200 may lack the total, or the payment's status: then the order is in doubt;
 - whether a card's PAID is seen on a check with another payment: it counts as CLOSED;
 - whether an order for nothing is CLOSED: it is accepted in any case, since nothing is due;
-- whether Toast voids an order that the kitchen has begun with. A refusal leaves an order as it is. One that the guest
-  has is not asked for: a void would take back the payment of what was eaten.
+- whether Toast voids an order that the kitchen has begun with. A refusal leaves an order as it is. For an order in the
+  guest's hands no void is requested: a void takes back the payment, too.
 """
 
 import re
@@ -98,7 +98,7 @@ def look_up(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
 
 
 def undo(order: Order, merchant: Merchant, send: Send) -> Outcome:
-    """Void the order with its payment, unless the guest has it. Toast voids only what was paid by another means than a card.
+    """Void the order with its payment, unless the guest has the order. Toast voids no card payment.
 
     An order that the restaurant has not approved is made no more.
     """

@@ -201,7 +201,7 @@ class Grants:
             claimed = self._store.claim(found)
         except SQLAlchemyError as error:
             raise _away(error) from None
-        # After a pause of this process another one may have taken the mark over.
+        # While this process paused, the mark may have been taken over.
         return claimed if self._now() - now < CLAIM else None
 
     def _refreshed(self, grant: OAuth2Grant, claimed: StoredGrant) -> GrantToken:

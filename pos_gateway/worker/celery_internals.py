@@ -62,7 +62,7 @@ def request_stop(exit_code: int) -> None:
 
 
 def is_stopping() -> bool:
-    """Whether this worker is to stop, by ``request_stop`` or by a signal handler of Celery's: SIGHUP's restarts it."""
+    """Whether this worker is to stop, by ``request_stop`` or by Celery's handler of a signal, SIGHUP included."""
     is_set: bool = state.should_stop is not None and state.should_stop is not False
     return is_set  # perhaps to 0, an exit code
 

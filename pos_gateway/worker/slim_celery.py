@@ -42,6 +42,6 @@ def load() -> Any:
 
 
 if __name__ == "__main__":
-    # On SIGHUP Celery runs ``sys.argv`` again; gevent.monkey leaves the module's name there, which is no file.
+    # On SIGHUP Celery runs ``sys.argv`` again, where gevent.monkey leaves the name of the module, not of its file.
     sys.argv[0] = __file__
     sys.exit(load()(auto_envvar_prefix="CELERY", prog_name="celery"))
