@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 #: Seconds after which an unchanged mark is a dead process's: longer than a token request and a commit.
 LEASE = 30.0
-#: Seconds within which a mark must be durable for its process to refresh.
+#: Seconds for which a refresh waits for a durable mark.
 CLAIM = LEASE / 3
 #: Without a usable token: seconds between two looks for the pairs of processes that refresh, and seconds until
 #: the last look. With a usable token: seconds until the next look.

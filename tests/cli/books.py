@@ -162,7 +162,7 @@ class Letters:
         self._publisher.publish(Message("orders", topology.DEAD_KEY, body, number, headers))
 
     def on(self, queue: str, *, back: int = 0) -> list[Any]:
-        """What is on a queue, in its order; it stays there. First wait until so many messages are back."""
+        """What is on a queue, in its order; it stays there. First wait until ``back`` messages are back."""
         with Connection(self.url) as connection:
             self._wait(connection, queue, back)
             channel = connection.channel()
@@ -186,7 +186,7 @@ class Letters:
         return [json.loads(each.body) for each in self.on(queue)]
 
     def numbers(self, queue: str = topology.DEAD_KEY, *, back: int = 0) -> list[str]:
-        """The ids of the messages on a queue, in its order. First wait until so many are back."""
+        """The ids of the messages on a queue, in its order. First wait until ``back`` are back."""
         return [each.properties["message_id"] for each in self.on(queue, back=back)]
 
     def close(self) -> None:
