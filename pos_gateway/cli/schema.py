@@ -221,6 +221,7 @@ The gateway's own words beside those:
 | `connect` | no address answers within that budget (5 s for all of them together) | `retry` |
 | `fenced` | this worker was held up for so long that another one may have the order | `retry` |
 | `local` | this machine has no descriptors, ports or memory left; the merchant is not blamed | `retry` |
+| `look_ups` | 500 look-ups of host names are in flight in this worker: its name servers do not answer; the merchant is not blamed | `retry` |
 | `security` | an address that is not public, a port that a POS may not have, plain HTTP | `failed` |
 | `url` | no URL that can be called | `failed` |
 | `header` | a header that cannot be sent as it is | `failed` |
