@@ -324,9 +324,9 @@ def test_the_adapters_rate_is_within_toasts() -> None:
     terms = QuotaTerms("m", limits.per_second, limits.sustained, None, limits.requests)
     rate, orders, now = Rate(terms, 1.0, -1000.0), 0, 0.0
     while now < 1000.0:
-        now = max(now, rate.ready_at(1))
+        now = max(now, rate.ready_at(terms.requests))
         clock.pass_(seconds=started + now - clock().timestamp())
-        rate.started(now)
+        rate.sent(terms.requests, now)
         orders += 1
         assert all(rates.count("orders")[0] for _ in range(limits.requests))
     assert orders > 2500
