@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pos_gateway.adapters import clover_items, clover_location, clover_order
+from pos_gateway.adapters.adapted import Adapted
 from pos_gateway.adapters.clover_api import LIMITS
 from pos_gateway.adapters.clover_search import deleted
 from pos_gateway.adapters.clover_steps import (
@@ -33,6 +34,7 @@ from pos_gateway.adapters.steps import COVERED, Step
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.exchange import Send
@@ -68,6 +70,9 @@ class CloverAdapter:
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits)
+
+    def adapted(self, order: Order, merchant: Merchant) -> Iterator[Adapted]:
+        return clover_order.adapted(order, merchant)
 
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
         return clover_location.described(merchant, send)

@@ -15,10 +15,11 @@ import hashlib
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from pos_gateway.adapters import lines
 from pos_gateway.adapters import order_type as types
+from pos_gateway.adapters.adapted import Adapted, As, Words, carried, texts, words
 from pos_gateway.adapters.clover_api import encoded
 from pos_gateway.adapters.marks import merchant_digest
 from pos_gateway.adapters.pos_fields import PosField
@@ -26,7 +27,7 @@ from pos_gateway.adapters.rejection import Refused, Rejection
 from pos_gateway.adapters.unsupported import Reads
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import PARTS, AnyModifier, Customer, Item, Order
-from pos_gateway.domain.order_parts import DeliveryInfo, DineIn, Discount, OrderType
+from pos_gateway.domain.order_parts import DeliveryInfo, DineIn, Discount, OrderType, Payment
 
 #: The fields that have a place at Clover: all, in a field or in a note.
 READS = Reads(frozenset(PARTS), frozenset({"modifiers", "notes"}))
@@ -96,7 +97,7 @@ class Cart:
         cart: dict[str, Any] = {
             "state": "open",  # staff see no order without a state
             "externalReferenceId": reference(order),
-            "note": lines.text(_words(order, _given(order, type_)), _NOTE, what),
+            "note": lines.text(_note(_who(order) + _given(order, type_), order), _NOTE, what),
         }
         if handle := lines.display_id(order, _TITLE):
             cart["title"] = handle
@@ -135,6 +136,26 @@ class Cart:
         return self._head + b",".join(whole) + _END
 
 
+def adapted(order: Order, merchant: Merchant) -> Iterator[Adapted]:
+    """The fields in the notes of the order, its lines and its payment that are no notes of theirs."""
+    yield from carried([*_who(order), *_given(order, types.order_type(order)[0])], As.NOTE)
+    for number, item in enumerate(lines.cooperatively(order)):
+        for change in _changes(item, merchant, f"items[{number}]"):
+            if change.pos_id is not None:
+                yield from carried(change.below, As.ITEM_NOTE)
+            elif change.name or change.below:
+                yield Adapted(change.path, As.ITEM_NOTE)
+    if order.total:
+        yield from carried(paid_words(order), As.PAYMENT_NOTE)
+
+
+def paid_words(order: Order) -> list[Words]:
+    """How the guest has paid, for the payment's note."""
+    how = order.payment or Payment()
+    named = {"method": how.method, "reference": how.reference, "source": how.source}
+    return [part for name, text in named.items() for part in words(f"payment.{name}", text)]
+
+
 def _discount(discount: Discount, amount: int) -> dict[str, Any]:
     return {"name": discount.name, "amount": -amount}
 
@@ -156,33 +177,51 @@ def _discounted(
 
 def _line(item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
     known_as, price = merchant.pos_id(item.sku), item.price
-    modifications, changes = [], []
+    modifications, said = [], []
     # A negative amount is not documented: with a discount, the item's price includes the
     # modifiers'.
     folded = any(each.price < 0 for each in item.modifiers)
-    for number, each in enumerate(item.modifiers):
-        where = f"{path}.modifiers[{number}]"
-        name = _called(each, where)
-        modifier = merchant.pos_id(each.sku) if known_as else None
-        if modifier is None and not name and each.unit_price:
-            problem = f"{where}: has a price, and neither a name nor a sku"
-            raise Refused(Rejection.INVALID_ORDER, problem)
-        below = _below(each, where)
-        if modifier is None:
-            changes.append(f"{name}: {below}" if below else name)
+    for change in _changes(item, merchant, path):
+        name, below = change.name, ", ".join(texts(change.below))
+        if change.pos_id is None:
+            said.append(f"{name}: {below}" if below else name)
             continue
-        amount = 0 if folded else each.quantity * each.price
+        amount = 0 if folded else change.modifier.quantity * change.modifier.price
         price -= amount
-        name = lines.text(name, _MODIFICATION, f"{where}.name") or "modifier"
-        modifications.append({"modifier": {"id": modifier}, "name": name, "amount": amount})
-        changes += [f"{name}: {below}"] if below else []
+        name = lines.text(name, _MODIFICATION, f"{change.path}.name") or "modifier"
+        modifications.append({"modifier": {"id": change.pos_id}, "name": name, "amount": amount})
+        said += [f"{name}: {below}"] if below else []
     if known_as is None:
         line: dict[str, Any] = {"name": lines.name(item, _NAME, path), "price": price}
     else:
         line = {"item": {"id": known_as}, "price": price, "modifications": modifications}
-    what = f"{path}.notes, with the modifiers' names," if changes else f"{path}.notes"
-    note = lines.text("; ".join(filter(None, [*changes, item.notes])), _LINE_NOTE, what)
+    what = f"{path}.notes, with the modifiers' names," if said else f"{path}.notes"
+    note = lines.text("; ".join(filter(None, [*said, item.notes])), _LINE_NOTE, what)
     return {**line, "note": note} if note else line
+
+
+class _Change(NamedTuple):
+    """A modifier of an item."""
+
+    modifier: AnyModifier
+    path: str
+    name: str
+    #: Clover's id of the modifier; None: the line's note has the name.
+    pos_id: str | None
+    #: What the line's note has of the modifier beside the name.
+    below: list[Words]
+
+
+def _changes(item: Item, merchant: Merchant, path: str) -> Iterator[_Change]:
+    """The item's modifiers. Raises Refused."""
+    is_known = merchant.pos_id(item.sku) is not None
+    for number, each in enumerate(item.modifiers):
+        where = f"{path}.modifiers[{number}]"
+        name, pos_id = _called(each, where), merchant.pos_id(each.sku) if is_known else None
+        if pos_id is None and not name and each.unit_price:
+            problem = f"{where}: has a price, and neither a name nor a sku"
+            raise Refused(Rejection.INVALID_ORDER, problem)
+        yield _Change(each, where, name, pos_id, _below(each, where))
 
 
 def _called(modifier: AnyModifier, path: str) -> str:
@@ -192,17 +231,17 @@ def _called(modifier: AnyModifier, path: str) -> str:
     return f"{modifier.quantity} x {called}" if called and modifier.quantity > 1 else called
 
 
-def _below(modifier: AnyModifier, path: str) -> str:
+def _below(modifier: AnyModifier, path: str) -> list[Words]:
     """A modifier's own modifiers and its notes, in words. Raises Refused."""
-    words = []
+    found = []
     for number, each in enumerate(modifier.modifiers or ()):
         where = f"{path}.modifiers[{number}]"
-        name, below = _called(each, where), _below(each, where)
+        name, below = _called(each, where), ", ".join(texts(_below(each, where)))
         if not name and each.unit_price:
             problem = f"{where}: has a price, and neither a name nor a sku"
             raise Refused(Rejection.INVALID_ORDER, problem)
-        words.append(f"{name} ({below})" if below else name)
-    return ", ".join(filter(None, [*words, modifier.notes]))
+        found += words(where, f"{name} ({below})" if below else name)
+    return [*found, *words(f"{path}.notes", modifier.notes)]
 
 
 def is_untaxed(order: Order) -> bool:
@@ -253,7 +292,9 @@ def was_ours(found: dict[str, Any], order: Order) -> bool:
 
 def had_our_note(found: dict[str, Any], order: Order) -> bool:
     """Whether the whole note is as the release without merchants in marks sent the note."""
-    return bool(found.get("note") == lines.shortened(_words(order, None, _id(order)), _OLD_NOTE))
+    return bool(
+        found.get("note") == lines.shortened(_note(_who(order), order, _id(order)), _OLD_NOTE)
+    )
 
 
 def is_marked(found: dict[str, Any]) -> bool:
@@ -269,28 +310,28 @@ def _mark(order: Order) -> str:
     return f"{_id(order)} #{merchant_digest(order)}"
 
 
-def _given(order: Order, type_: OrderType | None) -> str:
+def _who(order: Order) -> list[Words]:
+    """The customer's name and phone number: Clover has no field for them."""
+    customer = order.customer or Customer()
+    return [*lines.full_name(customer), *words("customer.phone", customer.phone)]
+
+
+def _given(order: Order, type_: OrderType | None) -> list[Words]:
     """The words of an order's type, time and way: Clover has no field for them."""
     text = order.fulfillment if isinstance(order.fulfillment, str) else ""
     is_said = text and not order.order_type  # by the text alone
-    customer = order.customer or Customer()
-    return " ".join(
-        filter(
-            None,
-            (
-                customer.email,
-                "" if is_said else type_,
-                text if is_said else types.unsaid(order, type_),
-                *lines.time_words(order),
-                *lines.delivery_words(order.delivery or DeliveryInfo()),
-                *lines.table_words(order.dine_in or DineIn()),
-                lines.utensils(order),
-            ),
-        )
-    )
+    customer, named = order.customer or Customer(), "order_type" if order.order_type else type_
+    return [
+        *words("customer.email", customer.email),
+        *words(named or "", None if is_said else type_),
+        *words("fulfillment", text if is_said else types.unsaid(order, type_)),
+        *lines.time_words(order),
+        *lines.delivery_words(order.delivery or DeliveryInfo()),
+        *lines.table_words(order.dine_in or DineIn()),
+        *lines.utensils(order),
+    ]
 
 
-def _words(order: Order, given: str | None, mark: str | None = None) -> str:
+def _note(parts: list[Words], order: Order, mark: str | None = None) -> str:
     """An order's note: the mark first, then the customer, the kind of order, and the order's notes."""
-    who = (order.customer.full_name, order.customer.phone) if order.customer else ()
-    return " ".join(filter(None, [mark or _mark(order), *who, given, order.notes]))
+    return " ".join([mark or _mark(order), *texts([*parts, *words("", order.notes)])])

@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters.adapted import texts
 from pos_gateway.adapters.clover_api import (
     LIMITS,
     asking,
@@ -36,7 +37,14 @@ from pos_gateway.adapters.clover_api import (
     words,
 )
 from pos_gateway.adapters.clover_location import closed
-from pos_gateway.adapters.clover_order import READS, Cart, is_ours, payment_reference, was_ours
+from pos_gateway.adapters.clover_order import (
+    READS,
+    Cart,
+    is_ours,
+    paid_words,
+    payment_reference,
+    was_ours,
+)
 from pos_gateway.adapters.clover_search import find, referenced
 from pos_gateway.adapters.clover_state import (
     amount_paid,
@@ -52,7 +60,6 @@ from pos_gateway.adapters.replies import after_refusal, in_doubt, json_object
 from pos_gateway.domain.facts import Facts
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.order_parts import Payment
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.exchange import Reply, Send
@@ -111,7 +118,7 @@ def pay(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
     content: dict[str, Any] = {"tender": {"id": tender}, "amount": total, "externalPaymentId": mark}
     if order.tip:
         content["tipAmount"] = order.tip
-    if said := _how_paid(order):
+    if said := lines.shortened(" ".join(texts(paid_words(order))), _PAYMENT_NOTE):
         content["note"] = said
     path = f"{order_url(known_as, merchant)}/payments"
     reply = send(posting(path, encoded(content)))
@@ -254,13 +261,6 @@ def _agreed(found: dict[str, Any], order: Order) -> Outcome:
     if reason is None:
         return replace(known, facts=facts)
     return replace(known, kind=Kind.REJECTED, reason=reason, facts={**facts, "total": total})
-
-
-def _how_paid(order: Order) -> str:
-    """How the guest has paid, for the payment's note."""
-    paid_by = order.payment or Payment()
-    words = filter(None, (paid_by.method, paid_by.reference, paid_by.source))
-    return lines.shortened(" ".join(words), _PAYMENT_NOTE)
 
 
 def _single(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome | None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pos_gateway.adapters import hubrise_create, hubrise_location, hubrise_order, hubrise_state
+from pos_gateway.adapters.adapted import Adapted
 from pos_gateway.adapters.hubrise_api import LIMITS
 from pos_gateway.adapters.location import CLOSED_AS
 from pos_gateway.adapters.polls import POLL, Page, Window, callbacks_of, said_in
@@ -51,6 +52,9 @@ class HubRiseAdapter:
         elif merchant.auth.header.lower() != _HEADER.lower():
             found.append(FieldError("auth.header", f"must be {_HEADER}", merchant.auth.header))
         return found
+
+    def adapted(self, order: Order, merchant: Merchant) -> Iterator[Adapted]:
+        return hubrise_order.adapted(order, merchant)
 
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
         return hubrise_location.described(merchant, send)

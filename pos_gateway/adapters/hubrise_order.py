@@ -17,6 +17,7 @@ from typing import Any
 
 from pos_gateway.adapters import lines
 from pos_gateway.adapters import order_type as types
+from pos_gateway.adapters.adapted import Adapted, As, Words, carried, texts, words
 from pos_gateway.adapters.hubrise_api import LIMITS
 from pos_gateway.adapters.marks import merchant_digest
 from pos_gateway.adapters.pos_fields import PosField
@@ -66,6 +67,14 @@ def content(order: Order, merchant: Merchant) -> bytes | Outcome:
     )
 
 
+def adapted(order: Order, merchant: Merchant) -> Iterator[Adapted]:
+    """The fields in the notes of the order, its delivery and its items that are no notes of theirs."""
+    yield from carried(_note(order, types.order_type(order)[0]), As.NOTE)
+    yield from carried(lines.handover_words(order.delivery or DeliveryInfo()), As.DELIVERY_NOTE)
+    for number, item in enumerate(lines.cooperatively(order)):
+        yield from carried(lines.modifiers_notes(item, f"items[{number}]"), As.ITEM_NOTE)
+
+
 def private_ref(order: Order) -> str:
     """The order's mark: at most 141 characters; HubRise takes 255."""
     return f"{order.order_id}-{merchant_digest(order)}"
@@ -83,7 +92,7 @@ def _encoded(order: Order, merchant: Merchant) -> bytes:
         "service_type_ref": merchant.pos.get(f"{service}_ref"),
         "expected_time": order.scheduled_for and order.scheduled_for.isoformat(),
         "collection_code": lines.display_id(order, _TEXT),
-        "customer_notes": _note(order, type_),
+        "customer_notes": one_line(" / ".join(texts(_note(order, type_)))),
         "items": [
             _item(item, order.currency, merchant, f"items[{number}]")
             for number, item in enumerate(lines.cooperatively(order))
@@ -96,21 +105,21 @@ def _encoded(order: Order, merchant: Merchant) -> bytes:
     return json.dumps(_given(sent), separators=(",", ":")).encode()
 
 
-def _note(order: Order, type_: OrderType | None) -> str:
+def _note(order: Order, type_: OrderType | None) -> list[Words]:
     """The order's notes, after everything without a field at HubRise."""
-    words = (
-        types.unsaid(order, type_),
-        "curbside" if type_ == "curbside" else "",
+    named = "order_type" if order.order_type else "fulfillment"
+    return [
+        *words("fulfillment", types.unsaid(order, type_)),
+        *words(named, "curbside" if type_ == "curbside" else ""),
         *lines.prep_words(order),
         *lines.table_words(order.dine_in or DineIn()),
-        lines.utensils(order),
-        order.notes,
-    )
-    return one_line(" / ".join(filter(None, words)))
+        *lines.utensils(order),
+        *words("", order.notes),
+    ]
 
 
 def _item(item: Item, currency: str, merchant: Merchant, path: str) -> dict[str, Any]:
-    notes = filter(None, (item.notes, *lines.with_modifiers_notes(item)))
+    notes = filter(None, (item.notes, *texts(lines.modifiers_notes(item, path))))
     sent = {
         "product_name": lines.name(item, _TEXT, path),
         "sku_ref": merchant.pos_id(item.sku) or item.sku,
@@ -197,7 +206,7 @@ def _customer(order: Order) -> dict[str, Any]:
         first, last = one_line(who.first_name or ""), one_line(who.last_name or "")
     sent: dict[str, Any] = {"first_name": first or last, "last_name": last if first else ""}
     sent |= {"email": who.email, "phone": one_line(who.phone or "")}
-    sent["delivery_notes"] = one_line(" / ".join(lines.handover_words(way)))
+    sent["delivery_notes"] = one_line(" / ".join(texts(lines.handover_words(way))))
     if way.address:
         at = way.address
         sent |= {"address_1": one_line(at.line1), "address_2": one_line(at.line2 or "")}

@@ -6,13 +6,14 @@ tip is not part of it.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 
+from pos_gateway.adapters.adapted import Words, texts, words
 from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Refused, Rejection, rejected
 from pos_gateway.adapters.unsupported import NOTHING, Reads, unsupported
-from pos_gateway.domain.order import AnyModifier, Item, Order
+from pos_gateway.domain.order import AnyModifier, Customer, Item, Order
 from pos_gateway.domain.order_parts import Address, Courier, DeliveryInfo, DineIn
 from pos_gateway.domain.outcome import Outcome, Reason, one_line
 from pos_gateway.runtime import green
@@ -76,23 +77,25 @@ def notes(order: Order, item: Item, limit: int, path: str) -> str:
     The first item also has the order's, where an order has no notes field.
     """
     whole, field = item.notes, f"{path}.notes"
-    of_order = utensils(order), order.notes
-    if item is order.items[0] and any(of_order):
+    if of_order := texts(orders_notes(order, item)):
         said = text(item.notes, limit, field), *(text(each, limit, "notes") for each in of_order)
         whole, field = " / ".join(filter(None, said)), f"{field} and notes"
     return text(whole, limit, field)
 
 
-def with_modifiers_notes(item: Item) -> list[str]:
-    """The notes of the item's modifiers, each with the modifier's name, where a modifier has no notes field."""
-    return list(_noted(item.modifiers))
+def orders_notes(order: Order, item: Item) -> list[Words]:
+    """What the note of the item, the first, has of the order."""
+    return [*utensils(order), *words("notes", order.notes)] if item is order.items[0] else []
 
 
-def _noted(modifiers: Iterable[AnyModifier]) -> Iterator[str]:
-    for each in modifiers:
+def modifiers_notes(part: Item | AnyModifier, path: str) -> Iterator[Words]:
+    """The notes of the part's modifiers, each with the modifier's name, where a modifier has no notes field."""
+    for number, each in enumerate(part.modifiers or ()):
+        where = f"{path}.modifiers[{number}]"
         if each.notes:
-            yield f"{each.name}: {each.notes}"
-        yield from _noted(each.modifiers or ())
+            yield Words(f"{where}.notes", f"{each.name}: {each.notes}")
+        if each.modifiers:
+            yield from modifiers_notes(each, where)
 
 
 def shares(order: Order) -> list[list[tuple[int, int]]]:
@@ -119,11 +122,19 @@ def shares(order: Order) -> list[list[tuple[int, int]]]:
     return found
 
 
-def utensils(order: Order) -> str:
-    """Whether the guest wants utensils, in words; empty: the order does not say."""
+def utensils(order: Order) -> list[Words]:
+    """Whether the guest wants utensils, in words; none: the order does not say."""
     if order.utensils is None:
-        return ""
-    return "with utensils" if order.utensils else "no utensils"
+        return []
+    return [Words("utensils", "with utensils" if order.utensils else "no utensils")]
+
+
+def full_name(customer: Customer) -> list[Words]:
+    """The parts of the customer's full name, for a note."""
+    if customer.name:
+        return [Words("customer.name", customer.name)]
+    first = words("customer.first_name", customer.first_name)
+    return [*first, *words("customer.last_name", customer.last_name)]
 
 
 def address_words(address: Address) -> str:
@@ -133,36 +144,40 @@ def address_words(address: Address) -> str:
     return ", ".join(filter(None, parts))
 
 
-def delivery_words(given: DeliveryInfo) -> list[str]:
+def delivery_words(given: DeliveryInfo) -> list[Words]:
     """Address, instructions and courier, for a note."""
-    address = [address_words(given.address)] if given.address else []
-    return [*address, *handover_words(given)]
+    address = words("delivery.address", given.address and address_words(given.address))
+    beside = [
+        Words(each.field or "delivery.instructions", each.text) for each in handover_words(given)
+    ]
+    return [*address, *beside]
 
 
-def handover_words(given: DeliveryInfo) -> list[str]:
-    """Instructions and courier, for a note beside an address."""
-    words = [given.instructions] if given.instructions else []
-    words += ["contactless"] if given.contactless else []
+def handover_words(given: DeliveryInfo) -> list[Words]:
+    """Instructions and courier, for a note for couriers, which is the instructions' own place."""
+    found = words("", given.instructions)
+    found += [Words("delivery.contactless", "contactless")] if given.contactless else []
     courier = given.courier or Courier()
     known = " ".join(filter(None, (courier.name, courier.phone, courier.reference)))
-    return [*words, f"courier {known}"] if known else words
+    return [*found, Words("delivery.courier", f"courier {known}")] if known else found
 
 
-def table_words(given: DineIn) -> list[str]:
+def table_words(given: DineIn) -> list[Words]:
     """The table and the number of guests, for a note."""
-    table = [f"table {given.table}"] if given.table else []
-    return [*table, f"{given.guests} guests"] if given.guests else table
+    table = [Words("dine_in.table", f"table {given.table}")] if given.table else []
+    return [*table, Words("dine_in.guests", f"{given.guests} guests")] if given.guests else table
 
 
-def time_words(order: Order) -> list[str]:
+def time_words(order: Order) -> list[Words]:
     """When the guest gets the order, and how long the kitchen needs, for a note."""
-    at = [f"for {order.scheduled_for:%Y-%m-%d %H:%M %z}"] if order.scheduled_for else []
-    return [*at, *prep_words(order)]
+    at = order.scheduled_for
+    return [*words("scheduled_for", at and f"for {at:%Y-%m-%d %H:%M %z}"), *prep_words(order)]
 
 
-def prep_words(order: Order) -> list[str]:
+def prep_words(order: Order) -> list[Words]:
     """How long the kitchen needs, for a note beside a time."""
-    return [] if order.prep_minutes is None else [f"takes {order.prep_minutes} minutes"]
+    minutes = order.prep_minutes
+    return [] if minutes is None else [Words("prep_minutes", f"takes {minutes} minutes")]
 
 
 def refuse_unpaid(order: Order) -> None:

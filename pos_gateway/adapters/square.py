@@ -12,7 +12,13 @@ order.fulfillment.updated in the webhooks reference, FulfillmentState.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pos_gateway.adapters import square_fulfillment, square_items, square_location
+from pos_gateway.adapters import (
+    square_fulfillment,
+    square_items,
+    square_location,
+    square_order,
+)
+from pos_gateway.adapters.adapted import Adapted
 from pos_gateway.adapters.location import CLOSED_AS
 from pos_gateway.adapters.polls import POLL, Page, Window, callbacks_of, said_in
 from pos_gateway.adapters.pos_fields import PosField, problems
@@ -28,6 +34,7 @@ from pos_gateway.adapters.steps import COVERED, Step
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
+from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Lifecycle
 from pos_gateway.domain.record import identifier
 from pos_gateway.transport.exchange import Send
@@ -68,6 +75,9 @@ class SquareAdapter:
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         return problems(merchant, FIELDS, self.limits) + square_fulfillment.problems(merchant)
+
+    def adapted(self, order: Order, merchant: Merchant) -> Iterator[Adapted]:
+        return square_order.adapted(order, merchant)
 
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
         return square_location.described(merchant, send)

@@ -16,6 +16,7 @@ from typing import Any
 
 from pos_gateway.adapters import lines
 from pos_gateway.adapters import order_type as types
+from pos_gateway.adapters.adapted import Words, texts, words
 from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.domain.errors import ABSENT, FieldError
 from pos_gateway.domain.merchant import Merchant
@@ -76,45 +77,68 @@ def fulfillment(order: Order, merchant: Merchant, handle: str) -> dict[str, Any]
         handle: what the counter calls an order whose customer has no name.
     """
     customer = order.customer or Customer()
-    is_of, _ = types.order_type(order)
-    type_ = merchant.pos.get(_SETTINGS.get(is_of, ""), "PICKUP")
+    is_of, type_ = _types(order, merchant)
     name = lines.text(customer.full_name, _RECIPIENT, "customer.name")
     recipient: dict[str, Any] = {"display_name": name or handle}
     if customer.email:
         recipient["email_address"] = customer.email
-    number, phone = _BETWEEN.sub("", customer.phone or ""), customer.phone
-    if re.fullmatch(_PHONE, number):
-        recipient["phone_number"], phone = number, None
-    elif "customer_phone" in merchant.pos:
-        recipient["phone_number"] = merchant.pos["customer_phone"]
+    if number := _number(customer) or merchant.pos.get("customer_phone"):
+        recipient["phone_number"] = number
     details: dict[str, Any] = {"recipient": recipient}
-    words = [phone]
-    if type_ == "IN_STORE":
-        words += lines.time_words(order)
-    else:
+    if type_ != "IN_STORE":
         details |= _times(order, merchant, type_)
     if type_ == "DELIVERY":
         fields, address = _delivery(order.delivery or DeliveryInfo())
         details |= fields
         recipient |= address
-    elif order.delivery:
-        words += lines.delivery_words(order.delivery)
-    if order.dine_in:
-        words += lines.table_words(order.dine_in)
     if is_of == "curbside":
         details["is_curbside_pickup"] = True
-    if note := _note(_given(order, is_of, type_), words, order, _NOTE[type_]):
+    if note := _note(texts(note_words(order, merchant)), order, _NOTE[type_]):
         details["note"] = note
     return {"type": type_, "state": "PROPOSED", f"{type_.lower()}_details": details}
 
 
-def _given(order: Order, is_of: OrderType | None, type_: str) -> str:
+def note_words(order: Order, merchant: Merchant) -> list[Words]:
+    """The words that no other field has: of the order's type, the phone number, the way to the guest.
+
+    Raises Refused.
+    """
+    is_of, type_ = _types(order, merchant)
+    customer = order.customer or Customer()
+    found = _given(order, is_of, type_)
+    if not _number(customer):
+        found += words("customer.phone", customer.phone)
+    if type_ == "IN_STORE":
+        found += lines.time_words(order)
+    if type_ != "DELIVERY" and order.delivery:
+        found += lines.delivery_words(order.delivery)
+    if order.dine_in:
+        found += lines.table_words(order.dine_in)
+    return found
+
+
+def _types(order: Order, merchant: Merchant) -> tuple[OrderType | None, str]:
+    """The order's type, and the fulfillment's. Raises Refused."""
+    is_of, _ = types.order_type(order)
+    return is_of, merchant.pos.get(_SETTINGS.get(is_of, ""), "PICKUP")
+
+
+def _number(customer: Customer) -> str:
+    """The customer's phone number in Square's form; empty without."""
+    number = _BETWEEN.sub("", customer.phone or "")
+    return number if re.fullmatch(_PHONE, number) else ""
+
+
+def _given(order: Order, is_of: OrderType | None, type_: str) -> list[Words]:
     """The words of the order's type that the fulfillment does not say; with a time or table beside, whole."""
     is_said = is_of in (None, _SAID[type_], "pickup", "curbside")
     word = "" if is_said else str(is_of)
     if order.order_type:
-        return " ".join(filter(None, (word, types.unsaid(order, is_of))))
-    return types.unsaid(order, is_of if is_said else None) or word
+        unsaid = words("fulfillment", types.unsaid(order, is_of))
+        return [*words("order_type", word), *unsaid]
+    # Without a text the order is of this type since it has the field of this name.
+    unsaid = words("fulfillment", types.unsaid(order, is_of if is_said else None))
+    return unsaid or words(word, word)
 
 
 def _times(order: Order, merchant: Merchant, type_: str) -> dict[str, Any]:
@@ -163,13 +187,10 @@ def _address(given: Address) -> dict[str, str]:
     return {name: lines.shortened(value, 4096) for name, value in texts.items() if value}
 
 
-def _note(given: str, parts: Iterable[str | None], order: Order, limit: int) -> str:
-    """The words that no other field has: of the order's type, the phone number, the way to the guest.
-
-    The order's notes are added if they fit: they are whole in the first line, too.
-    """
-    words = " ".join(filter(None, (given, *parts)))
-    whole = lines.shortened(" ".join(filter(None, (words, order.notes))), limit + 1)
+def _note(parts: Iterable[str], order: Order, limit: int) -> str:
+    """The note. The order's notes are added if they fit: they are whole in the first line, too."""
+    said = " ".join(parts)
+    whole = lines.shortened(" ".join(filter(None, (said, order.notes))), limit + 1)
     if len(whole) <= limit:
         return whole
-    return lines.text(words, limit, "fulfillment, customer.phone, delivery and dine_in")
+    return lines.text(said, limit, "fulfillment, customer.phone, delivery and dine_in")

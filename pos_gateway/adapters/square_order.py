@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters.adapted import Adapted, As, carried, texts
 from pos_gateway.adapters.rejection import Refused, Rejection
 from pos_gateway.adapters.square_api import encoded, key
-from pos_gateway.adapters.square_fulfillment import fulfillment
+from pos_gateway.adapters.square_fulfillment import fulfillment, note_words
 from pos_gateway.adapters.unsupported import Reads
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import PARTS, AnyModifier, Item, Order
@@ -54,6 +55,14 @@ def creation(order: Order, merchant: Merchant) -> bytes:
     elif order.customer and order.customer.full_name:
         content["ticket_name"] = lines.shortened(order.customer.full_name, _TICKET)
     return encoded({"idempotency_key": key(order), "order": content})
+
+
+def adapted(order: Order, merchant: Merchant) -> Iterator[Adapted]:
+    """The fields in the fulfillment's note, and of order and modifiers in the lines' notes."""
+    yield from carried(note_words(order, merchant), As.NOTE)
+    for number, item in enumerate(lines.cooperatively(order)):
+        yield from carried(lines.orders_notes(order, item), As.ITEM_NOTE)
+        yield from carried(lines.modifiers_notes(item, f"items[{number}]"), As.ITEM_NOTE)
 
 
 def _discounts(order: Order) -> tuple[list[dict[str, Any]], dict[int, list[dict[str, Any]]]]:
@@ -122,7 +131,7 @@ def _line(
     if discounts:
         line["applied_discounts"] = discounts
     said = lines.notes(order, item, _NOTE, path)
-    words = filter(None, [said, *lines.with_modifiers_notes(item)])
+    words = filter(None, [said, *texts(lines.modifiers_notes(item, path))])
     note = lines.text(" / ".join(words), _NOTE, f"{path}.notes, with the modifiers',")
     return {**line, "note": note} if note else line
 

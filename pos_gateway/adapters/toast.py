@@ -22,6 +22,7 @@ from pos_gateway.adapters import (
     toast_location,
     toast_order,
 )
+from pos_gateway.adapters.adapted import Adapted
 from pos_gateway.adapters.location import CLOSED_AS
 from pos_gateway.adapters.polls import POLL, Page, Window, callbacks_of, said_in
 from pos_gateway.adapters.pos_fields import GUID, PosField, problems
@@ -70,6 +71,9 @@ class ToastAdapter:
 
     def look_up(self, order: Order, merchant: Merchant, send: Send) -> Outcome | None:
         return toast_create.look_up(order, merchant, send)
+
+    def adapted(self, order: Order, merchant: Merchant) -> Iterator[Adapted]:
+        return toast_order.adapted(order, merchant)
 
     def location(self, merchant: Merchant, send: Send) -> Sequence[str]:
         return toast_location.described(merchant, send)

@@ -14,6 +14,7 @@ from typing import Any
 
 from pos_gateway.adapters import lines
 from pos_gateway.adapters import order_type as types
+from pos_gateway.adapters.adapted import Words, texts, words
 from pos_gateway.adapters.pos_fields import GUID, PosField
 from pos_gateway.adapters.rejection import Refused, Rejection
 from pos_gateway.domain.merchant import Merchant
@@ -55,11 +56,11 @@ def dining(order: Order, merchant: Merchant) -> dict[str, Any]:
     return fields
 
 
-def unsaid(order: Order, merchant: Merchant) -> str:
-    """The text of ``fulfillment`` where no field that is sent says the same, else empty."""
+def unsaid(order: Order, merchant: Merchant) -> list[Words]:
+    """The text of ``fulfillment`` where no field that is sent says the same."""
     type_ = types.order_type(order)[0]
     is_sent = type_ != "dine_in" or "dine_in_dining_option" in merchant.pos
-    return types.unsaid(order, type_ if is_sent else None)
+    return words("fulfillment", types.unsaid(order, type_ if is_sent else None))
 
 
 def _option(type_: OrderType | None, order: Order, merchant: Merchant, named: str) -> str:
@@ -84,8 +85,9 @@ def _delivery(given: DeliveryInfo, named: str) -> dict[str, Any]:
     if given.courier is not None and given.courier.model_fields_set:
         problem = "delivery.courier: Toast has no place for a courier"
         raise Refused(Rejection.UNSUPPORTED_FIELD, problem)
-    notes = [given.instructions, "contactless" if given.contactless else ""]
-    note = lines.text(" / ".join(filter(None, notes)), _NOTES, "delivery.instructions")
+    note = lines.text(
+        " / ".join(texts(lines.handover_words(given))), _NOTES, "delivery.instructions"
+    )
     return {**_address(given.address), **({"notes": note} if note else {})}
 
 

@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters.adapted import Words, texts, words
 from pos_gateway.adapters.pos_fields import GUID, PosField
 from pos_gateway.adapters.toast_dining import unsaid
 from pos_gateway.domain.merchant import Merchant
@@ -51,6 +52,20 @@ REMEDY = (
 
 def guest(order: Order, merchant: Merchant) -> dict[str, Any]:
     """Fields of the order's check: ``tabName``, ``customer``. Raises Refused."""
+    customer, parts = _guest(order, merchant)
+    named = "display_id, customer and fulfillment"
+    said = (" ".join(texts(each)) for each in parts if each)
+    tab = lines.text(" / ".join(said), _TAB, named)
+    return {**({"tabName": tab} if tab else {}), **({"customer": customer} if customer else {})}
+
+
+def tab_words(order: Order, merchant: Merchant) -> list[Words]:
+    """The words of the tab's name. Raises Refused."""
+    return [each for part in _guest(order, merchant)[1] for each in part]
+
+
+def _guest(order: Order, merchant: Merchant) -> tuple[dict[str, str] | None, list[list[Words]]]:
+    """The customer, and the words of the tab's name."""
     who = order.customer or Customer()
     name = lines.text(who.full_name, _TAB, "customer.name")
     phone = lines.text(who.phone, _TAB, "customer.phone")
@@ -59,11 +74,11 @@ def guest(order: Order, merchant: Merchant) -> dict[str, Any]:
     email = _email(who, merchant)
     customer = _customer(who, name or handle or order.order_id, number, email, merchant)
     is_whole = bool(customer and name and number)
-    known = name if is_whole else f"{name} {phone}".strip()
-    parts = [_table(order), handle, known, unsaid(order, merchant)]
-    named = "display_id, customer and fulfillment"
-    tab = lines.text(" / ".join(filter(None, parts)), _TAB, named)
-    return {**({"tabName": tab} if tab else {}), **({"customer": customer} if customer else {})}
+    known = lines.full_name(who) if name and not customer else words("", name)
+    if not is_whole:
+        known += words("" if customer and number else "customer.phone", phone)
+    table = words("dine_in.table", _table(order))
+    return customer, [table, words("", handle), known, unsaid(order, merchant)]
 
 
 def _customer(

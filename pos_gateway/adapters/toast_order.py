@@ -15,15 +15,17 @@ from decimal import Decimal
 from typing import Any
 
 from pos_gateway.adapters import lines
+from pos_gateway.adapters.adapted import Adapted, As, carried, words
 from pos_gateway.adapters.marks import merchant_digest
 from pos_gateway.adapters.pos_fields import GUID, PosField
 from pos_gateway.adapters.rejection import Refused, Rejection, rejected
 from pos_gateway.adapters.toast_api import LIMITS
 from pos_gateway.adapters.toast_dining import dining, stamp
-from pos_gateway.adapters.toast_guest import guest
+from pos_gateway.adapters.toast_guest import guest, tab_words
 from pos_gateway.adapters.unsupported import Reads
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import PARTS, AnyModifier, Item, Order
+from pos_gateway.domain.order_parts import DeliveryInfo
 from pos_gateway.domain.outcome import Outcome
 
 #: The fields that have a place at Toast.
@@ -71,6 +73,29 @@ def content(order: Order, merchant: Merchant) -> bytes | Outcome:
     if (refused := _unsendable(order, merchant)) is not None:
         return refused
     return lines.request(order, LIMITS, lambda: _creation(order, merchant), READS)
+
+
+def adapted(order: Order, merchant: Merchant) -> Iterator[Adapted]:
+    """The fields in the tab's name and a courier's note, and special requests: each is a modifier at Toast."""
+    yield from carried(tab_words(order, merchant), As.TAB_NAME)
+    yield from carried(lines.handover_words(order.delivery or DeliveryInfo()), As.DELIVERY_NOTE)
+    for number, item in enumerate(lines.cooperatively(order)):
+        path = f"items[{number}]"
+        yield from carried(words(f"{path}.notes", item.notes), As.SPECIAL_REQUEST)
+        yield from carried(lines.orders_notes(order, item), As.SPECIAL_REQUEST)
+        yield from _requests(item, path)
+
+
+def _requests(part: Item | AnyModifier, path: str) -> Iterator[Adapted]:
+    """The modifiers that are words alone, and the notes of all modifiers."""
+    for number, each in enumerate(part.modifiers or ()):
+        where = f"{path}.modifiers[{number}]"
+        if _is_request(each):
+            yield Adapted(where, As.SPECIAL_REQUEST)
+        elif each.notes:
+            yield Adapted(f"{where}.notes", As.SPECIAL_REQUEST)
+        if each.modifiers:
+            yield from _requests(each, where)
 
 
 def _unsendable(order: Order, merchant: Merchant) -> Outcome | None:

@@ -10,6 +10,7 @@ from math import inf
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from pos_gateway.adapters.adapted import summary
 from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.attempt import decision
@@ -128,9 +129,12 @@ class Submit:
     def _claim(
         self, attempt: Attempt[Order], *, send: bool, unless_suspect: bool = True
     ) -> ClaimResult:
-        order, merchant, where = attempt.content, attempt.merchant, None
+        order, merchant, where, adapted = attempt.content, attempt.merchant, None, None
         if merchant is not None:
-            where = endpoint(merchant, self.adapters.get(merchant.adapter))
+            adapter = self.adapters.get(merchant.adapter)
+            where = endpoint(merchant, adapter)
+            # Before the first byte: the order may be accepted by a callback.
+            adapted = summary(adapter, order, merchant) if send else None
         return self.caller.claim(
             attempt,
             Key(order.merchant_id, order.order_id),
@@ -138,6 +142,7 @@ class Submit:
             deliver_by=order.deliver_by.timestamp(),
             order=order.source,
             endpoint=where,
+            adapted=adapted,
             unless_suspect=unless_suspect,
         )
 

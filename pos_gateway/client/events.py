@@ -40,6 +40,13 @@ class EventMerchant(_Part):
     adapter: str = ""
 
 
+class Adaptation(_Part):
+    """A field that the POS has elsewhere than in a field of its own."""
+
+    field: str = Field(description="Its path in the order.")
+    as_: str = Field("", alias="as", description="Where a kitchen or a courier reads it.")
+
+
 class StatusEvent(_Part):
     """A change of an order. docs/events.md says what can be relied on."""
 
@@ -59,6 +66,10 @@ class StatusEvent(_Part):
     order: dict[str, Any] | str | None = Field(None, description="As it was submitted.")
     incomplete: str = Field("", description="Why there is no order, if it cannot be read any more.")
     truncated: bool = Field(False, description="Whether the event is too long for the order.")
+    adapted: tuple[Adaptation, ...] = Field(
+        (), description="Of an accepted order: what was adapted for the POS."
+    )
+    adapted_more: int = Field(0, description="How many more fields were adapted.")
 
 
 class OrderAccepted(StatusEvent):

@@ -4,6 +4,7 @@ An unpublished event would block all later events.
 """
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -118,7 +119,18 @@ class Hydration:
             "reason": {"code": reason.code, "message": reason.message} if reason else None,
             "attempts": row.attempts,
             "merchant": None if row.adapter is None else merchant,
+            **_adapted(row),
         }
+
+
+def _adapted(row: Row) -> dict[str, Any]:
+    """What the order was adapted by, as the worker that sent the order wrote it."""
+    if row.adapted is None:
+        return {}
+    with suppress(ValueError):  # changed by hand
+        found = _an_object(row.adapted)
+        return {name: found[name] for name in ("adapted", "adapted_more") if name in found}
+    return {}
 
 
 def _whole(core: dict[str, Any], order_json: bytes) -> bytes:
@@ -127,7 +139,7 @@ def _whole(core: dict[str, Any], order_json: bytes) -> bytes:
     return head[:-1] + b',"order":' + order_json + b"}"
 
 
-def _an_object(text: bytes) -> dict[str, Any]:
+def _an_object(text: bytes | str) -> dict[str, Any]:
     """Parse a JSON object. Raises ValueError."""
     found = from_json(text, allow_inf_nan=False)
     if not isinstance(found, dict):

@@ -70,6 +70,8 @@ class Row(NamedTuple):
     adapter: str | None
     #: The event's trace.
     trace: str | None = None
+    #: What the accepted order was adapted to the POS by.
+    adapted: str | None = None
 
     @property
     def key(self) -> Key:
@@ -311,7 +313,11 @@ select events.id, events.position, events.event_id, events.type, events.merchant
              and orders.action = 'submit')) as payload,
        (select provider from merchants where merchants.id = events.merchant_id),
        (select adapter from merchants where merchants.id = events.merchant_id),
-       events.trace
+       events.trace,
+       case when events.type = 'accepted' then (
+           select adapted from orders
+           where orders.merchant_id = events.merchant_id and orders.order_id = events.order_id
+             and orders.action = 'submit') end as adapted
 from """
 
 #: Bytes of orders after which a batch is full, however few its events are.

@@ -49,6 +49,7 @@ class Claiming:
     deliver_by: float | None
     payload: str | None
     endpoint: str | None = None
+    adapted: str | None = None
     #: Leave an order suspected of killing workers to a claim without this flag.
     unless_suspect: bool = False
 
@@ -245,6 +246,7 @@ class Batch:
             claiming.payload,
             claiming.deliver_by,
             claiming.endpoint if sending else history.endpoint,
+            claiming.adapted,
         )
 
     def replay(self, operations: Sequence[Finishing | Recording]) -> None:
@@ -332,11 +334,13 @@ class Batch:
                     "deliver_by": operation.deliver_by,
                     "payload": operation.payload,
                     "endpoint": operation.endpoint if operation.send else None,
+                    "adapted": operation.adapted,
                     "now": self._now,
                 }
             case Sending():
                 claim = operation.claim
                 row = {**_under(claim), "op": SEND, "endpoint": claim.endpoint, "now": self._now}
+                row["adapted"] = claim.adapted
                 if claim.history.step is not None:
                     row |= _step(claim.history)
                     row["external_id"] = claim.history.external_id
@@ -398,6 +402,7 @@ class Batch:
                     **_history(standing),
                     "attempt_history": recorded,
                     "endpoint": None,  # nothing is sent there yet, and another POS may have it
+                    "adapted": None,
                     "deliver_by": standing.deliver_by or each.deliver_by,
                 }
             )
@@ -555,6 +560,7 @@ class Batch:
                 "next_epoch": claim.epoch,
                 **_history(claim.history),
                 "endpoint": claim.endpoint,
+                "adapted": claim.adapted,
                 "deliver_by": claim.history.deliver_by or claim.deliver_by,
                 "payload": claim.payload,
                 "attempt_history": claim.history.recorded,

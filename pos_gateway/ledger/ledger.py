@@ -142,6 +142,7 @@ class Ledger:
         deliver_by: float | None = None,
         order: bytes | None = None,
         endpoint: str | None = None,
+        adapted: str | None = None,
         unless_suspect: bool = False,
     ) -> ClaimResult:
         """Claim the order; or return its end, or its lease elsewhere.
@@ -152,6 +153,7 @@ class Ledger:
             deliver_by: the order's expiry (Unix time).
             order: the order's JSON, kept for later reads.
             endpoint: the POS for sending.
+            adapted: what the order is adapted to that POS by, kept once it is sent.
             unless_suspect: return Suspected for an order suspected of ``SUSPECT`` deaths.
 
         Raises:
@@ -162,7 +164,7 @@ class Ledger:
         failpoints.reach("claim.before")
         try:
             claimed: ClaimResult = self._commit(
-                Claiming(key, ticket, send, deliver_by, payload, endpoint, unless_suspect),
+                Claiming(key, ticket, send, deliver_by, payload, endpoint, adapted, unless_suspect),
                 timeout=CLAIM_TIMEOUT,
             )
             failpoints.reach("claim.after")

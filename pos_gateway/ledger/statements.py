@@ -55,6 +55,7 @@ _VALUES = {
     "attempt_history": "text",
     "step": "text",
     "facts": "text",
+    "adapted": "text",
 }
 
 _THIS = """
@@ -90,14 +91,14 @@ _CANCELLING = """exists (
 _INSERT = f"""
 insert into orders (merchant_id, order_id, action, state, owner, ticket, epoch, attempts, deaths,
                     pending, reopened, generation, deliver_by, payload, endpoint,
-                    attempt_history, step, facts, created_at, updated_at)
+                    attempt_history, step, facts, adapted, created_at, updated_at)
 select {{merchant_id}}, {{order_id}}, {{action}},
        case when {{state}} = 'sending' and {{next_epoch}} is null and {_CANCELLING}
             then 'claimed' else {{state}} end,
        {{owner}}, {{ticket}},
        coalesce({{next_epoch}}, 1), 0, 0, false, 0,
        {_GENERATION}, {{deliver_by}}, {{payload}}, {{endpoint}},
-       {{attempt_history}}, {{step}}, {{facts}}, {{created}}, {{now}}
+       {{attempt_history}}, {{step}}, {{facts}}, {{adapted}}, {{created}}, {{now}}
 {{from_rows}} where true
 on conflict (merchant_id, order_id, action) do nothing"""
 
@@ -166,7 +167,8 @@ set state = {{state}}, owner = {{owner}}, ticket = {{ticket}},
     payload = coalesce(orders.payload, {{payload}}), deliver_by = {{deliver_by}},
     endpoint = coalesce({{endpoint}}, orders.endpoint),
     attempt_history = coalesce({{attempt_history}}, orders.attempt_history),
-    step = {{step}}, facts = coalesce({{facts}}, orders.facts)
+    step = {{step}}, facts = coalesce({{facts}}, orders.facts),
+    adapted = coalesce({{adapted}}, orders.adapted)
 {{from_rows}}"""
     + _OF_EPOCH
     + " and orders.state || '' = {was}"
@@ -186,6 +188,7 @@ update orders
 set state = case when replace({{step}}, '-', '') = {{step}} and {_CANCELLING}
             then 'claimed' else 'sending' end,
     endpoint = {{endpoint}}, updated_at = {{now}},
+    adapted = case when {{step}} is null then {{adapted}} else orders.adapted end,
     step = coalesce({{step}}, orders.step), facts = coalesce({{facts}}, orders.facts),
     external_id = coalesce({{external_id}}, orders.external_id),
     pending = orders.pending or ({{step}} is not null and {{action}} = 'submit'),

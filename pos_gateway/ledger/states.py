@@ -209,6 +209,8 @@ class Claim(NamedTuple):
     payload: str | None = None
     deliver_by: float | None = None
     endpoint: str | None = None
+    #: What the order is adapted to the POS by, for its event, once it is sent.
+    adapted: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

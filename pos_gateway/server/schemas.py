@@ -115,6 +115,13 @@ class CancellationView(ReplyModel):
     updated_at: datetime
 
 
+class AdaptedView(ReplyModel):
+    """A field that the POS has elsewhere than in a field of its own."""
+
+    field: str = Field(description="Its path in the order.")
+    as_: str = Field(alias="as", description="Where a kitchen or a courier reads it: `note`, say.")
+
+
 class OrderEvent(ReplyModel):
     """An event of the order, without the order."""
 
@@ -129,6 +136,10 @@ class OrderEvent(ReplyModel):
     truncated: bool = Field(
         False, description="True if the whole event is too long; there is no order then."
     )
+    adapted: list[AdaptedView] = Field(
+        [], description="Of `order.accepted`: what was adapted for the POS, 20 fields at most."
+    )
+    adapted_more: int = Field(0, description="How many more fields were adapted.")
 
 
 class OrderView(ReplyModel):
