@@ -4,7 +4,7 @@ A note is made of ``Words``, each with the field that they are of, so that a not
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from itertools import islice
 from typing import NamedTuple, Protocol
@@ -69,14 +69,17 @@ def carried(parts: Iterable[Words], as_: As) -> Iterator[Adapted]:
     return (Adapted(each.field, as_) for each in parts if each.field)
 
 
-def summary(adapter: object, order: Order, merchant: Merchant) -> str | None:
+def summary(
+    find: Callable[[Order, Merchant], Iterable[Adapted]], order: Order, merchant: Merchant
+) -> str | None:
     """The event's fields ``adapted`` and ``adapted_more``, as JSON; None: nothing is adapted.
 
     At most ``NAMED`` paths of the schema's own names, and no text of the order's: two kilobytes, and nothing personal.
+
+    Args:
+        find: an adapter's ``adapted``.
+        order, merchant: its arguments.
     """
-    find = getattr(adapter, "adapted", None)
-    if find is None:
-        return None
     try:
         found = iter(find(order, merchant))
         fields = [{"field": field, "as": str(as_)} for field, as_ in islice(found, NAMED)]

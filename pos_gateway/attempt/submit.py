@@ -133,8 +133,10 @@ class Submit:
         if merchant is not None:
             adapter = self.adapters.get(merchant.adapter)
             where = endpoint(merchant, adapter)
-            # Before the first byte: the order may be accepted by a callback.
-            adapted = summary(adapter, order, merchant) if send else None
+            find = getattr(adapter, "adapted", None)
+            if send and find is not None:
+                # Before the first byte: the order may be accepted by a callback.
+                adapted = summary(find, order, merchant)
         return self.caller.claim(
             attempt,
             Key(order.merchant_id, order.order_id),

@@ -119,16 +119,14 @@ class Hydration:
             "reason": {"code": reason.code, "message": reason.message} if reason else None,
             "attempts": row.attempts,
             "merchant": None if row.adapter is None else merchant,
-            **_adapted(row),
+            **({} if row.adapted is None else _adapted(row.adapted)),
         }
 
 
-def _adapted(row: Row) -> dict[str, Any]:
+def _adapted(text: str) -> dict[str, Any]:
     """What the order was adapted by, as the worker that sent the order wrote it."""
-    if row.adapted is None:
-        return {}
     with suppress(ValueError):  # changed by hand
-        found = _an_object(row.adapted)
+        found = _an_object(text)
         return {name: found[name] for name in ("adapted", "adapted_more") if name in found}
     return {}
 

@@ -478,6 +478,62 @@ FAULTS = [
         "if False and",
         "items::changes_meanwhile",
     ),
+    Fault(
+        "a field in a note is adapted, and names itself",
+        "adapters/lines",
+        '[Words("dine_in.table", ',
+        '[Words("dine_in", ',
+        "adapted::is_adapted_and_one_with",
+    ),
+    Fault(
+        "a field whose place a note is is not adapted",
+        "adapters/adapted",
+        "for each in parts if each.field)",
+        "for each in parts)",
+        "adapted::is_adapted_and_one_with or where_it_is_read",
+    ),
+    Fault(
+        "a phone number that Square has as a number is not adapted",
+        "adapters/square_fulfillment",
+        "    if not _number(customer):\n",
+        "    if True:\n",
+        "adapted::place_of_its_own",
+    ),
+    Fault(
+        "a modifier of Clover's catalog is not adapted",
+        "adapters/clover_order",
+        "            if change.pos_id is not None:\n                yield from",
+        "            if False:\n                yield from",
+        "adapted::of_the_catalog",
+    ),
+    Fault(
+        "modifiers of modifiers are special requests, too",
+        "adapters/toast_order",
+        "        if each.modifiers:\n            yield from _requests",
+        "        if False:\n            yield from _requests",
+        "adapted::is_adapted_and_one_with",
+    ),
+    Fault(
+        "an event names no more than 20 fields",
+        "adapters/adapted",
+        "in islice(found, NAMED)]",
+        "in found]",
+        "adapted::many_are_counted",
+    ),
+    Fault(
+        "the fields that an event does not name are counted",
+        "adapters/adapted",
+        "if more else {})})",
+        "if False else {})})",
+        "adapted::many_are_counted",
+    ),
+    Fault(
+        "an order that will be refused is refused by its adapter",
+        "adapters/adapted",
+        "    except Refused:\n",
+        "    except KeyError:\n",
+        "adapted::will_be_refused",
+    ),
 ]
 
 

@@ -236,17 +236,26 @@ def test_a_modifier_of_the_catalog_has_a_place_at_clover() -> None:
     assert found == [f"{modifier}.modifiers[0]", f"{modifier}.notes", "items[0].modifiers[1]"]
 
 
+@pytest.mark.parametrize("vendor", ["square", "toast", "hubrise"])
+def test_a_customer_whom_the_pos_takes_has_a_place_of_its_own(vendor: str) -> None:
+    customer = {"name": "Ada Lovelace", "phone": "+14155552671", "email": "ada@example.com"}
+    order, merchant = order_of(customer=customer, display_id="D-17"), merchant_of(vendor)
+    assert isinstance(BODIES[vendor](order, merchant), bytes)
+    assert listed(vendor, order, merchant) == []
+
+
 class TestSummary:
     def of(self, order: Order, vendor: str = "square", **settings: str) -> dict[str, Any] | None:
-        text = summary(VENDORS[vendor].adapter, order, merchant_of(vendor, **settings))
+        adapter: Any = VENDORS[vendor].adapter
+        text = summary(adapter.adapted, order, merchant_of(vendor, **settings))
         return None if text is None else json.loads(text)
 
-    @pytest.mark.parametrize("vendor", VENDORS)
+    @pytest.mark.parametrize("vendor", BODIES)
     def test_an_order_without_adaptations_has_none(self, vendor: str) -> None:
         assert self.of(order_of(), vendor) is None
 
     def test_rest_adapts_nothing(self) -> None:
-        assert self.of(full("square", "delivered"), "rest") is None
+        assert not hasattr(VENDORS["rest"].adapter, "adapted")
 
     def test_few_are_all_named(self) -> None:
         assert self.of(order_of(utensils=True)) == {
@@ -268,11 +277,10 @@ class TestSummary:
     def test_the_longest_has_two_kilobytes(self) -> None:
         path = "items[999]" + ".modifiers[249]" * 3 + ".notes"
 
-        class Deep:
-            def adapted(self, order: Order, merchant: Merchant) -> Iterator[Adapted]:
-                return iter([Adapted(path, As.SPECIAL_REQUEST)] * 5000)
+        def deep(order: Order, merchant: Merchant) -> Iterator[Adapted]:
+            return iter([Adapted(path, As.SPECIAL_REQUEST)] * 5000)
 
-        text = summary(Deep(), order_of(), VENDORS["square"].merchant)
+        text = summary(deep, order_of(), VENDORS["square"].merchant)
         assert text is not None
         assert len(text) < 2600
 
@@ -283,7 +291,8 @@ class TestSummary:
 
     def test_no_text_of_the_orders_is_in_it(self) -> None:
         order = full("clover", "carried")
-        text = summary(VENDORS["clover"].adapter, order, merchant_of("clover", scheduled_as="NOTE"))
+        adapter: Any = VENDORS["clover"].adapter
+        text = summary(adapter.adapted, order, merchant_of("clover", scheduled_as="NOTE"))
         assert text is not None
         assert not [sign for sign in SIGNS.values() if sign in text and sign != "contactless"]
 

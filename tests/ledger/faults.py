@@ -1442,6 +1442,62 @@ FAULTS = [
         "known = due.now",
         "polling::by_its_own_clock",
     ),
+    Fault(
+        "what an order is adapted by is written before its first byte",
+        "ledger/batch",
+        '                    "adapted": operation.adapted,\n',
+        '                    "adapted": None,\n',
+        "adapted::before_its_worker",
+    ),
+    Fault(
+        "a known order's is written with SENDING",
+        "ledger/batch",
+        'row["adapted"] = claim.adapted',
+        'row["adapted"] = None',
+        "adapted::claimed_and_then_sent",
+    ),
+    Fault(
+        "an order that is sent again has that of the last time",
+        "ledger/statements",
+        "case when {{step}} is null then {{adapted}} else",
+        "case when {{step}} is null then coalesce({{adapted}}, orders.adapted) else",
+        "adapted::as_it_is_sent_then",
+    ),
+    Fault(
+        "a later step leaves what the first was sent with",
+        "ledger/statements",
+        "case when {{step}} is null then {{adapted}} else orders.adapted end",
+        "{{adapted}}",
+        "adapted::later_step",
+    ),
+    Fault(
+        "a claim that is only a look-up leaves it",
+        "ledger/batch",
+        '                    "adapted": None,\n',
+        "",
+        "adapted::look_up_finds",
+    ),
+    Fault(
+        "a lost row is restored with it",
+        "ledger/batch",
+        '                "adapted": claim.adapted,\n',
+        "",
+        "adapted::has_lost",
+    ),
+    Fault(
+        "events of other types do not have it",
+        "events/outbox",
+        "case when events.type = 'accepted' then (",
+        "case when true then (",
+        "adapted::no_other_event",
+    ),
+    Fault(
+        "a column that was changed stops no event",
+        "events/hydration",
+        "with suppress(ValueError):  # changed",
+        "with suppress(KeyError):  # changed",
+        "adapted::stops_no_event",
+    ),
 ]
 
 
