@@ -1,6 +1,6 @@
-"""What of an order a POS gets elsewhere than in a field of its own: for the event ``order.accepted``.
+"""The fields of an order that a POS gets as words in a note, for the event ``order.accepted``.
 
-A note is made of ``Words``, each with the field that they are of, so that a note and the list cannot disagree.
+A note is made of ``Words``, each with a field, so that note and list cannot disagree.
 """
 
 import json
@@ -18,7 +18,7 @@ NAMED = 20
 
 
 class As(StrEnum):
-    """Where a kitchen or a courier reads the field."""
+    """The text with a field's words."""
 
     NOTE = "note"  # the order's, or the fulfillment's
     ITEM_NOTE = "item_note"
@@ -37,25 +37,22 @@ class Words(NamedTuple):
 
 
 class Adapted(NamedTuple):
-    """A field, and where the POS has it."""
+    """A field, and the place of its words."""
 
     field: str
     as_: str
 
 
 class AdaptsOrders(Protocol):
-    """What an adapter has besides, if it carries fields elsewhere than in a place of their own."""
+    """Optional for an adapter: fields are carried in notes."""
 
     def adapted(self, order: Order, merchant: Merchant) -> Iterator[Adapted]:
-        """The fields of the order that are carried so, in the order of the requests' texts. Pure.
-
-        Called before the order is sent, if the order is new. May raise Refused: the order will be.
-        """
+        """The fields in notes. Pure; called before the order is sent. May raise Refused, as the adapter will then."""
         ...
 
 
 def words(field: str, text: str | None) -> list[Words]:
-    """The words of a field; none without a text."""
+    """A field's words; none without a text."""
     return [Words(field, text)] if text else []
 
 
@@ -65,7 +62,7 @@ def texts(parts: Iterable[Words]) -> list[str]:
 
 
 def carried(parts: Iterable[Words], as_: As) -> Iterator[Adapted]:
-    """The fields of a note's parts for which the note is not the place."""
+    """The fields of a note's parts, without fields whose place is the note."""
     return (Adapted(each.field, as_) for each in parts if each.field)
 
 
@@ -74,7 +71,7 @@ def summary(
 ) -> str | None:
     """The event's fields ``adapted`` and ``adapted_more``, as JSON; None: nothing is adapted.
 
-    At most ``NAMED`` paths of the schema's own names, and no text of the order's: two kilobytes, and nothing personal.
+    At most ``NAMED`` paths, of names in the schema, and no text of the order: two kilobytes without personal data.
 
     Args:
         find: an adapter's ``adapted``.

@@ -137,7 +137,7 @@ class Cart:
 
 
 def adapted(order: Order, merchant: Merchant) -> Iterator[Adapted]:
-    """The fields in the notes of the order, its lines and its payment that are no notes of theirs."""
+    """The fields in the notes of the order, its lines and its payment without a place of their own."""
     yield from carried([*_who(order), *_given(order, types.order_type(order)[0])], As.NOTE)
     for number, item in enumerate(lines.cooperatively(order)):
         for change in _changes(item, merchant, f"items[{number}]"):
@@ -200,7 +200,7 @@ def _line(item: Item, merchant: Merchant, path: str) -> dict[str, Any]:
     return {**line, "note": note} if note else line
 
 
-class _Change(NamedTuple):
+class _CartModifier(NamedTuple):
     """A modifier of an item."""
 
     modifier: AnyModifier
@@ -208,11 +208,11 @@ class _Change(NamedTuple):
     name: str
     #: Clover's id of the modifier; None: the line's note has the name.
     pos_id: str | None
-    #: What the line's note has of the modifier beside the name.
+    #: The modifier's own modifiers and notes, for the line's note.
     below: list[Words]
 
 
-def _changes(item: Item, merchant: Merchant, path: str) -> Iterator[_Change]:
+def _changes(item: Item, merchant: Merchant, path: str) -> Iterator[_CartModifier]:
     """The item's modifiers. Raises Refused."""
     is_known = merchant.pos_id(item.sku) is not None
     for number, each in enumerate(item.modifiers):
@@ -221,7 +221,7 @@ def _changes(item: Item, merchant: Merchant, path: str) -> Iterator[_Change]:
         if pos_id is None and not name and each.unit_price:
             problem = f"{where}: has a price, and neither a name nor a sku"
             raise Refused(Rejection.INVALID_ORDER, problem)
-        yield _Change(each, where, name, pos_id, _below(each, where))
+        yield _CartModifier(each, where, name, pos_id, _below(each, where))
 
 
 def _called(modifier: AnyModifier, path: str) -> str:
@@ -232,7 +232,7 @@ def _called(modifier: AnyModifier, path: str) -> str:
 
 
 def _below(modifier: AnyModifier, path: str) -> list[Words]:
-    """A modifier's own modifiers and its notes, in words. Raises Refused."""
+    """A modifier's own modifiers and notes, in words. Raises Refused."""
     found = []
     for number, each in enumerate(modifier.modifiers or ()):
         where = f"{path}.modifiers[{number}]"

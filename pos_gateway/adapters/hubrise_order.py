@@ -68,7 +68,7 @@ def content(order: Order, merchant: Merchant) -> bytes | Outcome:
 
 
 def adapted(order: Order, merchant: Merchant) -> Iterator[Adapted]:
-    """The fields in the notes of the order, its delivery and its items that are no notes of theirs."""
+    """The fields in the notes of the order, its delivery and its items without a place of their own."""
     yield from carried(_note(order, types.order_type(order)[0]), As.NOTE)
     yield from carried(lines.handover_words(order.delivery or DeliveryInfo()), As.DELIVERY_NOTE)
     for number, item in enumerate(lines.cooperatively(order)):

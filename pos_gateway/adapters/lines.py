@@ -84,7 +84,7 @@ def notes(order: Order, item: Item, limit: int, path: str) -> str:
 
 
 def orders_notes(order: Order, item: Item) -> list[Words]:
-    """What the note of the item, the first, has of the order."""
+    """The parts of the order in the note of the first item."""
     return [*utensils(order), *words("notes", order.notes)] if item is order.items[0] else []
 
 
@@ -146,7 +146,7 @@ def address_words(address: Address) -> str:
 
 def delivery_words(given: DeliveryInfo) -> list[Words]:
     """Address, instructions and courier, for a note."""
-    address = words("delivery.address", given.address and address_words(given.address))
+    address = words("delivery.address", address_words(given.address) if given.address else None)
     beside = [
         Words(each.field or "delivery.instructions", each.text) for each in handover_words(given)
     ]
@@ -154,7 +154,7 @@ def delivery_words(given: DeliveryInfo) -> list[Words]:
 
 
 def handover_words(given: DeliveryInfo) -> list[Words]:
-    """Instructions and courier, for a note for couriers, which is the instructions' own place."""
+    """Instructions and courier, for a note for couriers: the instructions' own place."""
     found = words("", given.instructions)
     found += [Words("delivery.contactless", "contactless")] if given.contactless else []
     courier = given.courier or Courier()
@@ -171,7 +171,10 @@ def table_words(given: DineIn) -> list[Words]:
 def time_words(order: Order) -> list[Words]:
     """When the guest gets the order, and how long the kitchen needs, for a note."""
     at = order.scheduled_for
-    return [*words("scheduled_for", at and f"for {at:%Y-%m-%d %H:%M %z}"), *prep_words(order)]
+    return [
+        *words("scheduled_for", f"for {at:%Y-%m-%d %H:%M %z}" if at else None),
+        *prep_words(order),
+    ]
 
 
 def prep_words(order: Order) -> list[Words]:

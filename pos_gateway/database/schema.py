@@ -145,7 +145,7 @@ orders = Table(
     # of the steps before, as sealed JSON.
     Column("step", String(64)),
     Column("facts", Text),
-    # What the order was adapted to the POS by, as JSON for its event (``adapters/adapted.py``).
+    # The fields adapted for the POS, as JSON for the event (``adapters/adapted.py``).
     Column("adapted", Text),
     Index("orders_by_state", "state", "updated_at"),
     Index("orders_by_order", "order_id"),

@@ -124,7 +124,7 @@ class Hydration:
 
 
 def _adapted(text: str) -> dict[str, Any]:
-    """What the order was adapted by, as the worker that sent the order wrote it."""
+    """The event's part with the adapted fields."""
     with suppress(ValueError):  # changed by hand
         found = _an_object(text)
         return {name: found[name] for name in ("adapted", "adapted_more") if name in found}

@@ -70,7 +70,7 @@ class Row(NamedTuple):
     adapter: str | None
     #: The event's trace.
     trace: str | None = None
-    #: What the accepted order was adapted to the POS by.
+    #: The fields adapted for the POS, as JSON; of acceptances.
     adapted: str | None = None
 
     @property

@@ -153,7 +153,7 @@ class Ledger:
             deliver_by: the order's expiry (Unix time).
             order: the order's JSON, kept for later reads.
             endpoint: the POS for sending.
-            adapted: what the order is adapted to that POS by, kept once it is sent.
+            adapted: the fields adapted for that POS, as JSON for the event.
             unless_suspect: return Suspected for an order suspected of ``SUSPECT`` deaths.
 
         Raises:

@@ -209,7 +209,7 @@ class Claim(NamedTuple):
     payload: str | None = None
     deliver_by: float | None = None
     endpoint: str | None = None
-    #: What the order is adapted to the POS by, for its event, once it is sent.
+    #: The fields adapted for that POS, as JSON for the event.
     adapted: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""What an order was adapted by is in its row before the first byte, and in the event, whoever accepts the order."""
+"""What an order was adapted by is in its row before the first byte, and in each event of an acceptance."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What an order was adapted to its POS by, for its event."""
+"""The fields of an order adapted for the POS."""
 
 import sqlalchemy as sa
 from alembic import op
