@@ -77,6 +77,8 @@ def _guest(order: Order, merchant: Merchant) -> tuple[dict[str, str] | None, lis
     known = lines.full_name(who) if name and not customer else words("", name)
     if not is_whole:
         known += words("" if customer and number else "customer.phone", phone)
+    if customer is None or customer["email"] != who.email:
+        known += words("customer.email", lines.text(who.email, _TAB, "customer.email"))
     table = words("dine_in.table", _table(order))
     return customer, [table, words("", handle), known, unsaid(order, merchant)]
 

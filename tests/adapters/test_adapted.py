@@ -195,6 +195,7 @@ def test_each_field_says_where_it_is_read() -> None:
     assert said["toast"] == [
         "customer.name tab_name",
         "customer.phone tab_name",
+        "customer.email tab_name",
         "delivery.contactless delivery_note",
         "items[0].notes special_request",
         "utensils special_request",

@@ -256,18 +256,26 @@ def test_a_phone_number_has_ten_digits_or_a_country(phone: str, number: dict[str
     assert {name: value for name, value in sent.items() if name.startswith("phone")} == number
 
 
+#: An e-mail address that is longer than Toast takes.
+LONG = "ada@" + "x" * 50
+
+
 @pytest.mark.parametrize(
-    ("missing", "tab"),
+    ("missing", "tab", "completed_tab"),
     [
-        ({"phone": None}, "Ada Lovelace"),
-        ({"phone": "555"}, "Ada Lovelace 555"),
-        ({"email": None}, "Ada Lovelace +1 (555) 010-0199"),
-        ({"email": "ada@" + "x" * 50}, "Ada Lovelace +1 (555) 010-0199"),
-        ({"email": "ädä@example.com"}, "Ada Lovelace +1 (555) 010-0199"),
+        ({"phone": None}, "Ada Lovelace ada@example.com", "Ada Lovelace"),
+        ({"phone": "555"}, "Ada Lovelace 555 ada@example.com", "Ada Lovelace 555"),
+        ({"email": None}, "Ada Lovelace +1 (555) 010-0199", "Ada Lovelace"),
+        ({"email": LONG}, f"Ada Lovelace +1 (555) 010-0199 {LONG}", f"Ada Lovelace {LONG}"),
+        (
+            {"email": "ädä@example.com"},
+            "Ada Lovelace +1 (555) 010-0199 ädä@example.com",
+            "Ada Lovelace ädä@example.com",
+        ),
     ],
 )
 def test_what_is_known_of_an_incomplete_customer_is_on_the_tab(
-    missing: dict[str, Any], tab: str
+    missing: dict[str, Any], tab: str, completed_tab: str
 ) -> None:
     """Toast refuses a customer without all four; the kitchen display shows the tab's name."""
     order = order_of(customer={**ADA, **missing})
@@ -283,7 +291,7 @@ def test_what_is_known_of_an_incomplete_customer_is_on_the_tab(
     sent = check["customer"]
     assert sent["email"] == ("a@b.example" if "email" in missing else ADA["email"])
     assert sent["phone"] == ("5550100100" if "phone" in missing else "5550100199")
-    assert check["tabName"] == (tab if "phone" in missing else "Ada Lovelace")
+    assert check["tabName"] == completed_tab
 
 
 def test_a_guest_without_a_name_goes_by_the_orders() -> None:
