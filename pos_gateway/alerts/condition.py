@@ -14,6 +14,7 @@ class Condition(StrEnum):
     BREAKER_OPEN = "breaker_open"
     IN_DOUBT = "orders_in_doubt"
     OVERDUE = "orders_overdue"
+    CONTRADICTED = "orders_contradicted"
     DEAD_LETTERS = "dead_letters"
     QUEUES_UNKNOWN = "queues_unknown"
     CREDENTIAL_REFUSED = "credential_refused"
@@ -65,6 +66,13 @@ RULES: Mapping[Condition, Rule] = {
         "Replay each that has a dead letter; have the backend submit the others again, which is harmless.",
         "/orders?state=overdue",
         "posgatewaydeadlettersgrowing",
+    ),
+    Condition.CONTRADICTED: Rule(
+        0.0,
+        "merchants whose POS contradicts an event",
+        "Call the merchant: the kitchen may make the order. pos-gateway orders show says what the POS said.",
+        "/orders",
+        "posgatewayordersindoubt",
     ),
     Condition.DEAD_LETTERS: Rule(
         0.0,

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Engine, Select, and_, func, or_, select, u
 from pos_gateway.alerts.condition import Condition, Finding, Findings
 from pos_gateway.auth.grant_store import in_trouble
 from pos_gateway.database.clock import Now
-from pos_gateway.database.schema import orders
+from pos_gateway.database.schema import audit, orders
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
 from pos_gateway.ledger.overdue import MAX_COUNTED, count_overdue
 from pos_gateway.ledger.states import Action, State
@@ -19,7 +19,7 @@ from pos_gateway.reports.words import not_delivered, outcomes
 BREAKER_LASTS = DOUBT_LASTS = 300.0
 #: Seconds until a breaker that is not closed says more than failed orders do: many close again at once.
 BREAKER_COUNTS = 60.0
-#: Seconds for which a refused credential is a reason to alert, and by which events are late.
+#: Seconds for which a refused credential, or a contradiction, is a reason to alert, and by which events are late.
 REFUSED_WITHIN, LATE = 900.0, 30.0
 #: Reason codes of orders that failed since the POS refuses the credentials; the last two of an earlier release:
 #: an order that waits for its token endpoint has the code ``token``, too.
@@ -32,7 +32,7 @@ _DEAD = "orders.dead"
 
 
 def look(database: Engine, fleet_view: FleetView) -> Findings:
-    """What is wrong. Seven queries. Raises SQLAlchemyError: nothing can be said."""
+    """What is wrong. Eight queries. Raises SQLAlchemyError: nothing can be said."""
     fleet = fleet_view.now()
     row = orders.c
     found = {
@@ -65,6 +65,7 @@ def look(database: Engine, fleet_view: FleetView) -> Findings:
         ],
         Condition.NO_WORKER: [Finding("workers", says)] if (says := not_delivered(fleet)) else [],
         Condition.OVERDUE: _overdue(count_overdue(database)),
+        Condition.CONTRADICTED: _contradicted(database),
     }
     return found | _by_reports(fleet)
 
@@ -73,6 +74,33 @@ def _overdue(count: int) -> list[Finding]:
     some = f"{count:,} order{'' if count == 1 else 's'}{' or more' if count >= MAX_COUNTED else ''}"
     says = f"{some} past deliver_by have not ended: no worker gets their messages"
     return [Finding("orders", says, count)] if count else []
+
+
+def _contradicted(database: Engine) -> list[Finding]:
+    row = audit.c
+    number = func.count(row.order_id.distinct()).label("number")
+    query = (
+        select(row.merchant_id, number)
+        .where(
+            row.id > select(func.max(row.id) - _MAX_ROWS).scalar_subquery(),
+            row.what == "callback.contradiction",
+            row.at > Now() - REFUSED_WITHIN,
+        )
+        .group_by(row.merchant_id)
+        .order_by(number.desc(), row.merchant_id)
+        .limit(_MAX_SUBJECTS)
+    )
+    with database.connect() as connection:
+        counts = connection.execute(query).all()
+    says = "{count} of merchant {merchant}: the POS has accepted what the published event says has ended otherwise"
+    return [
+        Finding(
+            merchant,
+            says.format(count=f"{count:,} order{'' if count == 1 else 's'}", merchant=merchant),
+            count,
+        )
+        for merchant, count in counts
+    ]
 
 
 def _by_reports(fleet: Fleet) -> dict[Condition, list[Finding]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import Engine, update
+from sqlalchemy import Engine, insert, update
 from standardwebhooks import Webhook
 from structlog.testing import capture_logs
 
@@ -21,7 +21,7 @@ from pos_gateway.alerts.rules import decide
 from pos_gateway.alerts.sender import AlertSender
 from pos_gateway.alerts.store import AlertStore
 from pos_gateway.cli.root import root
-from pos_gateway.database.schema import alert_claim, alerts
+from pos_gateway.database.schema import alert_claim, alerts, audit
 from pos_gateway.domain.errors import InvalidSettings
 from pos_gateway.reports.report import EVENTS, SYNCHRONOUS, Trouble
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
@@ -88,6 +88,7 @@ def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
         "breaker_open": ["m1", "tried"],
         "orders_in_doubt": ["m2"],
         "orders_overdue": [],
+        "orders_contradicted": [],
         "dead_letters": ["orders.dead"],
         "queues_unknown": [],
         "credential_refused": ["m4", "m7", "m8"],
@@ -97,6 +98,26 @@ def test_what_is_wrong_is_found(engine: Engine, reports: Reports) -> None:
     }
     [doubt] = found[Condition.IN_DOUBT]
     assert doubt.says.startswith("2 orders of merchant m2 in doubt for 5 minutes or more")
+
+
+def test_a_merchant_whose_pos_contradicts_an_event_is_found(
+    engine: Engine, reports: Reports
+) -> None:
+    now, what = time.time(), "callback.contradiction"
+    lines = [
+        ("m1", "o1", what, now),
+        ("m1", "o1", what, now),
+        ("m1", "o2", what, now),
+        ("m2", "o3", "callback.accepted", now),
+        ("m3", "o4", what, now - 3600),
+    ]
+    known = {"operator": "callback of rest", "details": ""}
+    with engine.begin() as connection:
+        for merchant, order_id, done, at in lines:
+            row = {"merchant_id": merchant, "order_id": order_id, "what": done, "at": at}
+            connection.execute(insert(audit).values(**row, **known))
+    [found] = look(engine, reports.view)[Condition.CONTRADICTED]
+    assert (found.subject, found.count) == ("m1", 2)
 
 
 def test_orders_past_their_deliver_by_without_a_message_are_found(
