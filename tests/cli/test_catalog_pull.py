@@ -44,6 +44,9 @@ def here(migrated: Program) -> Program:
 def within(here: Program, monkeypatch: pytest.MonkeyPatch) -> Program:
     """The same, in this process, whose threads are not green."""
     monkeypatch.setattr(catalog_pull, "become_green", lambda *_: None)
+    monkeypatch.setattr(
+        catalog_pull, "configure", lambda *_: None
+    )  # of the process, which has other tests
     monkeypatch.setattr(catalog_pull, "PACE", 0.0)
     return here
 

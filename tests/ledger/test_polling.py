@@ -737,10 +737,14 @@ def test_open_orders_are_read_by_an_index(engine: Engine) -> None:
         orders.c.merchant_id.in_(["m"]), orders.c.updated_at > 0.0, IS_OPEN
     )
     compiled = query.compile(engine, compile_kwargs={"literal_binds": True})
+    rig = Rig(engine)
+    for merchant in ("m", *(f"m{number}" for number in range(20))):
+        rig.accept(
+            merchant, *(f"{merchant}-{number}" for number in range(100)), lifecycle="completed"
+        )
+        rig.accept(merchant, f"{merchant}-open")
     with engine.begin() as connection:
-        explain = "explain query plan"
-        if engine.dialect.name == "postgresql":
-            connection.execute(text("set local enable_seqscan = off"))
-            explain = "explain"
+        connection.execute(text("analyze"))
+        explain = "explain" if engine.dialect.name == "postgresql" else "explain query plan"
         plan = connection.execute(text(f"{explain} {compiled}")).all()
     assert "orders_open" in str(plan)
