@@ -88,7 +88,7 @@ def work_a_shift(lab: FaultLab, shop: GrantingShop) -> None:
         wait_for_another_grant(lab, shop, renew)
 
 
-def wait_for_another_grant(lab: FaultLab, shop: GrantingShop, renew: Callable[[], None]) -> None:
+def wait_for_another_grant(lab: FaultLab, shop: GrantingShop, renew: Callable[[], object]) -> None:
     """An order waits, once the grant is revoked, and is accepted with another one."""
     with shop.changed:
         shop.revoke()
@@ -102,7 +102,7 @@ def wait_for_another_grant(lab: FaultLab, shop: GrantingShop, renew: Callable[[]
 
 
 @contextmanager
-def serving(lab: FaultLab, shop: GrantingShop) -> Iterator[Callable[[], None]]:
+def serving(lab: FaultLab, shop: GrantingShop) -> Iterator[Callable[[], object]]:
     """The vendor and a worker that knows the merchant; yields what brings in another grant."""
     engine = open_database(lab.database_url)
     store = MerchantStore(engine, vault=Vault(SECRET))

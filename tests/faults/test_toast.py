@@ -3,18 +3,26 @@
 One order at most, paid once and as agreed while the kitchen has it; otherwise voided, with its payment.
 """
 
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from pprint import pformat
 from typing import Any
 
+from testkit.patience import PATIENCE
 from testkit.vendors.http import VendorReply, VendorRequest
 from testkit.vendors.toast import simulator
 from testkit.vendors.toast.api import Toast
 from testkit.vendors.way import Trouble
 from tests.adapters.vendors import guid
-from tests.faults.granting import GrantingShop, serving, wait_for_another_grant
+from tests.faults.granting import (
+    GrantingShop,
+    place_and_wait,
+    serving,
+    wait_for_another_grant,
+)
 from tests.faults.lab import FaultLab
 from tests.faults.selling import (
     ACCEPTED,
@@ -357,6 +365,17 @@ class ToastLogin(GrantingShop):
     @property
     def pos(self) -> Mapping[str, str]:
         return {"restaurant": guid("restaurant", "m1"), **SETTINGS}
+
+
+def test_a_token_of_toast_ends_mid_shift(lab: FaultLab) -> None:
+    """The next login comes before the token's end, and no order meets an ended one."""
+    toast, numbers = ToastLogin(), count()
+    toast.vendor.tokens.lifetime = timedelta(seconds=50)
+    with serving(lab, toast):
+        until = time.monotonic() + PATIENCE
+        while toast.asked < 2:
+            assert time.monotonic() < until, "no second login"
+            place_and_wait(lab, toast, f"o{next(numbers)}")
 
 
 def test_a_login_that_toast_refuses_makes_orders_wait(lab: FaultLab) -> None:

@@ -21,7 +21,7 @@ _ENDPOINTS = {"ordersBulk": (("ENDPOINT", 5, 1),), "menus": (("ENDPOINT", 1, 1),
 
 
 class Tokens:
-    """A client's tokens. ``logins`` counts what it asked for; ``client`` is its id and secret."""
+    """A client's tokens. ``logins`` counts what it asked for; ``client`` is its id and secret, ``lifetime`` that of new ones."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Tokens:
         lifetime: timedelta = timedelta(days=1),
     ) -> None:
         self.logins = 0
-        self.client, self._lifetime = client, lifetime
+        self.client, self.lifetime = client, lifetime
         self._clock, self._guid = clock, guid
         self._until: dict[str, datetime] = {}
 
@@ -49,12 +49,12 @@ class Tokens:
             "scope": None,
             "refreshToken": None,
         }
-        given |= {"expiresIn": int(self._lifetime.total_seconds())}
+        given |= {"expiresIn": int(self.lifetime.total_seconds())}
         return {"@class": ".SuccessfulResponse", "token": given, "status": "SUCCESS"}
 
     def give(self, token: str) -> None:
         """Have this token for its lifetime, as a login has another."""
-        self._until[token] = self._clock() + self._lifetime
+        self._until[token] = self._clock() + self.lifetime
 
     def end(self) -> None:
         """End each token that there is."""
