@@ -90,17 +90,8 @@ def _contradicted(database: Engine) -> list[Finding]:
         .order_by(number.desc(), row.merchant_id)
         .limit(_MAX_SUBJECTS)
     )
-    with database.connect() as connection:
-        counts = connection.execute(query).all()
-    says = "{count} of merchant {merchant}: the POS has accepted what the published event says has ended otherwise"
-    return [
-        Finding(
-            merchant,
-            says.format(count=f"{count:,} order{'' if count == 1 else 's'}", merchant=merchant),
-            count,
-        )
-        for merchant, count in counts
-    ]
+    says = "{count} of merchant {merchant} accepted at the POS, and ended otherwise by the published event"
+    return _counted(database, query, says)
 
 
 def _by_reports(fleet: Fleet) -> dict[Condition, list[Finding]]:
@@ -168,6 +159,11 @@ def _by_merchant(
         .order_by(number.desc(), rows.merchant_id)
         .limit(_MAX_SUBJECTS)
     )
+    return _counted(database, query, says)
+
+
+def _counted(database: Engine, query: Select[Any], says: str) -> list[Finding]:
+    """A finding for each merchant of a query, with the number of orders."""
     with database.connect() as connection:
         counts = connection.execute(query).all()
     return [

@@ -109,7 +109,7 @@ class Poller:
         self._commit = GroupCommit(self._applied)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        #: Polls under way by merchant, and rows of ended polls, not stored yet.
+        #: Polls in progress by merchant, and rows of ended polls to be stored.
         self._polling: dict[str, threading.Thread] = {}
         self._ended: list[DonePoll] = []
         #: Due polls lack a thread; and half of the threads have ended since, or this process stops.

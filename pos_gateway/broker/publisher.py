@@ -84,6 +84,8 @@ class Publisher:
             self._await(link, confirms, deadline, on_slow)
         except BrokerUnavailable:
             if is_new or time.monotonic() >= deadline:
+                if timeout >= REPUBLISH_AFTER:
+                    self._drop_link(link)  # alive, and perhaps stuck
                 raise
             link, confirms, _ = self._send([message])
             self._await(link, confirms, deadline, on_slow)
@@ -241,15 +243,11 @@ class Publisher:
         """Wait for a message's confirm; after a refusal the next message gets a new connection.
 
         On a channel whose first message came while a cluster had no leader for the queue, every
-        later message is refused, even once there is a leader (RabbitMQ 3.10). A channel without a confirm for
-        ``REPUBLISH_AFTER`` may be stuck, and is not used again either.
+        later message is refused, even once there is a leader (RabbitMQ 3.10).
         """
-        stuck_at = time.monotonic() + 0.9 * REPUBLISH_AFTER
         while not confirms.wait(min(CONFIRM_SLOW, deadline - time.monotonic())):
             error = BrokerUnavailable(_NO_CONFIRM)
             if time.monotonic() >= deadline:
-                if deadline >= stuck_at:
-                    self._drop_link(link)
                 raise error
             on_slow(error)
         if confirms.errors:

@@ -349,7 +349,7 @@ _polls = Counter(
 )
 polls_waiting = Gauge(
     "pos_gateway_polls_waiting",
-    "Due polls that this worker puts off: orders need the POS's limits, or as many polls as it makes are under way.",
+    "Due polls that this worker postpones: orders need the POS's limits, or all of the worker's polls are in progress.",
 )
 http_requests, http_seconds = cache(_http_requests.labels), cache(_http_seconds.labels)
 callbacks, polls = cache(_callbacks.labels), cache(_polls.labels)

@@ -1373,7 +1373,7 @@ FAULTS = [
         "polling::delays_its_own_merchants_polls_alone",
     ),
     Fault(
-        "as many polls are under way as there may be",
+        "polls in progress are bounded",
         POLLER,
         "[], WIDTH - len(self._polling)",
         "[], WIDTH",

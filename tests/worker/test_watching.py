@@ -104,6 +104,19 @@ def test_a_worker_that_is_told_to_stop_is_not_ready_and_finishes(lab: Lab) -> No
         assert worker.wait() == 0
 
 
+def test_a_worker_that_sighup_starts_again_is_not_ready_meanwhile(lab: Lab) -> None:
+    port = free_port()
+    lab.open_merchants("hang-1")
+    with lab.worker(metrics_port=port, request_timeout=60) as worker:
+        wait_until(lambda: not reasons(port))
+        lab.submit("hang-1", "o1")
+        lab.merchants.wait_until(merchant_id="hang-1", in_flight=1)
+        worker.send(signal.SIGHUP)
+        wait_until(lambda: "draining" in reasons(port))
+        lab.merchants.profile("hang-1", {"kind": "accept"}, release=True)
+        assert len(lab.events(1)) == 1
+
+
 def test_a_hanging_merchants_status_is_shown(lab: Lab) -> None:
     port = free_port()
     lab.open_merchants("hang-1", max_concurrency=2, provider="acme")
