@@ -47,8 +47,8 @@ def letter_of(message: Message) -> DeadLetter:
     return DeadLetter.of(said)
 
 
-def replayed(gate: Gate, letter: DeadLetter) -> Refusal | list[Message]:
-    """Why a replay with half an hour of new time is refused, or the messages on the queue."""
+def replayed(gate: Gate, letter: DeadLetter, minutes: int = 30) -> Refusal | list[Message]:
+    """Why a replay with new time, or without, is refused; or the messages on the queue."""
     published: list[Message] = []
     replay = Replay(
         OrderAdmin(gate.database, Payloads(Vault()), gate.hand),
@@ -56,7 +56,7 @@ def replayed(gate: Gate, letter: DeadLetter) -> Refusal | list[Message]:
         acknowledge=lambda _: None,
         operator="kim",
         split=Split(),
-        until=gate.clock.now() + timedelta(minutes=30),
+        until=gate.clock.now() + timedelta(minutes=minutes) if minutes else None,
         largest=1_000_000,
         dry_run=False,
         clock=gate.hand,
@@ -114,3 +114,6 @@ def test_an_order_without_a_row_is_replayed_while_the_ledger_would_know_it(tmp_p
         connection.exec_driver_sql("delete from orders")
     gate.wait(29 * DAY)
     assert isinstance(replayed(gate, letter), list)
+    gate.wait(DAY)
+    assert isinstance(replayed(gate, letter), Refusal)
+    assert isinstance(replayed(gate, letter, minutes=0), list), "the order ends as expired"

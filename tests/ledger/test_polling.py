@@ -251,6 +251,19 @@ def test_a_worker_that_dies_with_a_poll_leaves_it_to_another(rig: Rig) -> None:
     assert rig.recorded() == [("m", "o1", "ready")]
 
 
+def test_a_cancellation_that_waits_holds_up_no_poll_that_lags_behind(rig: Rig) -> None:
+    """A poll lists four hours at most: the next ones have to come up to the present."""
+    rig.open("m", says(("P-o1", CANCELLED)))
+    rig.accept("m", "o1", ago=10 * 3600)
+    rig.accept("m", "o1", action="cancel", state="sending", external_id=None, endpoint="x")
+    rig.open_orders.enrol()
+    lagging = time.time() - 10 * 3600
+    with rig.engine.begin() as connection:
+        connection.execute(update(pos_polls).values(since=lagging))
+    rig.round()
+    assert rig.row("m").since > lagging + 3600
+
+
 def test_a_database_clock_that_was_set_back_stops_no_poll(rig: Rig) -> None:
     """A day ahead by mistake, or on a standby that was promoted: nothing is due for a day otherwise."""
     rig.open("m1", says(("P-o1", READY)))
