@@ -131,9 +131,9 @@ def undo(order: Order, merchant: Merchant, send: Send) -> Outcome:
 
 
 def _find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outcome | None:
-    """The order by HubRise's id if known, else by our private ref."""
-    if order.external_id is not None:
-        reply = send(asking(order.external_id, merchant))
+    """The order by HubRise's id if known, else by our private ref: only the latter is a list."""
+    if order.known_as is not None:
+        reply = send(asking(order.known_as, merchant))
         if not is_absent(reply):
             return _ours(reply, order) if reply.status == 200 else no_answer(reply)
     mark = private_ref(order)

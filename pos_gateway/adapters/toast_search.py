@@ -39,7 +39,7 @@ def find(order: Order, merchant: Merchant, send: Send) -> dict[str, Any] | Outco
 
     The release before has sent it with a mark that names no merchant.
     """
-    for name in filter(None, (order.external_id, external_id(order, merchant))):
+    for name in filter(None, (order.known_as, external_id(order, merchant))):
         reply = send(asking(name, merchant))
         if not is_absent(reply):
             return no_answer(reply) if reply.status != 200 else answered(reply, order, merchant)

@@ -240,7 +240,9 @@ class Cancel:
         if isinstance(kept, Outcome):
             return kept
         known_as = submission.external_id if isinstance(submission, Ended) else None
-        order = kept.in_ledger(history.known_since, history.deliver_by, known_as)
+        order = kept.in_ledger(
+            history.known_since, history.deliver_by, known_as, history.external_id
+        )
         return _Subject(order, merchant, adapter)
 
     def _converse(

@@ -180,7 +180,9 @@ class Submit:
     ) -> Outcome:
         history = attempt.claims[0].history
         order = attempt.content.in_ledger(
-            history.known_since or self.clock.now().timestamp(), history.deliver_by
+            history.known_since or self.clock.now().timestamp(),
+            history.deliver_by,
+            known_as=history.external_id,
         )
         adapter = self.adapters[merchant.adapter]
         walk = Walk(attempt, order, merchant, adapter, self.caller, send)

@@ -300,7 +300,11 @@ class Order(Record):
         return _written(self, exclude_unset=True)
 
     def in_ledger(
-        self, since: float | None, until: float | None, external_id: str | None = None
+        self,
+        since: float | None,
+        until: float | None,
+        external_id: str | None = None,
+        known_as: str | None = None,
     ) -> Self:
         """The same order, byte for byte, with the ledger's record of when it may have been sent.
 
@@ -308,9 +312,11 @@ class Order(Record):
             since: when the ledger first recorded it (Unix time), if it has.
             until: its ``deliver_by`` in the ledger, if it has one.
             external_id: the POS's id for it, if the POS has accepted it.
+            known_as: the POS's id for it, if the POS has not decided.
         """
         order = self.model_copy()
         vars(order)["external_id"] = external_id
+        vars(order)["known_as"] = external_id or known_as
         if since is not None:
             vars(order)["known_since"] = from_unix(since)
         if until is not None:
@@ -326,6 +332,11 @@ class Order(Record):
     def external_id(self) -> str | None:
         """The POS's id for it, if the POS has accepted it."""
         return None
+
+    @cached_property
+    def known_as(self) -> str | None:
+        """The POS's id for it, if the POS has named one: decided or not."""
+        return self.external_id
 
     @cached_property
     def sent_until(self) -> datetime:
