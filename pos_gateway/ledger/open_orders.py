@@ -28,6 +28,7 @@ from pos_gateway.database.clock import Now
 from pos_gateway.database.engine import changing
 from pos_gateway.database.schema import IS_OPEN, merchants, orders, pos_polls
 from pos_gateway.domain.outcome import Lifecycle
+from pos_gateway.ledger.states import Action, State
 
 #: Seconds from the acceptance for which an order counts as open: many POSes end no order.
 AGE = 86_400.0
@@ -163,7 +164,15 @@ class OpenOrders:
 
 
 def _open_now() -> ColumnElement[bool]:
-    return and_(orders.c.updated_at > Now() - AGE, IS_OPEN)
+    """Of open orders without those that a cancel request has ended."""
+    request = orders.alias("request")
+    is_cancelled = exists().where(
+        request.c.merchant_id == orders.c.merchant_id,
+        request.c.order_id == orders.c.order_id,
+        request.c.action == Action.CANCEL,
+        request.c.state == State.CANCELLED,
+    )
+    return and_(orders.c.updated_at > Now() - AGE, IS_OPEN, ~is_cancelled)
 
 
 def _is_due() -> ColumnElement[bool]:

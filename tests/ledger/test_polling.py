@@ -290,6 +290,19 @@ def test_orders_that_are_not_open_are_not_touched(rig: Rig) -> None:
     assert rig.recorded() == [("m", "o1", BY_POS)]
 
 
+def test_an_order_that_a_cancel_request_has_ended_is_not_open(rig: Rig) -> None:
+    """At HubRise a poll lists all orders since the oldest open one."""
+    rig.open("m", says(("P-o2", READY)))
+    rig.accept("m", "o1")
+    rig.accept("m", "o1", action="cancel", state="cancelled", external_id="P-o1")
+    rig.round()
+    assert rig.requests == []
+    rig.accept("m", "o2")
+    rig.accept("m", "o2", action="cancel", state="rejected", external_id=None)
+    rig.round()
+    assert rig.recorded() == [("m", "o2", "ready")]
+
+
 def test_an_order_at_the_pos_that_the_record_names_is_heard_of(rig: Rig) -> None:
     rig.open("m", says(("P-o1", READY)))
     rig.accept("m", "o1", endpoint=endpoint(rig.records["m"], rig.pos))
