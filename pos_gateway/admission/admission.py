@@ -215,7 +215,12 @@ class Admission(Generic[Ticket]):
         """
         self.tick(now)
         lane = self._lane(merchant_id)
-        if not lane.known or not all(each.takes_poll(now) for each in lane.quotas):
+        if not lane.known:
+            return None
+        if not all(each.takes_poll(now) for each in lane.quotas):
+            for quota in lane.quotas:
+                if quota.poll_waits(now):
+                    self._on_short(quota.terms.key)
             return None
         for quota in lane.quotas:
             quota.poll_began(now)

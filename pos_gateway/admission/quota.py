@@ -57,7 +57,7 @@ class Quota(Generic[Lane]):
         self._queue: list[tuple[float, int, Lane]] = []
         self._places: dict[Lane, int] = {}
         self._count = count()
-        #: When a merchant last waited for a turn, and the last request of a poll.
+        #: When a merchant last waited for a turn, and when a poll last sent a request, or waited.
         self._lacked_at = self._polled_at = -inf
         #: When admission looks at the quota next.
         self.look_at = inf
@@ -193,6 +193,11 @@ class Quota(Generic[Lane]):
             return False
         start_at = self.rate.ready_at(starts * order)
         return self.rate.ready_at(starts * order + 1) <= max(now, start_at) < inf
+
+    def poll_waits(self, now: float) -> bool:
+        """A poll yields; returns whether this process has no part, which no order may ever ask for."""
+        self._polled_at = now
+        return not self._part
 
     def poll_began(self, now: float) -> None:
         """A request of a poll is sent."""

@@ -367,7 +367,7 @@ def test_a_worker_without_a_part_has_one_poll_at_once_and_asks_for_a_part() -> N
     quotas = admission.poll("a", 1.0)
     assert quotas is not None
     assert admission.poll("b", 1.0) is None
-    assert short == [APP.key]
+    assert {*short} == {APP.key}
     assert admission.demand(APP.key).waiting == 1
     admission.polled(quotas, 1.5)
     admission.allot(APP.key, 5)
@@ -376,6 +376,27 @@ def test_a_worker_without_a_part_has_one_poll_at_once_and_asks_for_a_part() -> N
     assert admission.demand(APP.key).in_flight == 2
     admission.tick(60.0)
     assert admission.demand(APP.key).waiting == 0, "the part is given back"
+
+
+def test_polls_go_on_where_a_worker_has_given_its_part_back() -> None:
+    """A worker without a part sends few requests, and asks for a part however many it has sent before."""
+    short: list[str] = []
+    admission: Admission[str] = Admission(
+        AdmissionLimits(), lambda _: Terms(5, quotas=(APP,)), on_short=short.append, in_fleet=True
+    )
+    admission.offer("a", "a/1", 0.0)
+    admission.allot("a", 5)
+    admission.allot(APP.key, 10)
+    call = admission.next_start(2.0)
+    assert call is not None
+    admission.release(call, 3.0)
+    admission.allot(APP.key, 0)
+    short.clear()
+    assert admission.poll("a", 60.0) is None
+    assert short == [APP.key]
+    assert admission.demand(APP.key).waiting == 1
+    admission.allot(APP.key, 1)
+    assert admission.poll("a", 61.0) is not None
 
 
 @pytest.mark.parametrize("contact", [CallResult.APP_OVERLOADED, CallResult.OVERLOADED])
