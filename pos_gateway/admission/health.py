@@ -7,7 +7,7 @@ from typing import Generic
 
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.breaker import LONGEST_OPEN, BreakerState
-from pos_gateway.admission.lane import Call, Lane, Provider, Ticket
+from pos_gateway.admission.lane import QUIET, Call, Lane, Provider, Ticket
 from pos_gateway.admission.latency import PART, SECONDS
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.outliers import Outliers
@@ -95,6 +95,8 @@ class Health(Generic[Ticket]):
             if contact is not CallResult.ANSWERED or call.late or lane.evidence is not None:
                 lane.noted().latest = max(0.0, now - delay - call.started)
         self._judge_presence(call, now, contact, retry_after)
+        if lane.breaker.has_answer:
+            self._agenda.add(now + QUIET, self._is_quiet, lane)
 
     def released(self, call: Call[Ticket]) -> None:
         """A call's slot is free."""
@@ -226,6 +228,12 @@ class Health(Generic[Ticket]):
         lane.late_calls += 1
         if lane.breaker.is_closed and lane.breaker.is_tripped(lane.late_calls):
             self.open(lane, now, "late")
+            self._changed(lane)
+
+    def _is_quiet(self, lane: Lane[Ticket], now: float) -> None:
+        """Close a half-open breaker after an answer, lest the breaker wait for an order for ever."""
+        if lane.breaker.has_answer and lane.last_call + QUIET <= now:
+            self.close(lane, "quiet")
             self._changed(lane)
 
     def _half_open(self, lane: Lane[Ticket], now: float) -> None:

@@ -592,6 +592,9 @@ class Model:
                 merchant.state, merchant.good_probes = "half_open", 0
                 merchant.spell += 1
                 self.transitions.append((merchant.name, "half_open"))
+            is_answered = merchant.state == "half_open" and merchant.good_probes > 0
+            if is_answered and not self.probes(merchant) and merchant.last_call + lane.QUIET <= now:
+                self.close(merchant)
         return self.too_late(now)
 
     def too_late(self, now: float) -> list[int]:

@@ -13,7 +13,7 @@ from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.agenda import STALE, Agenda
 from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, BreakerState
 from pos_gateway.admission.bulkhead import Bulkhead
-from pos_gateway.admission.lane import Call, Lane
+from pos_gateway.admission.lane import QUIET, Call, Lane
 from pos_gateway.admission.lanes import Lanes
 from pos_gateway.admission.latency import FIRST_DEVIATION, LEAST
 from pos_gateway.admission.limit_trial import WINDOW, LimitTrial
@@ -559,6 +559,21 @@ def test_a_breaker_half_opens_for_one_probe_at_a_time_and_closes_after_answers_i
     assert stage.announced[-1].state is BreakerState.CLOSED
     assert len(stage.starts()) == 1
     assert stage.calls[-1].time_limit_share == 1
+
+
+def test_a_breaker_closes_after_one_answer_if_no_order_follows() -> None:
+    """Of the evening's last order: nobody is to be paged for it all night."""
+    stage = Stage(limit=5, slots=50)
+    stage.open_circuit("m")
+    stage.pass_time(stage.announced[-1].seconds)
+    stage.pass_time(2 * QUIET)
+    assert stage.announced[-1].state is BreakerState.HALF_OPEN, "nothing was answered"
+    stage.offer("m")
+    stage.reply("m", after=0.1)
+    stage.pass_time(QUIET - 0.1)
+    assert stage.announced[-1].state is BreakerState.HALF_OPEN
+    stage.pass_time(0.1)
+    assert (stage.announced[-1].state, stage.announced[-1].why) == (BreakerState.CLOSED, "quiet")
 
 
 def test_orders_that_a_merchant_refuses_again_and_again_are_not_its_only_probes() -> None:
