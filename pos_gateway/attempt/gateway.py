@@ -88,7 +88,9 @@ class Gateway:
             ports=ports(settings.allowed_ports),
         )
         self.transport = Transport(guard=guard, ca_file=settings.ca_file, idle=settings.slots)
-        self.publisher = Publisher(settings.broker_url)
+        # Rarely: a queue without a quorum gets every copy in the end, and each copy of a retry is retried until the
+        # order's deliver_by.
+        self.publisher = Publisher(settings.broker_url, confirm_timeout=300.0)
         #: The fleet's shared limits; None: limits are per process.
         self.permits = RedisPermits(settings.redis_url) if settings.redis_url else None
         #: POS adapters, by name.

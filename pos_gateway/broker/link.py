@@ -35,7 +35,10 @@ class Confirms:
         call: gets each message with its error on the thread that settles the message; None: a caller waits.
     """
 
-    __slots__ = ("_call", "_counter", "_latch", "_unsettled", "errors", "first", "messages")
+    __slots__ = (
+        *("_call", "_counter", "_latch", "_unsettled"),
+        *("errors", "first", "messages", "written_at"),
+    )
 
     def __init__(
         self,
@@ -44,7 +47,7 @@ class Confirms:
     ) -> None:
         self.messages = messages
         #: The first message's delivery tag; the later messages' tags follow.
-        self.first = 0
+        self.first, self.written_at = 0, 0.0
         #: By a message's number.
         self.errors: dict[int, PublishError] = {}
         self._call = call
@@ -96,9 +99,14 @@ class Link(Protocol):
 
 
 class AmqpLink:
-    """A RabbitMQ connection in confirm mode; a reader thread (or green thread) settles confirms."""
+    """A RabbitMQ connection in confirm mode; a reader thread (or green thread) settles confirms.
 
-    def __init__(self, connection: Connection, write_lock: threading.RLock) -> None:
+    Ends without a message's confirm for ``confirm_timeout`` seconds, too.
+    """
+
+    def __init__(
+        self, connection: Connection, write_lock: threading.RLock, confirm_timeout: float
+    ) -> None:
         self.alive = True
         self.lacks_exchange = False
         #: Why the broker has stopped reading from us: a memory or disk alarm; None: no alarm.
@@ -108,7 +116,8 @@ class AmqpLink:
         self._amqp: Any = connection.connection
         self._transport = self._amqp.transport
         self._write_lock = write_lock
-        #: By delivery tag.
+        self._confirm_timeout = confirm_timeout
+        #: By delivery tag, the oldest first.
         self._waiting: dict[int, Confirms] = {}
         self._tag = 0
         self._channel = connection.channel()
@@ -132,6 +141,7 @@ class AmqpLink:
         if channel is None:  # closed by the broker; the reader is about to fail the link
             raise RecoverableConnectionError("connection already closed")
         confirms.first, number = self._tag + 1, len(confirms.messages)
+        confirms.written_at = time.monotonic()
         self._tag += number
         self._waiting |= dict.fromkeys(range(confirms.first, confirms.first + number), confirms)
         # Not Channel.basic_publish, which first reads from the socket ("are we blocked?"): the only
@@ -169,6 +179,9 @@ class AmqpLink:
                     ticked = time.monotonic()
                     with self._write_lock:
                         self._amqp.heartbeat_tick()
+                        oldest = next(iter(self._waiting.values()), None)
+                    if oldest and ticked - oldest.written_at >= self._confirm_timeout:
+                        raise TimeoutError(f"no confirm for {self._confirm_timeout:g} s")
         except Exception as error:  # noqa: BLE001
             # Any error (the library's attributes turn None when closed during a read): a link
             # without a reader must not look alive.

@@ -23,7 +23,7 @@ from kombu import Producer
 
 from pos_gateway.broker import topology
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.session import BrokerSession
+from pos_gateway.broker.session import CONFIRM_TIMEOUT, BrokerSession
 from pos_gateway.broker.unreachable import unreachable
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
@@ -198,6 +198,7 @@ class _Writer:
                     while self._jobs and not session.is_refused:
                         session.write(self._jobs.popleft())
                     session.wait(inf)
+                    session.check_confirms()
         except PublishError as error:
             self._fail(error)
         except PreconditionFailed as error:
@@ -235,6 +236,7 @@ class _PublishJob:
     #: None: only to connect.
     message: Message | None
     writes: int = 0
+    written_at: float = 0.0
     error: PublishError | None = None
     done: "Future[None]" = field(default_factory=Future)
 
@@ -262,7 +264,7 @@ class _PublishingSession(BrokerSession):
     """A connection in confirm mode."""
 
     def __init__(self, broker_url: str) -> None:
-        #: Messages by delivery tag, in the order of writing.
+        #: Jobs by delivery tag, the oldest first.
         self.unconfirmed: dict[int, _PublishJob] = {}
         #: Whether the broker has refused a message. The next message needs a new connection: on a channel whose first
         #: message came while a cluster had no leader for the queue, every later message is refused, even once there is
@@ -296,6 +298,7 @@ class _PublishingSession(BrokerSession):
             job.settle(BrokerUnavailable(f"the broker takes no messages: {self._blocked}"))
         elif not job.done.done():
             job.writes, job.error = job.writes + 1, None
+            job.written_at = time.monotonic()
             self._written += 1
             self.unconfirmed[self._written] = job
             self._producer.publish(
@@ -313,6 +316,12 @@ class _PublishingSession(BrokerSession):
             )
             if not self.is_amqp:
                 self._on_ack(self._written, False)
+
+    def check_confirms(self) -> None:
+        """Raise TimeoutError if the oldest message has no confirm after ``CONFIRM_TIMEOUT`` seconds."""
+        oldest = next(iter(self.unconfirmed.values()), None)
+        if oldest is not None and time.monotonic() - oldest.written_at >= CONFIRM_TIMEOUT:
+            raise TimeoutError(f"no confirm for {CONFIRM_TIMEOUT:g} s")
 
     def refuse_too_large(self, why: str) -> None:
         """The broker has closed the channel, perhaps at a message longer than the broker's limit."""

@@ -17,7 +17,12 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.broker.link import AmqpLink, Confirms, Link, MemoryLink
 from pos_gateway.broker.message import Message
-from pos_gateway.broker.session import CONNECT_TIMEOUT, CONNECTION_ERRORS, HEARTBEAT
+from pos_gateway.broker.session import (
+    CONFIRM_TIMEOUT,
+    CONNECT_TIMEOUT,
+    CONNECTION_ERRORS,
+    HEARTBEAT,
+)
 from pos_gateway.broker.unreachable import unreachable
 from pos_gateway.domain.errors import (
     BatchCutShort,
@@ -30,10 +35,8 @@ from pos_gateway.domain.errors import (
 
 log = structlog.get_logger(__name__)
 
-#: Seconds without a confirm until the call of ``on_slow``, and until the message is republished on a live connection.
-#: Rarely: a queue without a quorum gets every copy in the end, and each copy of a retry is retried until the order's
-#: ``deliver_by``.
-CONFIRM_SLOW, REPUBLISH_AFTER = 60.0, 300.0
+#: Seconds without a confirm until the call of ``on_slow``.
+CONFIRM_SLOW = 60.0
 #: Seconds between reconnects while the broker is unreachable: the first, doubling up to the second.
 RECONNECT_AFTER = (0.2, 5.0)
 _NO_CONFIRM = "no confirm came in time; the message may or may not be stored"
@@ -45,11 +48,16 @@ class Publisher:
     Args:
         broker_url: the broker's; a cluster's nodes with ``;`` between them.
         declare: declare the gateway's exchanges and queues on connecting, or check their presence.
+        confirm_timeout: seconds without a message's confirm until the connection ends, and waiting callers republish
+            on the next.
     """
 
-    def __init__(self, broker_url: str, *, declare: bool = True) -> None:
+    def __init__(
+        self, broker_url: str, *, declare: bool = True, confirm_timeout: float = CONFIRM_TIMEOUT
+    ) -> None:
         self._broker_url = broker_url
         self._declare = declare
+        self._confirm_timeout = confirm_timeout
         self._closed = threading.Event()
         self._link: Link | None = None
         #: The delay queues may be missing: this process begins, or a delayed message was not stored.
@@ -84,8 +92,6 @@ class Publisher:
             self._await(link, confirms, deadline, on_slow)
         except BrokerUnavailable:
             if is_new or time.monotonic() >= deadline:
-                if timeout >= REPUBLISH_AFTER:
-                    self._drop_link(link)  # alive, and perhaps stuck
                 raise
             link, confirms, _ = self._send([message])
             self._await(link, confirms, deadline, on_slow)
@@ -104,7 +110,7 @@ class Publisher:
         (``on_trouble`` gets the error), and the next batch declares the topology again. Later
         messages may be stored.
 
-        Only batches of one caller at a time are in order. Only a refusal replaces the
+        Only batches of one caller at a time are in order. A refusal replaces the
         connection, failing further callers: publish batches on a separate publisher.
 
         Args:
@@ -151,8 +157,7 @@ class Publisher:
         until = time.monotonic() + timeout
         while True:
             try:
-                limit = min(REPUBLISH_AFTER, timeout)
-                self.publish(message, timeout=limit, on_slow=on_trouble)
+                self.publish(message, timeout=timeout, on_slow=on_trouble)
                 return
             except PublishError as error:
                 if self._closed.is_set():
@@ -274,7 +279,7 @@ class Publisher:
                     log.warning("canary.split_away", error=trouble)
                 self._declare_delays(connection)
             if connection.transport.driver_type == "amqp":
-                link = AmqpLink(connection, self._lock)
+                link = AmqpLink(connection, self._lock, self._confirm_timeout)
             else:
                 link = MemoryLink(connection)
         except CONNECTION_ERRORS as error:

@@ -23,6 +23,8 @@ HEARTBEAT = 15
 #: Seconds to wait for the broker's reply to a request (to declare a queue, say). A busy broker may
 #: need long; the request is retried on a new connection.
 ANSWER = 10.0
+#: Seconds without a message's confirm until the connection ends, though heartbeats come: the channel may be stuck.
+CONFIRM_TIMEOUT = 60.0
 #: Seconds to wait for the rest of a frame, and for the reply when closing.
 _REST, _GOODBYE = 0.05, 1.0
 

@@ -84,6 +84,20 @@ FAULTS = [
         "publisher::lost_meanwhile",
     ),
     Fault(
+        "a channel without confirms is left",
+        "broker/link",
+        "if oldest and ticked",
+        "if False and ticked",
+        "publisher::a_batch_leaves_a_channel",
+    ),
+    Fault(
+        "a backend leaves a channel without confirms",
+        "broker/plain_publisher",
+        "                    session.check_confirms()\n",
+        "",
+        "plain_publisher::confirms_nothing_any_more",
+    ),
+    Fault(
         "reading the split is part of the first call's time",
         "client/orders",
         "left = max(0.0, until - time.monotonic())\n            self._publisher.publish(",

@@ -1,14 +1,12 @@
 """Batches on a link that does what it is told: how many from the front are stored."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from amqp.exceptions import RecoverableConnectionError
 
-from pos_gateway.broker import publisher as publishing
 from pos_gateway.broker.link import AmqpLink, Confirms
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
@@ -56,24 +54,6 @@ def test_a_batch_is_sent_in_its_order_and_counted() -> None:
     link = FakeLink(lambda _: None)
     stored, troubles, _ = published(link, messages())
     assert (stored, troubles, link.sent) == (5, [], ["0", "1", "2", "3", "4"])
-
-
-def test_a_channel_that_confirms_nothing_any_more_is_replaced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Its heartbeats come, so that nothing else ends it: a message waited there until the worker was restarted."""
-
-    class Mute(FakeLink):
-        def send(self, batch: Confirms) -> None:
-            pass
-
-    publisher, mute, good = Publisher("memory://"), Mute(lambda _: None), FakeLink(lambda _: None)
-    publisher._link = mute
-    monkeypatch.setattr(publishing, "REPUBLISH_AFTER", 0.01)
-    monkeypatch.setattr(publisher, "_connected", lambda: (publisher._link or good, False))
-    with suppress(BrokerUnavailable):
-        publisher.publish_persistently(messages(1)[0], on_trouble=lambda _: None, timeout=0.1)
-    assert (good.sent, mute.alive) == (["0"], False)
 
 
 def test_an_empty_batch_is_stored() -> None:

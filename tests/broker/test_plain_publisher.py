@@ -205,6 +205,24 @@ def test_an_idle_connection_that_died_silently_is_replaced_before_the_next_messa
     assert count(broker_url) == 2
 
 
+def test_a_channel_that_confirms_nothing_any_more_is_left(
+    publisher: PlainPublisher, broker_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heartbeats come: without a limit every call would fail until the backend is restarted."""
+    publisher.publish(a_message(1))
+    session = publisher._writer._session
+    assert session is not None
+    session._producer.channel.events["basic_ack"].clear()
+
+    def written_a_minute_ago(job: _PublishJob) -> None:
+        _PublishingSession.write(session, job)
+        job.written_at -= sessions.CONFIRM_TIMEOUT
+
+    monkeypatch.setattr(session, "write", written_a_minute_ago)
+    publisher.publish(a_message(2), timeout=PATIENCE)
+    assert count(broker_url) == 3
+
+
 def test_any_of_several_nodes_will_do(broker_url: str) -> None:
     for number in range(4):
         publisher = PlainPublisher(f"amqp://127.0.0.1:1//;{broker_url}")

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,6 +18,7 @@ from structlog.testing import capture_logs
 
 from pos_gateway.broker import amqp_internals, topology
 from pos_gateway.broker import connection as answers
+from pos_gateway.broker import link as links
 from pos_gateway.broker import publisher as publishing
 from pos_gateway.broker.link import AmqpLink, Confirms
 from pos_gateway.broker.message import FINE, MAX_DELAY, Message, undelayed
@@ -192,15 +194,43 @@ def test_a_message_whose_confirm_is_late_is_not_published_again(
     assert "no confirm came in time" in str(troubles[0])
 
 
+@pytest.fixture
+def stuck(broker_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publisher]:
+    """A publisher whose channel confirms nothing any more. Heartbeats come, and nothing else ends the connection."""
+    monkeypatch.setattr(links, "READ_TIMEOUT", 0.02)
+    publisher = Publisher(broker_url)
+    publisher.publish(a_message(1), timeout=PATIENCE)
+    link = publisher._link
+    assert isinstance(link, AmqpLink)
+    link._channel.events["basic_ack"].clear()
+    link._confirm_timeout = 0.01  # the next link's is a minute
+    yield publisher
+    publisher.close()
+
+
 def test_a_message_whose_confirm_never_comes_is_published_again(
-    publisher: Publisher, broker_url: str, monkeypatch: pytest.MonkeyPatch
+    stuck: Publisher, broker_url: str
 ) -> None:
-    publisher.publish(a_message(1))
-    monkeypatch.setattr(publishing, "REPUBLISH_AFTER", 0.01)
-    sent: list[Confirms] = []
-    monkeypatch.setattr(publisher._link, "send", sent.append)
-    publisher.publish_persistently(a_message(2), on_trouble=lambda _error: monkeypatch.undo())
-    assert (len(sent), count(broker_url)) == (1, 2)
+    stuck.publish_persistently(a_message(2), on_trouble=pytest.fail, timeout=PATIENCE)
+    assert count(broker_url) == 3
+
+
+def test_a_batch_leaves_a_channel_without_confirms(stuck: Publisher, broker_url: str) -> None:
+    with pytest.raises(BatchCutShort, match=r"no confirm for 0.01 s"):
+        stuck.publish_batch(a_batch(2), on_trouble=pytest.fail)
+    assert stuck.publish_batch(a_batch(2), on_trouble=pytest.fail) == 2
+    assert count(broker_url) == 5
+
+
+def test_messages_without_a_waiting_caller_leave_a_channel_without_confirms(
+    stuck: Publisher,
+) -> None:
+    """The server's: each request would wait for its limit in vain, and so would the next."""
+    settled = SimpleQueue[PublishError | None]()
+    for number in (2, 3):
+        stuck.start([a_message(number)], lambda _, error: settled.put(error))
+        error = settled.get(timeout=PATIENCE)
+        assert isinstance(error, BrokerUnavailable) == (number == 2)
 
 
 def test_a_broker_under_a_memory_alarm_is_told_and_outlasted(
