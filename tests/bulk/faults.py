@@ -105,6 +105,13 @@ FAULTS = [
         "store::its_writes_fail",
     ),
     Fault(
+        "a lease from before the database's clock was set back is over",
+        "administration/bulk/store",
+        "_runs.lease_until.between(Now(), Now() + 2 * LEASE)",
+        "_runs.lease_until > Now()",
+        "store::clock_that_was_set_back",
+    ),
+    Fault(
         "every write renews the lease",
         "administration/bulk/store",
         '{"lease_until": Now() + LEASE, "updated_at": Now()}',

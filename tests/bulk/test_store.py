@@ -173,6 +173,18 @@ def test_a_run_whose_process_is_gone_is_taken_over_and_its_writes_fail(
     assert store.run(run.id).operator == "sam"
 
 
+def test_a_database_clock_that_was_set_back_keeps_no_run_of_a_dead_process(
+    store: BulkStore, engine: Engine
+) -> None:
+    """By a day, say, where a primary's clock was wrong and its standby's is right: the lease would last that day."""
+    run = preview(store)
+    store.take(run.id, operator="kim")
+    aged(engine, lease_until=bulk_runs.c.lease_until + 86_400)
+    assert store.run(run.id).said == "interrupted"
+    store.require_idle(run.action.subject)
+    assert store.take(run.id, operator="sam").run.left == 3
+
+
 def test_an_interrupted_run_keeps_no_other_waiting(store: BulkStore, engine: Engine) -> None:
     first, second = preview(store), preview(store)
     store.take(first.id, operator="kim")

@@ -19,6 +19,7 @@ from sqlalchemy import (
     case,
     func,
     insert,
+    not_,
     select,
     true,
 )
@@ -53,8 +54,10 @@ LEASE = 20.0
 REASONS = 20
 
 _runs = bulk_runs.c
-_IS_LEASED = and_(_runs.state == RunState.RUNNING, _runs.lease_until > Now())
-_IS_OVER = and_(_runs.state == RunState.RUNNING, _runs.lease_until <= Now())
+# A lease that ends later than any lease may was taken before the database's clock was set back.
+_LASTS = _runs.lease_until.between(Now(), Now() + 2 * LEASE)
+_IS_LEASED = and_(_runs.state == RunState.RUNNING, _LASTS)
+_IS_OVER = and_(_runs.state == RunState.RUNNING, not_(_LASTS))
 _OPEN = (ItemState.PENDING, ItemState.BEGUN)
 
 
