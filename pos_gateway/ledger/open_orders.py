@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Engine,
+    Select,
     and_,
     bindparam,
     delete,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     not_,
     or_,
     select,
+    union_all,
     update,
 )
 from sqlalchemy.exc import IntegrityError
@@ -34,8 +36,8 @@ from pos_gateway.ledger.states import Action, State
 AGE = 86_400.0
 #: Seconds by which a poll is never due later, whatever the settings: the database's clock was set back.
 _AHEAD = 7200.0
-#: Maximum open orders of the merchants of a claim, and due polls of a look.
-_MOST, _MOST_DUE = 50_000, 5_000
+#: Maximum open orders of a merchant, the oldest, and due polls of a look.
+_MOST, _MOST_DUE = 10_000, 5_000
 _IS_POLLED = merchants.c.pos["poll"].as_string() == "ON"
 
 
@@ -143,24 +145,31 @@ class OpenOrders:
             connection.execute(ended, sorted(rows, key=lambda row: str(row["its"])))
 
     def _open(self, merchant_ids: Sequence[str]) -> dict[str, dict[str, OpenOrder]]:
-        order = orders.c
-        query = select(
-            order.merchant_id,
-            order.external_id,
-            order.order_id,
-            order.lifecycle,
-            order.created_at,
-        ).where(order.merchant_id.in_(merchant_ids), _open_now())
         found: dict[str, dict[str, OpenOrder]] = {each: {} for each in merchant_ids}
         if not found:
             return found
         with self._engine.connect() as connection:
-            for merchant_id, known_as, order_id, reached, at in connection.execute(
-                query.limit(_MOST)
-            ):
+            rows = connection.execute(union_all(*map(_open_orders, found)))
+            for merchant_id, known_as, order_id, reached, at in rows:
                 lifecycle = None if reached is None else Lifecycle(reached)
                 found[merchant_id][known_as] = OpenOrder(order_id, lifecycle, at)
         return found
+
+
+def _open_orders(merchant_id: str) -> Select[Any]:
+    """A merchant's oldest open orders, along the index ``orders_open``: a busy merchant crowds out no other."""
+    order = orders.c
+    columns = (
+        *(order.merchant_id, order.external_id, order.order_id),
+        *(order.lifecycle, order.created_at),
+    )
+    return select(
+        select(*columns)
+        .where(order.merchant_id == merchant_id, _open_now())
+        .order_by(order.updated_at, order.order_id)
+        .limit(_MOST)
+        .subquery()
+    )
 
 
 def _open_now() -> ColumnElement[bool]:

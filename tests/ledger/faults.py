@@ -1401,6 +1401,13 @@ FAULTS = [
         "polling::the_oldest_of_them",
     ),
     Fault(
+        "of too many open orders the oldest are read",
+        "ledger/open_orders",
+        ".order_by(order.updated_at, order.order_id)",
+        ".order_by(order.order_id)",
+        "polling::each_merchant_has_the_oldest",
+    ),
+    Fault(
         "each request of a poll is of the quota",
         POLLER,
         "            self.close()\n        date",

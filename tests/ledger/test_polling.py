@@ -30,11 +30,12 @@ from pos_gateway.attempt.poller import (
     listed_until,
     window_of,
 )
-from pos_gateway.database.schema import IS_OPEN, callbacks, events, merchants, orders, pos_polls
+from pos_gateway.database.schema import callbacks, events, merchants, orders, pos_polls
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import CallResult, Kind, Lifecycle, Outcome, Reason
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger import callbacks as ledger_module
+from pos_gateway.ledger import open_orders as reading
 from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.open_orders import AGE, DuePoll, OpenOrder, OpenOrders
 from pos_gateway.ledger.payloads import Payloads
@@ -679,18 +680,23 @@ def test_the_window_of_a_poll_that_is_behind_ends_before_the_present(rig: Rig) -
 
 
 @contextmanager
-def statements(engine: Engine) -> Iterator[list[str]]:
-    """The statements that are executed."""
-    seen: list[str] = []
+def statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+    """The statements that are executed, with their values."""
+    seen: list[tuple[str, Any]] = []
 
-    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        seen.append(statement)
+    def note(_connection: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        seen.append((statement, values))
 
     event.listen(engine, "before_cursor_execute", note)
     try:
         yield seen
     finally:
         event.remove(engine, "before_cursor_execute", note)
+
+
+def of_orders(seen: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Those of these statements that read open orders."""
+    return [each for each in seen if "orders.external_id" in each[0] and "pos_polls" not in each[0]]
 
 
 def squares(order_ids: list[str], location: str) -> bytes:
@@ -752,25 +758,41 @@ def test_ten_thousand_open_orders_cost_a_request_a_merchant_and_two_percent_of_a
     rig.poller.stop()
     assert len(rig.requests) == 100
     assert len(rig.recorded()) == 300
-    of_orders = [each for each in seen if "orders.external_id" in each and "pos_polls" not in each]
-    assert len(of_orders) <= 2 * -(-100 // module.WIDTH)
+    assert len(of_orders(seen)) <= 2 * -(-100 // module.WIDTH)
     assert len(seen) < 250, "enrolment, claims, reads, and the end of each merchant's poll"
     assert seconds < 0.02 * EVERY, f"{seconds:.3f} s of CPU"
 
 
+def test_of_too_many_open_orders_each_merchant_has_the_oldest(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_MOST", 2)
+    for merchant in ("busy", "quiet"):
+        rig.open(merchant)
+    for order_id, ago in (("new", 10.0), ("oldest", 300.0), ("newest", 5.0), ("older", 200.0)):
+        rig.accept("busy", order_id, ago=ago)
+    rig.accept("quiet", "only", ago=1.0)
+    rig.make_due()
+    read = {each.merchant_id: [*each.orders] for each in rig.claim()}
+    assert read == {"busy": ["P-oldest", "P-older"], "quiet": ["P-only"]}
+
+
 def test_open_orders_are_read_by_an_index(engine: Engine) -> None:
-    query = select(orders.c.order_id).where(
-        orders.c.merchant_id.in_(["m"]), orders.c.updated_at > 0.0, IS_OPEN
-    )
-    compiled = query.compile(engine, compile_kwargs={"literal_binds": True})
     rig = Rig(engine)
-    for merchant in ("m", *(f"m{number}" for number in range(20))):
+    merchants = [f"m{number}" for number in range(20)]
+    for merchant in merchants:
         rig.accept(
             merchant, *(f"{merchant}-{number}" for number in range(100)), lifecycle="completed"
         )
         rig.accept(merchant, f"{merchant}-open")
+        rig.open(merchant)
+    rig.make_due()
     with engine.begin() as connection:
         connection.execute(text("analyze"))
+    with statements(engine) as seen:
+        rig.claim()
+    [(query, values)] = of_orders(seen)
+    with engine.connect() as connection:
         explain = "explain" if engine.dialect.name == "postgresql" else "explain query plan"
-        plan = connection.execute(text(f"{explain} {compiled}")).all()
-    assert "orders_open" in str(plan)
+        plan = str(connection.exec_driver_sql(f"{explain} {query}", values).all())
+    assert plan.count("orders_open") == len(merchants)
