@@ -7,6 +7,7 @@ from hashlib import sha256
 from typing import Any
 
 from pydantic import TypeAdapter
+from pydantic_core import from_json
 
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.outcome import Kind, Lifecycle, Reason, one_line
@@ -206,7 +207,10 @@ class CallbackGroup:
             return Applied(CallbackResult.BUSY)
         if not is_known and (waited > WAIT or is_one_too_many):
             return self.drop(received)
-        text = self.payloads.seal(_place(received.identity), _CALLBACK.dump_json(received.callback))
+        # Servers of an earlier release ignore ``only_accepted``, and leave a text without an event id to others.
+        left_out = {"event_id"} if received.callback.only_accepted else None
+        said = _CALLBACK.dump_json(received.callback, exclude=left_out)
+        text = self.payloads.seal(_place(received.identity), said)
         again_at = self.now + min(max(FIRST_WAIT, waited), LONGEST_WAIT)
         self._put(
             received,
@@ -443,7 +447,8 @@ _CALLBACK: TypeAdapter[Callback] = TypeAdapter(Callback)
 
 def waiting_callback(payloads: Payloads, identity: Sequence[str], text: str) -> Callback:
     """Open a stored callback. Raises CannotOpen or ValueError."""
-    return _CALLBACK.validate_json(payloads.open(_place(identity), text))
+    said = from_json(payloads.open(_place(identity), text))
+    return _CALLBACK.validate_python({"event_id": identity[2], **said})
 
 
 def _place(identity: Sequence[str]) -> Key:

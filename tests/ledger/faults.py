@@ -1185,8 +1185,8 @@ FAULTS = [
     Fault(
         "a callback that waits is sealed",
         "ledger/callback_rules",
-        "self.payloads.seal(_place(received.identity), _CALLBACK.dump_json(received.callback))",
-        "_CALLBACK.dump_json(received.callback).decode()",
+        "self.payloads.seal(_place(received.identity), said)",
+        "said.decode()",
         "callbacks_waiting::is_sealed",
     ),
     Fault(
@@ -1399,6 +1399,13 @@ FAULTS = [
         ".order_by(row.due_at)",
         ".order_by(row.merchant_id)",
         "polling::the_oldest_of_them",
+    ),
+    Fault(
+        "a release that ignores whom a callback is about leaves the callback to others",
+        "ledger/callback_rules",
+        'left_out = {"event_id"} if received.callback.only_accepted else None',
+        "left_out = None",
+        "callbacks::waits_for_the_look_up",
     ),
     Fault(
         "of too many open orders the oldest are read",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 from sqlalchemy import Engine, insert, select, text, update
 
 from pos_gateway.database.engine import open_database
@@ -148,10 +149,15 @@ def test_what_is_about_an_accepted_order_alone_waits_for_the_look_up(
     one = open_in(worker, State.PENDING)
     said = of(Lifecycle.PREPARING, only_accepted=True)
     assert apply(ledger, said) == [CallbackResult.WAITING]
+    with engine.connect() as connection:
+        stored = connection.scalar(select(callbacks.c.waiting))
+    with pytest.raises(ValueError, match="event_id"):  # as a server of the release before reads it
+        TypeAdapter(Callback).validate_json(stored)
     look_up = claimed(one.claim(KEY, send=False))
     assert one.finish(look_up, an_entry(kind))
     clock.of_day += 60
     [due] = ledger.due(10)
+    assert due.callback == said.callback
     [result] = apply(ledger, replace(said, waiting_since=due.since))
     is_accepted = kind is Kind.ACCEPTED
     assert result is (CallbackResult.APPLIED if is_accepted else CallbackResult.KNOWN)
