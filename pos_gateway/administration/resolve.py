@@ -74,6 +74,8 @@ class Resolution:
             if order.is_being_undone and not order.is_left(self._now.timestamp()):
                 raise AdminError(STILL_UNDONE, kind=STILL_UNDONE)
             self._require_as_seen(order)
+            if external_id is not None:
+                self._require_unknown(order, external_id)
             entry = _entry(order, State.ACCEPTED, self._now, _THERE, external_id)
             details = f"external id {external_id}" if external_id else ""
             self._write(order, entry, "accepted", details=details)
@@ -159,6 +161,16 @@ class Resolution:
             raise AdminError(
                 f"something has happened to order {order.order_id!r} of merchant "
                 f"{order.merchant_id!r} since then: SINCE is {last} now; ask the merchant again"
+            )
+
+    def _require_unknown(self, order: OrderStanding, external_id: str) -> None:
+        """Callbacks and cancel requests would be about either order."""
+        other = self._ledger.known_as(external_id, order.key)
+        if other is not None:
+            raise AdminError(
+                f"{external_id!r} is the external id of order {other!r} of merchant {order.merchant_id!r} already; "
+                f"ask the merchant for the id of order {order.order_id!r}, or give none",
+                kind="the external id is another order's already; ask the merchant for this order's, or give none",
             )
 
     def _write(

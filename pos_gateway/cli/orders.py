@@ -249,8 +249,8 @@ def resolve(
       pos-gateway orders resolve --not-sent --merchant m1 --reason blind --older-than 1h
       pos-gateway orders resolve --resume 12
 
-    Exit code: 0, or 1 if an order is not in doubt or a worker has it at this moment, or a run was
-    stopped; 130 if it was broken off with Ctrl-C.
+    Exit code: 0, or 1 if an order is not in doubt, a worker has it at this moment, its external id
+    is another order's, or a run was stopped; 130 if it was broken off with Ctrl-C.
     """
     from pos_gateway.administration.bulk.run import BulkAction
 

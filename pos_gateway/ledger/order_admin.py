@@ -255,6 +255,18 @@ class OrderAdmin:
         """The JSON of an order's stored content. Raises CannotOpen."""
         return self._payloads.open(key, payload) if payload else None
 
+    def known_as(self, external_id: str, key: Key) -> str | None:
+        """The id of a further order of the merchant with the same ``external_id``, if any."""
+        row = orders.c
+        others = and_(
+            row.external_id == external_id,
+            row.merchant_id == key.merchant_id,
+            row.action == Action.SUBMIT,
+            row.order_id != key.order_id,
+        )
+        with self._engine.connect() as connection:
+            return connection.scalar(select(row.order_id).where(others).limit(1))
+
     def adapter_of(self, merchant_id: str) -> str | None:
         """The adapter in the merchant's record; None for an unknown merchant."""
         query = select(merchants.c.adapter).where(merchants.c.id == merchant_id)

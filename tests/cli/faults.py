@@ -154,6 +154,13 @@ FAULTS = [
         "merchants_by_hand::by_force_alone",
     ),
     Fault(
+        "no two orders of a merchant have one id at the POS",
+        "administration/resolve",
+        "            if external_id is not None:\n",
+        "            if False:\n",
+        "orders_command::another_order_is_refused",
+    ),
+    Fault(
         "an operator's decision is for the order as it was shown",
         "administration/resolve",
         "if self._since is not None and",

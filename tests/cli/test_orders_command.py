@@ -377,6 +377,22 @@ def test_an_external_id_that_comes_too_late_is_not_passed_over(
         assert connected.invoke(*said).exit_code == 0
 
 
+def test_an_external_id_of_another_order_is_refused_by_name(
+    connected: Program, any_books: Books, letters: Letters
+) -> None:
+    """A callback about it, or a cancel request, would be about either guest's order."""
+    one, other = any_books.in_doubt("o-1"), any_books.in_doubt("o-2")
+    elsewhere = any_books.in_doubt("o-2", merchant_id="m-2")
+    said = ("orders", "resolve", "--accepted", "--external-id", "K-7")
+    assert connected.invoke(*said, one.order_id).exit_code == 0
+    refused = connected.invoke(*said, other.order_id, "--merchant", "m-1")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "'K-7' is the external id of order 'o-1' of merchant 'm-1' already" in refused.stderr
+    assert any_books.now(other).state is State.IN_DOUBT
+    assert connected.invoke(*said, "o-2", "--merchant", "m-2").exit_code == 0
+    assert any_books.now(elsewhere).external_id == "K-7"
+
+
 @pytest.mark.parametrize("text", ["", "a\x1b[31m", "a\nb", " a", "a\u202eb", "x" * 257])
 def test_an_external_id_is_one_short_line(program: Program, text: str) -> None:
     done = program.invoke("orders", "resolve", "o-1", "--accepted", "--external-id", text)
