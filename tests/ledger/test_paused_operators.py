@@ -70,8 +70,6 @@ def test_a_worker_goes_on_while_an_operators_process_is_paused(
     monkeypatch: pytest.MonkeyPatch,
     operator: Callable[[Engine], None],
 ) -> None:
-    for limit in ("_IDLE", "_IDLE_MIGRATION"):
-        monkeypatch.setattr(database, limit, "500ms")
     monkeypatch.setattr(writer, "_STATEMENT_TIMEOUT", 5)
     monkeypatch.setattr(module, "CLAIM_TIMEOUT", 60)
     one, rows = Worker(engine), Rows(engine)
@@ -81,8 +79,14 @@ def test_a_worker_goes_on_while_an_operators_process_is_paused(
     theirs, written = open_database(postgresql_url), list[Any]()
 
     @event.listens_for(theirs, "after_cursor_execute")
-    def paused(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    def paused(_connection: Any, cursor: Any, statement: str, *_: Any) -> None:
         if statement.startswith(("UPDATE orders", "lock table")) and not written:
+            with (
+                cursor.connection.cursor() as own
+            ):  # its limit is over from here on, and not before
+                own.execute("show idle_in_transaction_session_timeout")
+                assert own.fetchone()[0] in (database._IDLE, "1min")
+                own.execute("set local idle_in_transaction_session_timeout = '1ms'")
             again = one.claim(KEY, send=True)
             written.append(again if isinstance(again, Ended) else one.finish(claim, an_entry()))
             written.append(one.claim(OTHER, send=True))

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, select, text, update
 
 from pos_gateway.database.schema import orders
-from pos_gateway.ledger import statements
+from pos_gateway.ledger import ledger, statements
 from pos_gateway.ledger.batch import Claiming, Sending
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.states import (
@@ -37,7 +37,9 @@ def ledger_url(postgresql_url: str) -> str:
 
 
 @pytest.fixture
-def one(worker: Callable[..., Worker]) -> Worker:
+def one(worker: Callable[..., Worker], monkeypatch: pytest.MonkeyPatch) -> Worker:
+    """A worker that waits for a locked row for as long as the test needs to see the wait."""
+    monkeypatch.setattr(ledger, "_SESSION", "set lock_timeout = 0")
     made = worker()
     made.beat()
     return made

@@ -27,7 +27,7 @@ class Names:
         self.asked: list[str] = []
         self.resolver = Resolver(self._look_up, now=lambda: self.now)
 
-    def resolve(self, host: str = "pos.example", timeout: float = 5.0) -> Addresses:
+    def resolve(self, host: str = "pos.example", timeout: float = PATIENCE) -> Addresses:
         found = self.resolver.resolve(host, timeout)
         gevent.sleep(0)  # yield to a look-up in the background
         gevent.sleep(0)
