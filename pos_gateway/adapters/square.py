@@ -48,15 +48,12 @@ FIELDS = {
     "closed_as": CLOSED_AS,
     "poll": POLL,
 }
-#: What a callback means: by OrderState, else by FulfillmentState.
-_SAID: Mapping[str, Kind | Lifecycle] = {
-    "CANCELED": Kind.CANCELLED,
-    "COMPLETED": Lifecycle.COMPLETED,
-}
+#: What a FulfillmentState means.
 _FULFILLING: Mapping[str, Kind | Lifecycle] = {
-    **_SAID,
     "RESERVED": Lifecycle.PREPARING,
     "PREPARED": Lifecycle.READY,
+    "COMPLETED": Lifecycle.COMPLETED,
+    "CANCELED": Kind.CANCELLED,
     "FAILED": Kind.CANCELLED,
 }
 
@@ -98,7 +95,9 @@ class SquareAdapter:
 def _callbacks(event: dict[str, Any]) -> list[Callback]:
     """What an order.updated or order.fulfillment.updated says; nothing: no more than is known.
 
-    The order is found by Square's id: the events have no ``metadata``.
+    The order is found by Square's id: the events have no ``metadata``. A paid order may be COMPLETED once its
+    fulfillment is COMPLETED, CANCELED or FAILED (Fulfillment, ``entries``): the fulfillment's state alone says whether
+    the guest has the order.
     """
     name = {
         "order.updated": "order_updated",
@@ -108,8 +107,8 @@ def _callbacks(event: dict[str, Any]) -> list[Callback]:
     updates = found.get("fulfillment_update")
     last = updates[-1] if isinstance(updates, list) and updates else None
     state = inside({"last": last}, "last").get("new_state")
-    of_order = _SAID.get(str(found.get("state")))
-    meaning = of_order or _FULFILLING.get(str(state))
+    is_cancelled = found.get("state") == "CANCELED"
+    meaning = Kind.CANCELLED if is_cancelled else _FULFILLING.get(str(state))
     known_as, location = (identifier(found.get(each)) for each in ("order_id", "location_id"))
     if meaning is None or known_as is None or location is None:
         return []
@@ -119,7 +118,7 @@ def _callbacks(event: dict[str, Any]) -> list[Callback]:
             meaning,
             external_id=known_as,
             occurred_at=unix_time(found.get("updated_at") or event.get("created_at")),
-            reason=FAILED if of_order is None and state == "FAILED" else None,
+            reason=FAILED if state == "FAILED" and not is_cancelled else None,
             account=("location_id", location),
         )
     ]
@@ -132,7 +131,7 @@ def _said(found: dict[str, Any], merchant: Merchant) -> list[Callback]:
     if outcome.kind in (Kind.CANCELLED, Kind.REJECTED):
         meaning = Kind.CANCELLED
     else:
-        reached = {_SAID.get(str(found.get("state"))), *map(_FULFILLING.get, states)}
+        reached = set(map(_FULFILLING.get, states))
         meaning = next((each for each in reversed(Lifecycle) if each in reached), None)
     if outcome.kind is Kind.IN_DOUBT or found.get("location_id") != merchant.pos["location_id"]:
         return []

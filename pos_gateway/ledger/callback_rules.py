@@ -48,7 +48,7 @@ class CallbackResult(StrEnum):
     #: The callback is applied later: the POS may be about to send the id by which the order is named, or
     #: an attempt at the steps of the order, or of its cancel request, ends first.
     WAITING = "waiting"
-    #: The POS has an order that ended otherwise, and whose end was published: for an operator.
+    #: The POS has an order that ended otherwise, or makes a cancelled one, and the end was published: for an operator.
     CONTRADICTION = "contradiction"
     #: Not stored: workers write the order all the time, or too many callbacks wait. The POS repeats.
     BUSY = "busy"
@@ -319,10 +319,9 @@ class CallbackGroup:
         to: Lifecycle | None,
     ) -> CallbackResult:
         """Advance an accepted order's lifecycle, which never goes back."""
-        if to is None:
+        is_cancelled = request is not None and request.state is State.CANCELLED
+        if to is None or (is_cancelled and to is Lifecycle.CANCELLED_BY_POS):
             return CallbackResult.KNOWN
-        if request is not None and request.state is State.CANCELLED:
-            return CallbackResult.KNOWN if to is Lifecycle.CANCELLED_BY_POS else CallbackResult.LATE
         if to is Lifecycle.CANCELLED_BY_POS and request is not None and request.is_asked:
             # The gateway may have asked for this, with more steps left to undo.
             if received.steps:
@@ -334,6 +333,9 @@ class CallbackGroup:
             return CallbackResult.KNOWN if to is order.lifecycle else CallbackResult.LATE
         order.lifecycle = to
         self.lifecycles.append({**_row_key(order.key), "epoch": order.epoch, "lifecycle": to})
+        if is_cancelled:  # no event follows ``order.cancelled``; a stored stage is noted once
+            self._note(received, order, "callback.contradiction")
+            return CallbackResult.CONTRADICTION
         said = received.callback.occurred_at
         at = self.now if said is None else min(max(said, self.now - OLDEST), self.now)
         self._record(received, order, to, at)

@@ -126,16 +126,21 @@ def square_event(name: str, **fields: Any) -> bytes:
     )
 
 
+def square_fulfilled(new_state: str, **fields: Any) -> bytes:
+    update = {"fulfillment_uid": "VWJ1", "old_state": "PROPOSED", "new_state": new_state}
+    return square_event("fulfillment.updated", fulfillment_update=[update], **fields)
+
+
 def square_body(meaning: Kind | Lifecycle) -> bytes | None:
     match meaning:
         case Kind.CANCELLED:
             return square_event("updated", state="CANCELED")
+        case Lifecycle.PREPARING:
+            return square_fulfilled("RESERVED")
+        case Lifecycle.READY:
+            return square_fulfilled("PREPARED")
         case Lifecycle.COMPLETED:
-            return square_event("updated", state="COMPLETED")
-        case Lifecycle.PREPARING | Lifecycle.READY:
-            state = "RESERVED" if meaning is Lifecycle.PREPARING else "PREPARED"
-            update = {"fulfillment_uid": "VWJ1", "old_state": "PROPOSED", "new_state": state}
-            return square_event("fulfillment.updated", fulfillment_update=[update])
+            return square_fulfilled("COMPLETED", state="COMPLETED")
     return None
 
 

@@ -38,6 +38,13 @@ FAULTS = [
         "callbacks::after_five_minutes or whole_number",
     ),
     Fault(
+        "an order that Square completes was not always made",
+        "adapters/square",
+        "if is_cancelled else _FULFILLING.get(str(state))",
+        'if is_cancelled else _FULFILLING.get(str(found.get("state")), _FULFILLING.get(str(state)))',
+        "callbacks::besides or without_a_fulfillment",
+    ),
+    Fault(
         "Square signs its URL",
         "adapters/square",
         "merchant, request.url.encode(), request.body)",

@@ -31,6 +31,7 @@ from tests.adapters.callers import (
     rest_signed,
     square_body,
     square_event,
+    square_fulfilled,
     toast_body,
     toast_event,
     toast_signed,
@@ -296,9 +297,10 @@ def _hmac_sha256(key: bytes, message: bytes) -> bytes:
     [
         square_event("updated"),
         square_event("updated", state="DRAFT"),
-        square_event("created", state="COMPLETED"),
-        square_event("updated", state="COMPLETED", order_id=None),
-        square_event("updated", state="COMPLETED", location_id="two words"),
+        square_event("updated", state="COMPLETED"),  # paid, and cancelled or with the guest
+        square_event("created", state="CANCELED"),
+        square_event("updated", state="CANCELED", order_id=None),
+        square_event("updated", state="CANCELED", location_id="two words"),
         square_event("fulfillment.updated", fulfillment_update=[{"new_state": "PROPOSED"}]),
         square_event("fulfillment.updated", fulfillment_update=["RESERVED"]),
         square_event("fulfillment.updated", fulfillment_update={}),
@@ -309,8 +311,7 @@ def test_what_square_says_besides_is_of_no_use(body: bytes) -> None:
 
 
 def test_a_square_order_that_is_cancelled_is_not_prepared() -> None:
-    update = [{"new_state": "PREPARED"}]
-    body = square_event("fulfillment.updated", state="CANCELED", fulfillment_update=update)
+    body = square_fulfilled("PREPARED", state="CANCELED")
     found = SQUARE.read(SQUARE.request(body))
     assert found is not None
     assert [(each.meaning, each.account) for each in found] == [
@@ -319,14 +320,18 @@ def test_a_square_order_that_is_cancelled_is_not_prepared() -> None:
 
 
 def test_a_square_fulfillment_that_has_failed_is_a_cancelled_order_with_its_reason() -> None:
-    update = [{"new_state": "FAILED"}]
-    body = square_event("fulfillment.updated", fulfillment_update=update)
-    found = SQUARE.read(SQUARE.request(body))
+    found = SQUARE.read(SQUARE.request(square_fulfilled("FAILED")))
     assert found is not None
     [(meaning, reason)] = [(each.meaning, each.reason) for each in found]
     assert meaning is Kind.CANCELLED
     assert reason is not None
     assert "failed at Square" in reason.message
+
+
+@pytest.mark.parametrize("state", ["CANCELED", "FAILED"])
+def test_a_paid_order_that_square_completes_without_a_fulfillment_is_cancelled(state: str) -> None:
+    found = SQUARE.read(SQUARE.request(square_fulfilled(state, state="COMPLETED")))
+    assert [each.meaning for each in found or []] == [Kind.CANCELLED]
 
 
 # Toast

@@ -86,6 +86,7 @@ SQUARES = Listing(
         (at_square("COMPLETED", "COMPLETED"), "S1", COMPLETED),
         (at_square("CANCELED", "CANCELED"), "S1", CANCELLED),
         (at_square("OPEN", "CANCELED"), "S1", CANCELLED),
+        (at_square("COMPLETED", "CANCELED"), "S1", CANCELLED),
         (at_square("OPEN", "FAILED"), "S1", CANCELLED),
         (at_square("OPEN", "FAILED", "PREPARED"), "S1", READY),
         (at_square("DRAFT", "COMPLETED"), "S1", None),

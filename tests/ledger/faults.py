@@ -1041,6 +1041,13 @@ FAULTS = [
         "callbacks::ended_otherwise",
     ),
     Fault(
+        "a POS that makes an order that was cancelled on request is heard",
+        "ledger/callback_rules",
+        "        if is_cancelled:  # no",
+        "        if False:  # no",
+        "callbacks::makes_an_order_that_was_cancelled_on_request",
+    ),
+    Fault(
         "a lifecycle never goes back",
         "domain/outcome",
         "return other is None or _ORDER.index(self) > _ORDER.index(other)",

@@ -391,9 +391,41 @@ def test_a_pos_that_cancels_because_it_was_asked_ends_the_request(
     event = rows.events()[-1]
     assert (event.event_id, event.external_id) == (dehydrated(CANCEL, Kind.CANCELLED).id, "7")
     assert not one.finish(claim, an_entry(Kind.CANCELLED, key=CANCEL)), "it would be a second one"
-    late = [of(Kind.CANCELLED, "2"), of(Lifecycle.READY)]
-    assert apply(ledger, *late) == [CallbackResult.KNOWN, CallbackResult.LATE]
+    assert apply(ledger, of(Kind.CANCELLED, "2")) == [CallbackResult.KNOWN]
     assert told(rows) == ["accepted", "cancelled"]
+
+
+@pytest.mark.parametrize("before", [None, Lifecycle.PREPARING])
+@pytest.mark.parametrize("meaning", FORWARD)
+def test_a_pos_that_makes_an_order_that_was_cancelled_on_request_is_for_an_operator(
+    ledger: CallbackLedger,
+    worker: Callable[..., Worker],
+    rows: Rows,
+    engine: Engine,
+    before: Lifecycle | None,
+    meaning: Lifecycle,
+) -> None:
+    """As one that makes an order cancelled before it was accepted; a stage reached before is no news."""
+    one = accepted(worker)
+    if before is not None:
+        apply(ledger, of(before))
+    known = told(rows)
+    claim = asked_to_cancel(one, sent=True)
+    assert one.finish(claim, an_entry(Kind.CANCELLED, key=CANCEL))
+    contradiction, is_news = CallbackResult.CONTRADICTION, meaning is not before
+    said = [of(meaning, "2"), of(meaning, "3"), of(Kind.ACCEPTED), of(Kind.CANCELLED)]
+    first = contradiction if is_news else CallbackResult.KNOWN
+    assert apply(ledger, *said) == [first, *[CallbackResult.KNOWN] * 3]
+    assert told(rows) == [*known, "cancelled"]
+    assert rows.order().lifecycle == meaning
+    with engine.connect() as connection:
+        notes = connection.execute(select(audit.c.what, audit.c.details)).all()
+    assert notes == [("callback.contradiction", f"{meaning} as 2 to m")] * is_news
+    if meaning is not Lifecycle.PREPARING:
+        assert apply(ledger, of(Lifecycle.PREPARING, "4")) == [CallbackResult.LATE]
+        assert apply(ledger, of(Lifecycle.COMPLETED, "5")) == [
+            CallbackResult.KNOWN if meaning is Lifecycle.COMPLETED else contradiction
+        ]
 
 
 def test_a_pos_that_cancels_before_it_was_asked_did_so_by_itself(

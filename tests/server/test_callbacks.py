@@ -29,7 +29,7 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault, new_key
 from pos_gateway.server import schemas
 from testkit.patience import PATIENCE
-from tests.adapters.callers import compact, rest_signed, square_event, square_signed
+from tests.adapters.callers import compact, rest_signed, square_fulfilled, square_signed
 from tests.server.conformance import require_described
 from tests.server.lab import Server, migrated, serving
 from tests.server.raw import Raw
@@ -444,7 +444,7 @@ def known_at_square(engine: Engine, order_id: str, owner: Merchant) -> str:
 
 
 def square_call(server: Server, external_id: str, location: str, **others: Any) -> Any:
-    body = square_event("updated", state="COMPLETED", order_id=external_id, location_id=location)
+    body = square_fulfilled("COMPLETED", order_id=external_id, location_id=location)
     body = body.replace(b"b3adf364", b"%08d" % next(_number))  # in its event_id
     path = "/v1/callbacks/square/s1"
     url = others.get("url", f"https://{server.url.removeprefix('http://')}{path}")
