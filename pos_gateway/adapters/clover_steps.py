@@ -62,6 +62,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.record import identifier
+from pos_gateway.transport.errors import TransportError
 from pos_gateway.transport.exchange import Reply, Send
 
 #: Longest note of a payment.
@@ -161,8 +162,11 @@ def ask_to_print(order: Order, merchant: Merchant, facts: Facts, send: Send) -> 
 
 
 def _asked(order: Order, merchant: Merchant, facts: Facts, send: Send) -> Outcome:
-    """The outcome after a print event: as ``printed``; in doubt without an answer, for Clover has the event."""
-    known = printed(order, merchant, facts, send)
+    """The outcome after a print event, with the event's id: as ``printed``; in doubt without an answer."""
+    try:
+        known = printed(order, merchant, facts, send)
+    except TransportError as error:  # Clover has the event
+        known = Outcome(Kind.IN_DOUBT, Reason.of(error.code, error))
     if known is None or known.kind is Kind.RETRY:
         known = in_doubt("the ticket is asked for, and could not be looked at")
     return replace(known, facts={"print_event": facts["print_event"]})

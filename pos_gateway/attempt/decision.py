@@ -212,8 +212,8 @@ class _Submission(NamedTuple):
             event_kind = None
         said = outcome if event_kind is None else replace(outcome, kind=event_kind)
         entry = self._entry(said, claim, after, event_kind)
-        if outcome.kind is Kind.PENDING and after.step is not None and not after.step.is_undo:
-            # The next look-up starts from the results of a pending step.
+        if after.step is not None and not after.step.is_undo:
+            # The next look-up starts from the results of an open step.
             entry = self._with_progress(entry, after)
         messages = []
         if not outcome.for_operator and delay < until:

@@ -122,6 +122,20 @@ FAULTS = [
         "clover_truth::never_printed_twice or clover_gate::printed_once",
     ),
     Fault(
+        "a print event is known though the look after it is not answered",
+        STEPS,
+        "except TransportError as error:  # Clover has the event",
+        "except KeyError as error:  # Clover has the event",
+        "clover_gate::a_printer_that_fails",
+    ),
+    Fault(
+        "the results of a step in doubt are kept",
+        "attempt/decision",
+        "        if after.step is not None and not after.step.is_undo:\n            # The next",
+        "        if outcome.kind is Kind.PENDING and after.step is not None:\n            # The next",
+        "clover_gate::a_printer_that_fails",
+    ),
+    Fault(
         "an order is accepted at Clover once it is on paper",
         STEPS,
         " or is_printed(found):",

@@ -216,6 +216,26 @@ def test_a_paid_order_that_is_not_printed_is_left_to_an_operator(
     assert (shop.fact["payments"], shop.fact["is_deleted"]) == ([1700], False)
 
 
+@pytest.mark.parametrize("status", [None, 429, 500])
+@pytest.mark.parametrize("path", ["orders/[^/]+", f"{PRINTING}/[^/]+"])
+def test_a_printer_that_fails_is_seen_whatever_look_at_its_event_is_not_answered(
+    gate: Gate, shop: Shop, path: str, status: int | None
+) -> None:
+    """The event's id is kept with an order in doubt, too: without the id no look finds the failure."""
+    shop.knobs.is_online = False
+    shop.before["POST", PRINTING] = lambda: shop.meet("before", "GET", path, status=status)
+    order = gate.an_order(seconds=3600)
+    assert gate.take(order).outcome.kind is Kind.IN_DOUBT
+    shop.knobs.printer_fails = shop.knobs.is_online = True
+    gate.wait(60)
+    decision = gate.take(order)
+    assert decision.outcome.for_operator
+    assert gate.recorded() == [("in_doubt", "not_undone")]
+    assert decision.outcome.reason is not None
+    assert "has failed at the printer" in decision.outcome.reason.message
+    assert len(shop.staff.print_events) == 1
+
+
 @pytest.mark.parametrize("what", ["before", "after"])
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "orders/[^/]+"), ("GET", "orders"), ("DELETE", ".*")]
