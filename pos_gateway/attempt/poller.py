@@ -302,7 +302,8 @@ class Poller:
             return set()
         applied = self._commit(received, timeout=SECONDS)
         for one, result in zip(received, applied, strict=True):
-            report(one, result, merchant.provider)
+            if result.result is not CallbackResult.MOVED:  # listed again by each poll
+                report(one, result, merchant.provider)
         return {each.result for each in applied}
 
     def _applied(self, polls: Sequence[Sequence[Received]]) -> list[list[Applied]]:
