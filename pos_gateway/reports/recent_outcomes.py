@@ -3,14 +3,17 @@
 Admission sees calls, and a POS that answers every call at once with 401, 404 or 422 is well for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, case, func, select
+from sqlalchemy import ColumnElement, Connection, Integer, case, cast, func, select
 
 from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import events
-from pos_gateway.domain.outcome import Kind
+from pos_gateway.domain.outcome import Kind, Reason
+from pos_gateway.ledger.payloads import readable_code
 
 #: Seconds of outcomes that count, and the most events that are read: the latest.
 WINDOW, ROWS = 600.0, 20_000
@@ -31,9 +34,11 @@ class Failing(NamedTuple):
     rejected: int
     expired: int
     in_doubt: int
-    #: Reason codes of those that failed, the first and the last by name; None: none failed.
-    code: str | None = None
-    other_code: str | None = None
+    #: The most frequent reason code of each of the four, and ``, …`` if there are others; empty: it has none.
+    failed_for: str = ""
+    rejected_for: str = ""
+    expired_for: str = ""
+    in_doubt_for: str = ""
 
     @property
     def bad(self) -> int:
@@ -50,21 +55,44 @@ def failing(connection: Connection) -> Mapping[str, Failing]:
         .limit(ROWS)
         .subquery()
     )
-    total = func.count()
-    numbers = [_sum(latest.c.type == kind.value) for kind in _BAD]
-    # A POS's own codes, those of a rejection, may quote a customer.
-    code = case((latest.c.type == Kind.FAILED.value, latest.c.reason_code))
-    bad: ColumnElement[int] = _sum(latest.c.type.in_([kind.value for kind in _BAD]))
-    query = (
-        select(latest.c.merchant_id, total, *numbers, func.min(code), func.max(code))
+    alike = (latest.c.merchant_id, latest.c.type, latest.c.reason_code)
+    counts = (
+        select(*alike, func.count().label("number"))
         .where(latest.c.occurred_at > Now() - WINDOW, latest.c.type.in_(_OUTCOMES))
-        .group_by(latest.c.merchant_id)
+        .group_by(*alike)
+        .subquery()
+    )
+    merchant, kind, code, number = counts.c
+    order = (number.desc(), code.is_(None), code)
+    place = func.row_number().over(partition_by=(merchant, kind), order_by=order)
+    ranked = select(*counts.c, place.label("place")).subquery().c
+    numbers = [_sum(case((ranked.type == each.value, ranked.number), else_=0)) for each in _BAD]
+    first = [
+        func.max(case(((ranked.type == each.value) & (ranked.place == 1), ranked.reason_code)))
+        for each in _BAD
+    ]
+    codes = [func.max(case((ranked.type == each.value, ranked.place))) for each in _BAD]
+    total, bad = _sum(ranked.number), reduce(add, numbers)
+    query = (
+        select(ranked.merchant_id, total, *numbers, *first, *codes)
+        .group_by(ranked.merchant_id)
         .having((bad >= AT_LEAST) & (bad * 2 > total))
-        .order_by(bad.desc(), latest.c.merchant_id)
+        .order_by(bad.desc(), ranked.merchant_id)
         .limit(MAX_FAILING)
     )
-    return {merchant: Failing(*numbers) for merchant, *numbers in connection.execute(query)}
+    return {name: _failing(found) for name, *found in connection.execute(query)}
 
 
-def _sum(condition: ColumnElement[bool]) -> Any:
-    return func.sum(case((condition, 1), else_=0))
+def _sum(numbers: ColumnElement[int]) -> ColumnElement[int]:
+    return cast(func.sum(numbers), Integer)
+
+
+def _failing(found: Sequence[Any]) -> Failing:
+    total, of_kind, first, codes = found[0], found[1:5], found[5:9], found[9:]
+    return Failing(total, *of_kind, *map(_most, first, codes))
+
+
+def _most(code: str | None, codes: int | None) -> str:
+    # A POS's own words, those of a rejection, may quote a customer.
+    said = "" if code is None else readable_code(Reason(code, ""))
+    return f"{said}, …" if said and codes != 1 else said

@@ -16,7 +16,7 @@ rule  applies where               it says
       or its quota is used up     the quota of the app clover 1234 has nothing left: 212 orders wait
 11    its calls fail              calls
 12    orders are held up          212 orders wait, 30 orders are parked
-13    most of its orders fail     of 56 orders in 10 min 40 failed (http_404) and 16 were rejected
+13    most of its orders fail     of 56 orders in 10 min 40 failed (http_404) and 16 were rejected (other)
 ====  ==========================  =======================================================================
 
 ``calls`` is the outcome of the last ones, ``limit`` rule 10, each where there is something to say. Rules 1
@@ -125,15 +125,17 @@ def calls(trouble: FleetTrouble) -> str:
 
 def outcomes(seen: Failing) -> str:
     """How a merchant's orders ended: ``56 of 56 orders in 10 min failed (http_404)``."""
-    codes = [seen.code, "…"] if seen.code != seen.other_code else [seen.code]
-    why = f" ({', '.join(filter(None, codes))})" if seen.code else ""
     parts = [
-        (seen.failed, f"failed{why}"),
-        (seen.rejected, "was rejected" if seen.rejected == 1 else "were rejected"),
-        (seen.expired, "expired"),
-        (seen.in_doubt, "came to be in doubt"),
+        (seen.failed, "failed", seen.failed_for),
+        (
+            seen.rejected,
+            "was rejected" if seen.rejected == 1 else "were rejected",
+            seen.rejected_for,
+        ),
+        (seen.expired, "expired", seen.expired_for),
+        (seen.in_doubt, "came to be in doubt", seen.in_doubt_for),
     ]
-    said = [(number, verb) for number, verb in parts if number]
+    said = [(number, f"{verb} ({why})" if why else verb) for number, verb, why in parts if number]
     window = duration(WINDOW)
     if len(said) == 1:
         return f"{seen.bad} of {seen.total} orders in {window} {said[0][1]}"

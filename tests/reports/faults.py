@@ -14,6 +14,13 @@ FAULTS = [
         "recent_outcomes::a_merchant_most_of_whose_orders_fail",
     ),
     Fault(
+        "the reason of most of the failing orders is said",
+        "reports/recent_outcomes",
+        "order = (number.desc(), code",
+        "order = (code",
+        "recent_outcomes::is_said_alike",
+    ),
+    Fault(
         "a merchant whose orders are not sent is shown between two tries",
         "admission/admission",
         "                or lane.is_unsent(self._now)\n",

@@ -55,13 +55,31 @@ def test_a_merchant_most_of_whose_orders_fail_is_in_trouble_though_its_calls_are
     assert [each.merchant_id for each in worst][:3] == ["refuses", "cooking", "mixed"]
     assert in_words(worst[0]) == "56 of 56 orders in 10 min failed (http_401)"
     assert outcomes(fleet.failing["mixed"]) == (
-        "of 5 orders in 10 min 1 failed (x), 2 were rejected and 1 expired"
+        "of 5 orders in 10 min 1 failed (x), 2 were rejected (x) and 1 expired (x)"
     )
     assert outcomes(fleet.failing["cooking"]) == "4 of 7 orders in 10 min failed"
     slow = fleet.trouble("slow")
     assert slow is not None
     assert slow.failing is None
     assert fleet.trouble("half") is None
+
+
+def test_why_most_of_a_merchants_orders_fail_is_said_alike_for_each_outcome(
+    engine: Engine, reports: Reports
+) -> None:
+    record(engine, "closed", *["rejected"] * 3, code="store_closed")
+    record(engine, "late", *["expired"] * 3, code="http_503")
+    record(engine, "menu", *["rejected"] * 3, code="item_unavailable")
+    record(engine, "menu", *["rejected"] * 4, code="store_closed")
+    record(engine, "menu", *["rejected"] * 3)
+    record(engine, "quotes", *["rejected"] * 3, code="Mrs. Smith is allergic")
+    said = {name: outcomes(each) for name, each in reports.view.now().failing.items()}
+    assert said == {
+        "closed": "3 of 3 orders in 10 min were rejected (store_closed)",
+        "late": "3 of 3 orders in 10 min expired (http_503)",
+        "menu": "10 of 10 orders in 10 min were rejected (store_closed, …)",
+        "quotes": "3 of 3 orders in 10 min were rejected (other)",
+    }
 
 
 def test_what_workers_see_and_what_the_outcomes_say_are_said_together(
