@@ -21,8 +21,8 @@ TURN = 0.25
 AHEAD = 2
 #: Seconds for which a process wants a fair part of a quota after orders waited.
 KEPT = 10.0
-#: Permits of a quota without a limit of orders in flight.
-PARTS = 100
+#: Permits of a quota without a limit of orders in flight, and of these a poll's: HubRise's for 0.75 requests a second.
+PARTS, POLLED = 100, 10
 #: Polls may have a quarter of the requests in flight, by this divisor: their POSes may hang.
 POLLS = 4
 
@@ -76,7 +76,7 @@ class Quota(Generic[Lane]):
         """Permits awaited by orders, or a poll; all permits if orders used up the part a short time ago."""
         waiting = len(self._places) + len(self.turns)
         if now - self._polled_at < KEPT:
-            waiting = max(waiting, 1)
+            waiting = max(waiting, POLLED if self.terms.at_once is None else 1)
         return self.permits if self._part and now - self._lacked_at < KEPT else waiting
 
     @property

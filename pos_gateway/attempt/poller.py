@@ -314,7 +314,7 @@ class Poller:
 
 
 class _Asking:
-    """The requests of a poll, one a second, each of the merchant's quotas.
+    """The requests of a poll, one a second, each of the merchant's quotas, for which the poll waits within its time.
 
     Args:
         merchant_id: the merchant.
@@ -353,13 +353,16 @@ class _Asking:
 
     def __call__(self, request: Request) -> Reply:
         is_first, self._is_first = self._is_first, False
-        pause = max(0.0 if is_first else PACE, self._orders.pause())
-        left = self._until - time.monotonic() - pause
-        if left < _LEAST or self._stopping.wait(pause):
-            raise NotSent("timeout", "the poll's time is over, or this process stops")
-        if not self.begin():
-            # Of polls alone: no order has this code.
-            raise NotSent(code="quota", message="orders need the rest of the POS's limits")
+        pause, code = 0.0 if is_first else PACE, "timeout"
+        while True:
+            pause = max(pause, self._orders.pause())
+            left = self._until - time.monotonic() - pause
+            if left < _LEAST or self._stopping.wait(pause):
+                raise NotSent(code, "the poll's time is over, or this process stops")
+            if self.begin():
+                break
+            # Orders need the rest of the POS's limits. No order has this code.
+            pause, code = PACE, "quota"
         try:
             reply = self.ask(replace(request, seconds=min(SECONDS, request.seconds, left)))
         finally:

@@ -7,6 +7,20 @@ from tests.planting import Fault, try_all
 
 FAULTS = [
     Fault(
+        "a poll wants as many permits as let it end",
+        "admission/quota",
+        "POLLED if self.terms.at_once is None else 1",
+        "1",
+        "polls::has_its_requests_in_time",
+    ),
+    Fault(
+        "a poll leaves most permits to orders",
+        "admission/quota",
+        "POLLED if self.terms.at_once is None else 1",
+        "self.permits",
+        "polls::has_its_requests_in_time",
+    ),
+    Fault(
         "permits whose lease expired before a sync are given up",
         "fleet/coordinator",
         "since = reached if answer.forgotten else now",

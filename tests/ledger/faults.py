@@ -1429,6 +1429,13 @@ FAULTS = [
         "polling::takes_each_request",
     ),
     Fault(
+        "a poll waits for its requests",
+        POLLER,
+        'pause, code = PACE, "quota"',
+        'raise NotSent("quota", "orders need the rest")',
+        "polling::waits_for_requests",
+    ),
+    Fault(
         "a request that is not sent is ended",
         POLLER,
         "for end in begun.values():",

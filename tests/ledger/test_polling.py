@@ -22,6 +22,7 @@ from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.adapters.square import SquareAdapter
 from pos_gateway.attempt import poller as module
 from pos_gateway.attempt.poller import (
+    LIMIT,
     LONGEST,
     OVERLAP,
     SKEW,
@@ -523,9 +524,41 @@ def test_a_poll_takes_each_request_from_the_quota_and_ends_it(rig: Rig) -> None:
     rig.round()
     assert (orders.left, orders.under_way) == ({"m": 2}, [])
     assert rig.row("m").failures == 0
-    rig.round()
-    assert (orders.left, orders.under_way) == ({"m": 0}, [])
-    assert rig.row("m").failures == 1, "the quota was short: the next poll asks for less"
+
+
+@pytest.mark.parametrize("seconds", [40.0, 50.0])
+def test_a_poll_waits_for_requests_that_orders_need_as_long_as_a_poll_may_take(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    """In a fleet a quota's part is small at first; a poll that fails asks for less, later."""
+
+    class Busy(Orders):
+        waits = 0
+
+        def begin(self, merchant_id: str) -> Callable[[], None] | None:
+            if len(rig.requests) == 2 and self.waits < 2:
+                self.waits += 1
+                clock.now += seconds / 2
+                return None
+            return super().begin(merchant_id)
+
+    def pages(_window: Window, send: Send) -> Iterator[Page]:
+        for number in range(3):
+            send(Request("GET", f"https://pos.example.com/{number}"))
+            yield ()
+
+    clock = SimpleNamespace(now=time.monotonic())
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    orders = Busy({"m": 3})
+    rig.poller.yield_to(orders)
+    rig.open("m", pages)
+    rig.accept("m", "o1")
+    with capture_logs() as logs:
+        rig.round()
+    in_time = seconds < LIMIT
+    assert (len(rig.requests), rig.row("m").failures) == ((3, 0) if in_time else (2, 1))
+    assert [each["code"] for each in logs if each["event"] == "poll.failed"] == ["quota"][in_time:]
+    assert orders.under_way == []
 
 
 def test_polls_that_yield_stay_due_and_go_first_the_oldest_of_them(rig: Rig) -> None:
