@@ -87,6 +87,7 @@ class Admission(Generic[Ticket]):
         self._health: Health[Ticket] = Health(
             limits,
             self._judging,
+            self.parked_count,
             announce=announce,
             unusual=self._scheduler.became_unusual,
             revived=self._scheduler.revived,

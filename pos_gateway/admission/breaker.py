@@ -2,8 +2,8 @@
 
 A closed breaker admits every order. A breaker opens when too many of the last calls failed or were late,
 and on an overloaded merchant's ``Retry-After``. After the time the breaker is half-open, and admits a single
-probe at a time, with a shorter deadline. Two answered probes in a row close the breaker, or one if no order follows;
-a probe without an answer opens the breaker again for twice as long.
+probe at a time, with a shorter deadline. Two answered probes in a row close the breaker; a probe without an
+answer opens the breaker again for twice as long. A minute without an order closes the breaker, too.
 """
 
 import random
@@ -79,11 +79,6 @@ class Breaker:
             return False
         late = self._late.bit_count() + overdue
         return self._failed.bit_count() >= FAILURE_RATE * calls or late >= SLOW_RATE * calls
-
-    @property
-    def has_answer(self) -> bool:
-        """Whether a half-open breaker's last probe was answered, and no probe is in flight."""
-        return self.state is BreakerState.HALF_OPEN and self._answered > 0 and not self.probes
 
     @property
     def calls(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import Generic
 
@@ -11,10 +12,11 @@ from pos_gateway.admission.lane import QUIET, Call, Lane, Provider, Ticket
 from pos_gateway.admission.latency import PART, SECONDS
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.outliers import Outliers
+from pos_gateway.admission.parking import ParkedCount
 from pos_gateway.domain.outcome import CallResult
 
-#: Why a breaker changed, when a different worker made the change.
-FLEET = "fleet"
+#: Why a breaker changed, when a different worker made the change, and when time alone did: no news for other workers.
+FLEET, TIME = "fleet", "time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class Health(Generic[Ticket]):
     Args:
         limits: this process's limits.
         agenda: runs the timers.
+        parked: counts parked orders.
         announce: called with every breaker's transition.
         unusual: called with a new outlier, and the time.
         revived: called with a silent provider's answer: the provider, the seconds of silence, and the time.
@@ -44,6 +47,7 @@ class Health(Generic[Ticket]):
         self,
         limits: AdmissionLimits,
         agenda: Agenda,
+        parked: ParkedCount,
         *,
         announce: Callable[[Transition], None],
         unusual: Callable[[Call[Ticket], float], None],
@@ -51,7 +55,7 @@ class Health(Generic[Ticket]):
         changed: Callable[[Lane[Ticket]], None],
     ) -> None:
         self._slow_after, self._budget = limits.slow_after, limits.silent_budget
-        self._agenda = agenda
+        self._agenda, self._parked = agenda, parked
         self._announce = announce
         self._unusual = unusual
         self._revived = revived
@@ -95,8 +99,6 @@ class Health(Generic[Ticket]):
             if contact is not CallResult.ANSWERED or call.late or lane.evidence is not None:
                 lane.noted().latest = max(0.0, now - delay - call.started)
         self._judge_presence(call, now, contact, retry_after)
-        if lane.breaker.has_answer:
-            self._agenda.add(now + QUIET, self._is_quiet, lane)
 
     def released(self, call: Call[Ticket]) -> None:
         """A call's slot is free."""
@@ -230,14 +232,24 @@ class Health(Generic[Ticket]):
             self.open(lane, now, "late")
             self._changed(lane)
 
-    def _is_quiet(self, lane: Lane[Ticket], now: float) -> None:
-        """Close a half-open breaker after an answer, lest the breaker wait for an order for ever."""
-        if lane.breaker.has_answer and lane.last_call + QUIET <= now:
-            self.close(lane, "quiet")
-            self._changed(lane)
-
     def _half_open(self, lane: Lane[Ticket], now: float) -> None:
         if lane.breaker.is_open and lane.breaker.until <= now:
             lane.breaker.half_open()
-            self._announce(Transition(lane.merchant_id, BreakerState.HALF_OPEN, 0.0, "time"))
+            self._look_again(lane, now + QUIET)
+            self._announce(Transition(lane.merchant_id, BreakerState.HALF_OPEN, 0.0, TIME))
             self._changed(lane)
+
+    def _look_again(self, lane: Lane[Ticket], at: float) -> None:
+        """Look then whether the half-open breaker is needed still."""
+        self._agenda.add(at, partial(self._is_quiet, lane.breaker.spell), lane)
+
+    def _is_quiet(self, spell: int, lane: Lane[Ticket], now: float) -> None:
+        """Close a half-open breaker that no order has needed for a while: nothing is known of the merchant."""
+        if lane.breaker.state is not BreakerState.HALF_OPEN or lane.breaker.spell != spell:
+            return
+        quiet_at = lane.last_call + QUIET
+        if quiet_at <= now and lane.is_idle and not self._parked.of(lane.merchant_id):
+            self.close(lane, TIME)
+            self._changed(lane)
+        else:
+            self._look_again(lane, quiet_at if quiet_at > now else now + QUIET)

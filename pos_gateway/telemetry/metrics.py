@@ -344,7 +344,7 @@ _callbacks = Counter(
 _polls = Counter(
     "pos_gateway_polls_total",
     "Polls of merchants' POSes that do not call back: listed (the POS has said what has changed), failed (it is"
-    " asked again, later each time), or down (not asked: its breaker is open).",
+    " asked again, later each time), or down (not asked: its breaker is not closed).",
     ("adapter", "result"),
 )
 polls_waiting = Gauge(

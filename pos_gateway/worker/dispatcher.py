@@ -23,7 +23,7 @@ from gevent.pool import Group
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.breaker import BreakerState
-from pos_gateway.admission.health import FLEET, Transition
+from pos_gateway.admission.health import FLEET, TIME, Transition
 from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms, names_quota
 from pos_gateway.attempt.gateway import Gateway
@@ -567,7 +567,7 @@ class Dispatcher:
 
     def _announce(self, transition: Transition) -> None:
         _log_transition(transition)
-        if self._fleet is None or transition.why == FLEET:
+        if self._fleet is None or transition.why in (FLEET, TIME):
             return
         if transition.state is BreakerState.OPEN:
             self._fleet.breaker_opened(transition.merchant_id, transition.seconds)

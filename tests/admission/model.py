@@ -111,6 +111,8 @@ class Merchant:
     until: float = 0.0
     spell: int = 0
     good_probes: int = 0
+    #: When a half-open breaker may close without an answer.
+    look_at: float = inf
     mean: float | None = None
     deviation: float = 0.0
     silent: bool = False
@@ -256,6 +258,9 @@ class Model:
 
     def of(self, merchant: Merchant) -> list[Sent]:
         return [each for each in self.sent if each.merchant is merchant]
+
+    def is_idle(self, merchant: Merchant) -> bool:
+        return not self.of(merchant) and not self.waiting[merchant]
 
     def out(self) -> list[Sent]:
         return [each for each in self.sent if not each.held]
@@ -591,11 +596,16 @@ class Model:
             if merchant.state == "open" and merchant.until <= now:
                 merchant.state, merchant.good_probes = "half_open", 0
                 merchant.spell += 1
+                merchant.look_at = now + lane.QUIET
                 self.transitions.append((merchant.name, "half_open"))
-            is_answered = merchant.state == "half_open" and merchant.good_probes > 0
-            if is_answered and not self.probes(merchant) and merchant.last_call + lane.QUIET <= now:
-                self.close(merchant)
-        return self.too_late(now)
+        gone = self.too_late(now)
+        for merchant in self.merchants.values():
+            if merchant.state == "half_open" and merchant.look_at <= now:
+                quiet_at = merchant.last_call + lane.QUIET
+                if quiet_at <= now and self.is_idle(merchant):
+                    self.close(merchant)
+                merchant.look_at = quiet_at if quiet_at > now else now + lane.QUIET
+        return gone
 
     def too_late(self, now: float) -> list[int]:
         gone = [
@@ -708,8 +718,7 @@ class Model:
 
     def on_arrival(self, merchant: Merchant, now: float) -> None:
         """After a quiet spell the merchant's silence and failures are forgotten."""
-        idle = not self.of(merchant) and not self.waiting[merchant]
-        if idle and now - merchant.last_call > lane.QUIET:
+        if self.is_idle(merchant) and now - merchant.last_call > lane.QUIET:
             merchant.silent = False
             merchant.adapted, merchant.results = inf, []
             merchant.forget_trial()

@@ -13,6 +13,7 @@ from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.agenda import STALE, Agenda
 from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, BreakerState
 from pos_gateway.admission.bulkhead import Bulkhead
+from pos_gateway.admission.health import TIME
 from pos_gateway.admission.lane import QUIET, Call, Lane
 from pos_gateway.admission.lanes import Lanes
 from pos_gateway.admission.latency import FIRST_DEVIATION, LEAST
@@ -561,19 +562,42 @@ def test_a_breaker_half_opens_for_one_probe_at_a_time_and_closes_after_answers_i
     assert stage.calls[-1].time_limit_share == 1
 
 
-def test_a_breaker_closes_after_one_answer_if_no_order_follows() -> None:
-    """Of the evening's last order: nobody is to be paged for it all night."""
+@pytest.mark.parametrize("contact", [None, CallResult.ANSWERED, CallResult.NONE])
+def test_a_half_open_breaker_closes_a_minute_after_the_last_order_whatever_became_of_it(
+    contact: CallResult | None,
+) -> None:
+    """Of the evening's last order, which expired, or another worker had: nobody is to be paged for it all night."""
     stage = Stage(limit=5, slots=50)
     stage.open_circuit("m")
     stage.pass_time(stage.announced[-1].seconds)
-    stage.pass_time(2 * QUIET)
-    assert stage.announced[-1].state is BreakerState.HALF_OPEN, "nothing was answered"
-    stage.offer("m")
-    stage.reply("m", after=0.1)
+    if contact is not None:
+        stage.pass_time(QUIET / 2)
+        stage.offer("m")
+        stage.reply("m", after=0.1, contact=contact)
     stage.pass_time(QUIET - 0.1)
     assert stage.announced[-1].state is BreakerState.HALF_OPEN
-    stage.pass_time(0.1)
-    assert (stage.announced[-1].state, stage.announced[-1].why) == (BreakerState.CLOSED, "quiet")
+    stage.pass_time(0.2)
+    assert (stage.announced[-1].state, stage.announced[-1].why) == (BreakerState.CLOSED, TIME)
+
+
+def test_a_half_open_breaker_with_an_order_in_flight_waiting_or_parked_stays() -> None:
+    """A storm of dead merchants: each has a slot once in minutes."""
+    stage = Stage(limit=5, slots=50)
+    for merchant in ("in flight", "waiting", "parked", "elsewhere"):
+        stage.open_circuit(merchant)
+    stage.pass_time(2.0)
+    stage.offer("in flight")
+    stage.admission.forget_terms("waiting")  # and nothing of it starts
+    stage.offer("waiting")
+    for _ in range(9):
+        stage.admission.parked_count.add("parked", 1, stage.now + 40.0)
+        stage.admission.open_breaker("elsewhere", 1.0)
+        stage.pass_time(35.0)
+    assert [each for each in stage.announced if each.state is BreakerState.CLOSED] == []
+    for _ in range(20):
+        stage.pass_time(QUIET / 6)
+    closed = [each.merchant_id for each in stage.announced if each.state is BreakerState.CLOSED]
+    assert sorted(closed) == ["elsewhere", "parked"]
 
 
 def test_orders_that_a_merchant_refuses_again_and_again_are_not_its_only_probes() -> None:

@@ -22,8 +22,9 @@ from pos_gateway.adapters.clover import CloverAdapter
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.adapters.protocol import Limits as PosLimits
 from pos_gateway.adapters.toast import ToastAdapter
-from pos_gateway.admission.breaker import BreakerState
+from pos_gateway.admission.breaker import MINIMUM, BreakerState
 from pos_gateway.admission.health import Transition
+from pos_gateway.admission.lane import QUIET
 from pos_gateway.admission.limits import AdmissionLimits, QuotaTerms
 from pos_gateway.attempt.attempt import Attempt
 from pos_gateway.attempt.decision import Decision
@@ -1003,6 +1004,25 @@ def test_a_worker_that_was_paused_starts_nothing_until_it_knows_its_permits(
     scene.reply("o1")
     assert order.said.wait(PATIENCE)
     assert order.word == "ack"
+
+
+def test_a_breaker_that_time_closes_here_is_no_news_for_workers_with_orders(scene: Scene) -> None:
+    heard: list[str] = []
+    fleet: Any = SimpleNamespace(
+        breaker_opened=lambda *_: heard.append("opened"),
+        breaker_closed=lambda _: heard.append("closed"),
+        short=lambda _merchant: None,
+    )
+    scene.dispatcher._fleet = fleet
+    admission: Any = scene.dispatcher.admission
+    for _ in range(MINIMUM):
+        call = admission.offer("m", "o", scene.now)
+        admission.release(call, scene.now, CallResult.FAILED)
+    for _ in range(4):
+        scene.now += QUIET
+        admission.tick(scene.now)
+    assert admission.merchant("m").breaker is BreakerState.CLOSED
+    assert heard == ["opened"]
 
 
 class SteppedClock:
