@@ -17,8 +17,6 @@ from pos_gateway.reports.words import not_delivered, outcomes
 
 #: Seconds after which a breaker that is not closed, and an order in doubt, need a person.
 BREAKER_LASTS = DOUBT_LASTS = 300.0
-#: Seconds until a breaker that is not closed says more than failed orders do: many close again at once.
-BREAKER_COUNTS = 60.0
 #: Seconds for which a refused credential, or a contradiction, is a reason to alert, and by which events are late.
 REFUSED_WITHIN, LATE = 900.0, 30.0
 #: Reason codes of orders that failed since the POS refuses the credentials; the last two of an earlier release:
@@ -61,7 +59,7 @@ def look(database: Engine, fleet_view: FleetView) -> Findings:
         Condition.ORDERS_FAILING: [
             Finding(merchant, f"Merchant {merchant}: {outcomes(each)}", each.bad)
             for merchant, each in fleet.failing.items()
-            if (trouble := fleet.trouble(merchant)) and trouble.breaker_for < BREAKER_COUNTS
+            if (trouble := fleet.trouble(merchant)) and trouble.breaker_for < BREAKER_LASTS
         ],
         Condition.NO_WORKER: [Finding("workers", says)] if (says := not_delivered(fleet)) else [],
         Condition.OVERDUE: _overdue(count_overdue(database)),

@@ -70,6 +70,13 @@ FAULTS = [
         "watch::what_is_not_known_is_not_well",
     ),
     Fault(
+        "failing orders are alerted of until the breaker is",
+        "alerts/looking",
+        "trouble.breaker_for < BREAKER_LASTS",
+        "trouble.breaker_for < 60.0",
+        "watch::fails_all_its_orders",
+    ),
+    Fault(
         "of queues that no worker knows there is an alert",
         "alerts/looking",
         "            for name in unknown\n",

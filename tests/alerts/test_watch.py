@@ -17,7 +17,7 @@ from pos_gateway.alerts import watch as watching
 from pos_gateway.alerts.condition import RULES, Condition, Finding
 from pos_gateway.alerts.looking import look
 from pos_gateway.alerts.message import trial_message
-from pos_gateway.alerts.rules import decide
+from pos_gateway.alerts.rules import Alert, AlertState, decide
 from pos_gateway.alerts.sender import AlertSender
 from pos_gateway.alerts.store import AlertStore
 from pos_gateway.cli.root import root
@@ -151,13 +151,32 @@ def test_a_breaker_that_opens_and_closes_again_and_again_hides_no_failing_orders
     for state, lasts, failing, silent in (
         ("open", 5.0, ["m1"], []),
         ("closed", 0.0, ["m1"], []),
-        ("half_open", 40.0, ["m1"], []),
+        ("half_open", 290.0, ["m1"], []),
         ("open", 400.0, [], ["m1"]),
     ):
         reports.worker("w1").report(SILENT._replace(breaker=state, breaker_for=lasts), **WELL)
         found = look(engine, reports.view)
         assert [each.subject for each in found[Condition.ORDERS_FAILING]] == failing
         assert [each.subject for each in found[Condition.BREAKER_OPEN]] == silent
+
+
+@pytest.mark.parametrize("lasts", [60, 180, 290, 400])
+def test_a_merchant_that_fails_all_its_orders_is_alerted_of_however_long_its_breaker_is_open(
+    engine: Engine, reports: Reports, lasts: int
+) -> None:
+    """Its POS answers now and then, and its breaker closes for twenty seconds."""
+    record(engine, "m1", *["failed"] * 30)
+    alerts: list[Alert] = []
+    both = (Condition.ORDERS_FAILING, Condition.BREAKER_OPEN)
+    for second in range(0, 1200, 30):
+        not_closed = max(0, second % (lasts + 20) - 20)
+        state = "open" if not_closed else "closed"
+        trouble = SILENT._replace(breaker=state, breaker_for=float(not_closed))
+        reports.worker("w1").report(trouble, **WELL)
+        found = look(engine, reports.view)
+        alerts = decide(alerts, {each: found[each] for each in both}, float(second))
+        if second >= 300:
+            assert AlertState.FIRING in [each.state for each in alerts], second
 
 
 def test_what_is_not_known_is_not_well(engine: Engine, reports: Reports) -> None:
