@@ -151,13 +151,14 @@ class Poller:
         """
         now, self._is_full = time.monotonic(), False
         self._next_round.clear()
-        ended, self._ended = self._ended, []
-        if ended:
+        if ended := self._ended[:]:
             self._run(lambda: self._open_orders.done(ended))
+            del self._ended[: len(ended)]  # more may have ended meanwhile
         if now >= self._enrol_at:
             self._polls_any = self._run(self._open_orders.enrol)
             self._enrol_at = now + self._every
         if not self._polls_any:
+            metrics.polls_waiting.set(0)
             return LOOK
         begun: dict[str, Callable[[], None]] = {}
         try:

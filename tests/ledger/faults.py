@@ -1429,6 +1429,22 @@ FAULTS = [
         "polling::takes_each_request",
     ),
     Fault(
+        "no poll waits where no merchant is polled",
+        POLLER,
+        "            metrics.polls_waiting.set(0)\n",
+        "",
+        "polling::once_no_merchant_is_polled",
+    ),
+    Fault(
+        "the end of a poll is kept until it is stored",
+        POLLER,
+        "            self._run(lambda: self._open_orders.done(ended))\n"
+        "            del self._ended[: len(ended)]",
+        "            del self._ended[: len(ended)]\n"
+        "            self._run(lambda: self._open_orders.done(ended))",
+        "polling::once_the_database_is_back",
+    ),
+    Fault(
         "a poll waits for its requests",
         POLLER,
         'pause, code = PACE, "quota"',

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, insert, select, text, update
+from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
 from pos_gateway.adapters.polls import Page, Window, callbacks_of
@@ -38,13 +39,14 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger import callbacks as ledger_module
 from pos_gateway.ledger import open_orders as reading
 from pos_gateway.ledger.callbacks import CallbackLedger
-from pos_gateway.ledger.open_orders import AGE, DuePoll, OpenOrder, OpenOrders
+from pos_gateway.ledger.open_orders import AGE, DonePoll, DuePoll, OpenOrder, OpenOrders
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.transport.errors import NoValidReply
 from pos_gateway.transport.exchange import Reply, Request, Send
 from testkit.patience import PATIENCE
+from tests.telemetry.lab import value
 
 EVERY = 60.0
 READY, CANCELLED = Lifecycle.READY, Kind.CANCELLED
@@ -584,6 +586,47 @@ def test_polls_that_yield_stay_due_and_go_first_the_oldest_of_them(rig: Rig) -> 
     assert [each for each in polled if each != "m"] == names[::-1]
     assert polled.index("m") < 2
     assert len(rig.requests) == 21
+
+
+def test_no_poll_waits_once_no_merchant_is_polled(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.poller.yield_to(Orders({"m": 0}))
+    rig.open("m", says())
+    rig.accept("m", "o1")
+    rig.round()
+    assert value("pos_gateway_polls_waiting") == 1
+    rig.open("m", pos={"poll": "OFF"})
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + EVERY))
+    rig.end()
+    assert value("pos_gateway_polls_waiting") == 0
+
+
+def test_what_a_poll_has_found_is_stored_once_the_database_is_back(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a POS that fails is asked again at once, and one that has answered for the same time."""
+
+    def away(_polls: Sequence[DonePoll]) -> None:
+        raise OperationalError("update", {}, Exception("away"))
+
+    def lost(_window: Window, _send: Send) -> Iterator[Page]:
+        raise NoValidReply("timeout", "no reply in time")
+        yield ()
+
+    rig.open("good", says(("P-o1", READY)))
+    rig.open("bad", lost)
+    for each in ("good", "bad"):
+        rig.accept(each, "o1")
+    rig.make_due()
+    with monkeypatch.context() as patched:
+        patched.setattr(rig.open_orders, "done", away)
+        with pytest.raises(OperationalError):
+            rig.end()
+    rig.poller.round()
+    rig.poller.round()
+    assert (rig.row("bad").failures, rig.row("good").failures) == (1, 0)
+    assert rig.row("good").since is not None
 
 
 def test_a_merchant_whose_record_is_not_in_memory_is_polled_within_its_quota(rig: Rig) -> None:
