@@ -216,8 +216,12 @@ class EventRelay:
             self._prune_at = now if removed > PRUNED // 2 else now + PRUNE_EVERY
 
     def _prune_orders(self) -> None:
-        if not self._keep_orders or self._run(lambda: next(self._pass, None)) is not None:
-            return
+        try:
+            if not self._keep_orders or self._run(lambda: next(self._pass, None)) is not None:
+                return
+        except LedgerUnavailable as error:  # of one table: the pass has pruned the others
+            problem = str(error).partition("\n")[0]
+            log.warning("orders.not_pruned", error=problem, again_in=PRUNE_ORDERS_EVERY)
         now = self._clock.monotonic()
         if now >= self._prune_orders_at:
             before = self._present() - self._keep_orders

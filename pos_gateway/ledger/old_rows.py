@@ -35,4 +35,4 @@ def remove_old(
                 return
             yield len(rows)
     except SQLAlchemyError as error:
-        raise LedgerUnavailable(str(error)) from error
+        raise LedgerUnavailable(f"the table {table.name}: {error}") from error

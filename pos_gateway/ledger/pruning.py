@@ -145,7 +145,7 @@ def _prune_rows(engine: Engine, before: float, batch: int) -> Iterator[tuple[int
                 emptied = connection.execute(empty)
             yield emptied.rowcount, removed.rowcount
     except SQLAlchemyError as error:
-        raise LedgerUnavailable(str(error)) from error
+        raise LedgerUnavailable(f"the table {orders.name}: {error}") from error
 
 
 def _prune_audit(engine: Engine, before: float, batch: int) -> Iterator[int]:

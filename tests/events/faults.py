@@ -324,6 +324,13 @@ FAULTS = [
         "notices::silently_dead",
     ),
     Fault(
+        "a table that cannot be pruned is named",
+        "ledger/old_rows",
+        'f"the table {table.name}: {error}"',
+        "str(error)",
+        "relay::is_named_in_each_pass",
+    ),
+    Fault(
         "notices do not hasten pruning",
         "events/relay",
         "        if now >= self._prune_again_at:\n",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kombu import Connection
-from sqlalchemy import Engine, insert, select, text
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, insert, select, text
 from structlog.testing import capture_logs
 
 from pos_gateway.broker import topology
@@ -19,7 +19,9 @@ from pos_gateway.events import relay as relays
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.relay import EventRelay
+from pos_gateway.ledger import pruning
 from pos_gateway.ledger.ledger import Ledger
+from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.runtime.clock import SystemClock
 from pos_gateway.runtime.vault import Vault
@@ -191,6 +193,33 @@ class Ahead(SystemClock):
 
     def now(self) -> datetime:
         return super().now() + timedelta(days=90)
+
+
+def test_a_table_that_cannot_be_pruned_is_named_in_each_pass(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its login may not delete there: no other thread has any trouble with the database."""
+
+    def submissions_fail(engine: Engine, before: float, batch: int) -> Iterator[int]:
+        gone = Table("gone", MetaData(), Column("id", Integer))
+        return remove_old(engine, gone, (gone.c.id,), gone.c.id < before, gone.c.id, batch)
+
+    monkeypatch.setattr(pruning, "prune_submissions", submissions_fail)
+    url = "amqp://127.0.0.1:1//"
+    relay = EventRelay(
+        engine, Hydration(Payloads(Vault())), Ledger(engine), broker_url=url, keep_orders=60.0
+    )
+    with capture_logs() as log:
+        for _ in range(20):
+            relay._prune_orders()
+        said = [each["error"] for each in log if each["event"] == "orders.not_pruned"]
+        assert len(said) == 1
+        assert said[0].startswith("the table gone: ")
+        relay._prune_orders_at = 0.0
+        for _ in range(20):
+            relay._prune_orders()
+    assert [each["event"] for each in log].count("orders.not_pruned") == 2
+    relay.stop()
 
 
 def test_a_leader_with_a_fast_clock_prunes_nothing_of_today(
