@@ -19,6 +19,7 @@ from itertools import chain
 from math import inf
 from typing import Generic
 
+from pos_gateway.admission import pacing
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.backlog import Backlog
 from pos_gateway.admission.breaker import LONGEST_OPEN, BreakerState
@@ -401,9 +402,10 @@ class Admission(Generic[Ticket]):
     # Parked orders
 
     def returns_soon(self, merchant_id: str, now: float) -> bool:
-        """Whether orders parked now return soon: the merchant answers, and does not yield to the reader."""
+        """Whether orders parked now return soon: the merchant answers, and is quick or need not yield to the reader."""
         lane = self._lane(merchant_id)
-        return self._room.state(lane, now).answers and not (self.cpu.is_behind and lane.is_paced)
+        is_quick = lane.usual < pacing.SHORTEST
+        return self._room.state(lane, now).answers and (is_quick or not self.cpu.is_behind)
 
     def park_delay(
         self,
@@ -442,6 +444,7 @@ class Admission(Generic[Ticket]):
         """
         self.tick(now)
         lane = self._lane(merchant_id)
+        lane.behind_at = now
         state = self._room.state(lane, now, look_ups=look_ups)
         return _parking(lane, look_ups).unpark(orders, state, may_probe=may_probe)
 

@@ -247,10 +247,14 @@ class Lane(Generic[Ticket]):
         """Whether the merchant did not keep up with orders a short time ago."""
         return now - self.behind_at < BEHIND_FOR
 
+    @property
+    def usual(self) -> float:
+        """Seconds of a usual call, assumed before the first answer."""
+        return UNKNOWN_DURATION if self.latency.mean is None else self.latency.mean
+
     def projected(self, now: float) -> float:
         """The average of slots if a further order starts now."""
-        usual = UNKNOWN_DURATION if self.latency.mean is None else self.latency.mean
-        return self.usage.average(now) + (self.usage.held + 1) * usual / WINDOW
+        return self.usage.average(now) + (self.usage.held + 1) * self.usual / WINDOW
 
     @property
     def is_idle(self) -> bool:

@@ -178,10 +178,11 @@ def _tries(lane: Lane[Ticket]) -> int:
 def _interval(lane: Lane[Ticket], slots: float) -> float:
     """Seconds between two turns of the merchant's orders at best, with ``slots``.
 
-    A low estimate: a slow reply raises mean and deviation alike, and a quick reply lowers the estimate.
+    A low estimate: a slow reply raises mean and deviation alike, and a quick reply lowers the estimate. A stranger's
+    reply is believed to be quick, but for want of CPU: orders would return each second, and find no room.
     """
     latency, bulkhead = lane.latency, lane.bulkhead
-    reply = QUICKEST
+    reply = QUICKEST if slots >= 1 else lane.usual
     if latency.mean is not None:
         reply = max(QUICKEST, latency.mean - latency.deviation, QUICKEST_PART * latency.mean)
     interval = reply / slots if slots > 0 else reply
@@ -200,7 +201,7 @@ def _slots(lane: Lane[Ticket], now: float) -> float:
 
 def _slots_while_scarce(lane: Lane[Ticket], now: float) -> float:
     """As ``_slots``, of a merchant that lacks CPU: one order in ``WINDOW`` seconds at least."""
-    used = max(2 * lane.usage.average(now), (lane.latency.mean or 0.0) / WINDOW)
+    used = max(2 * lane.usage.average(now), lane.usual / WINDOW)
     return min(_limit(lane), used)
 
 

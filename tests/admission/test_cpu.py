@@ -19,6 +19,7 @@ from pos_gateway.admission.cpu import (
 )
 from pos_gateway.admission.lane import BEHIND_FOR, Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
+from pos_gateway.admission.parking import AHEAD
 from pos_gateway.admission.scheduler import BEHIND_AFTER
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
@@ -381,6 +382,26 @@ def test_one_with_parked_orders_does_not_keep_up() -> None:
     assert scene.offer("healthy") is AdmissionVerdict.WAIT
 
 
+def test_one_whose_orders_came_back_and_wait_in_their_bundle_does_not_keep_up() -> None:
+    scene = Scene()
+    scene.admission.unpark("healthy", 3, scene.now)
+    scene.is_busy()
+    scene.offer("new")  # the start that there is in any case
+    assert scene.offer("healthy") is AdmissionVerdict.WAIT
+
+
+def test_a_strangers_orders_that_lack_cpu_come_back_in_their_turn() -> None:
+    """One in five seconds at best: sooner they find no room, and take the time in which others are read."""
+    scene = Scene()
+    scene.offer("new")  # the start that there is in any case
+    for _ in range(400):  # of others: there is much to look at
+        scene.admission.parked_count.add("other", 1, scene.now + 30)
+    assert scene.offer("stranger") is AdmissionVerdict.WAIT
+    assert scene.admission.park_delay("stranger", scene.now) == 5 - AHEAD
+    scene.admission.parked_count.add("stranger", 1, scene.now + 30)
+    assert scene.admission.park_delay("stranger", scene.now) == 10 - AHEAD
+
+
 def test_a_merchant_that_lacks_cpu_gets_its_orders_back_as_fast_as_it_starts_them() -> None:
     scene = Scene()
     calls = [scene.offer("slow") for _ in range(8)]
@@ -446,10 +467,13 @@ def test_what_yields_to_the_reader_is_parked_together() -> None:
     stage = a_reader_behind(starts=0)
     stage.know("quick")
     reads(stage.admission, INTERVAL)
+    stage.admission.offer("stranger", "order", stage.now)
     assert not stage.admission.returns_soon("slow", stage.now)
+    assert not stage.admission.returns_soon("stranger", stage.now)
     assert stage.admission.returns_soon("quick", stage.now)
     stage.admission.turned(0.0, SCARCE_FOR)  # the reader caught up a while ago
     assert stage.admission.returns_soon("slow", stage.now)
+    assert stage.admission.returns_soon("stranger", stage.now)
 
 
 def test_bundles_are_looked_at_seldom_once_no_cpu_has_been_left_for_seconds() -> None:

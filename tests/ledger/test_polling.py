@@ -293,7 +293,9 @@ def test_orders_that_are_not_open_are_not_touched(rig: Rig) -> None:
     with capture_logs() as logs:
         rig.round()
     assert rig.recorded() == [("m", "o1", BY_POS)]
-    assert [each["event"] for each in logs] == ["callback.applied"], "moved ones are listed again and again"
+    assert [each["event"] for each in logs] == ["callback.applied"], (
+        "moved ones are listed again and again"
+    )
 
 
 def test_an_order_that_a_cancel_request_has_ended_is_not_open(rig: Rig) -> None:

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 from unittest.mock import PropertyMock, patch
 
-from pos_gateway.admission import cpu, room
+from pos_gateway.admission import cpu, lane, room
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.cpu import Cpu
 from pos_gateway.admission.lane import Lane
@@ -98,6 +98,11 @@ def _before() -> list[Group]:
     return [slow(100, 1, backlog=50, start=0.0)]
 
 
+def _hanging() -> list[Group]:
+    """The worker knows none of the merchants, and none ever answers."""
+    return [Group("others", 300, about(inf), backlog=20, start=COME)]
+
+
 def _quick() -> list[Group]:
     return [Group("others", 300, about(0.02), backlog=6, start=COME)]
 
@@ -126,10 +131,12 @@ SCENES = [
 AT_ONCE = Scene("300 at 1.5 s, an order each at once", _at_once, share=0.0)
 #: They are parked, since their merchants take none.
 EXPIRING = Scene("5,000 orders that expire within 2 s", _expiring, share=0.0)
+HANGING = Scene("300 that hang, of which none is known", _hanging, share=0.0)
 _HALF, _QUICK, _KNOWN, _BEFORE, _WHOLE = SCENES[1], *SCENES[3:7]
 
 Patch = Callable[[], AbstractContextManager[Any]]
 _WAIT = Cpu.wait.fget  # type: ignore[attr-defined]
+_UNPARK = Admission.unpark
 
 
 def _many_in_a_turn(line: Any) -> float:
@@ -139,6 +146,14 @@ def _many_in_a_turn(line: Any) -> float:
 
 def _all_at_once(queue: Any, state: Any, *, few: bool, left: float) -> float:
     return float(min(max(state.shortest, queue._turn(state, few=few)), max(0.0, left)))
+
+
+def _unnoticed(admission: Any, merchant_id: str, *arguments: Any, **options: Any) -> int:
+    own = admission._lane(merchant_id)
+    before = own.behind_at
+    number = _UNPARK(admission, merchant_id, *arguments, **options)
+    own.behind_at = before
+    return number
 
 
 def _answers(admission: Any, merchant_id: str, now: float) -> bool:
@@ -162,6 +177,14 @@ RULES: Mapping[str, tuple[Patch, Sequence[Scene]]] = {
     "they leave a part of the CPU": (
         partial(patch.multiple, cpu, PART=1.0, PART_OF_LESS=1.0),
         (_HALF, _WHOLE),
+    ),
+    "a merchant whose bundle waits here does not keep up": (
+        partial(patch.object, Admission, "unpark", _unnoticed),
+        (_QUICK,),
+    ),
+    "strangers are taken for slow": (
+        partial(patch.object, lane, "UNKNOWN_DURATION", room.QUICKEST),
+        (HANGING,),
     ),
     "one in a turn": (
         partial(patch.object, Cpu, "wait", property(_many_in_a_turn)),
@@ -217,7 +240,7 @@ def main() -> None:
     print("| core | beside | healthy p50 / p99, ms | others' orders/s, of what is left |")
     print("|---:|---|---:|---:|")
     alone = [Scene("no others", list, cores, share=0.0) for cores in CORES]
-    for scene in sorted([*alone, *SCENES, AT_ONCE, EXPIRING], key=lambda each: each.cores):
+    for scene in sorted([*alone, *SCENES, AT_ONCE, EXPIRING, HANGING], key=lambda each: each.cores):
         drivers = [scene.play(seed) for seed in SEEDS]
         p50, p99 = median(latency(each, 0.5) for each in drivers), median(map(latency, drivers))
         others = ""

@@ -8,6 +8,7 @@ from tests.admission.adversaries.scarce_cpu import (
     AT_ONCE,
     CORES,
     EXPIRING,
+    HANGING,
     RULES,
     SCENES,
     SEEDS,
@@ -37,6 +38,10 @@ def test_thousands_of_orders_that_expire_at_once_delay_no_others() -> None:
     driver = EXPIRING.play()
     assert milliseconds(driver) < UNDISTURBED + CORES[EXPIRING.cores][1]
     assert driver.seen["others"].expired > 900
+
+
+def test_hundreds_of_strangers_that_hang_delay_no_others_once_their_orders_are_parked() -> None:
+    assert HANGING.broken(HANGING.play()) == []
 
 
 @pytest.mark.parametrize("rule", RULES if ALL else [*RULES][-1:])
