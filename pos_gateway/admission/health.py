@@ -244,7 +244,7 @@ class Health(Generic[Ticket]):
         self._agenda.add(at, partial(self._is_quiet, lane.breaker.spell), lane)
 
     def _is_quiet(self, spell: int, lane: Lane[Ticket], now: float) -> None:
-        """Close a half-open breaker that no order has needed for a while: nothing is known of the merchant."""
+        """Close a half-open breaker after a while without an order: nothing is known of the merchant."""
         if lane.breaker.state is not BreakerState.HALF_OPEN or lane.breaker.spell != spell:
             return
         quiet_at = lane.last_call + QUIET

@@ -21,7 +21,7 @@ TURN = 0.25
 AHEAD = 2
 #: Seconds for which a process wants a fair part of a quota after orders waited.
 KEPT = 10.0
-#: Permits of a quota without a limit of orders in flight, and of these a poll's: HubRise's for 0.75 requests a second.
+#: Permits of a quota without a limit of orders in flight, and a poll's part: at HubRise, 0.75 requests a second.
 PARTS, POLLED = 100, 10
 #: Polls may have a quarter of the requests in flight, by this divisor: their POSes may hang.
 POLLS = 4
@@ -195,7 +195,7 @@ class Quota(Generic[Lane]):
         return self.rate.ready_at(starts * order + 1) <= max(now, start_at) < inf
 
     def poll_waits(self, now: float) -> bool:
-        """A poll yields; returns whether this process has no part, which no order may ever ask for."""
+        """A poll yields; returns whether this process has no part: no order may ever ask for a part."""
         self._polled_at = now
         return not self._part
 

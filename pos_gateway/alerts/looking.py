@@ -24,7 +24,7 @@ REFUSED_WITHIN, LATE = 900.0, 30.0
 _FAILED_FOR = ("http_403", "http_401", "token")
 #: The states of orders whose credentials are refused: they fail, expire, or wait for another attempt.
 _ENDED_OR_WAIT = (State.FAILED, State.EXPIRED, State.NEW)
-#: Merchants of a condition that are counted, and orders of a state that are read for it.
+#: Counted merchants of a condition, and orders of a state read for the condition.
 _MAX_SUBJECTS, _MAX_ROWS = 10_000, 20_000
 _DEAD = "orders.dead"
 
@@ -119,7 +119,7 @@ def _breakers(fleet: Fleet) -> Iterator[Finding]:
         is_paused = not each.agreed
         if each.breaker == "closed" or is_paused or each.breaker_for < BREAKER_LASTS:
             continue
-        if each.error == CREDENTIAL_REFUSED:  # it answers, and has an alert of its own
+        if each.error == CREDENTIAL_REFUSED:  # the merchant answers, and has an own alert
             continue
         held_up = each.waiting + each.parked
         yield Finding(

@@ -153,7 +153,7 @@ class Poller:
         self._next_round.clear()
         if ended := self._ended[:]:
             self._run(lambda: self._open_orders.done(ended))
-            del self._ended[: len(ended)]  # more may have ended meanwhile
+            del self._ended[: len(ended)]  # more polls may have ended since
         if now >= self._enrol_at:
             self._polls_any = self._run(self._open_orders.enrol)
             self._enrol_at = now + self._every
@@ -315,7 +315,7 @@ class Poller:
 
 
 class _Asking:
-    """The requests of a poll, one a second, each of the merchant's quotas, for which the poll waits within its time.
+    """The requests of a poll, one a second: the poll waits for each of the merchant's quotas, within the poll's time.
 
     Args:
         merchant_id: the merchant.

@@ -48,7 +48,7 @@ class CallbackResult(StrEnum):
     #: The callback is applied later: the POS may be about to send the id by which the order is named, or
     #: an attempt at the steps of the order, or of its cancel request, ends first.
     WAITING = "waiting"
-    #: The POS has an order that ended otherwise, or makes a cancelled one, and the end was published: for an operator.
+    #: The POS has an order with a contrary end, or makes a cancelled order, and the end was published: for an operator.
     CONTRADICTION = "contradiction"
     #: Not stored: workers write the order all the time, or too many callbacks wait. The POS repeats.
     BUSY = "busy"
@@ -207,7 +207,7 @@ class CallbackGroup:
             return Applied(CallbackResult.BUSY)
         if not is_known and (waited > WAIT or is_one_too_many):
             return self.drop(received)
-        # Servers of an earlier release ignore ``only_accepted``, and leave a text without an event id to others.
+        # Servers of an earlier release ignore ``only_accepted``, and leave a text without an event id to servers of this one.
         left_out = {"event_id"} if received.callback.only_accepted else None
         said = _CALLBACK.dump_json(received.callback, exclude=left_out)
         text = self.payloads.seal(_place(received.identity), said)

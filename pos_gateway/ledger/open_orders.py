@@ -157,7 +157,7 @@ class OpenOrders:
 
 
 def _open_orders(merchant_id: str) -> Select[Any]:
-    """A merchant's oldest open orders, along the index ``orders_open``: a busy merchant crowds out no other."""
+    """A merchant's oldest open orders, along the index ``orders_open``: a busy merchant takes no merchant's place."""
     order = orders.c
     columns = (
         *(order.merchant_id, order.external_id, order.order_id),
@@ -173,7 +173,7 @@ def _open_orders(merchant_id: str) -> Select[Any]:
 
 
 def _open_now() -> ColumnElement[bool]:
-    """Of open orders without those that a cancel request has ended."""
+    """Open orders, but for orders ended by a cancel request."""
     request = orders.alias("request")
     is_cancelled = exists().where(
         request.c.merchant_id == orders.c.merchant_id,

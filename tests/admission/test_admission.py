@@ -566,7 +566,7 @@ def test_a_breaker_half_opens_for_one_probe_at_a_time_and_closes_after_answers_i
 def test_a_half_open_breaker_closes_a_minute_after_the_last_order_whatever_became_of_it(
     contact: CallResult | None,
 ) -> None:
-    """Of the evening's last order, which expired, or another worker had: nobody is to be paged for it all night."""
+    """Of the evening's last order, which expired, or another worker had: no alert may last all night for it."""
     stage = Stage(limit=5, slots=50)
     stage.open_circuit("m")
     stage.pass_time(stage.announced[-1].seconds)
