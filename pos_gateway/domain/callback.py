@@ -26,7 +26,7 @@ class Callback:
     #: The field of a merchant's ``pos``, and its value, of the merchants that it may be about: a
     #: vendor's application has one URL for all of them. None: of the URL's merchant alone.
     account: tuple[str, str] | None = None
-    #: Whether it is about an accepted order alone: of another one a look-up has to judge.
+    #: Whether it is about an accepted order alone: of an open one a look-up has to judge.
     only_accepted: bool = False
 
 

@@ -48,7 +48,7 @@ class CallbackResult(StrEnum):
     #: The callback is applied later: the POS may be about to send the id by which the order is named, or
     #: an attempt at the steps of the order, or of its cancel request, ends first.
     WAITING = "waiting"
-    #: The POS has an order with a contrary end, or makes a cancelled order, and the end was published: for an operator.
+    #: The POS has, or makes, an order with a contrary published end: for an operator.
     CONTRADICTION = "contradiction"
     #: Not stored: workers write the order all the time, or too many callbacks wait. The POS repeats.
     BUSY = "busy"
@@ -258,9 +258,8 @@ class CallbackGroup:
         is_left = order.is_left(received.steps, self.now)
         if order.state is not State.ACCEPTED and not order.may_be_sent:
             result = CallbackResult.UNSENT
-        elif order.state is not State.ACCEPTED and received.callback.only_accepted:
-            is_over = order.state.is_final or is_left
-            result = CallbackResult.KNOWN if is_over else CallbackResult.WAITING  # for the look-up
+        elif received.callback.only_accepted and not order.state.is_final:
+            result = CallbackResult.KNOWN if is_left else CallbackResult.WAITING  # for the look-up
         elif endpoint is not None and endpoint not in received.owners[order.key.merchant_id]:
             result = CallbackResult.MOVED
         elif order.reopened and received.callback.external_id != (order.external_id or ""):
@@ -306,7 +305,10 @@ class CallbackGroup:
 
     def _compare(self, received: Received, order: Standing) -> CallbackResult:
         """Compare the callback with an order that ended, and was not accepted."""
-        if _OF_OPEN[received.callback.meaning] is not Kind.ACCEPTED:
+        callback = received.callback
+        # Stored before the order's end: a look-up has judged since.
+        is_judged = callback.only_accepted and received.waiting_since is not None
+        if is_judged or _OF_OPEN[callback.meaning] is not Kind.ACCEPTED:
             return CallbackResult.KNOWN
         self._note(received, order, "callback.contradiction")
         return CallbackResult.CONTRADICTION

@@ -1041,6 +1041,13 @@ FAULTS = [
         "callbacks::ended_otherwise",
     ),
     Fault(
+        "a POS that makes an ended order for which the guest owes is heard",
+        "ledger/callback_rules",
+        "is_judged = callback.only_accepted and received.waiting_since is not None",
+        "is_judged = callback.only_accepted",
+        "callbacks::ended_otherwise",
+    ),
+    Fault(
         "a POS that makes an order that was cancelled on request is heard",
         "ledger/callback_rules",
         "        if is_cancelled:  # no",

@@ -301,7 +301,10 @@ def test_an_accepted_order_that_the_pos_gives_up_is_cancelled_by_it(
 
 
 @pytest.mark.parametrize("kind", [Kind.REJECTED, Kind.EXPIRED, Kind.FAILED, Kind.CANCELLED])
-@pytest.mark.parametrize("meaning", [Kind.ACCEPTED, *FORWARD])
+@pytest.mark.parametrize(
+    ("meaning", "owes"),
+    [(Kind.ACCEPTED, False), *((each, owes) for each in FORWARD for owes in (False, True))],
+)
 def test_a_pos_that_has_an_order_that_ended_otherwise_is_for_an_operator(
     ledger: CallbackLedger,
     worker: Callable[..., Worker],
@@ -309,11 +312,13 @@ def test_a_pos_that_has_an_order_that_ended_otherwise_is_for_an_operator(
     engine: Engine,
     kind: Kind,
     meaning: Kind | Lifecycle,
+    owes: bool,
 ) -> None:
+    """Also where the guest owes, and a callback is about an accepted order alone."""
     one = worker()
     claim = claimed(one.claim(KEY, send=True, endpoint=HERE))
     assert one.finish(claim, an_entry(kind))
-    assert apply(ledger, of(meaning)) == [CallbackResult.CONTRADICTION]
+    assert apply(ledger, of(meaning, only_accepted=owes)) == [CallbackResult.CONTRADICTION]
     assert told(rows) == [kind]
     assert rows.order().state == kind
     with engine.connect() as connection:
