@@ -535,7 +535,12 @@ def test_an_order_is_found_by_the_poss_id(
     assert (other.result, other.key) == (CallbackResult.UNKNOWN, None)
     if engine.dialect.name == "postgresql":
         with engine.connect() as connection:
-            connection.execute(text("set enable_seqscan = off"))
+            # Of one order any index is as good.
+            copies = """insert into orders select (jsonb_populate_record(o, jsonb_build_object(
+                'order_id', 'copy ' || number, 'external_id', 'copy ' || number))).*
+                from orders o, generate_series(1, 2000) number where external_id = '7'"""
+            connection.execute(text(copies))
+            connection.execute(text("analyze orders"))
             query = "explain select 1 from orders where external_id = '7' and action = 'submit'"
             plan = str(connection.execute(text(query)).all())
         assert "orders_by_external_id" in plan
