@@ -1,4 +1,4 @@
-"""What is wrong now, from what the operations page shows: workers' reports, and the orders' rows."""
+"""What is wrong now, from the operations page's sources: workers' reports, and the orders' rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from pos_gateway.reports.words import not_delivered, outcomes
 
 #: Seconds after which a breaker that is not closed, and an order in doubt, need a person.
 BREAKER_LASTS = DOUBT_LASTS = 300.0
-#: Seconds for which a refused credential, or a contradiction, is a reason to alert, and by which events are late.
+#: Seconds in which a refused credential, or a contradiction, is a reason to alert, and the delay of late events.
 REFUSED_WITHIN, LATE = 900.0, 30.0
 #: Reason codes of orders that failed since the POS refuses the credentials; the last two of an earlier release:
 #: an order that waits for its token endpoint has the code ``token``, too.

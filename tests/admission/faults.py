@@ -478,8 +478,8 @@ FAULTS = [
     _fault(
         "a merchant whose breaker half-opens lines up",
         "health",
-        'State.HALF_OPEN, 0.0, TIME))\n            self._changed(lane)',
-        'State.HALF_OPEN, 0.0, TIME))',
+        "State.HALF_OPEN, 0.0, TIME))\n            self._changed(lane)",
+        "State.HALF_OPEN, 0.0, TIME))",
     ),
     _fault(
         "a merchant falls silent while its call is out",
