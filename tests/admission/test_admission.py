@@ -566,11 +566,7 @@ def test_a_breaker_half_opens_for_one_probe_at_a_time_and_closes_after_answers_i
 def test_a_half_open_breaker_closes_a_minute_after_the_last_order_whatever_became_of_it(
     contact: CallResult | None,
 ) -> None:
-<<<<<<< HEAD
     """Of the evening's last order, which expired, or another worker had: no alert may last all night for it."""
-=======
-    """Of the evening's last order, which expired, or another worker had: a page all night is a false one."""
->>>>>>> 1998649c (Name components in comments of polls, half-open breakers and alerts)
     stage = Stage(limit=5, slots=50)
     stage.open_circuit("m")
     stage.pass_time(stage.announced[-1].seconds)
