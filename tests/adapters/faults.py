@@ -250,7 +250,7 @@ FAULTS = [
     Fault(
         "an accepted order is asked for by Toast's id",
         "adapters/toast_search",
-        "(order.external_id, external_id(order, merchant))",
+        "(order.known_as, external_id(order, merchant))",
         "(external_id(order, merchant),)",
         "toast_truth::by_toasts_id",
     ),

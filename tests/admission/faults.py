@@ -1222,7 +1222,7 @@ FAULTS = [
     _fault(
         "what yields to the reader is parked together",
         "admission",
-        " and not (self.cpu.is_behind and lane.is_paced)",
+        " and (is_quick or not self.cpu.is_behind)",
         "",
         "cpu::is_parked_together",
     ),
