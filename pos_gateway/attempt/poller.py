@@ -177,8 +177,8 @@ class Poller:
 
     def _chosen(
         self, due: Sequence[tuple[str, bool]], begun: dict[str, Callable[[], None]]
-    ) -> list[str]:
-        """The merchants to claim, with the ends of begun requests. Others stay due, the longest due first."""
+    ) -> list[tuple[str, bool]]:
+        """The polls to claim, with the ends of begun requests. Others stay due, the longest due first."""
         chosen, left = [], WIDTH - len(self._polling)
         for place, (merchant_id, is_open) in enumerate(due):
             if not place % _YIELD_EVERY:
@@ -195,7 +195,7 @@ class Poller:
                         continue
                     begun[merchant_id] = end
                 left -= 1
-            chosen.append(merchant_id)
+            chosen.append((merchant_id, is_open))
         return chosen
 
     def _start(self, due: DuePoll, end: Callable[[], None] | None) -> None:

@@ -108,10 +108,17 @@ class OpenOrders:
         with self._engine.connect() as connection:
             return [(merchant_id, bool(found)) for merchant_id, found in connection.execute(due)]
 
-    def claim(self, merchant_ids: Sequence[str], lease: float) -> list[DuePoll]:
-        """Claim the merchants' polls for ``lease`` seconds, if still due."""
-        if not merchant_ids:
+    def claim(self, due_polls: Sequence[tuple[str, bool]], lease: float) -> list[DuePoll]:
+        """Claim the merchants' polls for ``lease`` seconds, if still due.
+
+        Args:
+            due_polls: as ``due`` returns them. Open orders are read only where ``due`` has found some: at night a whole
+                fleet has none.
+            lease: seconds.
+        """
+        if not due_polls:
             return []
+        merchant_ids = [merchant_id for merchant_id, _ in due_polls]
         row = pos_polls.c
         due = (
             select(row.merchant_id)
@@ -127,9 +134,16 @@ class OpenOrders:
         )
         with changing(self._engine) as connection:
             claimed = connection.execute(claim).all()
-        found = self._open([each.merchant_id for each in claimed])
+        are_open = {merchant_id for merchant_id, is_open in due_polls if is_open}
+        found = self._open([each.merchant_id for each in claimed if each.merchant_id in are_open])
         return [
-            DuePoll(each.merchant_id, each.since, each.failures, each.now, found[each.merchant_id])
+            DuePoll(
+                each.merchant_id,
+                each.since,
+                each.failures,
+                each.now,
+                found.get(each.merchant_id, {}),
+            )
             for each in claimed
         ]
 
