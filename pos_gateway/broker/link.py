@@ -101,7 +101,8 @@ class Link(Protocol):
 class AmqpLink:
     """A RabbitMQ connection in confirm mode; a reader thread (or green thread) settles confirms.
 
-    Ends without a message's confirm for ``confirm_timeout`` seconds, too.
+    Ends without a message's confirm for ``confirm_timeout`` seconds, too, but for an alarm's: after an alarm the broker
+    stores what it has got on each connection.
     """
 
     def __init__(
@@ -180,7 +181,8 @@ class AmqpLink:
                     with self._write_lock:
                         self._amqp.heartbeat_tick()
                         oldest = next(iter(self._waiting.values()), None)
-                    if oldest and ticked - oldest.written_at >= self._confirm_timeout:
+                    is_due = oldest and ticked - oldest.written_at >= self._confirm_timeout
+                    if is_due and self.blocked is None:
                         raise TimeoutError(f"no confirm for {self._confirm_timeout:g} s")
         except Exception as error:  # noqa: BLE001
             # Any error (the library's attributes turn None when closed during a read): a link
@@ -208,6 +210,8 @@ class AmqpLink:
         self.blocked = reason
 
     def _on_unblocked(self) -> None:
+        for confirms in list(self._waiting.values()):
+            confirms.written_at = time.monotonic()  # the broker has not read them before
         self.blocked = None
 
     def _on_return(self, error: Exception, exchange: str, key: str, message: AmqpMessage) -> None:

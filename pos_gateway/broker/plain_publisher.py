@@ -318,9 +318,11 @@ class _PublishingSession(BrokerSession):
                 self._on_ack(self._written, False)
 
     def check_confirms(self) -> None:
-        """Raise TimeoutError if the oldest message has no confirm after ``CONFIRM_TIMEOUT`` seconds."""
+        """Raise TimeoutError if the oldest message has no confirm after ``CONFIRM_TIMEOUT`` seconds without an alarm."""
         oldest = next(iter(self.unconfirmed.values()), None)
-        if oldest is not None and time.monotonic() - oldest.written_at >= CONFIRM_TIMEOUT:
+        if oldest is None or self._blocked is not None:
+            return
+        if time.monotonic() - oldest.written_at >= CONFIRM_TIMEOUT:
             raise TimeoutError(f"no confirm for {CONFIRM_TIMEOUT:g} s")
 
     def refuse_too_large(self, why: str) -> None:
@@ -369,4 +371,6 @@ class _PublishingSession(BrokerSession):
         self._blocked = reason
 
     def _on_unblocked(self) -> None:
+        for job in self.unconfirmed.values():
+            job.written_at = time.monotonic()  # the broker has not read them before
         self._blocked = None

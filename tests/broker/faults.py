@@ -86,9 +86,16 @@ FAULTS = [
     Fault(
         "a channel without confirms is left",
         "broker/link",
-        "if oldest and ticked",
-        "if False and ticked",
+        "is_due = oldest and ticked",
+        "is_due = False and ticked",
         "publisher::a_batch_leaves_a_channel",
+    ),
+    Fault(
+        "a connection stays through an alarm",
+        "broker/link",
+        "if is_due and self.blocked is None",
+        "if is_due",
+        "publisher::stays_through_an_alarm",
     ),
     Fault(
         "a backend leaves a channel without confirms",

@@ -246,6 +246,29 @@ def test_a_broker_under_a_memory_alarm_is_told_and_outlasted(
     assert count(broker_url) in (2, 3)  # the second was not confirmed: there, or not
 
 
+def test_a_connection_stays_through_an_alarm_that_outlasts_its_confirms(
+    broker_url: str, rabbitmq: RabbitMQ, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RabbitMQ reads none of them until the alarm is over, and then stores what is on each, whether it was left or not."""
+    monkeypatch.setattr(links, "READ_TIMEOUT", 0.02)
+    publisher = Publisher(broker_url, confirm_timeout=0.2)
+    publisher.connect()
+    first = publisher._link
+    assert isinstance(first, AmqpLink)
+    ticks = SimpleQueue[None]()
+    with rabbitmq.memory_alarm():
+        with pytest.raises(BatchCutShort, match="no confirm came in time"):
+            publisher.publish_batch(a_batch(1), on_trouble=pytest.fail, timeout=0.5)
+        monkeypatch.setattr(first._amqp, "heartbeat_tick", lambda: ticks.put(None))
+        for _ in range(3):
+            ticks.get(timeout=PATIENCE)
+        with pytest.raises(BatchCutShort, match="takes no messages"):
+            publisher.publish_batch(a_batch(1), on_trouble=pytest.fail)
+    publisher.publish_persistently(a_message(2), on_trouble=lambda _error: None)
+    assert (publisher._link, count(broker_url)) == (first, 2)
+    publisher.close()
+
+
 class DyingLink:
     """A connection that is lost while messages are written; its reader has settled none of them."""
 
