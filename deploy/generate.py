@@ -19,8 +19,9 @@ def manifests() -> dict[Path, str]:
     return {
         HERE / "k8s/base/network-policy-merchants.yaml": _text(
             "Workers may send to the public internet, which is where merchants' POSes are, and to\n"
-            "# nothing else: what is left out is not public. Networks and ports that are opened with\n"
-            "# POS_GATEWAY_ALLOWED_NETWORKS and POS_GATEWAY_ALLOWED_PORTS want a policy of their own.",
+            "# nothing else: what is left out is not public. So may servers: alerts' receivers are there, and\n"
+            "# the operations page checks a POS. Networks and ports that are opened with POS_GATEWAY_ALLOWED_NETWORKS\n"
+            "# and POS_GATEWAY_ALLOWED_PORTS, and a receiver in the cluster, want a policy of their own.",
             "pos_gateway/runtime/addresses.py",
             _merchants(),
         ),
@@ -38,13 +39,22 @@ def _merchants() -> dict[str, Any]:
         for network, specials in PUBLIC.items()
     ]
     ports = [{"port": port, "protocol": "TCP"} for port in sorted(WEB_PORTS)]
-    pods = {"app.kubernetes.io/name": "pos-gateway", "app.kubernetes.io/component": "worker"}
+    pods = {
+        "matchLabels": {"app.kubernetes.io/name": "pos-gateway"},
+        "matchExpressions": [
+            {
+                "key": "app.kubernetes.io/component",
+                "operator": "In",
+                "values": ["worker", "server"],
+            }
+        ],
+    }
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": _metadata("pos-gateway-merchants"),
         "spec": {
-            "podSelector": {"matchLabels": pods},
+            "podSelector": pods,
             "policyTypes": ["Egress"],
             "egress": [{"to": blocks, "ports": ports}],
         },

@@ -2,6 +2,7 @@
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from deploy.generate import manifests
 from pos_gateway.runtime.addresses import PUBLIC, WEB_PORTS, is_public, ports
 from pos_gateway.settings import Settings
 from pos_gateway.transport.guard import Guard
-from tests.deploy.kustomize import ROOT, of_kind, render
+from tests.deploy.kustomize import ROOT, of_kind, render, render_with
 
 POLICIES = of_kind("NetworkPolicy", render("base"))
 MERCHANTS = POLICIES["pos-gateway-merchants"]["spec"]
@@ -67,15 +68,40 @@ def test_every_exception_lies_within_its_block() -> None:
 
 
 @pytest.mark.parametrize("resource", render("base"), ids=lambda each: each["metadata"]["name"])
-def test_every_pod_is_under_a_policy_and_only_workers_reach_merchants(
+def test_every_pod_is_under_a_policy_and_of_the_base_only_workers_reach_merchants(
     resource: dict[str, Any],
 ) -> None:
     if resource["kind"] not in ("Deployment", "Job"):
         return
-    labels = resource["spec"]["template"]["metadata"]["labels"].items()
-    assert COMMON["podSelector"]["matchLabels"].items() <= labels
+    labels = resource["spec"]["template"]["metadata"]["labels"]
+    assert COMMON["podSelector"]["matchLabels"].items() <= labels.items()
     is_worker = resource["metadata"]["name"] == "pos-gateway"
-    assert (MERCHANTS["podSelector"]["matchLabels"].items() <= labels) is is_worker
+    assert selects(MERCHANTS["podSelector"], labels) is is_worker
+
+
+def test_servers_reach_the_receivers_of_alerts_and_the_poses_that_their_page_checks(
+    tmp_path: Path,
+) -> None:
+    resources = render_with("components/server", tmp_path)
+    server = of_kind("Deployment", resources)["pos-gateway-server"]
+    labels = server["spec"]["template"]["metadata"]["labels"]
+    reaching = [
+        each["metadata"]["name"]
+        for each in of_kind("NetworkPolicy", resources).values()
+        if selects(each["spec"]["podSelector"], labels)
+        and any("ipBlock" in to for rule in each["spec"].get("egress", []) for to in rule["to"])
+    ]
+    assert reaching == ["pos-gateway-merchants"]
+
+
+def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Whether a selector is of a pod with these labels."""
+    for each in selector.get("matchExpressions", []):
+        assert each["operator"] == "In"
+        if labels.get(each["key"]) not in each["values"]:
+            return False
+    matched: bool = selector.get("matchLabels", {}).items() <= labels.items()
+    return matched
 
 
 def test_the_canary_and_the_migration_are_under_a_policy_as_well() -> None:
