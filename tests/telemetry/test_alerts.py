@@ -12,6 +12,7 @@ import pytest
 import yaml
 from prometheus_client import Counter, Histogram
 
+from pos_gateway.server.site import Site
 from pos_gateway.settings import PREFIX, Settings
 from pos_gateway.telemetry import metrics
 from testkit.patience import PATIENCE
@@ -113,6 +114,16 @@ def test_prometheus_accepts_the_scrape_configuration(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     named = {found for alert in alerts() for found in re.findall(r'job="([^"]*)"', alert["expr"])}
     assert named == {job["job_name"]}
+
+
+def test_no_stream_counts_as_a_slow_request(tmp_path: Path) -> None:
+    """A stream's time is its client's: of an operator's page, of a backend that listens."""
+    site = Site(Settings(database_url=f"sqlite:///{tmp_path}/gateway.db", metrics_port=0))
+    [rule] = [alert for alert in alerts() if alert["alert"] == "PosGatewayHttpSlow"]
+    [left_out] = re.findall(r'route!~"([^"]*)"', rule["expr"])
+    streams = site.app._streams
+    assert streams
+    assert [each for each in streams if not re.fullmatch(left_out, each)] == []
 
 
 def test_the_runbook_has_an_entry_for_exactly_every_alert() -> None:
