@@ -319,6 +319,9 @@ def test_production_requires_workers_in_several_zones() -> None:
         "topology.kubernetes.io/zone",
         "DoNotSchedule",
     )
+    assert zone["nodeTaintsPolicy"] == "Honor", (
+        "a zone without a node for workers keeps none waiting"
+    )
     assert host["whenUnsatisfiable"] == "ScheduleAnyway"
 
 
