@@ -16,6 +16,7 @@ from sqlalchemy import Engine
 
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
+from pos_gateway.database.schema import events
 from pos_gateway.domain.errors import LedgerUnavailable, PublishError
 from pos_gateway.events.helping import Helping
 from pos_gateway.events.hydration import Hydration
@@ -211,7 +212,12 @@ class EventRelay:
         now = self._clock.monotonic()
         if self._keep and now >= self._prune_at:
             present_time = self._present()
-            removed = self._outboxes[1].prune(present_time - self._keep, PRUNED, present_time)
+            try:
+                removed = self._outboxes[1].prune(present_time - self._keep, PRUNED, present_time)
+            except LedgerUnavailable as error:
+                self._prune_at = now + PRUNE_ORDERS_EVERY
+                _not_pruned(f"the table {events.name}: {error}")
+                return
             # A few may be locked.
             self._prune_at = now if removed > PRUNED // 2 else now + PRUNE_EVERY
 
@@ -220,8 +226,7 @@ class EventRelay:
             if not self._keep_orders or self._run(lambda: next(self._pass, None)) is not None:
                 return
         except LedgerUnavailable as error:  # of one table: the pass has pruned the others
-            problem = str(error).partition("\n")[0]
-            log.warning("orders.not_pruned", error=problem, again_in=PRUNE_ORDERS_EVERY)
+            _not_pruned(str(error))
         now = self._clock.monotonic()
         if now >= self._prune_orders_at:
             before = self._present() - self._keep_orders
@@ -247,6 +252,11 @@ class EventRelay:
             except Exception:  # a bug
                 log.exception("events.mistake")
                 self._stopping.wait(_AFTER_MISTAKE)
+
+
+def _not_pruned(problem: str) -> None:
+    problem = problem.partition("\n")[0]
+    log.warning("orders.not_pruned", error=problem, again_in=PRUNE_ORDERS_EVERY)
 
 
 def _close(files: Iterable[int]) -> None:

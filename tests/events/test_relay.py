@@ -15,6 +15,7 @@ from pos_gateway.broker import topology
 from pos_gateway.broker.connection import AnsweredConnection
 from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import pipeline
+from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.events import relay as relays
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Outbox
@@ -219,6 +220,27 @@ def test_a_table_that_cannot_be_pruned_is_named_in_each_pass(
         for _ in range(20):
             relay._prune_orders()
     assert [each["event"] for each in log].count("orders.not_pruned") == 2
+    relay.stop()
+
+
+def test_events_that_cannot_be_pruned_are_named_once_an_hour(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events are published all the same, and no other thread has any trouble with the database."""
+
+    def refused(*_: object) -> int:
+        raise LedgerUnavailable("permission denied for table events\nDETAIL: none")
+
+    monkeypatch.setattr(Outbox, "prune", refused)
+    url = "amqp://127.0.0.1:1//"
+    relay = EventRelay(
+        engine, Hydration(Payloads(Vault())), Ledger(engine), broker_url=url, keep=60.0
+    )
+    with capture_logs() as log:
+        for _ in range(20):
+            relay._succeeds(relay._prune)
+    said = [each["error"] for each in log if each["event"] == "orders.not_pruned"]
+    assert said == ["the table events: permission denied for table events"]
     relay.stop()
 
 
