@@ -126,6 +126,20 @@ def test_no_stream_counts_as_a_slow_request(tmp_path: Path) -> None:
     assert [each for each in streams if not re.fullmatch(left_out, each)] == []
 
 
+def test_no_pod_that_has_ended_is_scraped() -> None:
+    """As the Prometheus Operator has it by default: else each is a worker that does not answer."""
+    [job] = yaml.safe_load((RULES / "scrape.yml").read_text())["scrape_configs"]
+    [rule] = [
+        each
+        for each in job["relabel_configs"]
+        if each["source_labels"] == ["__meta_kubernetes_pod_phase"]
+    ]
+    assert rule["action"] == "drop"
+    phases = ("Pending", "Running", "Succeeded", "Failed", "Unknown")
+    ended = [each for each in phases if re.fullmatch(rule["regex"], each)]
+    assert ended == ["Succeeded", "Failed"]
+
+
 def test_the_runbook_has_an_entry_for_exactly_every_alert() -> None:
     headings = re.findall(r"^### (\w+)$", RUNBOOK.read_text(), re.MULTILINE)
     assert headings == [alert["alert"] for alert in alerts()]
