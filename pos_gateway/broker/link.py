@@ -101,8 +101,8 @@ class Link(Protocol):
 class AmqpLink:
     """A RabbitMQ connection in confirm mode; a reader thread (or green thread) settles confirms.
 
-    Ends without a message's confirm for ``confirm_timeout`` seconds, too, but for an alarm's: after an alarm the broker
-    stores what it has got on each connection.
+    Ends without a message's confirm for ``confirm_timeout`` seconds, too, unless an alarm lasts: after an alarm the
+    broker stores the messages of each connection.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class AmqpLink:
 
     def _on_unblocked(self) -> None:
         for confirms in list(self._waiting.values()):
-            confirms.written_at = time.monotonic()  # the broker has not read them before
+            confirms.written_at = time.monotonic()  # unread by the broker until now
         self.blocked = None
 
     def _on_return(self, error: Exception, exchange: str, key: str, message: AmqpMessage) -> None:

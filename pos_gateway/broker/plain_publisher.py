@@ -372,5 +372,5 @@ class _PublishingSession(BrokerSession):
 
     def _on_unblocked(self) -> None:
         for job in self.unconfirmed.values():
-            job.written_at = time.monotonic()  # the broker has not read them before
+            job.written_at = time.monotonic()  # unread by the broker until now
         self._blocked = None
