@@ -114,9 +114,14 @@ def test_a_memory_alarm_is_an_error_within_the_timeout(
     with rabbitmq.memory_alarm():
         with pytest.raises(BrokerUnavailable, match="no confirm"):
             publisher.publish(a_message(2), timeout=0.5)
+        [job] = (session := session_of(publisher)).unconfirmed.values()
+        job.written_at = long_ago = job.written_at - sessions.CONFIRM_TIMEOUT
         with pytest.raises(BrokerUnavailable, match="takes no messages"):
             publisher.publish(a_message(3), timeout=0.5)
+        session.check_confirms()  # an alarm is no stuck channel
     publisher.publish(a_message(4))
+    assert job.written_at > long_ago
+    assert session_of(publisher) is session
     assert count(broker_url) in (2, 3)  # the second was not confirmed: stored, or not
 
 

@@ -260,12 +260,15 @@ def test_a_connection_stays_through_an_alarm_that_outlasts_its_confirms(
         with pytest.raises(BatchCutShort, match="no confirm came in time"):
             publisher.publish_batch(a_batch(1), on_trouble=pytest.fail, timeout=0.5)
         monkeypatch.setattr(first._amqp, "heartbeat_tick", lambda: ticks.put(None))
+        [sent] = {*first._waiting.values()}
+        written_at = sent.written_at
         for _ in range(3):
             ticks.get(timeout=PATIENCE)
         with pytest.raises(BatchCutShort, match="takes no messages"):
             publisher.publish_batch(a_batch(1), on_trouble=pytest.fail)
     publisher.publish_persistently(a_message(2), on_trouble=lambda _error: None)
     assert (publisher._link, count(broker_url)) == (first, 2)
+    assert sent.written_at > written_at, "the broker has read it since the alarm's end alone"
     publisher.close()
 
 
