@@ -3,13 +3,13 @@
 import signal
 import socket
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 
 from testkit.servers.process import free_port
 from testkit.servers.proxy import Proxy
 from tests.telemetry.lab import Samples, get, get_json
-from tests.worker.lab import PATIENCE, Lab
+from tests.worker.lab import PATIENCE, Lab, WorkerProcess
 
 
 def wait_until(what: Callable[[], bool]) -> None:
@@ -90,13 +90,20 @@ def failures(port: int) -> float:
     return Samples(get(port, "/metrics")[1]).value("pos_gateway_ledger_failures_total")
 
 
-def test_a_worker_that_is_told_to_stop_is_not_ready_and_finishes(lab: Lab) -> None:
+@contextmanager
+def ending(lab: Lab) -> Iterator[tuple[WorkerProcess, int]]:
+    """A worker with an order in flight at a merchant that hangs, and its metrics' port."""
     port = free_port()
     lab.open_merchants("hang-1")
     with lab.worker(metrics_port=port, request_timeout=60) as worker:
         wait_until(lambda: not reasons(port))
         lab.submit("hang-1", "o1")
         lab.merchants.wait_until(merchant_id="hang-1", in_flight=1)
+        yield worker, port
+
+
+def test_a_worker_that_is_told_to_stop_is_not_ready_and_finishes(lab: Lab) -> None:
+    with ending(lab) as (worker, port):
         worker.send(signal.SIGTERM)
         wait_until(lambda: "draining" in reasons(port))
         assert get_json(port, "/healthz") == (200, {"healthy": True})
@@ -105,12 +112,7 @@ def test_a_worker_that_is_told_to_stop_is_not_ready_and_finishes(lab: Lab) -> No
 
 
 def test_a_worker_that_sighup_starts_again_is_not_ready_meanwhile(lab: Lab) -> None:
-    port = free_port()
-    lab.open_merchants("hang-1")
-    with lab.worker(metrics_port=port, request_timeout=60) as worker:
-        wait_until(lambda: not reasons(port))
-        lab.submit("hang-1", "o1")
-        lab.merchants.wait_until(merchant_id="hang-1", in_flight=1)
+    with ending(lab) as (worker, port):
         worker.send(signal.SIGHUP)
         wait_until(lambda: "draining" in reasons(port))
         lab.merchants.profile("hang-1", {"kind": "accept"}, release=True)
