@@ -110,9 +110,13 @@ class Parking:
         self._leaves(back, bundle.size)
         if number or (back.is_late and self._takes_expired(bundle)):
             self._publishing.add(partial(self._unpark, back, number))
-        elif bundle.is_small() or bundle.orders == 1:
-            if self._opened(back) is not None:  # a malformed bundle must spoil no good bundle
-                self._gather(bundle, back)
+        elif (bundle.orders > 1 and not bundle.is_small()) or self._opened(back) is not None:
+            self._park_again(bundle, back)  # a malformed bundle must spoil no good bundle
+
+    def _park_again(self, bundle: Bundle, back: ReturnedBundle) -> None:
+        """Park what stays of a returned bundle; few orders with their merchant's others, since each bundle costs a look."""
+        if bundle.is_small():
+            self._gather(bundle, back)
         else:
             self._publishing.add(partial(self._park, bundle, [back]))
 
@@ -139,9 +143,12 @@ class Parking:
         self.bytes = 0
 
     def requeue_waiting(self, timeout: float) -> None:
-        """Requeue all orders not being published yet; wait ``timeout`` seconds for the rest."""
-        gathered = [each for key in list(self._open) for each in self._take(key).originals]
-        self._have_left([*gathered, *self._waiting.drop()], is_stored=False)
+        """Park all gathered orders, and requeue waiting bundles; wait ``timeout`` seconds for the broker to store."""
+        for key in list(self._open):
+            self._close(
+                key
+            )  # a part of a gathered bundle may have been unparked: requeued, the part would be there twice
+        self._have_left(self._waiting.drop(), is_stored=False)
         self._publishing.join(timeout)
 
     def _gather(self, bundle: Bundle, original: Original) -> None:
@@ -217,7 +224,6 @@ class Parking:
         staying = None
         if rest[number:]:
             staying = Bundle.of(bundle.merchant_id, bundle.routing_key, rest[number:])
-            messages.append(self._delayed(staying))
         stored: list[bool] = []
 
         def store(message: Message) -> None:
@@ -228,17 +234,18 @@ class Parking:
                 raise
             finally:  # a lost connection kills one call at least: then not all come here
                 if len(stored) == len(messages):
-                    self._unparked(back, staying, messages[-1], is_stored=all(stored))
+                    self._unparked(back, staying, is_stored=all(stored))
 
+        if not messages:  # the header is wrong: no order has expired
+            self._unparked(back, staying, is_stored=True)
         # Before waiting jobs, so that few bundles are open at a time.
         self._publishing.add_first([partial(store, message) for message in messages])
 
-    def _unparked(
-        self, back: ReturnedBundle, staying: Bundle | None, last: Message, *, is_stored: bool
-    ) -> None:
-        self._have_left([back], is_stored=is_stored)
+    def _unparked(self, back: ReturnedBundle, staying: Bundle | None, *, is_stored: bool) -> None:
         if is_stored and staying is not None:
-            self._count(staying, last)
+            self._park_again(staying, back)
+        else:
+            self._have_left([back], is_stored=is_stored)
 
     def _count_no_more(self, originals: Sequence[Original]) -> None:
         self.bytes -= sum(self._leaving.pop(each, 0) for each in originals)

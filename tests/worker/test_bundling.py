@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Iterable
+from dataclasses import replace
 from time import monotonic, time
 from types import SimpleNamespace
 from typing import Any
@@ -85,8 +86,11 @@ class Scene:
             self.parking.park(merchant, self.order(n, **order), original)
         return originals
 
-    def bring_back(self, number: int, *, merchant: str = "m", left: float = 600) -> Original:
+    def bring_back(
+        self, number: int, *, merchant: str = "m", left: float = 600, **header: Any
+    ) -> Original:
         bundle = Bundle.of(merchant, "orders", [self.order(n, left=left) for n in range(number)])
+        bundle = replace(bundle, **header)
         original = Original(self.gate)
         message = SimpleNamespace(
             ack_log_error=lambda *_: original.acknowledge(),
@@ -98,7 +102,7 @@ class Scene:
     def settle(self) -> None:
         """Run everything in flight to its end."""
         with gevent.Timeout(PATIENCE):
-            while self.parking._open or not self.parking._publishing.join(PATIENCE):
+            while not self.parking._publishing.join(PATIENCE) or self.parking._open:
                 gevent.sleep(0.001)
 
     def unpark(self) -> None:
@@ -212,14 +216,25 @@ def test_unpublished_bundles_are_dropped_when_the_connection_is_lost() -> None:
     assert scene.sizes() == [2]
 
 
-def test_a_stop_requeues_unpublished_orders_and_awaits_the_confirms_of_others() -> None:
+def test_a_stop_parks_the_orders_of_open_bundles_and_awaits_the_confirms() -> None:
     scene = Scene()
-    full = scene.park(MAX_ORDERS)
-    rest = scene.park(10)
+    originals = [*scene.park(MAX_ORDERS), *scene.park(10)]
     scene.parking.requeue_waiting(timeout=10)
-    assert scene.sizes() == [MAX_ORDERS]
-    assert {tuple(each.said) for each in full} == {("ack",)}
-    assert {tuple(each.said) for each in rest} == {("requeue",)}
+    assert scene.sizes() == [10, MAX_ORDERS]
+    assert {tuple(each.said) for each in originals} == {("ack",)}
+
+
+def test_a_stop_leaves_each_order_of_a_bundle_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the bundle is unparked, and the rest is in an open bundle."""
+    scene = Scene(limit=10)
+    monkeypatch.setattr(subject, "OPEN_FOR", 600)
+    monkeypatch.setattr(scene.admission, "unpark", lambda *_, **_kind: 4)
+    original = scene.bring_back(10)
+    assert scene.parking._publishing.join(PATIENCE)
+    assert (original.said, len(scene.gate.stored)) == ([], 4)
+    scene.parking.requeue_waiting(timeout=PATIENCE)
+    assert scene.sizes() == [1, 1, 1, 1, 6]
+    assert original.said == ["ack"]
 
 
 def test_a_bundle_whose_merchant_is_not_ready_is_parked_again_unopened() -> None:
@@ -252,6 +267,25 @@ def test_a_bundle_is_acknowledged_after_its_orders_are_unparked_or_parked_again(
     assert scene.admission.parked_count.of("m") == MAX_ORDERS - len(out)
 
 
+def test_what_stays_of_a_bundle_is_parked_with_the_merchants_other_orders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(limit=10)
+    monkeypatch.setattr(scene.admission, "unpark", lambda *_, **_kind: 4)
+    originals = [scene.bring_back(10), *scene.park(3), scene.bring_back(MAX_ORDERS)]
+    scene.settle()
+    assert scene.sizes() == [1] * 8 + [9, MAX_ORDERS - 4]
+    assert {tuple(each.said) for each in originals} == {("ack",)}
+    assert scene.admission.parked_count.of("m") == 9 + MAX_ORDERS - 4
+
+
+def test_a_bundle_that_expired_by_its_header_alone_is_parked_again() -> None:
+    scene = Scene(limit=0)
+    original = scene.bring_back(10, deliver_by=1)
+    scene.settle()
+    assert (scene.sizes(), original.said) == ([10], ["ack"])
+
+
 def test_the_last_order_of_a_bundle_is_parked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(limit=10)
     monkeypatch.setattr(scene.admission, "unpark", lambda *_, **_kind: 9)
@@ -277,8 +311,8 @@ def test_open_bundles_are_bounded_and_the_oldest_is_published_first() -> None:
     originals = [scene.park(1, merchant=f"m{n}")[0] for n in range(8)]
     gevent.sleep(0.05)
     assert [each.said for each in originals] == [["ack"]] * 3 + [[]] * 5
-    scene.parking.requeue_waiting(1)
-    assert [each.said for each in originals] == [["ack"]] * 3 + [["requeue"]] * 5
+    scene.settle()
+    assert [each.said for each in originals] == [["ack"]] * 8
     assert scene.parking._gathered == 0
 
 
