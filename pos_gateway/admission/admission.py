@@ -446,7 +446,10 @@ class Admission(Generic[Ticket]):
         lane = self._lane(merchant_id)
         lane.behind_at = now
         state = self._room.state(lane, now, look_ups=look_ups)
-        return _parking(lane, look_ups).unpark(orders, state, may_probe=may_probe)
+        number = _parking(lane, look_ups).unpark(orders, state, may_probe=may_probe)
+        if number:
+            self._room.unparked.add(number, now)
+        return number
 
     def look_again(
         self, merchant_id: str, orders_at_hand: int, now: float, *, look_ups: bool = False

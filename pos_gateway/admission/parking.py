@@ -6,7 +6,7 @@ of silence.
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
 
@@ -62,12 +62,27 @@ class ParkingState:
 
 
 @dataclass(slots=True)
+class Unparked:
+    """Orders on their way from the broker through the queue."""
+
+    _orders: float = 0.0
+    #: When the last orders were unparked.
+    last: float = -inf
+
+    def add(self, orders: int, now: float) -> None:
+        """Orders are unparked now."""
+        self._orders, self.last = self.on_their_way(now) + orders, now
+
+    def on_their_way(self, now: float) -> float:
+        """Orders that may not have arrived yet."""
+        return self._orders * max(0.0, 1 - (now - self.last) / ON_ITS_WAY)
+
+
+@dataclass(slots=True)
 class ParkingQueue:
     """One merchant's parked orders. Times are of the caller's monotonic clock."""
 
-    #: Unparked orders that may be on their way still, and the time of the last unparking.
-    _coming: float = 0.0
-    _unparked_at: float = -inf
+    _unparked: Unparked = field(default_factory=Unparked)
     #: Time of the merchant's last known answer; at first, of the first check.
     _answered_at: float | None = None
     #: When small bundles return, to be merged into one.
@@ -100,7 +115,7 @@ class ParkingQueue:
             latest = _within(silent_for, least, state.longest)
             soonest = latest / 2
         else:
-            ahead = state.parked + state.waiting + self._on_their_way(state.now)
+            ahead = state.parked + state.waiting + self._unparked.on_their_way(state.now)
             seconds = ahead * state.interval - AHEAD
             if state.known_in:
                 seconds = min(seconds, state.known_in)
@@ -124,15 +139,15 @@ class ParkingQueue:
         self._silent_for(state)
         if not state.may_be_called:
             return 0
-        coming, number = self._on_their_way(state.now), 0
+        coming, number = self._unparked.on_their_way(state.now), 0
         if state.answers:
             number = int(state.room - state.waiting - coming)
             number *= number >= min(orders, state.room / 2)
-        elif may_probe and not state.waiting and state.now - self._unparked_at >= PROBE_EVERY:
+        elif may_probe and not state.waiting and state.now - self._unparked.last >= PROBE_EVERY:
             number = state.tries
         number = min(orders, number)
         if number:
-            self._coming, self._unparked_at = coming + number, state.now
+            self._unparked.add(number, state.now)
         return number
 
     def _silent_for(self, state: ParkingState) -> float:
@@ -140,9 +155,6 @@ class ParkingQueue:
         if state.answers or self._answered_at is None:
             self._answered_at = state.now
         return state.now - max(self._answered_at, state.answered_at)
-
-    def _on_their_way(self, now: float) -> float:
-        return self._coming * max(0.0, 1 - (now - self._unparked_at) / ON_ITS_WAY)
 
 
 def look_again(orders_at_hand: int, state: ParkingState) -> float | None:

@@ -17,7 +17,7 @@ from pos_gateway.admission.bulkhead import UNASKED
 from pos_gateway.admission.cpu import Cpu
 from pos_gateway.admission.lane import Lane, Ticket
 from pos_gateway.admission.limits import AdmissionLimits
-from pos_gateway.admission.parking import AHEAD, ParkedCount, ParkingState
+from pos_gateway.admission.parking import AHEAD, ParkedCount, ParkingState, Unparked
 from pos_gateway.admission.usage import WINDOW
 
 #: Lower bounds of a reply's seconds, also before the first answer, and as a part of the mean: a merchant both quick
@@ -49,6 +49,8 @@ class WaitBudget(Generic[Ticket]):
     def __init__(self, limits: AdmissionLimits, cpu: Cpu, parked: ParkedCount) -> None:
         self._limits, self._cpu = limits, cpu
         self._parked = parked
+        #: Of all merchants: the budget's remainder is promised once.
+        self.unparked = Unparked()
         self.waiting = 0
         #: Of ``waiting``: orders whose merchant is in trouble, and orders whose merchant takes no orders.
         self.blocked = 0
@@ -72,7 +74,7 @@ class WaitBudget(Generic[Ticket]):
         """Whether no more orders of this merchant, or no more look-ups, may wait here."""
         if lane.breaker.until - now > self._limits.local_wait_timeout:
             return True
-        room = self._room(lane, _limit(lane), look_ups=look_ups)
+        room = self._room(lane, _limit(lane), self._left, look_ups=look_ups)
         return lane.waiting_of(look_ups=look_ups) >= room
 
     def takes(self, lane: Lane[Ticket], size: int, *, look_ups: bool = False) -> bool:
@@ -105,6 +107,7 @@ class WaitBudget(Generic[Ticket]):
         limits, breaker = self._limits, lane.breaker
         lacks_cpu = self._cpu.is_contended and lane.yields
         slots = _slots_while_scarce(lane, now) if lacks_cpu else _slots(lane, now)
+        left = max(0, self._left - ceil(self.unparked.on_their_way(now)))
         return ParkingState(
             now=now,
             answers=_answers(lane),
@@ -115,7 +118,7 @@ class WaitBudget(Generic[Ticket]):
             interval=_interval(lane, slots),
             known_in=0.0 if lacks_cpu else _known_in(lane),
             waiting=lane.waiting_of(look_ups=look_ups),
-            room=self._room(lane, slots if lacks_cpu else _limit(lane), look_ups=look_ups),
+            room=self._room(lane, slots if lacks_cpu else _limit(lane), left, look_ups=look_ups),
             parked=self._parked.of(lane.merchant_id),
             bundles=self._parked.bundles / limits.cores,
             lacks_cpu=lacks_cpu and self._cpu.is_used_up,
@@ -123,21 +126,27 @@ class WaitBudget(Generic[Ticket]):
             longest=limits.park_delay_max,
         )
 
-    def _room(self, lane: Lane[Ticket], slots: float, *, look_ups: bool) -> int:
-        """How many of the merchant's orders may wait with ``slots``, and half as many look-ups besides."""
-        room = self._room_for_orders(lane, slots)
+    @property
+    def _left(self) -> int:
+        return max(0, self._limits.max_blocked - self.waiting)
+
+    def _room(self, lane: Lane[Ticket], slots: float, left: int, *, look_ups: bool) -> int:
+        """How many of the merchant's orders may wait with ``slots``, and half as many look-ups besides.
+
+        ``left``: orders for which the budget has room.
+        """
+        room = self._room_for_orders(lane, slots, left)
         return ceil(room / 2) if look_ups else room
 
-    def _room_for_orders(self, lane: Lane[Ticket], slots: float) -> int:
-        room = self._part_for_orders(lane, slots)
+    def _room_for_orders(self, lane: Lane[Ticket], slots: float, left: int) -> int:
+        room = self._part_for_orders(lane, slots, left)
         # Only a waiting order asks for an allotment, or queues at a quota.
         is_next = not lane.bulkhead.in_flight and _is_well(lane)
         may_exceed = self.waiting < EXCEEDED * self._limits.max_blocked
         return 1 if not room and is_next and may_exceed else room
 
-    def _part_for_orders(self, lane: Lane[Ticket], slots: float) -> int:
+    def _part_for_orders(self, lane: Lane[Ticket], slots: float, left: int) -> int:
         limits = self._limits
-        left = max(0, limits.max_blocked - self.waiting)
         if not _answers(lane):
             part = STUCK if lane.known else STUCK_OR_UNKNOWN
             here = lane.waiting + max(0, int(part * limits.max_blocked) - self.stuck)

@@ -359,9 +359,16 @@ FAULTS = [
     _fault(
         "each may have as many as all together still may",
         "room",
-        "left = max(0, limits.max_blocked - self.waiting)",
-        "left = limits.max_blocked",
+        "return max(0, self._limits.max_blocked - self.waiting)",
+        "return self._limits.max_blocked",
         "admission",
+    ),
+    _fault(
+        "the room left is promised to one merchant",
+        "room",
+        "left = max(0, self._left - ceil(self.unparked.on_their_way(now)))",
+        "left = self._left",
+        "admission::the_room_left_is_shared",
     ),
     _fault(
         "no more are in flight than there are slots",
@@ -1047,7 +1054,7 @@ FAULTS = [
     _fault(
         "orders on their way take room",
         "parking",
-        "return self._coming * max(",
+        "return self._orders * max(",
         "return 0 * max(",
         "parking::no_more_are_unparked_than_may_wait_including_those_on_their_way",
     ),

@@ -19,7 +19,7 @@ from pos_gateway.admission.lanes import Lanes
 from pos_gateway.admission.latency import FIRST_DEVIATION, LEAST
 from pos_gateway.admission.limit_trial import WINDOW, LimitTrial
 from pos_gateway.admission.limits import AdmissionLimits, QuotaTerms, Terms
-from pos_gateway.admission.parking import AHEAD, LOOKS
+from pos_gateway.admission.parking import AHEAD, LOOKS, ON_ITS_WAY
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
 
@@ -282,6 +282,18 @@ def test_no_more_orders_are_unparked_than_may_wait() -> None:
     # The orders of a merchant that is not in trouble start instead of waiting: it is not locked
     # out.
     assert full.admission.unpark("other", 64, full.now) == 1
+
+
+def test_the_room_left_is_shared_by_the_parked_orders_of_all_merchants() -> None:
+    stage = Stage(limit=10, max_blocked=100)
+
+    def unparked() -> list[int]:
+        return [stage.admission.unpark(f"m{number}", 30, stage.now) for number in range(8)]
+
+    # Of each merchant one order may wait in any case.
+    assert unparked() == [30, 30, 30, 10, 1, 1, 1, 1]
+    stage.pass_time(ON_ITS_WAY)
+    assert unparked() == [30, 30, 30, 10, 1, 1, 1, 1]
 
 
 def test_a_slot_held_after_the_answer_does_not_count_against_the_merchant() -> None:
