@@ -50,6 +50,11 @@ def about(seconds: float, spread: float = 0.2) -> Seconds:
     return lambda random, _now: seconds * random.uniform(1 - spread, 1 + spread)
 
 
+def hangs_until(end: float, after: Seconds) -> Seconds:
+    """A reply that comes after that time, to each call."""
+    return lambda random, now: max(0.0, end - now) + after(random, now)
+
+
 def hangs_from(start: float, before: Seconds) -> Seconds:
     """A reply that never comes, from then on."""
     return lambda random, now: 1e9 if now > start else before(random, now)
@@ -63,9 +68,10 @@ class Group:
     merchants: int
     reply: Seconds
     limit: int = 10
-    #: Orders a second of all of them; or else how many each has at any time.
+    #: Orders a second of all of them; or else how many each has at any time, or at first if each comes but once.
     rate: float = 0.0
     backlog: int = 0
+    comes_once: bool = False
     #: When each has an order more, all at once.
     burst_at: float | None = None
     start: float = 0.0
@@ -167,6 +173,8 @@ class Driver:
         self._random = breaker.random = parking.random = Random(seed)  # type: ignore[assignment]
         self._groups = {f"{each.name}-{n}": each for each in groups for n in range(each.merchants)}
         self._seconds, self._warm_up, self._window = seconds, warm_up, WINDOW * slots
+        #: Seconds that are measured.
+        self.measured = seconds - warm_up
         self.admission: Admission[Order] = Admission(
             AdmissionLimits(slots=slots, cores=min(1.0, cores), max_blocked=self._window // 2),
             lambda merchant: Terms(self._groups[merchant].limit, self._provider_of(merchant)),
@@ -217,7 +225,7 @@ class Driver:
             at, _, do, arguments = heapq.heappop(self._agenda)
             counts = max(0.0, at - max(self._now, self._warm_up))
             for seen in self.seen.values():
-                seen.held += seen.in_flight * counts / (self._seconds - self._warm_up)
+                seen.held += seen.in_flight * counts / self.measured
             is_outside = do in (self._come, self._publish)
             self._now = at if self._core is None or is_outside else self._core.comes_to(at)
             do(*arguments)
@@ -395,7 +403,7 @@ class Driver:
         else:
             seen.answered += 1
             self._known.add(order.merchant)
-            if group.backlog:
+            if group.backlog and not group.comes_once:
                 self._publish(Order(order.merchant, group, self._now))
         self._dispatch()
         self._read_soon()
@@ -512,11 +520,6 @@ class Driver:
 
     def _unpark(self, kind: Kind, bundle: list[Order], number: int) -> None:
         late = [order for order in bundle if order.deadline(self._now) <= self._now]
-        is_small = len(bundle) <= BUNDLE // 2
-        if self._core is not None and is_small and not number and not late:
-            self._held += 1
-            self._gather(kind, bundle)
-            return
         rest = [order for order in bundle if order.deadline(self._now) > self._now]
         if late and not number and not self.admission.cpu.takes_expired(len(bundle)):
             self._delay(kind, bundle, is_whole=True)
@@ -528,5 +531,9 @@ class Driver:
         for order in (*late, *rest[:number]):
             self._spend(core.PARKED)
             self._enqueue(self._offer, order)
-        if rest[number:]:
-            self._delay(kind, rest[number:])
+        staying = rest[number:]
+        if self._core is not None and staying and len(staying) <= BUNDLE // 2:
+            self._held += 1
+            self._gather(kind, staying)
+        elif staying:
+            self._delay(kind, staying)

@@ -18,8 +18,10 @@ from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.cpu import Cpu
 from pos_gateway.admission.lane import Lane
 from pos_gateway.admission.parking import ParkingQueue
+from pos_gateway.admission.scheduler import Scheduler
+from tests.admission.adversaries import core
 from tests.admission.adversaries.core import END, READ, START
-from tests.admission.adversaries.driver import Driver, Group, about
+from tests.admission.adversaries.driver import Driver, Group, about, hangs_until
 from tests.admission.adversaries.table import slow
 
 #: Healthy orders a second, and milliseconds that others may add to their p99, by the part of a core.
@@ -27,6 +29,8 @@ CORES = {0.25: (20, 100), 0.5: (40, 50), 1.0: (100, 20)}
 #: Seconds after the start at which others come, from which is measured, and of the whole run; orders that were
 #: there before are parked by then.
 COME, FROM, UNTIL = 8.0, 24.0, 38.0
+#: When merchants that hang answer again: by then 9,000 orders are parked.
+BACK = 44.0
 #: The seeds of runs of which the middle one counts.
 SEEDS = range(1, 8)
 #: Milliseconds of their p99 while no others have orders.
@@ -47,12 +51,19 @@ class Scene:
     #: Since when events are behind.
     events_from: float = inf
     seed: int = 1
+    #: Seconds from which is measured, and of the whole run.
+    start: float = FROM
+    end: float = UNTIL
+    #: Seconds to park an order, or to unpark it.
+    parked: float = core.PARKED
 
     def play(self, seed: int = 0) -> Driver:
         rate, _ = CORES[self.cores]
         groups = [Group("healthy", 60, about(0.02), rate=rate), *self.others()]
         options: dict[str, Any] = {"cores": self.cores, "events_from": self.events_from}
-        return Driver(*groups, seconds=UNTIL, warm_up=FROM, seed=seed or self.seed, **options).run()
+        times = {"seconds": self.end, "warm_up": self.start}
+        with patch.object(core, "PARKED", self.parked):
+            return Driver(*groups, seed=seed or self.seed, **times, **options).run()
 
     def broken(self, *drivers: Driver) -> list[str]:
         """The promises that the middle one of these runs broke: a p99 strays by half from seed to seed."""
@@ -75,7 +86,7 @@ def latency(driver: Driver, part: float = 0.99) -> float:
 
 def orders(driver: Driver, name: str) -> float:
     """Orders a second of a group."""
-    return len(driver.seen[name].starts) / (UNTIL - FROM)
+    return len(driver.seen[name].starts) / driver.measured
 
 
 def left(cores: float) -> float:
@@ -101,6 +112,12 @@ def _before() -> list[Group]:
 def _hanging() -> list[Group]:
     """The worker knows none of the merchants, and none ever answers."""
     return [Group("others", 300, about(inf), backlog=20, start=COME)]
+
+
+def _returning() -> list[Group]:
+    """They hang until all of their orders are parked, and answer then."""
+    reply = hangs_until(BACK, about(0.02))
+    return [Group("others", 300, reply, backlog=30, comes_once=True)]
 
 
 def _quick() -> list[Group]:
@@ -131,12 +148,23 @@ SCENES = [
 AT_ONCE = Scene("300 at 1.5 s, an order each at once", _at_once, share=0.0)
 #: They are parked, since their merchants take none.
 EXPIRING = Scene("5,000 orders that expire within 2 s", _expiring, share=0.0)
-HANGING = Scene("300 that hang, of which none is known", _hanging, share=0.0)
+HANGING = Scene("300 that hang, of which none is known", _hanging, share=0.0, seed=2)
+#: Where it costs most of the CPU to look at parked orders, merchants that keep up have several orders at times.
+RETURNING = Scene(
+    "300 that return, each with 30 orders",
+    _returning,
+    share=0.3,
+    added=150,
+    start=BACK - 4,
+    end=BACK + 32,
+    parked=0.0003,
+)
 _HALF, _QUICK, _KNOWN, _BEFORE, _WHOLE = SCENES[1], *SCENES[3:7]
 
 Patch = Callable[[], AbstractContextManager[Any]]
 _WAIT = Cpu.wait.fget  # type: ignore[attr-defined]
 _UNPARK = Admission.unpark
+_KEY = Scheduler._key
 
 
 def _many_in_a_turn(line: Any) -> float:
@@ -154,6 +182,13 @@ def _unnoticed(admission: Any, merchant_id: str, *arguments: Any, **options: Any
     number = _UNPARK(admission, merchant_id, *arguments, **options)
     own.behind_at = before
     return number
+
+
+def _by_usage(scheduler: Any, own: Any, now: float) -> float:
+    yields, own.yields = own.yields, False
+    key = _KEY(scheduler, own, now)
+    own.yields = yields
+    return key
 
 
 def _answers(admission: Any, merchant_id: str, now: float) -> bool:
@@ -185,6 +220,10 @@ RULES: Mapping[str, tuple[Patch, Sequence[Scene]]] = {
     "strangers are taken for slow": (
         partial(patch.object, lane, "UNKNOWN_DURATION", room.QUICKEST),
         (HANGING,),
+    ),
+    "of quick merchants that yield, the one with the least work goes first": (
+        partial(patch.object, Scheduler, "_key", _by_usage),
+        (RETURNING,),
     ),
     "one in a turn": (
         partial(patch.object, Cpu, "wait", property(_many_in_a_turn)),
@@ -240,7 +279,9 @@ def main() -> None:
     print("| core | beside | healthy p50 / p99, ms | others' orders/s, of what is left |")
     print("|---:|---|---:|---:|")
     alone = [Scene("no others", list, cores, share=0.0) for cores in CORES]
-    for scene in sorted([*alone, *SCENES, AT_ONCE, EXPIRING, HANGING], key=lambda each: each.cores):
+    for scene in sorted(
+        [*alone, *SCENES, AT_ONCE, EXPIRING, HANGING, RETURNING], key=lambda each: each.cores
+    ):
         drivers = [scene.play(seed) for seed in SEEDS]
         p50, p99 = median(latency(each, 0.5) for each in drivers), median(map(latency, drivers))
         others = ""

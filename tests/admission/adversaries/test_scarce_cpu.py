@@ -9,6 +9,7 @@ from tests.admission.adversaries.scarce_cpu import (
     CORES,
     EXPIRING,
     HANGING,
+    RETURNING,
     RULES,
     SCENES,
     SEEDS,
@@ -42,6 +43,10 @@ def test_thousands_of_orders_that_expire_at_once_delay_no_others() -> None:
 
 def test_hundreds_of_strangers_that_hang_delay_no_others_once_their_orders_are_parked() -> None:
     assert HANGING.broken(HANGING.play()) == []
+
+
+def test_merchants_that_return_with_parked_orders_let_healthy_ones_keep_up() -> None:
+    assert RETURNING.broken(RETURNING.play()) == []
 
 
 @pytest.mark.parametrize("rule", RULES if ALL else [*RULES][-1:])
