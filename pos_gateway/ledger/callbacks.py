@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 import structlog
-from sqlalchemy import Engine, Executable, select, tuple_, update
+from sqlalchemy import Engine, Executable, or_, select, tuple_, update
 
 from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import callbacks
@@ -23,6 +23,7 @@ from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.callback_rules import (
+    LONGEST_WAIT,
     WAIT,
     Applied,
     CallbackGroup,
@@ -219,10 +220,13 @@ def _claim(now: float, limit: int) -> Executable:
 
     The statement holds locks and so waits for none: another server may wait the other way round.
     """
-    due = select(*_ORDER).where(callbacks.c.again_at <= now).order_by(callbacks.c.again_at)
+    again_at = callbacks.c.again_at
+    # Further ahead than any wait: the database's clock was set back.
+    is_due = or_(again_at <= now, again_at > now + 2 * LONGEST_WAIT)
+    due = select(*_ORDER).where(again_at.is_not(None), is_due).order_by(again_at)
     due_now = due.limit(limit).with_for_update(skip_locked=True).cte("due")
     of_them = tuple_(*_ORDER).in_(select(due_now))
-    these = select(*_KEY).where(of_them, callbacks.c.again_at.is_not(None))
+    these = select(*_KEY).where(of_them, again_at.is_not(None))
     free = these.with_for_update(skip_locked=True).cte("free")
     claim = update(callbacks).where(tuple_(*_KEY).in_(select(free)))
     claim = claim.values(again_at=now + CLAIMED_FOR)

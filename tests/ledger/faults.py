@@ -1133,6 +1133,13 @@ FAULTS = [
         "callbacks_waiting::other_orders",
     ),
     Fault(
+        "a try from before the database's clock was set back is due",
+        "ledger/callbacks",
+        "or_(again_at <= now, again_at > now + 2 * LONGEST_WAIT)",
+        "again_at <= now",
+        "callbacks_waiting::clock_was_set_back",
+    ),
+    Fault(
         "a callback waits for an hour at most",
         "ledger/callback_rules",
         "(waited > WAIT or ",

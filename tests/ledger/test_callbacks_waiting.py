@@ -124,6 +124,21 @@ def test_an_order_in_any_state_that_may_get_an_id_is_waited_for(
         assert apply(ledger, said) == [WAITING]
 
 
+def test_one_that_waits_is_applied_though_the_databases_clock_was_set_back(
+    ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows, clock: Clock
+) -> None:
+    """By a day, say, where a primary's clock was wrong and its standby's is right: it would wait for that day."""
+    one, claim = sent(worker)
+    assert apply(ledger, of("7")) == [WAITING]
+    clock.of_day -= 86_400
+    assert again(ledger) == [WAITING]
+    assert again(ledger) == [], "not before the next try"
+    assert one.finish(claim, an_entry(Kind.PENDING, pending=True, external_id="7"))
+    clock.of_day += 1
+    assert again(ledger) == [APPLIED]
+    assert told(rows) == ["pending", "accepted", "ready"]
+
+
 def test_a_shops_other_orders_are_not_waited_for(
     ledger: CallbackLedger, worker: Callable[..., Worker], engine: Engine
 ) -> None:
