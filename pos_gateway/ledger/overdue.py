@@ -8,8 +8,8 @@ from pos_gateway.ledger.states import Action, State
 
 #: Seconds after ``deliver_by`` and the last change, by when a due retry would have ended the order.
 AFTER = 120.0
-#: States in which a worker would have ended the order; orders in doubt or pending are looked up.
-STATES = (State.NEW, State.CLAIMED, State.SENDING)
+#: States in which a worker would have ended the order, or have put a pending order in doubt, by its ``deliver_by``.
+STATES = (State.NEW, State.CLAIMED, State.SENDING, State.PENDING)
 #: Maximum orders counted.
 MAX_COUNTED = 1000
 

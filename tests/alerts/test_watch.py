@@ -123,11 +123,11 @@ def test_a_merchant_whose_pos_contradicts_an_event_is_found(
 def test_orders_past_their_deliver_by_without_a_message_are_found(
     engine: Engine, reports: Reports
 ) -> None:
-    """As after a resolve that was killed between its commit and its message."""
+    """As after a resolve that was killed between its commit and its message, or a lost broker."""
     now = time.time()
     reports.worker("w1").report(**WELL)
-    for order_id, late in (("o1", 600), ("o2", 600), ("o3", 60)):
-        put_order(engine, order_id, "m1", "new", updated_at=now - 600, deliver_by=now - late)
+    for order_id, state, late in (("o1", "new", 600), ("o2", "pending", 600), ("o3", "new", 60)):
+        put_order(engine, order_id, "m1", state, updated_at=now - 600, deliver_by=now - late)
     put_order(engine, "o4", "m1", "expired", updated_at=now - 600, deliver_by=now - 600)
     [overdue] = look(engine, reports.view)[Condition.OVERDUE]
     assert (overdue.subject, overdue.count) == ("orders", 2)

@@ -621,6 +621,13 @@ FAULTS = [
         "canary::without_the_database_the_navigation",
     ),
     Fault(
+        "a pending order whose message is lost is past its time, too",
+        "ledger/overdue",
+        ", State.PENDING)",
+        ")",
+        "canary::orders_past_their_time",
+    ),
+    Fault(
         "an order that has time left is not past it",
         "ledger/overdue",
         "        & (row.deliver_by < before)\n",

@@ -111,6 +111,7 @@ def test_orders_past_their_time_are_counted_and_listed(page: Desk) -> None:
     cases = {
         "gone": (State.NEW, now - 900, now - 900, "submit"),
         "claimed": (State.CLAIMED, now - 900, now - 900, "submit"),
+        "undecided": (State.PENDING, now - 900, now - 900, "submit"),
         "not yet": (State.NEW, now + 900, now - 900, "submit"),
         "just now": (State.NEW, now - 900, now, "submit"),
         "ended": (State.EXPIRED, now - 900, now - 900, "submit"),
@@ -127,14 +128,14 @@ def test_orders_past_their_time_are_counted_and_listed(page: Desk) -> None:
     ]  # fmt: skip
     with page.site.database.begin() as connection:
         connection.execute(insert(orders), rows)
-    assert overdue.count_overdue(page.site.database) == 2
+    assert overdue.count_overdue(page.site.database) == 3
     browser = page.operator()
     for path in ("/orders?state=overdue", "/orders?state=overdue&merchant=m1"):
         text = browser.get(path).text
         listed = [each for each in cases if f"/merchants/m1/orders/{each}" in text]
-        assert listed == ["gone", "claimed"], path
-    assert "2 orders are past their deliver_by" in words(browser.get("/"))
-    assert '2<span class="of"> past their time</span>' in text
+        assert listed == ["gone", "claimed", "undecided"], path
+    assert "3 orders are past their deliver_by" in words(browser.get("/"))
+    assert '3<span class="of"> past their time</span>' in text
 
 
 def test_without_the_database_the_navigation_stays(

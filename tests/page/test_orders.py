@@ -178,10 +178,14 @@ def test_an_unknown_order_is_a_404_in_html(page: Desk, path: str, act: str) -> N
     assert "No order" in reply.text
 
 
-def test_an_overdue_order_says_where_its_message_may_be(page: Desk, books: Books) -> None:
+@pytest.mark.parametrize("state", [State.NEW, State.PENDING])
+def test_an_overdue_order_says_where_its_message_may_be(
+    page: Desk, books: Books, state: State
+) -> None:
     late = datetime.now(UTC) - timedelta(minutes=5)
     placed = (late - timedelta(minutes=5)).isoformat()
-    key = books.order("o-1", State.NEW, placed_at=placed, deliver_by=late.isoformat())
+    history = AttemptHistory(pending=state is State.PENDING)
+    key = books.order("o-1", state, history=history, placed_at=placed, deliver_by=late.isoformat())
     text = shown(page.operator(), key)
     assert "its message has not come back" in text
     assert "Replay it" in text

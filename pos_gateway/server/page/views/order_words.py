@@ -18,6 +18,7 @@ from pos_gateway.attempt.doubt import KEY_KEPT_FOR
 from pos_gateway.domain.outcome import RESOLVED, Kind
 from pos_gateway.domain.retry import Backoff
 from pos_gateway.ledger.order_admin import OrderStanding
+from pos_gateway.ledger.overdue import AFTER
 from pos_gateway.ledger.states import RESOLVE_FOR, State
 from pos_gateway.reports.fleet_view import FleetTrouble
 from pos_gateway.server.page.words import counted, moment
@@ -51,6 +52,10 @@ _ONLY_ASKED = {
     "both numbers and the POS's id.",
     "invalid_reply": "The POS has it, and not as it was sent: the reason says how. It is looked up no more.",
 }
+_OVERDUE = (
+    "Its time was over {}, and its message has not come back: it is in the dead letters, or lost. "
+    "Replay it; if it is not there, have the backend submit it again, which is harmless."
+)
 _RETRY_WITHIN = Backoff().longest
 
 
@@ -165,12 +170,7 @@ def _waits(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequen
     if order.deliver_by > facts.now:
         following = _say("It is tried until {}, and ends as expired after that.", until)
         return known, [*following, *_why_it_waits(facts)]
-    overdue = _say(
-        "Its time was over {}, and its message has not come back: it is in the dead letters, or lost. "
-        "Replay it; if it is not there, have the backend submit it again, which is harmless.",
-        until,
-    )
-    return known, overdue
+    return known, _say(_OVERDUE, until)
 
 
 def _why_it_waits(facts: Facts) -> list[Markup]:
@@ -211,6 +211,8 @@ def _pending(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequ
     known = _say("The POS has it, and has not decided.")
     if order.deliver_by is None:
         return known, ()
+    if order.deliver_by + AFTER < facts.now:
+        return known, _say(_OVERDUE, moment(order.deliver_by, facts.now))
     end = moment(order.deliver_by + RESOLVE_FOR, facts.now)
     following = _say(
         "It is looked up by itself, seldom at first, until {}; if there is no decision by then, it is left "
