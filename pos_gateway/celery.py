@@ -103,7 +103,8 @@ def _log_here(loglevel: int, logfile: str | None, **_: Any) -> None:
 
 
 #: The pools that a worker runs on: green threads, or processes with one order at a time each.
-_POOLS = ("celery.concurrency.gevent", "celery.concurrency.prefork", "celery.concurrency.solo")
+_GREEN = "celery.concurrency.gevent"
+_POOLS = (_GREEN, "celery.concurrency.prefork", "celery.concurrency.solo")
 
 
 @signals.celeryd_init.connect
@@ -120,6 +121,9 @@ def _before_start(sender: Any, **_: Any) -> None:
         why = f"in the pool {pool} several orders would share one connection to the database"
         how = "-P prefork or -P solo; celery -A pos_gateway.gcelery worker needs no -P"
         raise SystemExit(_refusal(f"{why}; use {how}"))
+    if pool == _GREEN and "pos_gateway.gcelery" not in sys.modules:
+        why = f"for the pool {pool} modules are to be patched before anything else is imported"
+        raise SystemExit(_refusal(f"{why}; use celery -A pos_gateway.gcelery worker"))
     try:
         gateway.current().check()
     except (PendingMigration, SchemaTooNew, PublishRefused, InvalidSettings) as error:

@@ -285,6 +285,13 @@ def test_a_worker_refuses_to_start_in_a_thread_pool_and_names_the_supported_pool
     assert "Traceback" not in worker.log
 
 
+def test_a_green_pool_of_the_synchronous_app_is_refused(lab: Lab) -> None:
+    """It would be patched late, and have as many slots as the machine has cores."""
+    with lab.worker("-P", "gevent", app="pos_gateway") as worker:
+        assert worker.wait() == 78
+    assert "use celery -A pos_gateway.gcelery worker" in worker.log
+
+
 def test_a_worker_refuses_to_start_on_an_unknown_variable_and_names_the_nearest(lab: Lab) -> None:
     with lab.worker(slot=100) as worker:
         assert worker.wait() == 78
