@@ -50,6 +50,8 @@ class OrderConsumer(Consumer):
         is_green = getattr(pool, "is_green", False)
         if is_green:
             self.loop = green_loop
+            # Celery's flags and variables have no say: admission divides the window among the merchants.
+            options["initial_prefetch_count"] = min(WINDOW * pool.limit, MOST)
         options["worker_options"] = {**(options.get("worker_options") or {}), **_QUIET}
         super().__init__(*arguments, **options)
         self._dead_letter = DeadLettering(self._gateway, self.connection_errors, is_green=is_green)
@@ -269,8 +271,8 @@ CANCEL_TIMEOUT = 2.0
 #: Seconds after which an idle synchronous worker looks for a stop.
 STOP_SEEN_WITHIN = 0.5
 
-#: Messages in the prefetch window for each slot.
-WINDOW = 10
+#: Messages in the prefetch window for each slot, and maximum messages: AMQP's prefetch count has 16 bits.
+WINDOW, MOST = 10, 65_535
 #: Part of the memory limit for large orders, and their bytes without a limit.
 LARGE, LARGE_BYTES = 0.25, 128 * 2**20
 

@@ -5,13 +5,19 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
+from celery import Celery
 from celery.bin.celery import celery
+from celery.concurrency.gevent import TaskPool as GreenPool
 
+from pos_gateway.attempt import gateway
 from pos_gateway.worker.command_line import contradictions, refused_command, refused_options
+from pos_gateway.worker.consumer import OrderConsumer
 from testkit.patience import PATIENCE
+from tests.gate import Gate
 from tests.worker.lab import GREEN, ROOT, Lab
 
 QUEUES = ("orders", "orders.canary")
@@ -41,6 +47,23 @@ def test_no_command_of_celerys_erases_orders(lab: Lab, app: str) -> None:
     assert "Traceback" not in purge.stderr
     with lab.worker():
         assert [event["order_id"] for event in lab.events(1)] == ["o1"]
+
+
+@pytest.mark.parametrize(("slots", "window"), [(200, 2000), (10_000, 65_535)])
+def test_the_prefetch_window_of_a_green_worker_is_the_gateways(
+    slots: int, window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``--prefetch-multiplier=1``, as people copy it, a dead merchant's orders would be the whole window."""
+    gate = Gate(tmp_path, Mock(), id="m")
+    monkeypatch.setattr(gateway, "current", lambda: gate)
+    consumer = OrderConsumer(
+        Mock(),
+        pool=GreenPool(slots),
+        app=Celery(set_as_current=False),
+        controller=Mock(),
+        initial_prefetch_count=slots,
+    )
+    assert consumer.initial_prefetch_count == window
 
 
 @pytest.mark.parametrize("command", ["purge", "amqp", "migrate"])
