@@ -31,6 +31,9 @@ _REFUSED = {
     "time_limit": "POS_GATEWAY_REQUEST_TIMEOUT and a merchant's request_timeout limit an attempt",
     "soft_time_limit": "POS_GATEWAY_REQUEST_TIMEOUT and a merchant's request_timeout limit an attempt",
 }
+#: Flags of a green worker alone: the reasons. Celery shrinks the pool while idle green threads keep places, and the next
+#: order waits for a place for ever.
+_REFUSED_GREEN = {"autoscale": "POS_GATEWAY_SLOTS is the number of orders at once, from the start"}
 
 
 def refused_command() -> str | None:
@@ -69,7 +72,8 @@ def refused_options(options: Mapping[str, Any], queues: Sequence[str]) -> str | 
         options: in Celery's form.
         queues: all queues from which a worker may consume.
     """
-    for name, why in _REFUSED.items():
+    is_green = getattr(options.get("pool"), "is_green", False)
+    for name, why in (_REFUSED | _REFUSED_GREEN if is_green else _REFUSED).items():
         if options.get(name):
             return f"{_shown(name)}: {why}"
     for name in ("queues", "exclude_queues"):

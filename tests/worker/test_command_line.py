@@ -11,6 +11,7 @@ import click
 import pytest
 from celery import Celery
 from celery.bin.celery import celery
+from celery.concurrency.base import BasePool
 from celery.concurrency.gevent import TaskPool as GreenPool
 
 from pos_gateway.attempt import gateway
@@ -49,6 +50,13 @@ def test_no_command_of_celerys_erases_orders(lab: Lab, app: str) -> None:
         assert [event["order_id"] for event in lab.events(1)] == ["o1"]
 
 
+def test_a_green_worker_is_not_scaled_by_celery(lab: Lab) -> None:
+    """It would have 50 slots, and stand still for ever once Celery has shrunk the pool."""
+    with lab.worker("--autoscale=200,50") as worker:
+        assert worker.wait() == 78
+    assert "--autoscale (or CELERY_WORKER_AUTOSCALE): POS_GATEWAY_SLOTS" in worker.log
+
+
 @pytest.mark.parametrize(("slots", "window"), [(200, 2000), (10_000, 65_535)])
 def test_the_prefetch_window_of_a_green_worker_is_the_gateways(
     slots: int, window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -82,6 +90,10 @@ def test_commands_that_take_orders_out_of_their_queues_are_refused(command: str)
         ({"beat": True}, "--beat (or CELERY_WORKER_BEAT)"),
         ({"time_limit": 3.0}, "--time-limit (or CELERY_WORKER_TIME_LIMIT)"),
         ({"soft_time_limit": 3.0}, "--soft-time-limit"),
+        (
+            {"autoscale": (200, 50), "pool": GreenPool},
+            "--autoscale (or CELERY_WORKER_AUTOSCALE)",
+        ),
         ({"queues": ["orders", "celery"]}, "celery is no queue of orders"),
         ({"exclude_queues": ["order"]}, "order is no queue of orders"),
         ({"exclude_queues": list(QUEUES)}, "no queue is left"),
@@ -95,7 +107,13 @@ def test_options_of_a_worker_that_lose_orders_or_cannot_work_are_refused(
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"queues": ["orders.canary"]}, {"exclude_queues": ["orders"]}]
+    "options",
+    [
+        {},
+        {"queues": ["orders.canary"]},
+        {"exclude_queues": ["orders"]},
+        {"autoscale": (8, 2), "pool": BasePool},
+    ],
 )
 def test_other_options_are_celerys(options: dict[str, Any]) -> None:
     assert refused_options({"purge": False, "concurrency": 7, **options}, QUEUES) is None
