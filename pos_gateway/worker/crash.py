@@ -11,9 +11,21 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
+#: Errors, each the end of the worker.
+_errors: list[BaseException | None] = []
+
+
+def exit_code() -> int:
+    """The exit code of a stop; after a crash a failure, since some supervisors restart failures only.
+
+    Safe in signal handlers.
+    """
+    return os.EX_SOFTWARE if _errors else os.EX_OK
+
 
 def end_worker(error: BaseException | None) -> None:
     """Log the error, and send this process SIGTERM."""
+    _errors.append(error)
     log.critical("worker.crashed", error=repr(error), exc_info=error)
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -4,7 +4,6 @@ Celery's handlers for a second Ctrl-C and for SIGQUIT (with ``REMAP_SIGTERM`` fo
 On green threads the handlers run in the event loop, which must not block.
 """
 
-import os
 import signal
 from collections.abc import Callable
 from time import monotonic
@@ -16,6 +15,7 @@ from gevent.event import Event
 
 from pos_gateway.settings import celerys
 from pos_gateway.worker.celery_internals import request_stop
+from pos_gateway.worker.crash import exit_code
 
 
 class Drain:
@@ -63,7 +63,7 @@ class Drain:
     def interrupt(self) -> None:
         """Interrupt the main thread's wait with WorkerShutdown, unless the thread stops already."""
         if not self._stops:
-            gevent.kill(self._main, WorkerShutdown(os.EX_OK))
+            gevent.kill(self._main, WorkerShutdown(exit_code()))
 
     def end_wait(self, waits: Callable[[], bool]) -> None:
         """End the main thread's wait with TimeoutError, if ``waits`` then knows the wait.
@@ -84,7 +84,7 @@ class Drain:
         if self._begun_at is None:
             self._begun_at = monotonic()
             gevent.spawn(self._begin)
-        request_stop(os.EX_OK)
+        request_stop(exit_code())
 
 
 def _is_remapped(number: int) -> bool:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pos_gateway.worker import crash
 from pos_gateway.worker.crash import watch_threads
+from tests.worker.lab import Lab
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a mistake of ours"), SystemExit(0)])
@@ -19,6 +21,7 @@ def test_an_exception_in_a_thread_stops_the_worker_as_sigterm_does(
     sent: list[tuple[int, signal.Signals]] = []
     monkeypatch.setattr(os, "kill", lambda process, number: sent.append((process, number)))
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # restored afterwards
+    monkeypatch.setattr(crash, "_errors", [])
     watch_threads()
 
     def die() -> None:
@@ -29,6 +32,29 @@ def test_an_exception_in_a_thread_stops_the_worker_as_sigterm_does(
     thread.join()
     ended = not isinstance(error, SystemExit)  # a thread that exits has ended, not crashed
     assert sent == [(os.getpid(), signal.SIGTERM)] * ended
+    assert crash.exit_code() == ended * os.EX_SOFTWARE
+
+
+#: A module that Celery is told to import, with a mistake.
+MISTAKEN = """
+import threading
+from celery import signals
+
+def fail():
+    raise RuntimeError("a mistake of ours")
+
+@signals.worker_ready.connect
+def ready(**_):
+    threading.Thread(target=fail).start()
+"""
+
+
+def test_a_worker_that_has_crashed_ends_with_a_failure(lab: Lab, tmp_path: Path) -> None:
+    """Compose's ``restart: on-failure`` would leave a worker away that ended with 0."""
+    (tmp_path / "mistaken.py").write_text(MISTAKEN)
+    with lab.worker("-I", "mistaken", python_path=str(tmp_path)) as worker:
+        assert worker.wait() == os.EX_SOFTWARE
+    assert "worker.crashed" in worker.log
 
 
 #: A synchronous worker's process that can start no thread: a limit of processes, say.

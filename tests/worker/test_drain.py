@@ -1,5 +1,6 @@
 """How long orders in flight may take when a worker stops, and what interrupts its wait for them."""
 
+import os
 import subprocess
 import sys
 
@@ -38,6 +39,19 @@ if sys.argv[1] == "stops":
 for _ in range(9):
     sleep(0)
 print("waits")
+"""
+
+CRASHED = """
+from gevent import monkey; monkey.patch_all()
+from gevent import sleep
+from pos_gateway.worker.crash import end_worker
+from pos_gateway.worker.drain import Drain
+
+drain = Drain(lambda: drain.interrupt())
+drain.listen()
+end_worker(RuntimeError("a mistake of ours"))
+for _ in range(9):
+    sleep(0)
 """
 
 IDLE = """
@@ -107,6 +121,11 @@ def test_a_signal_interrupts_a_worker_that_connects_and_none_that_waits_for_orde
     """It may find the main thread at work, which then stops before the interruption is due."""
     assert run(INTERRUPTED, "connects") == ""
     assert run(INTERRUPTED, "stops") == "waits\n"
+
+
+def test_a_worker_that_crashes_while_it_connects_ends_with_a_failure() -> None:
+    done = subprocess.run([sys.executable, "-c", CRASHED], capture_output=True, timeout=PATIENCE)
+    assert done.returncode == os.EX_SOFTWARE, done.stderr
 
 
 def test_a_signal_ends_the_wait_for_a_message_and_no_other_wait() -> None:
