@@ -569,7 +569,8 @@ class Admission(Generic[Ticket]):
         now = self._now
         call = Call(lane, ticket, now, well_for=now - lane.held_at, is_look_up=is_look_up)
         if not lane.breaker.is_closed:
-            call.time_limit_share = lane.breaker.time_limit_share
+            if lane.may_be_cut_short:  # else each early end leaves an order to an operator
+                call.time_limit_share = lane.breaker.time_limit_share
             call.probe = lane.breaker.begin_probe()
         call.lowered = lane.bulkhead.enter()
         self._scheduler.started(call, now)

@@ -574,6 +574,17 @@ def test_a_breaker_half_opens_for_one_probe_at_a_time_and_closes_after_answers_i
     assert stage.calls[-1].time_limit_share == 1
 
 
+def test_a_probe_that_must_not_be_cut_short_has_all_of_the_time_limit() -> None:
+    """A blind POS makes the order in its usual time, and an early end leaves the order to an operator."""
+    stage = Stage(limit=5, slots=50)
+    stage.terms = Terms(5, may_be_cut_short=False)
+    stage.open_circuit("blind")
+    stage.pass_time(stage.announced[-1].seconds)
+    assert stage.offer("blind") == START
+    assert stage.calls[-1].probe is not None
+    assert stage.calls[-1].time_limit_share == 1
+
+
 @pytest.mark.parametrize("contact", [None, CallResult.ANSWERED, CallResult.NONE])
 def test_a_half_open_breaker_closes_a_minute_after_the_last_order_whatever_became_of_it(
     contact: CallResult | None,
