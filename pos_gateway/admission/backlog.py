@@ -7,6 +7,7 @@ from typing import Generic
 
 from pos_gateway.admission.agenda import Agenda
 from pos_gateway.admission.lane import Lane, Ticket, Waiting
+from pos_gateway.admission.limits import LONGEST_HERE
 
 
 class Backlog(Generic[Ticket]):
@@ -58,8 +59,8 @@ class Backlog(Generic[Ticket]):
     ) -> list[Ticket]:
         """Orders waiting since before ``until`` that the merchant cannot start; up to ``most``.
 
-        Orders of a merchant that takes orders stay, for the merchant or for a slot: parking would only cause delay.
-        The next check comes after the same wait, lest each check see thousands.
+        Orders of a merchant that takes orders stay for ``LONGEST_HERE``, for the merchant or for a slot: parking would
+        only cause delay. The next check comes after the same wait, lest each check see thousands.
         """
         out: list[Ticket] = []
         again: list[Waiting[Ticket]] = []
@@ -71,7 +72,7 @@ class Backlog(Generic[Ticket]):
             if waiting.done:
                 continue
             lane = waiting.lane
-            if may_stay(lane):
+            if may_stay(lane) and now - waiting.came_at < LONGEST_HERE:
                 waiting.since = now
                 again.append(waiting)
                 self._changed(lane)  # the usage has decayed

@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 #: Fraction of the slots forbidden to heavy merchants.
 RESERVE = 0.04
+#: Seconds for which an order, or a bundle, waits in the worker at most: RabbitMQ closes a channel with a message
+#: unacknowledged for half an hour (``consumer_timeout``), and a parked order is a new message.
+LONGEST_HERE = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ message of the prefetch window for up to 64 orders.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from time import time
 from typing import Any
 
@@ -14,6 +15,7 @@ import gevent
 import structlog
 
 from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.limits import LONGEST_HERE
 from pos_gateway.broker.bundle import Bundle
 
 log = structlog.get_logger(__name__)
@@ -26,6 +28,8 @@ class ReturnedBundle:
     bundle: Bundle
     message: Any
     _connection_errors: tuple[type[BaseException], ...]
+    #: Since when the bundle waits in the worker.
+    since: float = inf
 
     @property
     def is_late(self) -> bool:
@@ -89,6 +93,7 @@ class WaitingBundles:
         if not self._admission.takes(merchant_id, back.bundle.size, look_ups=look_ups):
             return False
         self._number += 1
+        back.since = self._now()
         if kept is not None:
             kept.bundles.append(back)
         else:
@@ -122,7 +127,7 @@ class WaitingBundles:
         (merchant_id, look_ups), back, now = key, kept.bundles[0], self._now()
         number = self._admission.unpark(merchant_id, back.bundle.orders, now, look_ups=look_ups)
         again = self._admission.look_again(merchant_id, 0, now, look_ups=look_ups)
-        if number or again is None or back.is_late:
+        if number or again is None or back.is_late or now - back.since >= LONGEST_HERE:
             kept.bundles.popleft()
             self._number -= 1
             self._left(back)

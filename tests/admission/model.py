@@ -226,8 +226,10 @@ class Kept:
     is_look_up: bool = False
     #: The earliest goes first.
     urgency: float = field(init=False)
+    came_at: float = field(init=False)
 
     def __post_init__(self) -> None:
+        self.came_at = self.since
         self.urgency = self.deadline if self.deadline < inf else self.since
 
 

@@ -18,7 +18,7 @@ from pos_gateway.admission.lane import QUIET, Call, Lane
 from pos_gateway.admission.lanes import Lanes
 from pos_gateway.admission.latency import FIRST_DEVIATION, LEAST
 from pos_gateway.admission.limit_trial import WINDOW, LimitTrial
-from pos_gateway.admission.limits import AdmissionLimits, QuotaTerms, Terms
+from pos_gateway.admission.limits import LONGEST_HERE, AdmissionLimits, QuotaTerms, Terms
 from pos_gateway.admission.parking import AHEAD, LOOKS, ON_ITS_WAY
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
@@ -191,6 +191,20 @@ def test_an_order_that_waited_too_long_is_parked() -> None:
     assert stage.admission.overdue(5.9) == []
     assert stage.admission.overdue(6.0) == ["early"]
     assert stage.admission.waiting == 1
+
+
+def test_no_order_waits_until_rabbitmq_closes_its_channel() -> None:
+    """An order with a far deadline at a merchant that has nearer ones all evening."""
+    stage = Stage(limit=1)
+    stage.offer("m", "first")
+    stage.offer("m", "for later", within=6 * 3600.0)
+    for number in range(round(LONGEST_HERE / 5.0)):
+        stage.offer("m", f"o{number}", within=600.0)
+        stage.reply("m", after=5.0)
+        assert stage.starts() == [f"o{number}"]
+        assert stage.admission.overdue(stage.now - 0.1) == []
+    stage.pass_time(5.0)
+    assert stage.admission.overdue(stage.now) == ["for later"]
 
 
 def test_orders_wait_for_their_merchants_record() -> None:

@@ -15,7 +15,7 @@ from pos_gateway.admission.admission import Admission, AdmissionVerdict
 from pos_gateway.admission.breaker import FIRST_OPEN, LONGEST_OPEN
 from pos_gateway.admission.health import Transition
 from pos_gateway.admission.lane import Call
-from pos_gateway.admission.limits import AdmissionLimits, QuotaTerms, Terms
+from pos_gateway.admission.limits import LONGEST_HERE, AdmissionLimits, QuotaTerms, Terms
 from pos_gateway.admission.outliers import GRACE, LATE
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.model import Kept, Merchant, Model, Sent
@@ -234,7 +234,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         handed_out = set(self.admission.overdue(self.now))
         for each in list(self.model.kept):
             too_long = each.since <= self.now - self.limits.local_wait_timeout
-            may_stay = self.model.may_stay(each.merchant)
+            may_stay = self.now - each.came_at < LONGEST_HERE and self.model.may_stay(each.merchant)
             assert (each.number in handed_out) == (too_long and not may_stay)
             if too_long and may_stay:
                 each.since = self.now

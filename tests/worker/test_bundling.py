@@ -453,6 +453,16 @@ class TestAtHand:
         assert original.said == ["ack"]
         assert [message.delay for message in scene.gate.stored] == [0] * 40
 
+    def test_a_bundle_is_not_held_until_rabbitmq_closes_its_channel(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("pos_gateway.worker.waiting_bundles.LONGEST_HERE", 0.1)
+        scene, _ = self.full(slow_after=1000.0)
+        original = scene.bring_back(40)
+        scene.unpark()
+        assert original.said == ["ack"]
+        assert [message.headers.get("x-orders") for message in scene.gate.stored] == [40]
+
     def test_the_number_of_held_bundles_is_bounded(self) -> None:
         scene, _ = self.full()
         before = green_threads()
