@@ -163,7 +163,7 @@ class Settings(BaseModel):
     max_waiting: Annotated[int, Field(ge=1, le=100_000)] = Field(
         20,
         description="Orders of one merchant that may wait here in any case if they lack a slot only,"
-        " and at most while it does not answer; more are parked in the broker.",
+        " and at most while it does not answer; more are parked in the broker. Five for each slot at most.",
     )
     local_wait_timeout: Seconds = Field(
         5.0,

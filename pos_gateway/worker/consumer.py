@@ -242,7 +242,7 @@ class OrderConsumer(Consumer):
         return "this worker is stopping" if self._drain.has_begun or is_stopping() else None
 
     def _make_dispatcher(self, pool: Any) -> Dispatcher:
-        settings = self._gateway.settings
+        settings, half = self._gateway.settings, pool.limit * WINDOW // 2
         return Dispatcher(
             gate=self._gateway,
             pool=pool,
@@ -250,11 +250,11 @@ class OrderConsumer(Consumer):
                 slots=pool.limit,
                 cores=min(1.0, cpu_limit() or 1.0),
                 slow_after=settings.slow_after,
-                max_waiting=settings.max_waiting,
+                max_waiting=min(settings.max_waiting, half),
                 local_wait_timeout=settings.local_wait_timeout,
                 park_delay_max=settings.park_delay_max,
                 park_delay_min=min(1.0, settings.park_delay_max),
-                max_blocked=max(settings.max_waiting, pool.limit * WINDOW // 2),
+                max_blocked=half,
                 max_bytes=max_bytes(),
             ),
             dead_letter=self._dead_letter,

@@ -62,7 +62,7 @@ def test_the_prefetch_window_of_a_green_worker_is_the_gateways(
     slots: int, window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With ``--prefetch-multiplier=1``, as people copy it, a dead merchant's orders would be the whole window."""
-    gate = Gate(tmp_path, Mock(), id="m")
+    gate = Gate(tmp_path, Mock(), id="m", settings={"max_waiting": 100_000})
     monkeypatch.setattr(gateway, "current", lambda: gate)
     consumer = OrderConsumer(
         Mock(),
@@ -72,6 +72,9 @@ def test_the_prefetch_window_of_a_green_worker_is_the_gateways(
         initial_prefetch_count=slots,
     )
     assert consumer.initial_prefetch_count == window
+    assert consumer.dispatcher is not None
+    limits = consumer.dispatcher.admission.limits
+    assert limits.max_waiting <= limits.max_blocked < window
 
 
 @pytest.mark.parametrize("command", ["purge", "amqp", "migrate"])
