@@ -401,10 +401,11 @@ FAULTS = [
         "pass",
     ),
     _fault(
-        "an order whose merchant takes orders is not parked however long it waits",
+        "an order whose merchant takes orders is parked after ten minutes alone",
         "backlog",
-        "if may_stay(lane):",
-        "if False:",
+        "if may_stay(lane) and",
+        "if False and",
+        "admission::orders_that_wait_for_a_slot_only_are_not_parked",
     ),
     _fault(
         "orders that wait are counted by whether their merchant is in trouble",
@@ -948,8 +949,8 @@ FAULTS = [
     _fault(
         "orders that wait for a silent merchant's slot are parked after a while",
         "backlog",
-        "if may_stay(lane):",
-        "if True:",
+        "if may_stay(lane) and",
+        "if",
     ),
     _fault(
         "a merchant that may start nothing leaves its fair part to others",
@@ -966,8 +967,8 @@ FAULTS = [
     _fault(
         "a slow merchant that comes back has its first slot before others have another",
         "scheduler",
-        "lane.usage.average(now) if is_next_free else lane.projected(now)",
-        "lane.projected(now)",
+        "            used = lane.usage.average(now)\n",
+        "            used = lane.projected(now)\n",
         "scheduler",
     ),
     _fault(
