@@ -21,8 +21,8 @@ class Backlog(Generic[Ticket]):
     def __init__(self, agenda: Agenda, changed: Callable[[Lane[Ticket]], None]) -> None:
         self._agenda = agenda
         self._changed = changed
-        #: Every waiting order, by ``since``; done orders are skipped.
-        self._by_age: deque[Waiting[Ticket]] = deque()
+        #: Every waiting order, by arrival or the last check, whichever is later; done orders are skipped.
+        self._by_age: deque[tuple[float, Waiting[Ticket]]] = deque()
         self._expired: list[Ticket] = []
 
     def put(
@@ -30,7 +30,7 @@ class Backlog(Generic[Ticket]):
     ) -> None:
         """Let an order wait."""
         waiting = lane.put(ticket, now, deadline, is_look_up=is_look_up)
-        self._by_age.append(waiting)
+        self._by_age.append((now, waiting))
         if deadline < inf:
             self._agenda.add(deadline, self._expire, waiting)
 
@@ -57,24 +57,23 @@ class Backlog(Generic[Ticket]):
     def overdue(
         self, until: float, now: float, may_stay: Callable[[Lane[Ticket]], bool], most: int
     ) -> list[Ticket]:
-        """Orders waiting since before ``until`` that the merchant cannot start; up to ``most``.
+        """Orders that came, or were checked, by ``until``, and that the merchant cannot start; up to ``most``.
 
         Orders of a merchant that takes orders stay for ``LONGEST_HERE``, for the merchant or for a slot: parking would
         only cause delay. The next check comes after the same wait, lest each check see thousands.
         """
         out: list[Ticket] = []
-        again: list[Waiting[Ticket]] = []
+        again: list[tuple[float, Waiting[Ticket]]] = []
         while self._by_age and len(out) < most:
-            waiting = self._by_age[0]
-            if not waiting.done and waiting.since > until:
+            checked, waiting = self._by_age[0]
+            if not waiting.done and checked > until:
                 break
             self._by_age.popleft()
             if waiting.done:
                 continue
             lane = waiting.lane
-            if may_stay(lane) and now - waiting.came_at < LONGEST_HERE:
-                waiting.since = now
-                again.append(waiting)
+            if may_stay(lane) and now - waiting.since < LONGEST_HERE:
+                again.append((now, waiting))
                 self._changed(lane)  # the usage has decayed
             else:
                 out.append(self.take(waiting))

@@ -69,11 +69,6 @@ class Waiting(Generic[Ticket]):
     done: bool = False
     #: The POS may have the order.
     is_look_up: bool = False
-    #: The order's arrival: ``since`` begins anew with each check for overdue orders.
-    came_at: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.came_at = self.since
 
 
 @dataclass(slots=True, eq=False)
