@@ -63,7 +63,7 @@ def _sqlite() -> sqlite3.Connection:
 
 
 def _copied_to_postgresql(engine: Engine) -> bool:
-    if engine.url.query:  # several hosts, in SQLAlchemy's words
+    if "host" in engine.url.query:  # several hosts, in SQLAlchemy's words
         return False
     try:
         with psycopg.connect(_plain(engine.url)) as connection:

@@ -81,7 +81,10 @@ def test_a_broker_user_who_may_not_declare_is_well_if_all_queues_are_there(
 
 
 @pytest.mark.usefixtures("unpatched")
-def test_a_postgresql_that_loses_what_it_has_confirmed_is_said(program: Program) -> None:
+def test_a_postgresql_that_loses_what_it_has_confirmed_is_said(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_DATABASE_PATIENCE", f"{PATIENCE:.0f}")
     with PostgreSQL(fsync="off") as primary, Standby(primary.url) as standby:
         url = {"POS_GATEWAY_DATABASE_URL": primary.url.replace("+psycopg", "")}
         assert program.invoke("db", "upgrade", **url).exit_code == 0
@@ -92,12 +95,7 @@ def test_a_postgresql_that_loses_what_it_has_confirmed_is_said(program: Program)
             "  -> synchronous_standby_names (docs/deploy.md)",
         ]
         primary.commit_with("*")
-        database = primary.url.rpartition("/")[2]
-        primary.execute(
-            sql.SQL("ALTER DATABASE {} SET synchronous_commit = 'local'").format(
-                sql.Identifier(database)
-            )
-        )
+        primary.execute(sql.SQL("ALTER DATABASE postgres SET synchronous_commit = 'local'"))
         lines = findings(program.invoke("doctor", **url).stdout)
         assert "synchronous_commit is local" in str(lines)
         assert "asynchronous" not in str(lines)

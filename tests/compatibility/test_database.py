@@ -46,8 +46,7 @@ class Databases:
         for engine in self._engines:
             engine.dispose()
             if self._kind == "postgresql":
-                url = engine.url.render_as_string(hide_password=False)
-                self._request.getfixturevalue("postgresql").drop_database(url)
+                self._request.getfixturevalue("postgresql").drop_database(str(engine.url))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

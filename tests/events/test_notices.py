@@ -191,7 +191,7 @@ def test_an_order_does_not_wait_for_others_notifications(
     another = psycopg.connect(postgresql.url.replace("+psycopg", ""))
     another.execute("create table written (number integer)")
     another.commit()
-    engine = open_database(f"{postgresql_url}?options=-csynchronous_commit%3Dlocal")
+    engine = open_database(f"{postgresql_url}&options=-csynchronous_commit%3Dlocal")
     worker = Worker(engine)
     record(worker, "o1")
     another.execute("insert into written values (1)")

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
+from testkit.patience import PATIENCE
 from testkit.servers.postgresql import PostgreSQL, Standby
 from testkit.servers.proxy import Proxy
 from tests.faults.lab import FaultLab
@@ -38,7 +39,7 @@ class Pair:
 
 def url_of(*ports: int) -> str:
     hosts = "&".join(f"host=127.0.0.1:{port}" for port in ports)
-    return f"postgresql+psycopg://postgres@/postgres?{hosts}"
+    return f"postgresql+psycopg://postgres@/postgres?{hosts}&connect_timeout={PATIENCE:.0f}"
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def go_on_behind(position: int, url: str) -> None:
 def set_back(lab: Lab, url: str, folder: Path, server: PostgreSQL) -> None:
     lab._engine.dispose()
     server.drop_database(url)
-    server.database(url.rpartition("/")[2])
+    server.database(lab._engine.url.database)
     restore = command("pg_restore", url, folder, server)
     subprocess.run(restore, check=True, capture_output=True)
 

@@ -6,7 +6,6 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.waiting import Wait, wait
-from sqlalchemy import make_url
 
 from pos_gateway.database.confirmed import ConfirmedConnection
 from pos_gateway.database.psycopg_internals import Prepared, wait_at_most, wait_with
@@ -16,8 +15,7 @@ SUM = "select value::int from json_array_elements_text($1::json)"
 
 @pytest.fixture
 def connection(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
-    url = make_url(postgres_url).set(drivername="postgresql")
-    made = ConfirmedConnection.connect(url.render_as_string(False))
+    made = ConfirmedConnection.connect(postgres_url.replace("+psycopg", ""))
     yield made
     made.close()
 
@@ -90,8 +88,7 @@ def test_a_statement_is_prepared_once_per_connection(connection: Any) -> None:
     assert statement.execute(connection, b"[3, 1, 2]") == [(3, None), (1, None), (2, None)]
     assert statement.execute(connection, b"[]") == []
     assert prepared(connection) == [("sums",)]
-    dsn = connection.info.dsn
-    with psycopg.connect(dsn, password=connection.info.password) as other:
+    with psycopg.connect(connection.info.dsn, password=connection.info.password) as other:
         assert statement.execute(other, b"[4]") == [(4, None)]
         assert prepared(other) == [("sums",)]
 
@@ -111,11 +108,10 @@ def test_errors_have_the_class_of_their_code_and_leave_the_connection_usable(
 
 
 def test_a_lost_connection_is_an_operational_error(connection: Any, postgres_url: str) -> None:
-    url = make_url(postgres_url).set(drivername="postgresql").render_as_string(False)
     connection.autocommit = True
     statement = Prepared("sums", SUM)
     statement.execute(connection, b"[1]")
-    with psycopg.connect(url, autocommit=True) as other:
+    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as other:
         other.execute("select pg_terminate_backend(%s, 10000)", (connection.info.backend_pid,))
     with pytest.raises(psycopg.OperationalError):
         statement.execute(connection, b"[1]")

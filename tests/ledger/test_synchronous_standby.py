@@ -33,6 +33,7 @@ from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Claim, Ended, State
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
+from testkit.patience import PATIENCE
 from testkit.servers.postgresql import PostgreSQL, Standby
 from tests.events.lab import Events
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
@@ -246,10 +247,11 @@ def test_a_connection_with_an_unconfirmed_commit_is_reused(
 def test_the_primary_of_several_hosts_is_used(engine: Engine, primary: PostgreSQL) -> None:
     with Standby(primary.url) as standby:
         hosts = f"host=127.0.0.1:{standby.port}&host=127.0.0.1:{primary.port}"
+        hosts += f"&connect_timeout={PATIENCE:.0f}"
         there = open_database(f"postgresql://postgres@/{engine.url.database}?{hosts}")
         one = Worker(there)
         claimed(one.claim(KEY, send=True))
-        only_standby = open_database(f"postgresql://postgres@127.0.0.1:{standby.port}/postgres")
+        only_standby = open_database(standby.url)
         with pytest.raises(LedgerUnavailable, match="hot standby mode"):
             Worker(only_standby).beat()
         one._writer.close()

@@ -43,7 +43,7 @@ def test_a_database_may_have_another_encoding(postgres_url: str) -> None:
         connection.execute(
             text("create database old encoding 'LATIN1' locale 'C' template template0")
         )
-    engine = open_database(postgres_url.rpartition("/")[0] + "/old")
+    engine = open_database(server.url.set(database="old").render_as_string(False))
     try:
         upgrade(engine)
         one = Worker(engine)

@@ -165,8 +165,7 @@ def in_autocommit(backend: Backend) -> Iterator[Any]:
             file = backend.url.removeprefix("sqlite:///")
             yield sqlite3.connect(file, isolation_level=None)
         case "postgresql":
-            url = backend.url.replace("+psycopg", "")
-            yield psycopg.connect(url, autocommit=True)
+            yield psycopg.connect(backend.url.replace("+psycopg", ""), autocommit=True)
         case _:
             connection = backend.connect()
             connection.autocommit(True)

@@ -626,7 +626,7 @@ def test_a_database_that_vanished_is_given_up_after_15_s(on_postgresql: Backend)
                 return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
 
     assert milliseconds(on_postgresql.url) == 15_000
-    assert milliseconds(f"{on_postgresql.url}?tcp_user_timeout=7000") == 7000
+    assert milliseconds(f"{on_postgresql.url}&tcp_user_timeout=7000") == 7000
 
 
 @pytest.mark.parametrize(

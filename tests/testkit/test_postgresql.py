@@ -5,6 +5,9 @@ from contextlib import closing
 import psycopg
 import pytest
 
+from pos_gateway.client.outbox.opening import connector
+from pos_gateway.database.engine import open_database
+from testkit.patience import PATIENCE
 from testkit.servers.postgresql import PostgreSQL
 
 
@@ -61,6 +64,14 @@ def test_it_is_as_durable_as_in_production(postgres_url: str) -> None:
     with connect(postgres_url) as connection:
         for setting in ("fsync", "synchronous_commit", "full_page_writes"):
             assert connection.execute(f"SHOW {setting}").fetchall() == [("on",)]
+
+
+def test_its_url_has_the_product_connect_for_as_long_as_a_test_waits(postgres_url: str) -> None:
+    engine = open_database(postgres_url)
+    with closing(engine.raw_connection()) as ledgers, closing(connector(postgres_url)()) as outbox:
+        for each in (ledgers.driver_connection, outbox):
+            assert each.info.get_parameters()["connect_timeout"] == f"{PATIENCE:.0f}"
+    engine.dispose()
 
 
 def connect(url: str) -> psycopg.Connection[tuple[object, ...]]:
