@@ -22,7 +22,7 @@ from pos_gateway import __version__
 from pos_gateway.broker import topology
 from pos_gateway.broker.publisher import Publisher
 from pos_gateway.database.engine import open_database, upgrade
-from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.postgresql import PostgreSQL, installed
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.compatibility import scenario
 from tests.compatibility.release import RELEASES
@@ -103,7 +103,7 @@ def _record_postgresql(folder: Path) -> None:
         url = server.database("gateway")
         engine = open_database(url)
         upgrade(engine)
-        dump = [server._program("pg_dump"), "--no-owner", "--inserts", url.replace("+psycopg", "")]
+        dump = [installed("pg_dump"), "--no-owner", "--inserts", url.replace("+psycopg", "")]
         dumped = subprocess.run(dump, check=True, capture_output=True, text=True).stdout
         _schema(folder, "postgresql", dumped)
         before = len(list(_logged(server.folder)))

@@ -14,7 +14,7 @@ from kombu import Connection
 from pos_gateway.broker import topology
 from pos_gateway.database.engine import open_database
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
-from testkit.servers.postgresql import PostgreSQL
+from testkit.servers.postgresql import PostgreSQL, installed
 from tests.cli import preloaded
 from tests.orders import an_order
 from tests.worker.lab import PATIENCE, ROOT, Lab
@@ -84,12 +84,12 @@ def backend(lab: Lab, tmp_path: Path) -> Backend:
     return Backend(lab, tmp_path)
 
 
-def command(begins: str, url: str, folder: Path, server: PostgreSQL) -> list[str]:
+def command(begins: str, url: str, folder: Path) -> list[str]:
     """A command of the page, with this database and this folder filled in."""
     [line] = re.findall(rf"^ *({begins} .*)$", PAGE, re.MULTILINE)
     line = line.replace("postgresql://USER@HOST/pos_gateway", url.replace("+psycopg", ""))
     words = str(line).replace("gateway.dump", str(folder / "gateway.dump")).split()
-    return [shutil.which(words[0]) or str(server._program(words[0])), *words[1:]]
+    return [shutil.which(words[0]) or str(installed(words[0])), *words[1:]]
 
 
 def go_on_behind(position: int, url: str) -> None:
@@ -106,7 +106,7 @@ def set_back(lab: Lab, url: str, folder: Path, server: PostgreSQL) -> None:
     lab._engine.dispose()
     server.drop_database(url)
     server.database(lab._engine.url.database)
-    restore = command("pg_restore", url, folder, server)
+    restore = command("pg_restore", url, folder)
     subprocess.run(restore, check=True, capture_output=True)
 
 
@@ -117,7 +117,7 @@ def test_restoring_a_backup_doubles_no_order_and_loses_no_event(
     with lab.worker():
         backend.place("before")
         backend.consume(1)
-        dump = command("pg_dump", url, tmp_path, postgresql)
+        dump = command("pg_dump", url, tmp_path)
         subprocess.run(dump, check=True, capture_output=True)
         backend.place("consumed")
         backend.consume(1)
@@ -150,7 +150,7 @@ def test_without_the_fourth_step_the_backend_stops_at_the_first_repeated_positio
     with lab.worker():
         backend.place("before")
         backend.consume(1)
-        subprocess.run(command("pg_dump", url, tmp_path, postgresql), check=True)
+        subprocess.run(command("pg_dump", url, tmp_path), check=True)
         backend.place("consumed")
         backend.consume(1)
     set_back(lab, url, tmp_path, postgresql)
