@@ -74,8 +74,9 @@ class Attempt(Generic[Content]):
     call_began: float = 0.0
     #: A byte may have left.
     sent: bool = False
-    #: There was a reply.
+    #: There was a reply; and to a changing request of the present step.
     answered: bool = False
+    changed: bool = False
     #: The last reply's status, or the code of the failure at the call's end.
     came: int | str | None = None
     #: The call, once over.

@@ -277,10 +277,11 @@ class _Conversation(Send):
         credentials = authenticator.headers(self._auth, request, self._left())
         reply = self._exchanged(request.adding(credentials))
         # A POS may refuse a look for want of a permission, whatever the token.
-        if reply.status != 401 or request.is_look:
-            return reply
-        others = authenticator.instead(self._auth, credentials, self._left())
-        return reply if others is None else self._exchanged(request.adding(others))
+        if reply.status == 401 and not request.is_look:
+            others = authenticator.instead(self._auth, credentials, self._left())
+            reply = reply if others is None else self._exchanged(request.adding(others))
+        self._attempt.changed |= request.changes
+        return reply
 
     def _exchanged(self, request: Request) -> Reply:
         merchant, attempt, caller = self._merchant, self._attempt, self._caller

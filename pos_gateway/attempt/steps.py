@@ -145,13 +145,20 @@ class Walk:
             history: the step's earlier attempts.
             was_asked: the POS does not have the step: a refusal needs no look-up.
         """
-        step = self._steps[number]
-        if number:
-            outcome = self._run_later(number)
-        else:
-            failpoints.reach("sending.committed")
-            self._attempt.step = step
-            outcome = step.run(self._order, self._merchant, self._attempt.facts, self._send)
+        step, attempt = self._steps[number], self._attempt
+        attempt.changed = False
+        try:
+            if number:
+                outcome = self._run_later(number)
+            else:
+                failpoints.reach("sending.committed")
+                attempt.step = step
+                outcome = step.run(self._order, self._merchant, attempt.facts, self._send)
+        except NotSent as error:
+            # The POS has changed something: an unsent request proves nothing.
+            if attempt.changed:
+                raise NoValidReply(error.code, error) from error
+            raise
         # A first step that fails in doubt is in doubt; a later one's failure undoes the steps before.
         is_first = step is self._steps[0]
         ends = (Kind.REJECTED,) if is_first else (Kind.REJECTED, Kind.FAILED)
@@ -180,22 +187,12 @@ class Walk:
             TransportError: of a request; NotSent, of a look-up.
         """
         attempt, step = self._attempt, self._steps[number]
-        answered: list[Request] = []
-
-        def send(request: Request) -> Reply:
-            reply = self._recording(number, None, request)
-            if request.changes:
-                answered.append(request)
-            return reply
-
+        send = Send(partial(self._recording, number, None))
         try:
-            outcome = step.run(self._order, self._merchant, attempt.facts, Send(send))
+            outcome = step.run(self._order, self._merchant, attempt.facts, send)
         except _NotRecorded as error:
             return error.outcome
         except TransportError as error:
-            # The POS has changed something: an unsent request proves nothing.
-            if answered:
-                raise NoValidReply(error.code, error) from error
             if attempt.step is step:
                 raise
             not_recorded = self._reached(number, Kind.RETRY)

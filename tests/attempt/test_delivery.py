@@ -27,7 +27,7 @@ from pos_gateway.ledger.batch import Finishing
 from pos_gateway.ledger.states import SUSPECT, Action, AttemptHistory, Claim, Key, Suspected
 from pos_gateway.transport.deadline import CallContext
 from pos_gateway.transport.errors import Misconfigured, NotBegun, NotSent, NoValidReply
-from pos_gateway.transport.exchange import Reply, Send
+from pos_gateway.transport.exchange import Reply, Request, Send
 from testkit.faults.adapters import BlindAdapter, QueryableAdapter
 from tests.gate import Gate, deliver
 from tests.orders import an_order, received
@@ -177,6 +177,22 @@ def test_a_call_begins_once_with_its_first_exchange() -> None:
 
     attempt(Transport(reply(429)), adapter=Twice(), on_call=lambda: begun.append("begun"))
     assert begun == ["begun"]
+
+
+def test_an_unsent_request_proves_nothing_once_the_pos_has_answered_another() -> None:
+    class Paying(RestAdapter):
+        def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
+            send(Request("POST", "https://pos.example/orders"))
+            send(Request("POST", "https://pos.example/payments"))
+            raise AssertionError
+
+    class Refuses(Transport):
+        def send(self, request: Request, *arguments: Any, **others: Any) -> Reply:
+            if request.url.endswith("payments"):
+                raise NotSent("connect", "refused")
+            return super().send(request, *arguments, **others)
+
+    assert attempt(Refuses(reply(201)), adapter=Paying()).kind is Kind.IN_DOUBT
 
 
 def test_an_attempts_log_line_has_its_durations() -> None:
