@@ -144,10 +144,9 @@ class Parking:
 
     def requeue_waiting(self, timeout: float) -> None:
         """Park all gathered orders, and requeue waiting bundles; wait ``timeout`` seconds for the broker to store."""
+        # Not requeued: of a returned bundle a part may have been unparked, and would be there twice.
         for key in list(self._open):
-            self._close(
-                key
-            )  # a part of a gathered bundle may have been unparked: requeued, the part would be there twice
+            self._close(key)
         self._have_left(self._waiting.drop(), is_stored=False)
         self._publishing.join(timeout)
 
