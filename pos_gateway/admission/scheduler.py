@@ -300,11 +300,11 @@ class Scheduler(Generic[Ticket]):
         """Sort key: less usage comes first, and a longer wait; usage is halved in 3.5 s.
 
         Of quick merchants that yield, the one with the least work comes first: who fell behind by chance would else
-        stay behind, among hundreds with backlogs.
+        stay behind, among hundreds with backlogs. A half-open merchant's probe does not wait for its backlog's turn.
         """
         if lane.is_stranger:
             return now
-        if lane.yields and not lane.is_paced:
+        if lane.yields and not lane.is_paced and lane.breaker.is_closed:
             orders = lane.waiting + self._parked.of(lane.merchant_id)
             used = orders * lane.usual / WINDOW
         elif lane.is_light or lane.usage.held:

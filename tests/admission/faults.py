@@ -1270,6 +1270,13 @@ FAULTS = [
         "cpu::start_in_turn",
     ),
     _fault(
+        "a probe does not wait for the turn of its merchant's backlog",
+        "scheduler",
+        "not lane.is_paced and lane.breaker.is_closed",
+        "not lane.is_paced",
+        "cpu::probe_does_not_wait",
+    ),
+    _fault(
         "who yields stays light",
         "scheduler",
         "lane.is_light = part < 1\n        lane.yields",

@@ -5,6 +5,7 @@ from math import ceil
 import pytest
 
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
+from pos_gateway.admission.breaker import FIRST_OPEN, MINIMUM
 from pos_gateway.admission.cpu import (
     AT_ONCE,
     EXPECTED,
@@ -509,6 +510,29 @@ def test_strangers_and_slow_merchants_start_in_turn() -> None:
         started.append(call.lane.merchant_id.partition(" ")[0])
         scene.admission.release(call, scene.now, CallResult.NONE)
     assert 5 <= started.count("slow") <= 7
+
+
+def test_a_probe_does_not_wait_for_the_turn_of_its_merchants_backlog() -> None:
+    """It would be parked before, and so would each later one, for as long as others have backlogs."""
+    scene = Scene()
+    scene.knows("quick", 20)
+    for _ in range(MINIMUM):
+        scene.admission.turned(0.0, SCARCE_FOR)
+        call = scene.offer("returning")
+        assert isinstance(call, Call)
+        scene.admission.release(call, scene.now, CallResult.FAILED)
+    scene.now += FIRST_OPEN
+    scene.keeps_up("healthy")
+    scene.is_busy()
+    scene.admission.parked_count.add("returning", 500, scene.now + 100)
+    for number in range(20):
+        scene.admission.parked_count.add(f"quick {number}", 30, scene.now + 100)
+        scene.offer(f"quick {number}")
+    assert scene.offer("returning") is AdmissionVerdict.WAIT
+    scene.admission.turned(0.0, 0.1)
+    probe = scene.admission.next_start(scene.now)
+    assert probe is not None
+    assert (probe.lane.merchant_id, probe.probe is not None) == ("returning", True)
 
 
 def test_one_long_turn_changes_no_class_of_slots() -> None:
