@@ -143,8 +143,12 @@ class Parking:
         self.bytes = 0
 
     def requeue_waiting(self, timeout: float) -> None:
-        """Park all gathered orders, and requeue waiting bundles; wait ``timeout`` seconds for the broker to store."""
-        # Not requeued: of a returned bundle a part may have been unparked, and would be there twice.
+        """Park all gathered orders, and requeue waiting bundles; wait ``timeout`` seconds for the broker to store.
+
+        Gathered orders are not requeued: another part of their bundle may have been unparked, and would be there twice.
+        """
+        # What stays of a bundle that is being unparked waits for no others either.
+        self._most_gathered = 0
         for key in list(self._open):
             self._close(key)
         self._have_left(self._waiting.drop(), is_stored=False)
