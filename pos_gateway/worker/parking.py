@@ -239,7 +239,7 @@ class Parking:
                 if len(stored) == len(messages):
                     self._unparked(back, staying, is_stored=all(stored))
 
-        if not messages:  # the header is wrong: no order has expired
+        if not messages:  # the header is wrong, or expired orders of other bundles came first
             self._unparked(back, staying, is_stored=True)
         # Before waiting jobs, so that few bundles are open at a time.
         self._publishing.add_first([partial(store, message) for message in messages])
