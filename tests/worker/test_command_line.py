@@ -93,10 +93,6 @@ def test_commands_that_take_orders_out_of_their_queues_are_refused(command: str)
         ({"beat": True}, "--beat (or CELERY_WORKER_BEAT)"),
         ({"time_limit": 3.0}, "--time-limit (or CELERY_WORKER_TIME_LIMIT)"),
         ({"soft_time_limit": 3.0}, "--soft-time-limit"),
-        (
-            {"autoscale": (200, 50), "pool": GreenPool},
-            "--autoscale (or CELERY_WORKER_AUTOSCALE)",
-        ),
         ({"queues": ["orders", "celery"]}, "celery is no queue of orders"),
         ({"exclude_queues": ["order"]}, "order is no queue of orders"),
         ({"exclude_queues": list(QUEUES)}, "no queue is left"),
