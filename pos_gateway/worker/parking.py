@@ -114,7 +114,7 @@ class Parking:
             self._park_again(bundle, back)  # a malformed bundle must spoil no good bundle
 
     def _park_again(self, bundle: Bundle, back: ReturnedBundle) -> None:
-        """Park what stays of a returned bundle; few orders with their merchant's others, since each bundle costs a look."""
+        """Park the rest of a returned bundle; few orders with their merchant's others, since each bundle costs a look."""
         if bundle.is_small():
             self._gather(bundle, back)
         else:
@@ -147,7 +147,7 @@ class Parking:
 
         Gathered orders are not requeued: another part of their bundle may have been unparked, and would be there twice.
         """
-        # What stays of a bundle that is being unparked waits for no others either.
+        # The rest of a bundle in the course of unparking waits for no others either.
         self._most_gathered = 0
         for key in list(self._open):
             self._close(key)
