@@ -93,6 +93,12 @@ def queue(broker_url: str) -> Iterator[Queue]:
         yield Queue(connection)
 
 
+def without_broker(engine: Engine, **keeps: Any) -> EventRelay:
+    """A relay that only prunes."""
+    url = "amqp://127.0.0.1:1//"
+    return EventRelay(engine, Hydration(Payloads(Vault())), Ledger(engine), broker_url=url, **keeps)
+
+
 def test_the_second_relay_publishes_when_the_first_one_stops(
     relay: Relays, recorded: Events, queue: Queue
 ) -> None:
@@ -206,10 +212,7 @@ def test_a_table_that_cannot_be_pruned_is_named_in_each_pass(
         return remove_old(engine, gone, (gone.c.id,), gone.c.id < before, gone.c.id, batch)
 
     monkeypatch.setattr(pruning, "prune_submissions", submissions_fail)
-    url = "amqp://127.0.0.1:1//"
-    relay = EventRelay(
-        engine, Hydration(Payloads(Vault())), Ledger(engine), broker_url=url, keep_orders=60.0
-    )
+    relay = without_broker(engine, keep_orders=60.0)
     with capture_logs() as log:
         for _ in range(20):
             relay._prune_orders()
@@ -232,10 +235,7 @@ def test_events_that_cannot_be_pruned_are_named_once_an_hour(
         raise LedgerUnavailable("permission denied for table events\nDETAIL: none")
 
     monkeypatch.setattr(Outbox, "prune", refused)
-    url = "amqp://127.0.0.1:1//"
-    relay = EventRelay(
-        engine, Hydration(Payloads(Vault())), Ledger(engine), broker_url=url, keep=60.0
-    )
+    relay = without_broker(engine, keep=60.0)
     with capture_logs() as log:
         for _ in range(20):
             relay._succeeds(relay._prune)

@@ -35,7 +35,7 @@ def test_an_exception_in_a_thread_stops_the_worker_as_sigterm_does(
     assert crash.exit_code() == ended * os.EX_SOFTWARE
 
 
-#: A module that Celery is told to import, with a mistake.
+#: A module for Celery's imports, with a mistake.
 MISTAKEN = """
 import threading
 from celery import signals
