@@ -19,6 +19,7 @@ from pos_gateway.attempt.call import Caller
 from pos_gateway.attempt.doubt import unsettled_for
 from pos_gateway.attempt.spine import Spine
 from pos_gateway.attempt.submit import Submit
+from pos_gateway.auth.authenticator import Authenticator
 from pos_gateway.broker.wire import RawMessage
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
@@ -179,20 +180,17 @@ def test_a_call_begins_once_with_its_first_exchange() -> None:
     assert begun == ["begun"]
 
 
-def test_an_unsent_request_proves_nothing_once_the_pos_has_answered_another() -> None:
-    class Paying(RestAdapter):
-        def submit(self, order: Order, merchant: Merchant, send: Send) -> Outcome:
-            send(Request("POST", "https://pos.example/orders"))
-            send(Request("POST", "https://pos.example/payments"))
-            raise AssertionError
+def test_an_order_whose_token_was_refused_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The POS could not be reached with the new token: the 401 has made nothing."""
 
     class Refuses(Transport):
         def send(self, request: Request, *arguments: Any, **others: Any) -> Reply:
-            if request.url.endswith("payments"):
+            if request.headers.get("Authorization") == "new":
                 raise NotSent("connect", "refused")
             return super().send(request, *arguments, **others)
 
-    assert attempt(Refuses(reply(201)), adapter=Paying()).kind is Kind.IN_DOUBT
+    monkeypatch.setattr(Authenticator, "instead", lambda *_: {"Authorization": "new"})
+    assert attempt(Refuses(reply(401))).kind is Kind.RETRY
 
 
 def test_an_attempts_log_line_has_its_durations() -> None:

@@ -22,6 +22,7 @@ from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action
 from pos_gateway.runtime.vault import Vault
+from pos_gateway.transport.errors import NotSent
 from testkit.steps.adapters import (
     PaidAdapter,
     PrintedAdapter,
@@ -128,6 +129,26 @@ def test_failed_at_a_keyed_step_that_was_in_doubt(fleet: Fleet, adapter: str) ->
     fleet.refuse(Act.PAY, 403)
     fleet.over(**headers_of(decision))
     assert fleet.truth.requests.get("cancel", 0) == 0, fleet.truth
+    fleet.must_be("accepted")
+
+
+@pytest.mark.parametrize("adapter", ["printed"])
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_step_that_was_answered_in_part_is_in_doubt(
+    fleet: Fleet, adapter: str, step: int
+) -> None:
+    """The POS answered one request, and could not be reached for the next."""
+    steps = list(PrintedAdapter.steps)
+
+    def in_part(*of: Any) -> Outcome:
+        PrintedAdapter.steps[step].run(*of)
+        raise NotSent("refused", "no connection")
+
+    steps[step] = replace(steps[step], run=in_part)
+    fleet.one.adapters[adapter] = type("InPart", (PrintedAdapter,), {"steps": tuple(steps)})()
+    decision = fleet.one.take(fleet.order)
+    assert decision.outcome.kind is Kind.IN_DOUBT
+    fleet.over(**headers_of(decision))
     fleet.must_be("accepted")
 
 
