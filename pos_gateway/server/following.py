@@ -13,9 +13,13 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
 
+import structlog
+
 from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server.problems import Problem
 from pos_gateway.tokens.token import Capability, Token
+
+log = structlog.get_logger(__name__)
 
 #: Seconds between two reads while a client listens, a quarter of a millisecond of CPU each; and after one
 #: that failed.
@@ -137,12 +141,22 @@ class Following:
         self._beat_at = asyncio.get_running_loop().time() + HEARTBEAT
         try:
             while self._listeners:
-                await asyncio.sleep(await self._step())
+                try:
+                    pause = await self._step()
+                except Exception:  # a bug, or a row that cannot be read
+                    log.exception("events.not_followed")
+                    pause = RETRY_AFTER
+                    self._forget()
+                    self._wake()  # each client reads for itself, and gets the error
+                await asyncio.sleep(pause)
                 self._beat()
         finally:
-            # What is published from here on is not seen.
-            self._kept.clear()
-            self._bytes, self._from = 0, None
+            self._forget()
+
+    def _forget(self) -> None:
+        """Keep no event: later ones are not seen until the next read."""
+        self._kept.clear()
+        self._bytes, self._from = 0, None
 
     async def _step(self) -> float:
         """Read what is new; returns the seconds until the next time."""

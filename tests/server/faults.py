@@ -483,6 +483,20 @@ FAULTS = [
         "following::a_read_that_fails_does_not_end_the_following",
     ),
     Fault(
+        "a bug in a read does not end the following",
+        FOLLOWING,
+        "except Exception:  # a bug, or a row that cannot be read",
+        "except ZeroDivisionError:",
+        "following::a_bug_in_a_read_does_not_end_the_following",
+    ),
+    Fault(
+        "a client gets the error of a row that cannot be read",
+        FOLLOWING,
+        "                    self._forget()\n                    self._wake()",
+        "                    self._wake()",
+        "following::a_client_that_waits_gets_the_error_of_a_row",
+    ),
+    Fault(
         "all who wait are woken for a sign of life",
         FOLLOWING,
         "            self.beats += 1\n",

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from structlog.testing import capture_logs
 
 from pos_gateway.domain.http_limits import PAGE
 from pos_gateway.server import following
@@ -23,14 +24,15 @@ class Table:
         self.events = events(1, last, size)
         self.reads = 0
 
-        #: How many of the coming reads fail.
+        #: How many of the coming reads fail, and of what.
         self.failing = 0
+        self.error: Exception = Problem(503, "database_unavailable", "away")
 
     async def read(self, after: int, most: int, size: int) -> Sequence[Event]:
         self.reads += 1
         if self.failing:
             self.failing -= 1
-            raise Problem(503, "database_unavailable", "away")
+            raise self.error
         return cut([each for each in self.events if each.position > after][:most], size)
 
     async def last(self) -> int:
@@ -147,6 +149,50 @@ def test_a_read_that_fails_does_not_end_the_following(monkeypatch: pytest.Monkey
         follower.stop()
 
     asyncio.run(play())
+
+
+def test_a_bug_in_a_read_does_not_end_the_following(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No further client connects: those that wait get what comes later, and the log has the bug."""
+    monkeypatch.setattr(following, "RETRY_AFTER", 0.0)
+
+    async def play() -> None:
+        table = Table(3)
+        table.error = ValueError("a row that cannot be read")
+        follower = Following(table.read, table.last)
+        with follower.listening():
+            await followed(follower)
+            waiting = asyncio.create_task(follower.page(3, PAGE, PAGE_BYTES, 20.0))
+            await asyncio.sleep(0)
+            table.failing = 1
+            while table.failing:
+                await asyncio.sleep(0.01)
+            table.events += events(4, 4)
+            assert list(await waiting) == events(4, 4)
+        follower.stop()
+
+    with capture_logs() as log:
+        asyncio.run(play())
+    assert [each["event"] for each in log] == ["events.not_followed"]
+
+
+def test_a_client_that_waits_gets_the_error_of_a_row_that_cannot_be_read() -> None:
+    """It is told at once, rather than that nothing came."""
+
+    async def play() -> None:
+        table = Table(3)
+        table.error = ValueError("a row that cannot be read")
+        follower = Following(table.read, table.last)
+        with follower.listening():
+            await followed(follower)
+            waiting = asyncio.create_task(follower.page(3, PAGE, PAGE_BYTES, 20.0))
+            await asyncio.sleep(0)
+            table.failing = 2
+            with pytest.raises(ValueError, match="cannot be read"):
+                await waiting
+        follower.stop()
+
+    with capture_logs():
+        asyncio.run(play())
 
 
 def test_all_who_wait_are_woken_for_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
