@@ -166,6 +166,13 @@ FAULTS = [
         "relay::while_the_gateway_is_away_nothing_is_given_up",
     ),
     Fault(
+        "a database that is away again is said again",
+        RELAY,
+        "elif self._away == _DATABASE or (self._away and published.confirmed):",
+        "elif self._away and published.confirmed:",
+        "relay::a_relay_says_each_time_that_its_database_is_away",
+    ),
+    Fault(
         "an order that has expired in the outbox is submitted all the same",
         PUBLISHING,
         "again=True",

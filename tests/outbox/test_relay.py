@@ -466,10 +466,38 @@ def test_a_relay_says_once_that_the_gateway_is_away_and_once_that_it_is_back(
     gateway.is_away = False
     local.due()
     relay.drain()
-    said = [record.message for record in caplog.records if "outbox is" in record.message]
+    said = [record.message for record in caplog.records if "the gateway" in record.message]
     assert len(said) == 2
     assert "the gateway: BrokerUnavailable: the broker is away" in said[0]
-    assert said[1] == "the outbox is submitted again"
+    assert said[1] == "the gateway answers again"
+
+
+def test_a_relay_says_each_time_that_its_database_is_away(
+    local: Backend,
+    gateway: Gateway,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if no row came in between; and once, however often it is tried."""
+    monkeypatch.setattr(relay_module, "_LONGEST_PAUSE", 0.02)
+    caplog.set_level(logging.INFO)
+
+    def says(words: str, times: int) -> None:
+        ends = time.monotonic() + SOON
+        while caplog.text.count(words) < times:
+            assert time.monotonic() < ends, caplog.text
+            time.sleep(0.01)
+
+    relay = outbox.Relay(gateway, local.url, poll=0.02).start()
+    try:
+        for count in (1, 2):
+            local.run(f"drop table {outbox.TABLE}")
+            says("the outbox is not submitted: the outbox's database: ", count)
+            local.run(*outbox.ddl("sqlite"))
+            says("the outbox's database answers again", count)
+    finally:
+        relay.stop(SOON)
+    assert caplog.text.count("is not submitted") == 2
 
 
 def test_relays_share_the_work_and_each_order_is_submitted_once(

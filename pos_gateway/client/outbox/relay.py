@@ -28,6 +28,8 @@ _PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 #: How often a row may fail alone while others are published, before it is refused; and the most
 #: seconds between two of these attempts. They end eight minutes after the first.
 ATTEMPTS, _LONGEST_DELAY = 8, 256.0
+#: What may be away.
+_GATEWAY, _DATABASE = "the gateway", "the outbox's database"
 #: Batches that fail one after the other until ``drain`` gives up: a batch, a row that is the cause of
 #: it, and another row.
 _DRAINING = 3
@@ -71,8 +73,8 @@ class Relay:
         self._limit = batch
         #: Whether a row was published since one last failed alone.
         self._was_up = True
-        #: Whether the gateway, or the database, does not answer.
-        self._is_away = False
+        #: ``_GATEWAY`` or ``_DATABASE``, while it does not answer.
+        self._away: str | None = None
         self._failures = 0
         #: Rows that the gateway has confirmed and the database not removed, by id.
         self._confirmed: dict[int, PendingRow] = {}
@@ -116,7 +118,7 @@ class Relay:
                         self._serve(store)
                 except Exception as error:  # noqa: BLE001
                     # Any error of the driver's: a relay that ends submits nothing any more.
-                    self._warn(f"the outbox's database: {type(error).__name__}: {error}")
+                    self._warn(_DATABASE, f"{type(error).__name__}: {error}")
                     self._stopping.wait(self._pause())
         finally:
             if listener is not None:
@@ -154,6 +156,7 @@ class Relay:
         batch = _together(store.take(self._limit))
         if not batch:
             store.finish([])
+            self._report(Published())
             return None
         failpoints.reach("outbox.taken")
         # The whole row is compared: a table that is made anew gives its ids again.
@@ -203,17 +206,17 @@ class Relay:
                 row.reason.partition(":")[0],
             )
         if published.unconfirmed:
-            self._warn(f"the gateway: {published.problem}")
-        elif published.confirmed and self._is_away:
-            self._is_away = False
-            logger.info("the outbox is submitted again")
+            self._warn(_GATEWAY, published.problem)
+        elif self._away == _DATABASE or (self._away and published.confirmed):
+            logger.info("%s answers again", self._away)
+            self._away = None
 
-    def _warn(self, problem: str) -> None:
-        """Log the first problem after rows were submitted."""
-        if not self._is_away:
-            self._is_away = True
+    def _warn(self, away: str, problem: str) -> None:
+        """Log the first problem of an outage."""
+        if self._away != away:
+            self._away = away
             logger.warning(
-                "the outbox is not submitted: %s; it is tried again until it is", problem
+                "the outbox is not submitted: %s: %s; it is tried again until it is", away, problem
             )
 
     def _pause(self) -> float:
