@@ -16,7 +16,7 @@ from sqlalchemy import Engine
 
 from pos_gateway.broker.message import Message
 from pos_gateway.broker.publisher import Publisher
-from pos_gateway.database.schema import events
+from pos_gateway.database.schema import events, worker_minutes, worker_reports
 from pos_gateway.domain.errors import LedgerUnavailable, PublishError
 from pos_gateway.events.helping import Helping
 from pos_gateway.events.hydration import Hydration
@@ -237,7 +237,11 @@ class EventRelay:
         now = self._clock.monotonic()
         if now >= self._prune_reports_at:
             self._prune_reports_at = now + PRUNE_REPORTS_EVERY
-            self._run(lambda: prune_reports(self._engine))
+            try:
+                self._run(lambda: prune_reports(self._engine))
+            except LedgerUnavailable as error:
+                self._prune_reports_at = now + PRUNE_ORDERS_EVERY
+                _not_pruned(f"the tables {worker_reports.name} and {worker_minutes.name}: {error}")
 
     def _present(self) -> float:
         now = self._clock.now().timestamp()

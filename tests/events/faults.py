@@ -331,6 +331,13 @@ FAULTS = [
         "relay::is_named_in_each_pass",
     ),
     Fault(
+        "reports that cannot be pruned are named",
+        "events/relay",
+        '                _not_pruned(f"the tables ',
+        '                log.debug(f"the tables ',
+        "relay::reports_that_cannot_be_pruned_are_named_once_an_hour",
+    ),
+    Fault(
         "notices do not hasten pruning",
         "events/relay",
         "        if now >= self._prune_again_at:\n",
