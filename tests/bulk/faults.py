@@ -112,6 +112,13 @@ FAULTS = [
         "store::clock_that_was_set_back",
     ),
     Fault(
+        "a preview from before the database's clock was set back is not being made",
+        "administration/bulk/previews",
+        "_runs.updated_at.between(Now() - SILENT, Now() + SILENT)",
+        "_runs.updated_at > Now() - SILENT",
+        "store::a_preview_without_a_write_of_late",
+    ),
+    Fault(
         "every write renews the lease",
         "administration/bulk/store",
         '{"lease_until": Now() + LEASE, "updated_at": Now()}',

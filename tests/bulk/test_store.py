@@ -9,7 +9,14 @@ import pytest
 from sqlalchemy import Engine, func, select, update
 
 from pos_gateway.administration.bulk.previews import BATCH
-from pos_gateway.administration.bulk.run import BulkAction, BulkRun, ItemState, NewItem, RunState
+from pos_gateway.administration.bulk.run import (
+    BulkAction,
+    BulkRun,
+    ItemState,
+    NewItem,
+    RunState,
+    Subject,
+)
 from pos_gateway.administration.bulk.store import BulkStore, Finished, LeaseLost
 from pos_gateway.administration.refusal import Refusal
 from pos_gateway.database.schema import audit, bulk_items, bulk_runs
@@ -183,6 +190,19 @@ def test_a_database_clock_that_was_set_back_keeps_no_run_of_a_dead_process(
     assert store.run(run.id).said == "interrupted"
     store.require_idle(run.action.subject)
     assert store.take(run.id, operator="sam").run.left == 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_made"), [(-130, False), (-60, True), (60, True), (86_400, False)]
+)
+def test_a_preview_without_a_write_of_late_is_not_being_made(
+    store: BulkStore, engine: Engine, seconds: int, is_made: bool
+) -> None:
+    """A write after now is of before the database's clock was set back, and of a process that may have died."""
+    options: dict[str, Any] = {"filter_": {}, "options": {}}
+    store.previews.prepare(BulkAction.REPLAY, operator="kim", **options)
+    aged(engine, updated_at=bulk_runs.c.updated_at + seconds)
+    assert store.previews.is_being_made(Subject.LETTERS) is is_made
 
 
 def test_an_interrupted_run_keeps_no_other_waiting(store: BulkStore, engine: Engine) -> None:

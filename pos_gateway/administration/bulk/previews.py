@@ -77,7 +77,8 @@ class Previews:
 
     def is_being_made(self, subject: Subject) -> bool:
         """Whether a process writes a preview of this subject, and has written lately."""
-        lately = _runs.updated_at > Now() - SILENT
+        # Not after now either: the database's clock was set back.
+        lately = _runs.updated_at.between(Now() - SILENT, Now() + SILENT)
         of_it = and_(_runs.subject == subject, _runs.state == RunState.PREPARING)
         query = select(_runs.id).where(of_it, _runs.problem.is_(None), lately).limit(1)
         with self._engine.connect() as connection:

@@ -100,7 +100,7 @@ class Runs(View):
             "is_preview": is_preview,
             # Operators' words may have personal data in them.
             "may_reveal": role.allows(Capability.REVEAL),
-            "is_silent": run.state is RunState.PREPARING and now - run.updated_at > SILENT,
+            "is_silent": run.state is RunState.PREPARING and abs(now - run.updated_at) > SILENT,
             "refusals": self._store.refusals(run.id),
             "other": None if active is None or active.id == run.id else active,
             "kept_until": run.updated_at + UNCONFIRMED,
