@@ -86,3 +86,13 @@ def summary(
     if not fields:
         return None
     return json.dumps({"adapted": fields, **({"adapted_more": more} if more else {})})
+
+
+def adapted_in(text: str | None) -> tuple[list[Adapted], int]:
+    """The fields in a ``summary``, and the number of further ones; none in a text changed by hand."""
+    try:
+        found = json.loads(text or "{}")
+        fields = [Adapted(each["field"], each["as"]) for each in found.get("adapted", ())]
+        return fields, int(found.get("adapted_more", 0))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return [], 0

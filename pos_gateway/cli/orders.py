@@ -121,7 +121,7 @@ def show(
     as_json: bool,
 ) -> None:
     """Show all that the ledger has of an order: its state and its cancellation's, the steps at its POS,
-    the last attempts, the events, what operators did, and the order itself.
+    the last attempts, the events, what operators did, what of the order its POS has in a note, and the order itself.
 
     Personal data is masked. --reveal shows it, once the audit has a line of that: where the database
     is read-only, nothing is revealed.
@@ -153,10 +153,11 @@ def show(
     if record["attempt_history"]:
         rows = [[each[name] for name in _OF_ATTEMPT] for each in record["attempt_history"]]
         output.table([name.upper() for name in _OF_ATTEMPT], rows)
-    for part in ("events", "audit"):
-        if record[part]:
-            rows = [list(row.values()) for row in record[part]]
-            output.table([name.upper() for name in record[part][0]], rows)
+    for part in filter(record.get, ("events", "audit", "adapted")):
+        rows = [list(row.values()) for row in record[part]]
+        output.table([name.upper() for name in record[part][0]], rows)
+    if record["adapted_more"]:
+        output.line((f"further adapted fields: {record['adapted_more']:,}", ""))
     if record["content"]:
         output.json_document(record["content"])
     else:
@@ -418,9 +419,12 @@ def _summary(order: "OrderStanding") -> dict[str, Any]:
 
 
 def _record(ledger: "OrderAdmin", order: "OrderStanding", *, reveal: bool) -> dict[str, Any]:
+    from pos_gateway.adapters.adapted import adapted_in
+
     cancel_request = Key(order.merchant_id, order.order_id, Action.CANCEL)
     cancellation = ledger.one(cancel_request)
     content, why_not = _content(ledger, order, reveal=reveal)
+    fields, more = adapted_in(ledger.adapted(order.key))
     return {
         "order": _standing(order, reveal=reveal),
         "cancellation": cancellation and _standing(cancellation, reveal=reveal),
@@ -438,6 +442,8 @@ def _record(ledger: "OrderAdmin", order: "OrderStanding", *, reveal: bool) -> di
             }
             for each in ledger.audit(order.key)
         ],
+        "adapted": [{"field": each.field, "as": each.as_} for each in fields],
+        "adapted_more": more,
         "content": content,
         "no_content": why_not,
     }

@@ -243,6 +243,11 @@ class OrderAdmin:
         with self._engine.connect() as connection:
             return self.opened(key, connection.scalar(query))
 
+    def adapted(self, key: Key) -> str | None:
+        """The fields adapted for the POS at the last send, as JSON (``adapters/adapted.py``)."""
+        with self._engine.connect() as connection:
+            return connection.scalar(select(orders.c.adapted).where(_is(_submission(key))))
+
     def payloads_of(self, keys: Iterable[Key]) -> dict[Key, str | None]:
         """The stored content of each order, for ``opened``. For some hundreds at once."""
         columns = orders.c.merchant_id, orders.c.order_id, orders.c.payload

@@ -298,5 +298,13 @@ class TestSummary:
         assert not [sign for sign in SIGNS.values() if sign in text and sign != "contactless"]
 
 
+@pytest.mark.parametrize(
+    "text", [None, "", "{}", "[]", "1", "{", '{"adapted": 1}', '{"adapted": [{"field": "x"}]}']
+)
+def test_a_summary_that_is_none_has_no_fields(text: str | None) -> None:
+    """A row's text that was changed by hand keeps no order from being shown."""
+    assert adapted.adapted_in(text) == ([], 0)
+
+
 def test_words_without_a_text_are_none() -> None:
     assert adapted.words("x", "") == adapted.words("x", None) == []

@@ -111,6 +111,24 @@ def test_the_steps_at_the_pos_are_shown(program: Program, books: Books) -> None:
     assert "The POS has not undone create.\nTo end it, have the merchant cancel it there" in text
 
 
+def test_what_was_adapted_for_the_pos_is_shown(program: Program, books: Books) -> None:
+    key = books.in_doubt("o-1")
+    record = json.loads(program.invoke("orders", "show", "o-1", "--json").stdout)
+    assert (record["adapted"], record["adapted_more"]) == ([], 0)
+    assert "FIELD\tAS" not in program.invoke("orders", "show", "o-1").stdout
+    fields = [{"field": "delivery.address", "as": "note"}, {"field": "utensils", "as": "tab_name"}]
+    with books.engine.begin() as connection:
+        said = json.dumps({"adapted": fields, "adapted_more": 1200})
+        connection.execute(update(orders).values(adapted=said))
+    record = json.loads(program.invoke("orders", "show", "o-1", "--json").stdout)
+    assert (record["adapted"], record["adapted_more"]) == (fields, 1200)
+    text = program.invoke("orders", "show", "o-1").stdout
+    assert "FIELD\tAS\ndelivery.address\tnote\nutensils\ttab_name\n" in text
+    assert "further adapted fields: 1,200\n" in text
+    books.cancellation(key, State.NEW)
+    assert "delivery.address\tnote" in program.invoke("orders", "show", "o-1").stdout
+
+
 def test_nothing_is_revealed_without_a_line_in_the_audit(program: Program, books: Books) -> None:
     books.in_doubt("o-1", customer={"name": "Quackenbush"})
     reveal = ("orders", "show", "o-1", "--reveal")

@@ -133,6 +133,21 @@ def test_every_state_is_in_words(
             assert "position 1" in text
 
 
+def test_what_was_adapted_for_the_pos_is_shown_masked_or_not(page: Desk, books: Books) -> None:
+    key, viewer = books.order("o-1", State.ACCEPTED), page.operator(Role.VIEWER, "vic")
+    assert "Adapted for its POS" not in shown(viewer, key)
+    fields = [{"field": "delivery.address", "as": "note"}, {"field": "utensils", "as": "tab_name"}]
+    said = json.dumps({"adapted": fields, "adapted_more": 2})
+    with books.engine.begin() as connection:
+        connection.execute(update(orders).values(adapted=said))
+    listed = "Adapted for its POS delivery.address note utensils tab_name … and 2 more fields"
+    assert listed in shown(viewer, key)
+    browser = page.operator()
+    revealed = browser.get(act(browser, key, "reveal").headers["location"])
+    assert "shown once" in words(revealed)
+    assert listed in words(revealed)
+
+
 def test_one_in_flight_says_which_worker_has_it_and_one_whose_worker_died_what_follows(
     page: Desk, books: Books
 ) -> None:

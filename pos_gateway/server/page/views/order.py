@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pos_gateway.adapters.adapted import adapted_in
 from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger.order_admin import OrderStanding
 from pos_gateway.ledger.states import State
@@ -67,12 +68,15 @@ class OrderPage(View):
         key = key_of(visit.values)
         assert key is not None  # noqa: S101  (the order was found)
         shown, why_not = content(self._reading.orders, key, reveal=reveal)
+        adapted, adapted_more = adapted_in(self._reading.orders.adapted(key))
         return {
             **visit.values,
             "facts": facts,
             "now": facts.now,
             "content": shown,
             "why_not": why_not,
+            "adapted": adapted,
+            "adapted_more": adapted_more,
             "address": link("/merchants/{}/orders/{}", key.merchant_id, key.order_id),
         }
 
