@@ -142,7 +142,11 @@ def _figures(made: Plan) -> list[tuple[str, str, str]]:
             f"{cores:.2f} cores at {pod.cpu_ms:g} ms an order, each used to {pod.busy:.0%}; have one more",
         ),
         ("POS_GATEWAY_SLOTS", f"{made.slots}", "in flight in a pod, 99 times in 100"),
-        ("prefetch", f"{made.prefetch:,}", f"{capacity.WINDOW} for each slot; nothing to set"),
+        (
+            "prefetch",
+            f"{made.prefetch:,}",
+            f"{capacity.WINDOW} for each slot, {capacity.MOST:,} at most; nothing to set",
+        ),
         (
             "max_concurrency",
             f"{made.merchant_limit}",

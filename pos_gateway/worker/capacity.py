@@ -27,8 +27,8 @@ IDLE_MIB, SLOT_MIB, MERCHANT_MIB = 95.0, 0.12, 0.0025
 #: Share of the slots that heavy merchants leave free beyond the reserve, since light calls come
 #: at random (docs/why-admission.md; 3 % are enough in virtual time, ``tests/capacity``).
 CHANCE = 0.03
-#: Orders that a worker prefetches per slot, orders in flight included.
-WINDOW = 10
+#: Orders that a worker prefetches per slot, orders in flight included, and at most: AMQP's prefetch count has 16 bits.
+WINDOW, MOST = 10, 65_535
 #: Events a second that the only publishing worker sustains (docs/performance.md: events).
 EVENTS_PER_SECOND = 5000.0
 #: Bounds of a plausible figure.
@@ -130,7 +130,7 @@ class Plan:
     @property
     def prefetch(self) -> int:
         """A pod's prefetch count."""
-        return WINDOW * self.slots
+        return min(WINDOW * self.slots, MOST)
 
     @property
     def merchant_limit(self) -> int:

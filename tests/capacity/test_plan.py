@@ -8,7 +8,7 @@ import pytest
 
 from pos_gateway.admission.limits import RESERVE
 from pos_gateway.ledger.commits import GATHER
-from pos_gateway.worker import consumer
+from pos_gateway.worker import capacity, consumer
 from pos_gateway.worker.capacity import (
     CHANCE,
     IDLE_MIB,
@@ -128,7 +128,9 @@ class TestTheArithmetic:
         assert mean_of(0.3, 2.0) == pytest.approx(0.419, abs=0.001)
 
     def test_the_window_is_the_workers(self) -> None:
-        assert WINDOW == consumer.WINDOW
+        assert (WINDOW, capacity.MOST) == (consumer.WINDOW, consumer.MOST)
+        assert Plan(OfferedLoad(1, latency=1.0), Pod(), pods=1, slots=200).prefetch == 2000
+        assert Plan(OfferedLoad(1, latency=1.0), Pod(), pods=1, slots=10_000).prefetch == 65_535
 
     @pytest.mark.parametrize(
         ("wrong", "named"),
