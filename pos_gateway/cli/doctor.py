@@ -146,6 +146,12 @@ def check_settings(settings: Settings) -> Iterator[CheckResult]:
     """Every environment variable is a setting, every value is valid, and none of Celery's contradicts."""
     for sentence in contradictions(settings.broker_url, celerys()):
         yield warn(f"settings: {sentence}", "a worker with it does not start")
+    if celerys().get("CELERY_WORKER_CONCURRENCY"):
+        yield warn(
+            "settings: CELERY_WORKER_CONCURRENCY, Celery's --concurrency, is a green worker's number of slots"
+            " instead of POS_GATEWAY_SLOTS",
+            "unset it, unless it is a synchronous worker's number of processes",
+        )
     wrong = [line for line in explain() if line.problem]
     for line in wrong:
         yield fail(f"settings: {line.variable}={line.value} {line.problem}", "pos-gateway settings")

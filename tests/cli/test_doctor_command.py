@@ -60,6 +60,14 @@ def test_a_gateway_that_is_set_up_is_all_well(connected: Program, orders: Orders
 def test_a_variable_of_celerys_that_a_worker_refuses_is_said(program: Program) -> None:
     done = program.invoke("doctor", CELERY_BROKER_URL="amqp://elsewhere")
     assert "warn  settings: CELERY_BROKER_URL names another broker" in done.stdout
+    assert "CELERY_WORKER_CONCURRENCY" not in done.stdout
+
+
+@pytest.mark.usefixtures("unpatched")
+def test_a_variable_of_celerys_that_sets_a_workers_slots_is_said(program: Program) -> None:
+    """A deployment of Celery's may have left it behind: a worker with four slots, not with two hundred."""
+    done = program.invoke("doctor", CELERY_WORKER_CONCURRENCY="4")
+    assert "warn  settings: CELERY_WORKER_CONCURRENCY, Celery's --concurrency, is" in done.stdout
 
 
 @pytest.mark.usefixtures("unpatched")
