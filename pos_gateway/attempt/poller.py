@@ -284,7 +284,10 @@ class Poller:
         # A cancellation that waits for a cancel request's end is to be listed again, for hours at most.
         is_held = CallbackResult.WAITING in results and window.until.timestamp() >= due.now
         since = due.since if is_held else listed_until(due, window, asking.said_at)
-        return DonePoll(due.merchant_id, since, 0, self._every)
+        # Behind: more follows at once. The POS may list short times alone, and longer ones would fail again.
+        is_behind = since == window.until.timestamp() - OVERLAP
+        failures = due.failures if is_behind and due.failures <= _HALVINGS else 0
+        return DonePoll(due.merchant_id, since, failures, 0.0 if is_behind else self._every)
 
     def _apply(
         self, said: Sequence[Callback], due: DuePoll, merchant: Merchant, adapter: Adapter

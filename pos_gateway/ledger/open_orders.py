@@ -56,7 +56,7 @@ class DuePoll(NamedTuple):
     merchant_id: str
     #: Until when the POS has listed changes, by the POS's clock (Unix time); None: no poll has succeeded.
     since: float | None
-    #: Failed polls since the last success.
+    #: Failed polls since the last success that was not behind.
     failures: int
     #: By the database's clock.
     now: float

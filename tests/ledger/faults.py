@@ -1380,6 +1380,13 @@ FAULTS = [
         "polling::asked_later_each_time",
     ),
     Fault(
+        "a poll that is behind stays with a time that succeeded",
+        POLLER,
+        "failures = due.failures if is_behind and due.failures <= _HALVINGS else 0",
+        "failures = 0",
+        "polling::at_a_pos_that_lists_short_times",
+    ),
+    Fault(
         "a POS whose breaker is open is not polled",
         POLLER,
         "if self._orders.is_down(merchant.id):",

@@ -267,6 +267,35 @@ def test_a_cancellation_that_waits_holds_up_no_poll_that_lags_behind(rig: Rig) -
     assert rig.row("m").since > lagging + 3600
 
 
+@pytest.mark.parametrize("longest", [10 * 60, 20 * 60, 5 * 3600])
+def test_a_poll_that_lags_behind_catches_up_at_a_pos_that_lists_short_times(
+    rig: Rig, longest: float
+) -> None:
+    """Each success at a short time would else be followed by all failures at longer times again."""
+    lag = 3 * 3600.0
+
+    def changes(window: Window, send: Send) -> Iterator[Page]:
+        send(Request("GET", "https://pos.example.com/changes"))
+        until = min(window.until.timestamp(), time.time())
+        is_too_long = until - window.since.timestamp() > longest
+        yield Outcome(Kind.IN_DOUBT, Reason("http_400", "too many")) if is_too_long else []
+
+    rig.answer = lambda _: Reply(200, {"date": format_datetime(datetime.now(UTC))}, b"{}")
+    rig.open("m", changes)
+    rig.accept("m", "o1", ago=lag)
+    rig.open_orders.enrol()
+    with rig.engine.begin() as connection:
+        connection.execute(update(pos_polls).values(since=time.time() - lag))
+    passed = 0.0
+    while rig.row("m").since < time.time() - 2 * OVERLAP:
+        rig.round()
+        passed += max(EVERY, rig.wait("m"))
+        assert passed < lag, "it falls behind for ever"
+    rig.round()
+    assert rig.row("m").failures == 0
+    assert rig.wait("m") > 0
+
+
 def test_a_database_clock_that_was_set_back_stops_no_poll(rig: Rig) -> None:
     """A day ahead by mistake, or on a standby that was promoted: nothing is due for a day otherwise."""
     rig.open("m1", says(("P-o1", READY)))
