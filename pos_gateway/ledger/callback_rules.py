@@ -333,6 +333,9 @@ class CallbackGroup:
             return CallbackResult.APPLIED
         if not to.is_after(order.lifecycle):
             return CallbackResult.KNOWN if to is order.lifecycle else CallbackResult.LATE
+        if is_cancelled and received.waiting_since is not None:
+            # Said before the order was accepted, and hence before the cancellation.
+            return CallbackResult.LATE
         order.lifecycle = to
         self.lifecycles.append({**_row_key(order.key), "epoch": order.epoch, "lifecycle": to})
         if is_cancelled:  # no event follows ``order.cancelled``; a stored stage is noted once

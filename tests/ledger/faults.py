@@ -1055,6 +1055,13 @@ FAULTS = [
         "callbacks::makes_an_order_that_was_cancelled_on_request",
     ),
     Fault(
+        "a stage that waited contradicts no later cancellation",
+        "ledger/callback_rules",
+        "if is_cancelled and received.waiting_since is not None:",
+        "if False:",
+        "callbacks::waits_while_its_order_is_accepted_and_cancelled",
+    ),
+    Fault(
         "a lifecycle never goes back",
         "domain/outcome",
         "return other is None or _ORDER.index(self) > _ORDER.index(other)",

@@ -433,6 +433,31 @@ def test_a_pos_that_makes_an_order_that_was_cancelled_on_request_is_for_an_opera
         ]
 
 
+def test_a_stage_that_waits_while_its_order_is_accepted_and_cancelled_is_no_contradiction(
+    engine: Engine, worker: Callable[..., Worker], rows: Rows
+) -> None:
+    """The POS began with the order before it was cancelled there: nobody has to call the merchant."""
+    clock = Clock()
+    clock.of_day = DAY + 60
+    ledger = CallbackLedger(engine, Payloads(Vault()), dehydrated, clock)
+    one = open_in(worker, State.PENDING)
+    said = of(Lifecycle.PREPARING, only_accepted=True)
+    assert apply(ledger, said) == [CallbackResult.WAITING]
+    look_up = claimed(one.claim(KEY, send=False))
+    assert one.finish(look_up, an_entry(Kind.ACCEPTED))
+    claim = asked_to_cancel(one, sent=True)
+    assert one.finish(claim, an_entry(Kind.CANCELLED, key=CANCEL))
+    clock.of_day += 60
+    [due] = ledger.due(10)
+    waited = replace(said, waiting_since=due.since)
+    assert apply(ledger, waited) == [CallbackResult.LATE]
+    with engine.connect() as connection:
+        assert not connection.execute(select(audit)).all()
+    assert apply(ledger, of(Lifecycle.READY, "2")) == [CallbackResult.CONTRADICTION]
+    assert told(rows) == ["pending", "accepted", "cancelled"]
+    ledger.close()
+
+
 def test_a_pos_that_cancels_before_it_was_asked_did_so_by_itself(
     ledger: CallbackLedger, worker: Callable[..., Worker], rows: Rows
 ) -> None:
