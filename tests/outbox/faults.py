@@ -145,6 +145,13 @@ FAULTS = [
         "relay::a_url_that_does_not_do",
     ),
     Fault(
+        "the URL says how long to connect to MariaDB",
+        "client/outbox/opening",
+        '"connect_timeout": int(connect),',
+        '"connect_timeout": _CONNECT,',
+        "relay::how_long_to_connect_to_mariadb",
+    ),
+    Fault(
         "a backlog is not sorted for each batch",
         STORE,
         "; set local enable_sort = off",

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -657,11 +658,20 @@ def test_a_database_that_vanished_is_given_up_after_15_s(on_postgresql: Backend)
     assert milliseconds(f"{on_postgresql.url}&tcp_user_timeout=7000") == 7000
 
 
+@pytest.mark.parametrize(("query", "seconds"), [("", 5), ("?connect_timeout=20", 20)])
+def test_the_url_says_how_long_to_connect_to_mariadb(query: str, seconds: int) -> None:
+    opened = connector(f"mysql://user:p@host/x{query}")
+    assert isinstance(opened, partial)
+    assert opened.keywords["connect_timeout"] == seconds
+
+
 @pytest.mark.parametrize(
     ("url", "words"),
     [
         ("oracle://host/x", "is no postgresql://, mysql:// or sqlite:/// URL"),
         ("mysql://user:p@host:abc/x", "has no readable host and port"),
+        ("mysql://user:p@host/x?connect_timeout=0", "connect_timeout must be whole seconds"),
+        ("mysql://user:p@host/x?connect_timeout=2.5", "connect_timeout must be whole seconds"),
         pytest.param("postgresql://user:s3%cret@host/x", "% %25", id="percent"),
         pytest.param("postgresql://user:s3@cret@host/x", "@ %40", id="at"),
         pytest.param("postgresql://user:s3 cret@host/x", "a blank %20", id="blank"),

@@ -13,8 +13,9 @@ from pos_gateway.runtime.urls import mask_url
 #: Opens a DB-API connection.
 Connect = Callable[[], Any]
 
-#: Seconds to connect; and to wait for MySQL's reply, which publishing does not count for.
-_CONNECT, _ANSWER = 5, 30
+#: Seconds to connect where the URL has no ``connect_timeout``, and PyMySQL's maximum; seconds to wait for MySQL's
+#: reply, which publishing does not count for.
+_CONNECT, _MAX_CONNECT, _ANSWER = 5, 31_536_000, 30
 #: A peer that vanished silently is found after 15 s instead of the kernel's two hours; and, when a
 #: statement was sent to it, of the kernel's quarter of an hour, for which no keepalive is sent.
 _POSTGRESQL = {
@@ -108,6 +109,10 @@ def _mysql(url: str) -> dict[str, Any]:
         raise InvalidSettings([FieldError(_NAME, _PLACE, mask_url(url))]) from None
     said = {name: value for name, value in parse_qsl(parts.query) if name != "charset"}
     place = {"unix_socket": said["unix_socket"]} if "unix_socket" in said else {}
+    connect = said.get("connect_timeout", str(_CONNECT))
+    if not re.fullmatch(r"[0-9]{1,8}", connect) or not 1 <= int(connect) <= _MAX_CONNECT:
+        problem = f"connect_timeout must be whole seconds, from 1 to {_MAX_CONNECT}"
+        raise InvalidSettings([FieldError(_NAME, problem, connect)])
     return {
         "host": parts.hostname or "localhost",
         "port": port,
@@ -115,7 +120,7 @@ def _mysql(url: str) -> dict[str, Any]:
         "password": unquote(parts.password or ""),
         "database": unquote(parts.path.lstrip("/")),
         "charset": "utf8mb4",
-        "connect_timeout": _CONNECT,
+        "connect_timeout": int(connect),
         "read_timeout": _ANSWER,
         "write_timeout": _ANSWER,
         **place,
