@@ -366,16 +366,16 @@ class Admission(Generic[Ticket]):
             self._changed(lane)
 
     def demand(self, merchant_id: str) -> Demand:
-        """The demand in this process for a merchant, zero if its terms are not known; or for a quota.
+        """The demand in this process for a merchant, or for a quota. A merchant's own quota may want more.
 
-        A merchant's own quota may want more.
+        Orders in flight count while the merchant's terms are loaded anew, under the limit known before.
         """
         lane, quota = self._lanes.get(merchant_id), self._lanes.quotas.get(merchant_id)
         limit = in_flight = waiting = 0
-        if lane is not None and lane.known:
+        if lane is not None:
             limit, in_flight = lane.bulkhead.concurrency_limit, lane.bulkhead.in_flight
-            waiting = lane.waiting
-        elif lane is None and quota is not None:
+            waiting = lane.waiting if lane.known else 0
+        elif quota is not None:
             limit, in_flight = quota.permits, quota.in_flight
         if quota is not None and limit:
             waiting = max(waiting, quota.wanted(self._now))

@@ -14,7 +14,7 @@ from pos_gateway.admission.agenda import STALE, Agenda
 from pos_gateway.admission.breaker import LONGEST_OPEN, MINIMUM, PROBES_TO_CLOSE, BreakerState
 from pos_gateway.admission.bulkhead import Bulkhead
 from pos_gateway.admission.health import TIME
-from pos_gateway.admission.lane import QUIET, Call, Lane
+from pos_gateway.admission.lane import QUIET, Call, Demand, Lane
 from pos_gateway.admission.lanes import Lanes
 from pos_gateway.admission.latency import FIRST_DEVIATION, LEAST
 from pos_gateway.admission.limit_trial import WINDOW, LimitTrial
@@ -805,6 +805,18 @@ def test_no_order_starts_while_its_merchants_terms_are_unknown() -> None:
     assert stage.starts() == []
     stage.admission.set_terms("m", Terms(3))
     assert stage.starts() == ["m0", "m1"]
+
+
+def test_orders_in_flight_count_in_the_fleet_while_their_merchants_terms_are_unknown() -> None:
+    """Else another worker has their permits, and the merchant more orders than its limit."""
+    stage = Stage(limit=2, slots=8, in_fleet=True)
+    stage.offers("m", 3)
+    stage.admission.allot("m", 2)
+    assert stage.starts() == ["m0", "m1"]
+    stage.admission.forget_terms("m")
+    assert stage.admission.demand("m") == Demand(limit=2, in_flight=2, waiting=0)
+    stage.admission.set_terms("m", Terms(1))
+    assert stage.admission.demand("m") == Demand(limit=1, in_flight=2, waiting=1)
 
 
 def test_a_merchant_with_a_retry_after_is_not_forgotten(
