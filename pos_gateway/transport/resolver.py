@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from pos_gateway.runtime.green import green
@@ -31,6 +32,8 @@ NEGATIVE = 5.0
 NAMES, MAX_LOOK_UPS = 20_000, 500
 #: Maximum addresses of a name to try.
 MAX_ADDRESSES = 8
+#: Where the machine's name servers are written.
+NAME_SERVERS = "/etc/resolv.conf"
 
 
 @dataclass(slots=True)
@@ -151,11 +154,33 @@ def _system(host: str) -> Addresses:
 
 
 def _ares() -> LookUp:
-    """c-ares on the calling thread's loop: needs no native threads."""
+    """c-ares on the calling thread's loop: needs no native threads.
+
+    c-ares reads the name servers once: after a change, as after a fork, gevent's resolver gets a new channel, and
+    repeats the look-ups in flight there.
+    """
     from gevent.resolver.ares import Resolver as Ares  # noqa: PLC0415
 
-    ares = Ares()
-    return lambda host: _distinct(ares.getaddrinfo(host, None, 0, socket.SOCK_STREAM))
+    ares, known = Ares(), _written()
+
+    def look_up(host: str) -> Addresses:
+        nonlocal known
+        if (written := _written()) != known:
+            known, before = written, ares.cares
+            ares.cares = ares.cares_class(ares.hub.loop, **ares.params)
+            ares.hub.loop.run_callback(before.destroy)
+        return _distinct(ares.getaddrinfo(host, None, 0, socket.SOCK_STREAM))
+
+    return look_up
+
+
+def _written() -> tuple[int, int] | None:
+    """Which version of the file with the name servers is there; None: no file."""
+    try:
+        file = Path(NAME_SERVERS).stat()
+    except OSError:
+        return None
+    return file.st_ino, file.st_mtime_ns
 
 
 def _distinct(found: list[Any]) -> Addresses:

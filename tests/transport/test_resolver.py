@@ -1,7 +1,10 @@
 """Names: single-flight look-ups, stale answers while one runs, and no name waits for another."""
 
+import os
 import socket
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import gevent
 import pytest
@@ -170,3 +173,48 @@ def test_unused_names_are_forgotten(names: Names, monkeypatch: pytest.MonkeyPatc
 
 def test_on_green_threads_the_real_resolver_needs_no_native_threads() -> None:
     assert ("127.0.0.1") in [address for _, address in Resolver().resolve("localhost", 5.0)]
+
+
+class Channel:
+    """c-ares' channel: goes by the name servers that were written when it was made."""
+
+    destroyed = 0
+
+    def __init__(self, _loop: Any) -> None:
+        self.servers = Path(subject.NAME_SERVERS).read_text()
+
+    def destroy(self) -> None:
+        Channel.destroyed += 1
+
+
+class GeventsResolver:
+    """gevent's, of which each look-up answers with the name server's address."""
+
+    cares_class = Channel
+
+    def __init__(self) -> None:
+        self.hub, self.params = gevent.get_hub(), dict[str, Any]()
+        self.cares = Channel(None)
+
+    def getaddrinfo(self, *_: Any) -> list[Any]:
+        return [(socket.AF_INET, 0, 0, "", (self.cares.servers, 0))]
+
+
+def test_a_change_of_the_machines_name_servers_is_followed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else no POS is found any more, until the worker is restarted."""
+    servers = tmp_path / "resolv.conf"
+    monkeypatch.setattr(subject, "NAME_SERVERS", str(servers))
+    monkeypatch.setattr("gevent.resolver.ares.Resolver", GeventsResolver)
+    monkeypatch.setattr(Channel, "destroyed", 0)
+    now, found = 0.0, list[Any]()
+    names = Resolver(now=lambda: now)
+    for number in (1, 1, 2):
+        servers.write_text(f"192.0.2.{number}")
+        os.utime(servers, (number, number))
+        found += names.resolve("pos.example", PATIENCE)
+        now += STALE + 1
+    assert [address for _, address in found] == ["192.0.2.1", "192.0.2.1", "192.0.2.2"]
+    gevent.sleep(0)
+    assert Channel.destroyed == 1
