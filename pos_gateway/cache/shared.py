@@ -161,6 +161,8 @@ class SharedValues(Generic[Value]):
         try:
             replies = self._script(keys=[*names, f"{self._prefix}fences"], args=arguments)
         except self._failures as error:
+            # Perhaps of a former primary, a read-only replica now: the next try connects anew.
+            self._client.connection_pool.disconnect(inuse_connections=False)
             raise self._is_away(f"{type(error).__name__}: {error}"[:200]) from error
         if not isinstance(replies, list) or len(replies) != len(keys):
             raise self._is_away(f"an answer that is none: {replies!r:.80}")

@@ -10,10 +10,11 @@ import pytest
 from redis import Redis as Client
 
 from pos_gateway.cache.refresh_ahead import CacheEntry, CacheState
-from pos_gateway.cache.shared import LEASE, PREFIX, SharedValues
+from pos_gateway.cache.shared import LEASE, PAUSE, PREFIX, SharedValues
 from pos_gateway.domain.errors import SharedUnavailable
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from pos_gateway.runtime.vault import CannotOpen, Vault, new_key
+from testkit.patience import PATIENCE
 from testkit.servers.redis import Redis
 from tests.fleet.liar import lying
 from tests.merchants.conftest import HandClock
@@ -307,6 +308,20 @@ def test_a_redis_with_invalid_replies_is_not_used_for_a_while(reply: bytes) -> N
             with pytest.raises(SharedUnavailable):
                 shared.claim({"k": 0.0})
         assert liar.connections <= 1
+        shared.close()
+
+
+def test_a_former_primary_which_takes_no_write_any_more_is_not_asked_for_ever(
+    clock: HandClock,
+) -> None:
+    """Its connections go on after a failover: each worker would load, and log in, by itself until a restart."""
+    with lying(b"-READONLY You can't write against a read only replica.\r\n") as liar:
+        shared = share(liar.url, timeout=PATIENCE, clock=clock)
+        for _ in range(2):
+            with pytest.raises(SharedUnavailable):
+                shared.claim({"k": 0.0})
+            clock.seconds += PAUSE + 1
+        assert liar.connections == 2
         shared.close()
 
 
