@@ -31,7 +31,14 @@ from pos_gateway.adapters.protocol import CallbackRequest, Guarantee
 from pos_gateway.adapters.signatures import inside, is_signed, said, unix_time
 from pos_gateway.adapters.toast_api import LIMITS
 from pos_gateway.adapters.toast_search import changed
-from pos_gateway.adapters.toast_state import NOT_APPROVED, STATES, is_voided, owes, stage
+from pos_gateway.adapters.toast_state import (
+    NOT_APPROVED,
+    STATES,
+    is_combined,
+    is_voided,
+    owes,
+    stage,
+)
 from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.errors import FieldError
 from pos_gateway.domain.merchant import Merchant
@@ -131,6 +138,8 @@ def _meaning(found: dict[str, Any]) -> Kind | Lifecycle | None:
         meaning = stage(found) or meaning
     if is_voided(found):
         meaning = Kind.CANCELLED
+    if is_combined(found):
+        return None
     return None if meaning is Kind.ACCEPTED and owes(found) else meaning
 
 

@@ -44,7 +44,7 @@ from pos_gateway.adapters.toast_guest import REMEDY
 from pos_gateway.adapters.toast_location import not_now
 from pos_gateway.adapters.toast_order import content, named_in
 from pos_gateway.adapters.toast_search import answered, find
-from pos_gateway.adapters.toast_state import amounts, is_paid, mispriced, stage, standing
+from pos_gateway.adapters.toast_state import COMBINED, amounts, is_paid, mispriced, stage, standing
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Lifecycle, Outcome, Reason
@@ -100,12 +100,15 @@ def look_up(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
 def undo(order: Order, merchant: Merchant, send: Send) -> Outcome:
     """Void the order with its payment, unless the guest has the order. Toast voids no card payment.
 
-    An order that the restaurant has not approved is made no more.
+    An order that the restaurant has not approved is made no more. One that it has combined with another stays: a
+    void of it would stop nothing.
     """
     found = find(order, merchant, send)
     if not isinstance(found, dict):
         return found or rejected(Rejection.UNKNOWN_ORDER, "Toast does not know the order")
     known = standing(found)
+    if known.reason is COMBINED:
+        return Outcome(Kind.REJECTED, COMBINED)
     if known.kind is Kind.ACCEPTED and stage(found) is Lifecycle.COMPLETED:
         return rejected(Rejection.OTHER, _OVER)
     if known.kind in (Kind.ACCEPTED, Kind.PENDING):

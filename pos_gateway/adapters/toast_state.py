@@ -14,7 +14,7 @@ from pos_gateway.adapters.rejection import Rejection
 from pos_gateway.adapters.replies import decision
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
-from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome, Reason
+from pos_gateway.domain.outcome import CallResult, Kind, Lifecycle, Outcome, Reason
 
 Amount = Decimal | int | None
 #: Order.approvalStatus.
@@ -35,21 +35,35 @@ _PAID = frozenset({"PAID", "CLOSED"})
 #: Most cents of an amount: Toast's JSON may have numbers of thousands of digits, and infinite ones.
 _LARGEST = 10**15
 NOT_APPROVED = Reason(Rejection.OTHER, "the restaurant did not approve the order")
+COMBINED = Reason(
+    Rejection.OTHER, "the restaurant has combined the order with another, or removed it: ask there"
+)
 
 
 def standing(found: dict[str, Any]) -> Outcome:
-    """The outcome by the order's states alone, whatever the order comes to."""
+    """The outcome by the order's states alone, whatever the order comes to.
+
+    In doubt, for an operator, if the order's check is a part of another order: the kitchen may make it.
+    """
     known = decision(STATES, found.get("approvalStatus"), found.get("guid"))
     if known.kind is Kind.IN_DOUBT:
         return known
     if is_voided(found):
         return replace(known, kind=Kind.CANCELLED)
+    if is_combined(found):
+        doubt = known.after(CallResult.ANSWERED)
+        return replace(doubt, kind=Kind.IN_DOUBT, reason=COMBINED, for_operator=True)
     return replace(known, reason=NOT_APPROVED) if known.kind is Kind.REJECTED else known
 
 
 def is_voided(found: dict[str, Any]) -> bool:
-    is_gone = found.get("voided") is True or found.get("deleted") is True
-    return is_gone or found.get("guestOrderStatus") == "VOIDED"
+    return found.get("voided") is True or found.get("guestOrderStatus") == "VOIDED"
+
+
+def is_combined(found: dict[str, Any]) -> bool:
+    """Whether the order is ``deleted`` and not voided: its check was combined into another order."""
+    is_over = is_voided(found) or STATES.get(str(found.get("approvalStatus"))) is Kind.REJECTED
+    return found.get("deleted") is True and not is_over
 
 
 def stage(found: dict[str, Any]) -> Lifecycle | None:

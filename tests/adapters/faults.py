@@ -241,6 +241,13 @@ FAULTS = [
         "callbacks::is_followed_once_it_is_accepted",
     ),
     Fault(
+        "an order combined with another is not told as cancelled",
+        "adapters/toast_state",
+        'return found.get("voided") is True or',
+        'return found.get("voided") is True or found.get("deleted") is True or',
+        "toast_truth::combined_with_another",
+    ),
+    Fault(
         "an order that the guest has is not voided",
         CREATE,
         "stage(found) is Lifecycle.COMPLETED",

@@ -420,7 +420,8 @@ def toast_meaning(*items: str, voided_items: int = 0, **fields: Any) -> Kind | L
         (Lifecycle.READY, "SENT", {"guestOrderStatus": "READY_FOR_PICKUP"}),
         (Lifecycle.COMPLETED, "READY", {"guestOrderStatus": "CLOSED"}),
         (Kind.CANCELLED, "READY", {"guestOrderStatus": "VOIDED"}),
-        (Kind.CANCELLED, "READY", {"deleted": True}),
+        (Kind.CANCELLED, "READY", {"deleted": True, "voided": True}),
+        (None, "READY", {"deleted": True}),  # combined with another order
         (Kind.REJECTED, "SENT", {"approvalStatus": "NOT_APPROVED"}),
         (None, "SENT", {"approvalStatus": "NEEDS_APPROVAL"}),
     ],

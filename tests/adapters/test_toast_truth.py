@@ -367,6 +367,25 @@ def test_an_order_that_the_guest_has_is_neither_voided_nor_is_its_payment() -> N
     assert (place.fact["voided"], place.fact["paid"]) == (False, 850)
 
 
+def test_an_order_combined_with_another_is_made_and_not_told_as_cancelled() -> None:
+    """Toast deletes the order of a check that staff combine into another order."""
+    place = Place()
+    at = At(place)
+    known_as = at.submit(ordered()).external_id
+    place.toast.acts["combine"](order=known_as)
+    outcome = at.cancel(ordered().in_ledger(None, None, known_as))
+    assert (outcome.kind, words_of(outcome)) == (
+        Kind.REJECTED,
+        "other: the restaurant has combined the order with another, or removed it: ask there",
+    )
+    assert (place.fact["voided"], place.fact["printed_void"]) == (False, 0)
+    found = TOAST.look_up(ordered(), MERCHANT, at.send)
+    assert found is not None
+    assert (found.kind, found.for_operator) == (Kind.IN_DOUBT, True)
+    place.toast.acts["void"](order=known_as)
+    assert at.cancel(ordered()).kind is Kind.CANCELLED
+
+
 def test_an_order_for_nothing_is_taken() -> None:
     place = Place()
     assert At(place).submit(ordered(line(CATCH, 0), total=0)).kind is Kind.ACCEPTED

@@ -54,7 +54,7 @@ class Toast:
         #: Orders by GUID and by each external identifier; and those that the device may yet fire.
         self._named: dict[str, PlacedOrder] = {}
         self._waiting: list[PlacedOrder] = []
-        staff = ("fire", "reject", "ready", "close", "void")
+        staff = ("fire", "reject", "ready", "close", "void", "combine")
         self.acts: Mapping[str, Callable[..., object]] = {
             **{name: self._staff(name) for name in staff},
             "end_tokens": self.tokens.end,

@@ -2,8 +2,8 @@
 
 Of the definition and guides: with an auto-firing device an order is approved and sent to the kitchen
 by itself, one for later when its preparation begins; without, or while the device is offline, staff
-approves it; a voided order prints another ticket, and stays to be read; a check is CLOSED if
-nothing of it is due. Judgement: an overpaid check is OPEN, as in the definition's own example, and so is
+approves it; a voided order prints another ticket, and stays to be read; an order whose check is combined into another
+order is deleted; a check is CLOSED if nothing of it is due. Judgement: an overpaid check is OPEN, as in the definition's own example, and so is
 one of nothing without a payment; a new order is answered as RECEIVED, and fired afterwards, which puts
 it IN_PREPARATION; a void leaves the amounts; a business day is UTC's; when an order is found by its
 external identifier, and whether a fired one may be voided, is the restaurant's setting.
@@ -101,6 +101,13 @@ class PlacedOrder:
             payment.update(paymentStatus="VOIDED", voidInfo={"voidDate": stamp(now)})
         self.printed.append("VOIDED")
         self._be("VOIDED", now)
+
+    def combine(self, now: datetime) -> None:
+        """Staff combine the order's check into another order: this one is deleted, and its food is made."""
+        when = {"deleted": True, "deletedDate": stamp(now)}
+        for each in (self.content, *self.content["checks"]):
+            each.update(when)
+        self.modified(now)
 
     def is_there(self, now: datetime, place: Restaurant) -> bool:
         """Whether the order is found by its external identifier."""
