@@ -30,12 +30,17 @@ MEANINGFUL = frozenset(
         "totaldiscount promo promos promotion promotions coupon coupons voucher vouchers "
         "giftcard giftcards gratuity tips adjustments payment payments "
         # The way to the guest, and the time.
-        "delivery deliveryaddress deliveryinfo deliveryinstructions deliverynotes address "
-        "shippingaddress courier dinein table tablenumber curbside curbsidepickup ordertype "
-        "scheduledfor scheduledat pickupat pickuptime deliverat deliverytime prepminutes "
+        "delivery deliveryaddress deliveryinfo deliveryinstruction deliveryinstructions "
+        "deliverynote deliverynotes address shippingaddress courier dinein table tablenumber "
+        "curbside curbsidepickup ordertype "
+        "scheduledfor scheduledat scheduledtime pickupat pickuptime pickupdate deliverat "
+        "deliveryat deliverytime deliverydate readyat readyby readytime requestedat requestedtime "
+        "expectedat expectedtime promisedat promisedtime promiseddate prepminutes "
         # What the kitchen makes.
-        "modifiers allergy allergies allergens instructions specialinstructions "
-        "specialrequests note comment comments remarks utensils cutlery",
+        "modifiers allergy allergies allergens instruction instructions specialinstruction "
+        "specialinstructions specialrequest specialrequests kitcheninstructions "
+        "cookinginstructions note notes ordernotes kitchennotes customernotes comment comments "
+        "remark remarks utensils cutlery",
     )
 )
 #: Unknown fields of an item or a modifier that are the backend's own data. Any other one is refused.
