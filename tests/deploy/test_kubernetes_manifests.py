@@ -340,7 +340,18 @@ def test_both_kinds_of_prometheus_discover_the_metrics() -> None:
     labels = workers()["spec"]["template"]["metadata"]["labels"]
     scrape = yaml.safe_load((ROOT / "deploy/prometheus/scrape.yml").read_text())
     assert labels[monitor["jobLabel"]] == scrape["scrape_configs"][0]["job_name"]
-    assert "track" in monitor["podTargetLabels"]
+    labelled = {
+        each["target_label"]
+        for each in scrape["scrape_configs"][0]["relabel_configs"]
+        if "target_label" in each
+    }
+    # The operator gives each series its namespace by itself.
+    operators = {each.replace("-", "_") for each in monitor["podTargetLabels"]} | {
+        "instance",
+        "namespace",
+    }
+    assert "track" in operators
+    assert labelled == operators
     [service] = of_kind("Service", render("base")).values()
     assert service["spec"]["ports"][0]["targetPort"] == endpoint["port"]
     assert workers()["spec"]["template"]["metadata"]["annotations"] == {
