@@ -398,6 +398,13 @@ def test_both_autoscalers_use_the_same_numbers(tmp_path: Any) -> None:
     assert series_in(" ".join(queries)) <= known_series()
 
 
+def test_no_worker_is_taken_away_while_prometheus_is(tmp_path: Any) -> None:
+    """KEDA's fallback sets its number of replicas past the HPA: at a peak that is fewer."""
+    scaled = of_kind("ScaledObject", render_with("components/keda", tmp_path))["pos-gateway"]
+    assert "fallback" not in scaled["spec"]
+    assert "cpu" in {each["type"] for each in scaled["spec"]["triggers"]}
+
+
 def test_rabbitmq_keeps_a_majority_without_a_node(tmp_path: Any) -> None:
     resources = render_with("components/rabbitmq-cluster", tmp_path)
     cluster = of_kind("RabbitmqCluster", resources)["pos-gateway-rabbitmq"]["spec"]
