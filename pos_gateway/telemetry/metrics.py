@@ -129,7 +129,19 @@ cut_short = Counter(
 
 # Of bounded label values (``Names``): ``labels`` costs as much as the rest of counting.
 _order, _attempt = cache(_orders.labels), cache(_attempts.labels)
-_reply, _dead_letter = cache(_attempt_seconds.labels), cache(_dead_letters.labels)
+_dead_letter = cache(_dead_letters.labels)
+#: Outcomes of which a few orders are alerted.
+_ALERTED = ("in_doubt", "failed", "expired")
+
+
+@cache
+def _reply(provider: str) -> Any:
+    """The provider's reply times; with the first, the alerted outcomes are 0: Prometheus sees no increase
+    in a series that begins with 1.
+    """
+    for outcome in _ALERTED:
+        _order(outcome, provider)
+    return _attempt_seconds.labels(provider)
 
 
 def outcome_recorded(outcome: str, provider: str | None) -> None:

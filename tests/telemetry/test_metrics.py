@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import Gauge
+import pytest
+from prometheus_client import REGISTRY, Gauge
 
 from pos_gateway.cli.schema import metrics_page
 from pos_gateway.telemetry import metrics
@@ -60,6 +61,18 @@ def names_of(metric: Any) -> set[str]:
         Histogram: ("_bucket", "_sum", "_count"),
     }
     return {metric._name + suffix for suffix in suffixes[type(metric)]}
+
+
+@pytest.mark.parametrize("outcome", ["in_doubt", "failed", "expired"])
+def test_a_providers_first_bad_order_is_an_increase(outcome: str) -> None:
+    """PosGatewayOrdersInDoubt goes off at one: a series that began with it would show none."""
+    provider = f"first-{outcome}"
+    metrics.attempted("accepted", provider, 0.1)
+    labels = {"outcome": outcome, "provider": metrics.provider_names[provider]}
+    before = REGISTRY.get_sample_value("pos_gateway_orders_total", labels)
+    metrics.outcome_recorded(outcome, provider)
+    assert before is not None
+    assert REGISTRY.get_sample_value("pos_gateway_orders_total", labels) == before + 1
 
 
 def test_every_metric_has_our_prefix_and_a_description() -> None:
