@@ -179,11 +179,13 @@ def test_a_stream_without_a_leader_fails(
 @pytest.mark.usefixtures("unpatched")
 def test_orders_without_a_consumer_are_a_warning(connected: Program, broker_url: str) -> None:
     publisher = Publisher(broker_url)
-    for key in (topology.ORDERS_KEY, topology.DEAD_KEY):
+    for key in (topology.ORDERS_KEY, topology.CANARY_KEY, topology.DEAD_KEY):
         publisher.publish(Message("orders", key, b"{}", message_id=key))
     publisher.close()
     done = connected.invoke("doctor")
-    assert "warn  queue orders: 1 messages ready, 0 consumers  -> no worker delivers" in done.stdout
+    for queue in ("orders", "orders.canary"):  # -Q orders would leave the canary's to nobody
+        alone = f"warn  queue {queue}: 1 messages ready, 0 consumers  -> no worker delivers these: "
+        assert f"{alone}pos-gateway worker\n" in done.stdout
     dead = "warn  queue orders.dead: 1 messages ready, 0 consumers  -> these were dead-lettered: "
     assert f"{dead}pos-gateway dlq list" in done.stdout
 
