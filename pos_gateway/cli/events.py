@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import signal
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -101,7 +100,7 @@ def tail(
       pos-gateway events tail --order A-1001 -n 20
       pos-gateway events tail --merchant m1 --since 1h | jq .reason
     """
-    print_one = output.json_line if as_json or not sys.stdout.isatty() else _print
+    print_one = output.json_line if as_json or not output.is_terminal() else _print
     wanted = _wanted(types, merchants, orders, last, since)
     try:
         for event in itertools.islice(wanted, limit):

@@ -14,6 +14,11 @@ from pos_gateway.cli.text import json_text, printable
 Row = Sequence[object]
 
 
+def is_terminal() -> bool:
+    """Whether standard output is a terminal; closed by the caller, it is None."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def table(
     columns: Sequence[str], rows: Iterable[Row], *, style: Callable[[Row], str] = lambda _: ""
 ) -> None:
@@ -24,7 +29,7 @@ def table(
         rows: as many cells each; None is an empty one.
         style: rich's style for a row.
     """
-    if sys.stdout.isatty():
+    if is_terminal():
         _terminal_table(columns, rows, style)
         return
     click.echo("\t".join(columns))
@@ -44,7 +49,7 @@ def json_document(value: Any) -> None:
 
 def line(*parts: tuple[str, str]) -> None:
     """Print one line of (text, rich style) pairs; unstyled into a pipe."""
-    if not sys.stdout.isatty():
+    if not is_terminal():
         click.echo("".join(printable(text) for text, _ in parts))
         return
     from rich.console import Console

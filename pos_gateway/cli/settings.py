@@ -1,6 +1,5 @@
 """``pos-gateway settings``: every setting, its meaning and its value here."""
 
-import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -30,7 +29,7 @@ def settings(as_json: bool) -> None:
     lines = explain()
     if as_json:
         output.json_document([asdict(line) for line in lines])
-    elif sys.stdout.isatty():
+    elif output.is_terminal():
         _on_terminal(lines)
     else:
         columns = ("variable", "value", "default", "meaning", "problem")

@@ -16,6 +16,7 @@ from pos_gateway.cli.exit_codes import leaves
 from pos_gateway.cli.root import COMMANDS, root
 from pos_gateway.cli.schema import documents
 from pos_gateway.cli.worker import command
+from testkit.patience import PATIENCE
 from tests.cli.conftest import ROOT, Program, on_terminal
 
 
@@ -184,6 +185,25 @@ def test_a_full_disk_is_said(program: Program) -> None:
     assert done.returncode != 0
     assert done.stderr.startswith(b"pos-gateway: [Errno 28] No space left on device\n")
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "exit_code"),
+    [
+        ("settings", ">&-", 0),
+        ("enqueue /dev/null", "2>&-", 0),
+        ("merchants import -", "<&-", 1),
+    ],
+)
+def test_a_stream_that_the_caller_has_closed_is_no_mistake(
+    program: Program, words: str, closed: str, exit_code: int
+) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"exec {sys.executable} -m pos_gateway {words} {closed}"],
+        cwd=program.folder, env=program.environment({}), capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert done.returncode == exit_code, done.stderr
 
 
 def test_settings_are_listed_with_secrets_masked(program: Program) -> None:
