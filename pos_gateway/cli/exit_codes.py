@@ -21,7 +21,7 @@ MEANINGS = {
     ABORT: "`canary status --exit-code`: abort",
     CONFIG: "a setting is wrong (`pos-gateway settings` shows which)",
     INTERRUPTED: "Ctrl-C; what was begun is finished and counted. `events tail`, `events run`, "
-    "`outbox relay`, `serve` and `demo --serve` end with 0",
+    "`audit --follow`, `outbox relay`, `serve` and `demo --serve` end with 0",
 }
 
 _BEGIN = "<!-- exit codes: generated from the code -->\n"

@@ -94,7 +94,7 @@ def check(merchant_ids: Sequence[str], as_json: bool) -> None:
 
     Is the record right for its adapter, can its secrets be opened, is an access token available,
     does the name resolve to an allowed address, does it answer, and does TLS succeed both ways?
-    Square, Toast and Clover are asked for the location's state: active, scopes, currency, hours, stock.
+    Square, Toast, Clover and HubRise are asked for the location's state: active, scopes, currency, hours, stock.
     Any other POS gets no request, so a key, a password or a token of the record is not tried: the line
     says so. It also says if nothing is heard of an order once it is accepted: no callbacks, no polls. A line for each merchant: ok, or the problem and its remedy.
 
