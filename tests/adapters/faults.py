@@ -549,13 +549,6 @@ FAULTS = [
         "adapted::many_are_counted",
     ),
     Fault(
-        "the fields that an event does not name are counted",
-        "adapters/adapted",
-        "if more else {})})",
-        "if False else {})})",
-        "adapted::many_are_counted",
-    ),
-    Fault(
         "an order that will be refused is refused by its adapter",
         "adapters/adapted",
         "    except Refused:\n",

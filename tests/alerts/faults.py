@@ -77,13 +77,6 @@ FAULTS = [
         "watch::fails_all_its_orders",
     ),
     Fault(
-        "of queues that no worker knows there is an alert",
-        "alerts/looking",
-        "            for name in unknown\n",
-        "            for name in ()\n",
-        "watch::what_is_not_known_is_not_well",
-    ),
-    Fault(
         "workers that report, and take no order, are found",
         "reports/words",
         "    if fleet.consumers == 0:\n",

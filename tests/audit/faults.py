@@ -55,13 +55,6 @@ FAULTS = [
         "func.min(audit.c.id)",
         "log::last_change_of_paused",
     ),
-    Fault(
-        "an order's line says nothing of its merchant's pause",
-        "merchants/pauses",
-        'audit.c.order_id == ""',
-        'audit.c.order_id != "?"',
-        "log::last_change_of_paused",
-    ),
 ]
 
 if __name__ == "__main__":

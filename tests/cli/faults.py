@@ -49,13 +49,6 @@ FAULTS = [
         "merchants_by_hand::a_misplaced_secret",
     ),
     Fault(
-        "errors have no values",
-        "cli/merchants_set",
-        'f"{each.field}: {each.problem}" for each in error.errors',
-        "str(each) for each in error.errors",
-        "merchants_by_hand::a_misplaced_secret",
-    ),
-    Fault(
         "a secret that is asked for is hidden",
         "cli/merchants_set",
         "hide_input=True",

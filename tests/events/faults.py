@@ -205,13 +205,6 @@ FAULTS = [
         "failover::a_leader_assigns_no_position_twice_and_skips_no_event",
     ),
     Fault(
-        "a leader remembers the last position it sent",
-        "events/pipeline",
-        "self._sent = max(self._sent, last)",
-        "pass",
-        "failover::a_leader_assigns_no_position_twice_and_skips_no_event",
-    ),
-    Fault(
         "a new leader goes on behind the last position it has seen",
         "events/leadership",
         "self.seen = max(self.seen, found.assigned)",
@@ -223,13 +216,6 @@ FAULTS = [
         "events/archive",
         "if found and size < 0:",
         "if False:",
-        "archive::events_are_cut_by_number_and_by_bytes",
-    ),
-    Fault(
-        "the first event is read however large it is",
-        "events/archive",
-        "if found and size < 0:",
-        "if size < 0:",
         "archive::events_are_cut_by_number_and_by_bytes",
     ),
     Fault(
@@ -352,13 +338,6 @@ FAULTS = [
         "notices::an_outcome_does_not_fail_with_its_notice",
     ),
     Fault(
-        "after a notice polls are frequent again",
-        "events/pipeline",
-        "        self._poll_after = POLL[0]  # more",
-        "        pass  # more",
-        "pipeline::polls_become_fewer_while_there_are_no_events",
-    ),
-    Fault(
         "a callback's event has a notice",
         "ledger/callbacks",
         "if any(each.events for each in results.values()):",
@@ -370,13 +349,6 @@ FAULTS = [
         "events/outbox",
         "if rows and rows[0].position == after + 1:",
         "if rows:",
-        "outbox::not_published_yet_come_before",
-    ),
-    Fault(
-        "events that an assignment has read are its own",
-        "events/outbox",
-        "self.read(cursor, term.assigned, most) if has_assigned else []",
-        "self.read(cursor, term.published, most) if has_assigned else []",
         "outbox::not_published_yet_come_before",
     ),
     Fault(

@@ -14,13 +14,6 @@ FAULTS = [
         "polls::has_its_requests_in_time",
     ),
     Fault(
-        "a poll leaves most permits to orders",
-        "admission/quota",
-        "POLLED if self.terms.at_once is None else 1",
-        "self.permits",
-        "polls::has_its_requests_in_time",
-    ),
-    Fault(
         "permits whose lease expired before a sync are given up",
         "fleet/coordinator",
         "since = reached if answer.forgotten else now",

@@ -142,13 +142,6 @@ FAULTS = [
         "requests::an_expired_or_failed_request_with_a_later_deadline_is_attempted_again",
     ),
     Fault(
-        "a request to cancel without more time is not tried anew",
-        "ledger/batch",
-        "(claiming.deliver_by or 0.0) > (row.history.deliver_by or 0.0)",
-        "(claiming.deliver_by or 0.0) >= (row.history.deliver_by or 0.0)",
-        "requests::an_expired_or_failed_request_with_a_later_deadline_is_attempted_again",
-    ),
-    Fault(
         "a request to cancel is for its order's generation",
         "ledger/batch",
         "return row.is_overtaken or",
@@ -325,13 +318,6 @@ FAULTS = [
         "claims::an_abandoned_claim_is_released_if_no_message_arrives",
     ),
     Fault(
-        "an abandoned claim is released before its lease is",
-        "ledger/ledger",
-        "batch.release(tuple(self._abandoned)[:RELEASED])",
-        "pass",
-        "claims::an_abandoned_claim_is_released_if_no_message_arrives",
-    ),
-    Fault(
         "a released order is in doubt if bytes may have left",
         "ledger/batch",
         "if each.sent and row.state is State.SENDING:",
@@ -360,24 +346,10 @@ FAULTS = [
         "claims::a_changed_order_is_not_released",
     ),
     Fault(
-        "an order that another worker has is not released",
-        "ledger/batch",
-        "return row.ticket == ticket and is_ours and row.state.is_leased",
-        "return row.state.is_leased",
-        "claims::a_changed_order_is_not_released",
-    ),
-    Fault(
         "a claim with a write in flight is not released",
         "ledger/ledger",
         "if each not in busy]",
         "]",
-        "claims::a_claim_with_a_write_in_flight_is_not_released",
-    ),
-    Fault(
-        "a claim with a write that waits is not released",
-        "ledger/ledger",
-        "(*operations, *queued)",
-        "operations",
         "claims::a_claim_with_a_write_in_flight_is_not_released",
     ),
     Fault(
@@ -427,13 +399,6 @@ FAULTS = [
         "ledger/batch",
         "        history = replace(history, recorded=_with_lost(row, attempts.WORKER_LOST))\n",
         "",
-        "attempts::a_takeover",
-    ),
-    Fault(
-        "a takeover's row has the attempt that was lost",
-        "ledger/batch",
-        "recorded = None if is_same else standing.recorded",
-        "recorded = None",
         "attempts::a_takeover",
     ),
     Fault(
@@ -528,24 +493,10 @@ FAULTS = [
         "claims::the_settling_time_is_not_counted_on_the_wall_clock",
     ),
     Fault(
-        "another worker's clock is read where that worker left it",
-        "ledger/batch",
-        "settled = 0.0 if clock is None else max(0.0, clock - settling.since)",
-        "settled = max(0.0, now - settling.since)",
-        "claims::the_settling_time_is_not_counted_on_the_wall_clock",
-    ),
-    Fault(
         "the clock of a worker that is gone is handed on",
         "ledger/batch",
         "if not others.has_gone(settling.lease_id):",
         "if True:",
-        "claims::the_settling_time_goes_on_when_its_worker_dies",
-    ),
-    Fault(
-        "what is known of the time that a POS has had is handed on",
-        "ledger/batch",
-        "settling = Settling(self._lease_id, now - settled, history.doubt_since)",
-        "settling = Settling(self._lease_id, now, history.doubt_since)",
         "claims::the_settling_time_goes_on_when_its_worker_dies",
     ),
     Fault(
@@ -619,13 +570,6 @@ FAULTS = [
         "claims::a_released_lease_frees_its_orders",
     ),
     Fault(
-        "a worker's lease is there before its claims",
-        "ledger/ledger",
-        "lambda cursor: self._writer.sql.beat(cursor, beat, self.lease.seconds, now)",
-        "lambda _: True",
-        "claims::a_lease_younger_than_the_last_read_is_not_taken_for_a_released_one",
-    ),
-    Fault(
         "one whose lock has no name stops no other",
         "ledger/commits",
         "            self._commit_singly(batch)\n        except Exception",
@@ -637,13 +581,6 @@ FAULTS = [
         "ledger/commits",
         "self._waiting.extendleft(reversed(batch))",
         "self._waiting.extendleft(reversed(batch[1:]))",
-        "commits::a_failed_transactions_operations_are_retried_first",
-    ),
-    Fault(
-        "what was tried first is tried first again",
-        "ledger/commits",
-        "self._waiting.extendleft(reversed(batch))",
-        "self._waiting.extendleft(batch)",
         "commits::a_failed_transactions_operations_are_retried_first",
     ),
     Fault(
@@ -851,24 +788,10 @@ FAULTS = [
         "steps::a_different_step_is_not_in_doubt_for_the_one_before",
     ),
     Fault(
-        "a step in doubt stays in doubt when it is recorded again",
-        "ledger/statements",
-        "{step} is null or {step} = orders.step",
-        "{step} is null",
-        "steps::a_different_step_is_not_in_doubt_for_the_one_before",
-    ),
-    Fault(
         "no further step is sent once a cancel request is open",
         "ledger/statements",
         "case when replace({{step}}, '-', '') = {{step}} and",
         "case when false and",
-        "steps::no_further_step_is_sent_once_a_cancel_request_is_open",
-    ),
-    Fault(
-        "undoing goes on while a cancel request is open",
-        "ledger/statements",
-        "case when replace({{step}}, '-', '') = {{step}} and",
-        "case when",
         "steps::no_further_step_is_sent_once_a_cancel_request_is_open",
     ),
     Fault(
@@ -956,13 +879,6 @@ FAULTS = [
         "paused_operators::a_worker_goes_on_while_an_operators_process_is_paused",
     ),
     Fault(
-        "a migration that is paused keeps no worker waiting",
-        "database/engine",
-        "            _bound_idle(connection, _IDLE_MIGRATION)\n",
-        "",
-        "paused_operators::a_worker_goes_on_while_an_operators_process_is_paused",
-    ),
-    Fault(
         "a claim that was written late has its attempt",
         "ledger/batch",
         "self._claim_known(own, rows) if own else {}",
@@ -974,13 +890,6 @@ FAULTS = [
         "ledger/statements",
         'f"greatest(r.now, {_now}) - orders.created_at"',
         '"r.now - orders.created_at"',
-        "claims::a_row_is_as_old_as_the_databases_clock_says_whatever_the_workers",
-    ),
-    Fault(
-        "an order is not younger than it is where a worker's clock is ahead",
-        "ledger/statements",
-        'f"least(r.now, {_now} + 60)"',
-        '"r.now"',
         "claims::a_row_is_as_old_as_the_databases_clock_says_whatever_the_workers",
     ),
     Fault(
@@ -1038,13 +947,6 @@ FAULTS = [
         "ledger/callback_rules",
         "        elif order.state.is_final:\n",
         "        elif order.state is State.CANCELLED:\n",
-        "callbacks::ended_otherwise",
-    ),
-    Fault(
-        "a POS that makes an ended order for which the guest owes is heard",
-        "ledger/callback_rules",
-        "is_judged = callback.only_accepted and received.waiting_since is not None",
-        "is_judged = callback.only_accepted",
         "callbacks::ended_otherwise",
     ),
     Fault(
@@ -1119,13 +1021,6 @@ FAULTS = [
         "callbacks::did_so_by_itself",
     ),
     Fault(
-        "nothing is told after the POS's own cancellation",
-        "ledger/callback_rules",
-        "Kind.CANCELLED, is_published=False)",
-        "Kind.CANCELLED)",
-        "callbacks::did_so_by_itself",
-    ),
-    Fault(
         "a callback that another server can read is kept",
         "ledger/callbacks",
         "if now - since > WAIT:",
@@ -1166,13 +1061,6 @@ FAULTS = [
         "self.waiting[shop] > MAX_WAITING",
         "False",
         "callbacks_waiting::a_hundred",
-    ),
-    Fault(
-        "callbacks that waited are applied in the order in which they came",
-        "ledger/callbacks",
-        "(each.since, each.callback.occurred_at or 0.0)",
-        "-(each.callback.occurred_at or 0.0)",
-        "callbacks_waiting::before_the_id",
     ),
     Fault(
         "a callback that waited counts once",
@@ -1222,13 +1110,6 @@ FAULTS = [
         "ledger/callback_rules",
         "elif order.reopened and received",
         "elif False and received",
-        "callbacks_waiting::earlier_generation",
-    ),
-    Fault(
-        "a callback without an id is no reopened order's",
-        "ledger/callback_rules",
-        '!= (order.external_id or ""):',
-        "!= order.external_id:",
         "callbacks_waiting::earlier_generation",
     ),
     Fault(
@@ -1415,13 +1296,6 @@ FAULTS = [
         "polling::that_all_hang",
     ),
     Fault(
-        "a round begins once half of the polls have ended",
-        POLLER,
-        "if self._is_full and len(self._polling) <= WIDTH // 2:",
-        "if False:",
-        "polling::that_all_hang",
-    ),
-    Fault(
         "polls that yield stay due",
         POLLER,
         "if (end := self._orders.begin(merchant_id)) is None:",
@@ -1505,13 +1379,6 @@ FAULTS = [
         POLLER,
         "window.until.timestamp()) - OVERLAP)",
         "window.until.timestamp()))",
-        "polling::by_its_own_clock",
-    ),
-    Fault(
-        "what a POS has listed is by the POS's clock",
-        POLLER,
-        "known = due.now - SKEW if said_at is None else min(said_at, due.now)",
-        "known = due.now",
         "polling::by_its_own_clock",
     ),
     Fault(

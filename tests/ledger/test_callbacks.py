@@ -436,7 +436,7 @@ def test_a_pos_that_makes_an_order_that_was_cancelled_on_request_is_for_an_opera
 def test_a_stage_that_waits_while_its_order_is_accepted_and_cancelled_is_no_contradiction(
     engine: Engine, worker: Callable[..., Worker], rows: Rows
 ) -> None:
-    """The POS began with the order before it was cancelled there: nobody has to call the merchant."""
+    """The POS began with the order before it was cancelled there: no one has to call the merchant."""
     clock = Clock()
     clock.of_day = DAY + 60
     ledger = CallbackLedger(engine, Payloads(Vault()), dehydrated, clock)

@@ -77,13 +77,6 @@ FAULTS = [
         "admin::a_removal_and_a_later_import",
     ),
     Fault(
-        "a catalog does not outlive its merchant",
-        "merchants/admin",
-        "self._clear_catalog(connection, merchant_id)\n            details",
-        "details",
-        "admin::a_removal_and_a_later_import",
-    ),
-    Fault(
         "removals are forgotten after a day",
         "merchants/removed",
         "_removed_at < stamp - KEPT",

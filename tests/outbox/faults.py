@@ -103,24 +103,10 @@ FAULTS = [
         "relay::a_row_that_cannot_be_removed",
     ),
     Fault(
-        "a confirmed row is known by all that it has",
-        RELAY,
-        "self._confirmed.get(row.id) == row]",
-        "row.id in self._confirmed]",
-        "relay::a_row_that_cannot_be_removed",
-    ),
-    Fault(
         "what is neither an order nor a cancel request is neither",
         PUBLISHING,
         "if row.action != CANCEL:",
         "if False:",
-        "relay::a_row_that_contradicts_itself",
-    ),
-    Fault(
-        "a row's body is its order's",
-        PUBLISHING,
-        "if of_row != of_body",
-        "if False",
         "relay::a_row_that_contradicts_itself",
     ),
     Fault(

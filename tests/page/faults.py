@@ -77,13 +77,6 @@ FAULTS = [
         "login::another_site_logs_no_person_in",
     ),
     Fault(
-        "a cross-site request is told by the browser, too",
-        SECURITY,
-        'and site in (None, b"same-origin")',
-        "",
-        "login::another_site_logs_no_person_in",
-    ),
-    Fault(
         "of two cookies neither is taken",
         SECURITY,
         "next(iter(found)) if len(found) == 1 else None",
@@ -158,13 +151,6 @@ FAULTS = [
         "server/page/live",
         "if running is None:",
         "if True:",
-        "live::pages_at_the_same_time_share",
-    ),
-    Fault(
-        "viewers share the last render",
-        "server/page/live",
-        "if last is not None and now",
-        "if last is not None and not now",
         "live::pages_at_the_same_time_share",
     ),
     Fault(
@@ -312,13 +298,6 @@ FAULTS = [
         "merchants::no_reply_has_a_secret",
     ),
     Fault(
-        "a secret's field has no value",
-        "server/page/views/merchant_edit",
-        "name in _auth_fields(record, are_secret=True)",
-        "name in ()",
-        "merchants::no_reply_has_a_secret",
-    ),
-    Fault(
         "a secret is shown as set",
         "administration/merchant_view",
         "            shown[name] = SET if name in shown else NOT_SET",
@@ -460,13 +439,6 @@ FAULTS = [
         "lists::waits_for_another_reader",
     ),
     Fault(
-        "operators' words about a run are not for viewers",
-        "server/page/views/runs",
-        '"may_reveal": role.allows(Capability.REVEAL)',
-        '"may_reveal": True',
-        "lists::a_viewer_may_look",
-    ),
-    Fault(
         "one login takes no other's parts",
         "server/page/live",
         "if len(own.keys() | set(topics)) > OWN:",
@@ -486,13 +458,6 @@ FAULTS = [
         "if queue.others:",
         "if False:",
         "lists::waits_for_another_reader",
-    ),
-    Fault(
-        "a client's failures keep no valid token out",
-        LOGIN,
-        "token = self._entrance.known(text)",
-        "token = None",
-        "login::failures_are_bounded_by_client",
     ),
     Fault(
         "logins that do not end keep no operator from acting",
@@ -551,13 +516,6 @@ FAULTS = [
         "users::other_names_are_refused",
     ),
     Fault(
-        "a user's name can be printed",
-        "domain/user_name",
-        "text.isprintable() and ",
-        "",
-        "users::other_names_are_refused",
-    ),
-    Fault(
         "a user's form is the user's",
         USERS,
         'own = f"{secret}:{name}"',
@@ -584,13 +542,6 @@ FAULTS = [
         "each.prefixlen == 0",
         "False",
         "users::settings_that_would",
-    ),
-    Fault(
-        "all viewers share one count of letters",
-        "server/page/letter_count",
-        "if self._is_reading or now < self._next_at or not (is_old or again):",
-        "if False:",
-        "lists::a_hundred_viewers",
     ),
     Fault(
         "a check that finds something wrong is not green",
@@ -625,13 +576,6 @@ FAULTS = [
         "ledger/overdue",
         ", State.PENDING)",
         ")",
-        "canary::orders_past_their_time",
-    ),
-    Fault(
-        "an order that has time left is not past it",
-        "ledger/overdue",
-        "        & (row.deliver_by < before)\n",
-        "",
         "canary::orders_past_their_time",
     ),
     Fault(

@@ -42,25 +42,11 @@ FAULTS = [
         "store::an_idle_worker_renews_its_report",
     ),
     Fault(
-        "an idle worker whose row is gone reports again",
-        "reports/store",
-        "return connection.execute(_RENEW, values).rowcount == 1",
-        "return connection.execute(_RENEW, values).rowcount <= 1",
-        "store::an_idle_worker_renews_its_report",
-    ),
-    Fault(
         "a worker that ends no order sees merchants in trouble",
         "reports/store",
         " and not (minutes and minutes.has_any)",
         "",
         "trouble_minutes::seconds_and_the_lowest_limit_are_added_up",
-    ),
-    Fault(
-        "a minute is added to, not replaced",
-        "reports/store",
-        "sums = {name: worker_minutes.c[name] + new.excluded[name] for name in COUNTED}",
-        "sums = {name: new.excluded[name] for name in COUNTED}",
-        "store::a_worker_that_dies",
     ),
     Fault(
         "nothing counts twice once a row is pruned",
@@ -81,13 +67,6 @@ FAULTS = [
         "reports/store",
         "or_(at < Now() - GONE, at > Now() + GONE)",
         "at < Now() - GONE",
-        "store::from_the_future",
-    ),
-    Fault(
-        "minutes ahead of time are pruned",
-        "reports/store",
-        "or_(minute < ThisMinute() - KEPT, minute > ThisMinute() + _MINUTES_AHEAD)",
-        "minute < ThisMinute() - KEPT",
         "store::from_the_future",
     ),
     Fault(
@@ -168,13 +147,6 @@ FAULTS = [
         "fleet_view::forty_workers_report_is_one",
     ),
     Fault(
-        "the first worker to call a merchant again counts",
-        "reports/fleet_view",
-        "max(0.0, min(opens, default=0.0))",
-        "max(0.0, max(opens, default=0.0))",
-        "fleet_view::forty_workers_report_is_one",
-    ),
-    Fault(
         "an unreadable report hides no other",
         "reports/report",
         "    except ValueError:\n        return None\n",
@@ -193,13 +165,6 @@ FAULTS = [
         "reports/report",
         "list(map(Trouble._make, rows)) if is_ours else _understood(rows)",
         "list(map(Trouble._make, rows))",
-        "report::a_later_releases_report",
-    ),
-    Fault(
-        "a field of another type is left out",
-        "reports/report",
-        "[each if isinstance(each, kind) else usual for",
-        "[each for",
         "report::a_later_releases_report",
     ),
     Fault(
@@ -259,25 +224,11 @@ FAULTS = [
         "words::every_state_has_its_words",
     ),
     Fault(
-        "one order waits",
-        "reports/words",
-        'f"1 order {one}" if number == 1 else',
-        'f"1 order {one}" if number == 0 else',
-        "words::every_state_has_its_words",
-    ),
-    Fault(
         "slow is three times the usual",
         "reports/words",
         "max(SLOW_AT_LEAST, SLOW * usual)",
         "max(SLOW_AT_LEAST, 2 * usual)",
         "words::three_times_the_usual",
-    ),
-    Fault(
-        "at a limit of none no order is in flight",
-        "reports/words",
-        "0 < trouble.limit <= trouble.in_flight",
-        "trouble.limit <= trouble.in_flight",
-        "words::every_state_has_its_words",
     ),
 ]
 

@@ -63,13 +63,6 @@ FAULTS = [
         "tokens::for_ten_minutes_and_no_longer",
     ),
     Fault(
-        "a failed refresh keeps the known tokens",
-        "tokens/tokens",
-        "                self._is_away = True\n",
-        "                self._is_away, self._known = True, None\n",
-        "tokens::for_ten_minutes_and_no_longer",
-    ),
-    Fault(
         "the age of what is known counts from before it was read",
         "tokens/tokens",
         "self._store.all_valid(), began",
@@ -144,13 +137,6 @@ FAULTS = [
         "tokens/rate",
         "+ seconds - before",
         "+ seconds",
-        "rate::a_batch_whose_first",
-    ),
-    Fault(
-        "what a request took before does not keep it out",
-        "tokens/rate",
-        "if wait - before > _ROUNDING:",
-        "if wait > _ROUNDING:",
         "rate::a_batch_whose_first",
     ),
     Fault(
