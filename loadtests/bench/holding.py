@@ -99,15 +99,23 @@ def _weigh(servers: Servers, candidate: Candidate) -> Weight:
                 raise InvalidRunError(f"{candidate.name}: {seen()[0]} orders were in flight")
             moments: list[Moment] = []
             until = time.monotonic() + _WATCHED
-            while time.monotonic() < until:
+
+            def is_watched() -> bool:
                 moments.append((held(worker.pid), *seen()))
-                time.sleep(0.1)
-    return Weight(candidate.name, *heaviest(moments))
+                return time.monotonic() >= until and heaviest(moments) is not None
+
+            wait_until(is_watched, until + _PATIENCE, look=0.1)
+            weight = heaviest(moments)
+            if weight is None:
+                raise InvalidRunError(
+                    f"{candidate.name}: {IN_FLIGHT} orders were in flight for a moment only"
+                )
+    return Weight(candidate.name, *weight)
 
 
-def heaviest(moments: Sequence[Moment]) -> Moment:
-    """The most that was held while enough were in flight.
+def heaviest(moments: Sequence[Moment]) -> Moment | None:
+    """The most that was held while enough were in flight; None: too few were.
 
     Orders end together and begin anew: other moments are between two of these waves.
     """
-    return max(each for each in moments if each[1] >= IN_FLIGHT)
+    return max((each for each in moments if each[1] >= IN_FLIGHT), default=None)

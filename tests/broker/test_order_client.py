@@ -21,6 +21,7 @@ from pos_gateway.domain.split import Split
 from pos_gateway.routing.splits import FIRST, SplitWatch
 from pos_gateway.settings import Settings
 from pos_gateway.worker.dead_lettering import body_of
+from testkit.patience import PATIENCE
 from testkit.servers.rabbitmq import RabbitMQ
 from tests.orders import an_order
 
@@ -38,7 +39,7 @@ def queued(broker_url: str, queue: str) -> list[str]:
 
 
 def test_an_order_that_was_submitted_is_in_the_queue(broker_url: str) -> None:
-    with OrderClient(broker_url) as client:
+    with OrderClient(broker_url, timeout=PATIENCE) as client:
         client.submit(an_order("o1"))
     assert queued(broker_url, "orders") == ["o1"]
 
@@ -59,7 +60,7 @@ def test_many_orders_have_a_result_each_in_order(broker_url: str) -> None:
     orders[7] = an_order("wrong", total="a lot")
     orders[8] = {"x": 1}
     orders[9] = an_order("late", seconds=-0.5)
-    with OrderClient(broker_url) as client:
+    with OrderClient(broker_url, timeout=PATIENCE) as client:
         results = client.submit_many(iter(orders))
         assert client.submit_many([]) == []
         [late] = client.submit_many([orders[9]], again=True)
@@ -111,7 +112,7 @@ def test_an_order_that_the_broker_finds_too_long_is_refused_alone(
         orders = [an_order(f"o{number}") for number in range(20)]
         for number in (3, 11):
             orders[number] = an_order(f"o{number}", x="y" * 6000)
-        with OrderClient(broker_url) as client:
+        with OrderClient(broker_url, timeout=PATIENCE) as client:
             results = client.submit_many(orders)
             with pytest.raises(MessageTooLarge, match="max size 5000"):
                 client.submit(orders[3])
@@ -125,7 +126,7 @@ def test_an_order_that_the_broker_finds_too_long_is_refused_alone(
 
 
 def test_an_invalid_order_names_its_field_and_is_not_sent(broker_url: str) -> None:
-    with OrderClient(broker_url) as client:
+    with OrderClient(broker_url, timeout=PATIENCE) as client:
         with pytest.raises(InvalidOrder) as caught:
             client.submit(an_order(total="a lot"))
         assert caught.value.field == "total"
@@ -136,7 +137,7 @@ def test_an_invalid_order_names_its_field_and_is_not_sent(broker_url: str) -> No
 
 
 def test_a_late_order_is_submitted_only_as_one_that_may_have_been_before(broker_url: str) -> None:
-    with OrderClient(broker_url) as client:
+    with OrderClient(broker_url, timeout=PATIENCE) as client:
         with pytest.raises(InvalidOrder, match="again=True"):
             client.submit(an_order("o1", seconds=-0.5))
         client.submit(an_order("o1", seconds=-0.5), again=True)
@@ -171,7 +172,7 @@ def test_what_no_worker_could_read_is_not_sent(
     broker_url: str, fields: dict[str, Any], field: str, words: str
 ) -> None:
     """It would be dead-lettered without an event: most of it says nothing of whose it is."""
-    with OrderClient(broker_url) as client:
+    with OrderClient(broker_url, timeout=PATIENCE) as client:
         with pytest.raises(InvalidOrder, match=re.escape(words)) as caught:
             client.submit(an_order(**fields))
         client.connect()
@@ -185,7 +186,7 @@ def test_what_no_worker_could_read_is_not_sent(
     ids=["deep", "long number", "long", "many lists"],
 )
 def test_whatever_is_sent_a_worker_can_read(broker_url: str, value: Any) -> None:
-    with OrderClient(broker_url) as client:
+    with OrderClient(broker_url, timeout=PATIENCE) as client:
         client.submit(an_order("o1", x=value))
     with Connection(broker_url) as connection:
         message = connection.default_channel.basic_get("orders", no_ack=True)
@@ -203,7 +204,10 @@ def test_how_long_an_order_may_be_is_what_the_workers_take(
     with OrderClient(broker_url, max_order_bytes=2000) as client, pytest.raises(InvalidOrder):
         client.submit(order)
     monkeypatch.setenv("POS_GATEWAY_MAX_ORDER_BYTES", "2000")
-    with OrderClient(broker_url) as client, pytest.raises(InvalidOrder, match="2000 are allowed"):
+    with (
+        OrderClient(broker_url, timeout=PATIENCE) as client,
+        pytest.raises(InvalidOrder, match="2000 are allowed"),
+    ):
         client.submit(order)
 
 
@@ -213,7 +217,7 @@ def test_a_broker_that_is_down_is_a_typed_error() -> None:
 
 
 def test_an_order_that_no_queue_takes_is_a_typed_error(broker_url: str) -> None:
-    with OrderClient(broker_url) as client:
+    with OrderClient(broker_url, timeout=PATIENCE) as client:
         client.connect()
         with Connection(broker_url) as connection:
             connection.default_channel.queue_delete("orders")
@@ -246,7 +250,7 @@ def test_the_canary_percent_comes_from_the_environment(
     broker_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POS_GATEWAY_CANARY_PERCENT", "100")
-    with OrderClient(broker_url) as client:
+    with OrderClient(broker_url, timeout=PATIENCE) as client:
         client.submit(an_order("o1"))
     assert queued(broker_url, "orders.canary") == ["o1"]
 

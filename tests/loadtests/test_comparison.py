@@ -275,6 +275,7 @@ class TestWhatAWorkerHolds:
     def test_what_it_holds_between_two_waves_does_not_count(self) -> None:
         moments = [(110.0, 200, 2050), (118.0, 225, 2025), (119.0, 20, 2100)]
         assert holding.heaviest(moments) == (118.0, 225, 2025)
+        assert holding.heaviest([(250.0, 10, 446)]) is None
 
     def test_its_window_has_as_many_as_are_asked_for(self) -> None:
         assert holding.SLOTS >= holding.IN_FLIGHT
