@@ -35,9 +35,10 @@ _VOID = b'{"selections":{"voidAll":true},"payments":{"voidAll":true}}'
 
 
 def posting(path: str, content: bytes, order: Order, merchant: Merchant) -> Request:
-    """A POST of the order to ``/prices``, or to ``/orders``, which makes the order."""
+    """A POST of the order to ``/prices``, which makes nothing, or to ``/orders``, which makes the order."""
     given = {**headers(merchant), "Content-Type": "application/json"}
-    return Request("POST", _orders(merchant) + path, content, given, with_the_order(order))
+    url, most = _orders(merchant) + path, with_the_order(order)
+    return Request("POST", url, content, given, most, is_search=path == "/prices")
 
 
 def voiding(guid: str | None, order: Order, merchant: Merchant) -> Request:

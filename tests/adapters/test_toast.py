@@ -564,6 +564,19 @@ def test_an_order_without_prices_is_never_in_doubt(tmp_path: Path) -> None:
     assert ([kind for kind, _ in gate.recorded()], creates) == (["expired"], [])
 
 
+def test_an_order_that_is_not_sent_after_its_prices_is_not_in_doubt(tmp_path: Path) -> None:
+    def pos(request: Request) -> Any:
+        is_order = request.method == "POST" and request.url.endswith("/orders")
+        return NotSent("connect", "refused") if is_order else (200, TOAST.accepted("o1"))
+
+    gate = Gate(tmp_path, pos)
+    record = {"id": "m", "base_url": "https://pos.example.com", "adapter": "toast", **TOAST.record}
+    MerchantStore(gate.database).put([Merchant.parse(record)])
+    items = [{"sku": sku_of("b"), "name": "B", "quantity": 1, "unit_price": 1700}]
+    assert gate.take(gate.an_order(items=items)).outcome.kind is Kind.RETRY
+    assert (gate.said[-1][1], gate.row_state()) == ("/orders/v2/orders", "new")
+
+
 def test_a_refused_price_request_is_a_rejection() -> None:
     assert code_of(submitted(REFUSED)) == "payment_required"
     assert submitted(reply(401)).kind is Kind.RETRY
