@@ -19,6 +19,7 @@ from pos_gateway.client.outbox.opening import connector
 from pos_gateway.client.outbox.publishing import LONGEST, publish
 from pos_gateway.client.outbox.relay import ATTEMPTS
 from pos_gateway.client.outbox.store import PendingRow, Store
+from pos_gateway.client.outbox.table import LATER
 from pos_gateway.domain.errors import (
     BrokerUnavailable,
     InvalidOrder,
@@ -689,6 +690,16 @@ def test_a_url_that_does_not_do_is_named(gateway: Gateway, url: str, words: str)
     assert "POS_GATEWAY_OUTBOX_URL" in str(caught.value)
     assert ":p@" not in str(caught.value)
     assert "cret" not in str(caught.value)
+
+
+def test_a_row_waits_for_no_time_beyond_the_longest_delay(
+    backend: Backend, gateway: Gateway
+) -> None:
+    """The database's clock was set back by an hour after the row had failed."""
+    backend.place(*orders("o1", "o2"))
+    later = LATER[backend.dialect].replace("?", "3600000")
+    backend.run(f"update {outbox.TABLE} set not_before = {later} where order_id = 'o1'")
+    assert outbox.Relay(gateway, backend.url).drain() == 2
 
 
 def test_failpoints_of_the_outbox_are_reached(local: Backend, gateway: Gateway) -> None:

@@ -12,7 +12,14 @@ from pos_gateway.client.outbox.listening import Listener
 from pos_gateway.client.outbox.opening import Connect, connector
 from pos_gateway.client.outbox.publishing import Published, publish
 from pos_gateway.client.outbox.sole_relay import SoleRelay
-from pos_gateway.client.outbox.store import Delay, Lag, PendingRow, RefusedRow, Store
+from pos_gateway.client.outbox.store import (
+    LONGEST_DELAY,
+    Delay,
+    Lag,
+    PendingRow,
+    RefusedRow,
+    Store,
+)
 from pos_gateway.client.outbox.table import Dialect
 from pos_gateway.client.protocols import SubmittingClient
 from pos_gateway.domain.http_limits import BATCH_BYTES
@@ -25,9 +32,8 @@ logger = logging.getLogger(__name__)
 #: Seconds between two tries while the gateway or the database is away: at random, up to the first,
 #: doubling up to the second.
 _PAUSE, _LONGEST_PAUSE = 0.2, 5.0
-#: How often a row may fail alone while others are published, before it is refused; and the most
-#: seconds between two of these attempts. They end eight minutes after the first.
-ATTEMPTS, _LONGEST_DELAY = 8, 256.0
+#: How often a row may fail alone while others are published, before it is refused: eight minutes after the first.
+ATTEMPTS = 8
 #: What may be away.
 _GATEWAY, _DATABASE = "the gateway", "the outbox's database"
 #: Batches that fail one after the other until ``drain`` gives up: a batch, a row that is the cause of
@@ -193,7 +199,7 @@ class Relay:
                 reason = f"failed {attempts} times while others were published: {published.problem}"
                 published.refused.append(RefusedRow(row.id, reason))
             else:
-                seconds = min(_LONGEST_DELAY, 2.0 ** max(1, attempts))
+                seconds = min(LONGEST_DELAY, 2.0 ** max(1, attempts))
                 delayed.append(Delay(row.id, attempts, seconds, published.problem))
         return delayed
 

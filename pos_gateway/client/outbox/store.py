@@ -15,6 +15,8 @@ from pos_gateway.client.outbox.table import LATER, NOW, SINCE, TABLE, Dialect
 #: Seconds until the database ends the transaction of a relay that stands still, which releases its
 #: rows to other relays. Publishing a batch takes less.
 STALE = 60
+#: Maximum seconds of a delay.
+LONGEST_DELAY = 256.0
 #: Maximum characters of a reason.
 _REASON = 2000
 
@@ -239,10 +241,12 @@ def _lag(connection: OutboxConnection) -> Lag:
 def _taking(dialect: Dialect) -> str:
     # SQLite keeps a text as a text in a column of bytes, and another language's literal is one.
     body = "cast(o.body as blob)" if dialect is Dialect.SQLITE else "o.body"
+    # Further ahead than any delay: the database's clock was set back.
+    too_late = LATER[dialect].replace("?", str(int(2 * LONGEST_DELAY * 1000)))
     return (
         f"select o.id, o.action, o.merchant_id, o.order_id, {body}, o.attempts from {TABLE} o "
         "where o.refused_at is null "
-        f"and (o.not_before is null or o.not_before <= {NOW[dialect]}) "
+        f"and (o.not_before is null or o.not_before <= {NOW[dialect]} or o.not_before > {too_late}) "
         # An order's rows are published in the order in which they were written.
         f"and not exists (select 1 from {TABLE} e where e.merchant_id = o.merchant_id "
         "and e.order_id = o.order_id and e.id < o.id and e.refused_at is null) "
