@@ -280,7 +280,12 @@ class Walk:
         for number in range(place, -1, -1):
             if self._steps[number].undo is COVERED:
                 continue
-            outcome = self._undo(number, request, _BY_REQUEST, otherwise)
+            try:
+                outcome = self._undo(number, request, _BY_REQUEST, otherwise)
+            except NotSent:
+                if self._attempt.changed:  # half undone
+                    self._begun()
+                raise
             if never_there(outcome) and (number or is_begun):
                 outcome = Outcome(Kind.CANCELLED, contact=CallResult.ANSWERED)
             if outcome.kind is not Kind.CANCELLED:

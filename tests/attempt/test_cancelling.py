@@ -8,6 +8,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from pos_gateway.adapters.protocol import Guarantee
+from pos_gateway.adapters.rest import RestAdapter
 from pos_gateway.attempt.decision import LAST_ATTEMPT
 from pos_gateway.broker import wire
 from pos_gateway.domain.errors import LedgerUnavailable
@@ -24,7 +25,7 @@ from pos_gateway.ledger.states import (
 from pos_gateway.merchants.directory import LOOK
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NotSent, NoValidReply
-from pos_gateway.transport.exchange import Reply
+from pos_gateway.transport.exchange import Reply, Request
 from tests.gate import Gate
 from tests.ledger.lab import claimed, without_event
 
@@ -725,3 +726,24 @@ def test_an_adapter_knows_the_pos_s_id_of_an_order_that_it_cancels(
     monkeypatch.setattr(adapter, "cancel", cancel)
     gate.take_cancel()
     assert known_as == ["pos-1"]
+
+
+def test_an_undo_that_its_pos_has_answered_in_part_is_in_doubt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cancel(order: Any, merchant: Merchant, send: Any) -> Outcome:
+        send(Request("POST", f"{merchant.base_url}/refunds"))
+        return RestAdapter().cancel(order, merchant, send)
+
+    gate = accepted(tmp_path)
+    monkeypatch.setattr(gate.adapters["rest"], "cancel", cancel)
+    away = NotSent("connect", "refused")
+    gate.pos = lambda request: (200, {}) if request.url.endswith("/refunds") else away
+    request = gate.a_request(seconds=20)
+    for _ in range(2):  # the second after the request's deadline
+        gate.take(request, Action.CANCEL)
+        gate.wait(40)
+    assert gate.recorded() == [("accepted", None)]
+    gate.pos = lambda _: CANCELLED
+    gate.take(request, Action.CANCEL)
+    assert gate.recorded() == [("accepted", None), ("cancelled", None)]
