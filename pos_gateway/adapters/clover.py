@@ -24,6 +24,7 @@ from pos_gateway.adapters.clover_steps import (
     printed,
 )
 from pos_gateway.adapters.clover_undo import undo, unprint
+from pos_gateway.adapters.lines import time_problems
 from pos_gateway.adapters.location import CLOSED_AS
 from pos_gateway.adapters.polls import POLL, Page, Window, callbacks_of, said_in
 from pos_gateway.adapters.pos_fields import PosField, problems
@@ -69,7 +70,7 @@ class CloverAdapter:
     )
 
     def check(self, merchant: Merchant) -> list[FieldError]:
-        return problems(merchant, FIELDS, self.limits)
+        return problems(merchant, FIELDS, self.limits) + time_problems(merchant)
 
     def adapted(self, order: Order, merchant: Merchant) -> Iterator[Adapted]:
         return clover_order.adapted(order, merchant)

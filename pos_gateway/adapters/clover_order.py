@@ -53,6 +53,7 @@ FIELDS = {
         required=False,
         names_pos=False,
     ),
+    "time_zone": lines.TIME_ZONE,
 }
 #: Maximum line items of an order ("New server-side limits for line items").
 _LINES = 2500
@@ -97,7 +98,9 @@ class Cart:
         cart: dict[str, Any] = {
             "state": "open",  # staff see no order without a state
             "externalReferenceId": reference(order),
-            "note": lines.text(_note(_who(order) + _given(order, type_), order), _NOTE, what),
+            "note": lines.text(
+                _note(_who(order) + _given(order, merchant, type_), order), _NOTE, what
+            ),
         }
         if handle := lines.display_id(order, _TITLE):
             cart["title"] = handle
@@ -138,7 +141,9 @@ class Cart:
 
 def adapted(order: Order, merchant: Merchant) -> Iterator[Adapted]:
     """The fields in the notes of the order, its lines and its payment without a place of their own."""
-    yield from carried([*_who(order), *_given(order, types.order_type(order)[0])], As.NOTE)
+    yield from carried(
+        [*_who(order), *_given(order, merchant, types.order_type(order)[0])], As.NOTE
+    )
     for number, item in enumerate(lines.cooperatively(order)):
         for change in _changes(item, merchant, f"items[{number}]"):
             if change.pos_id is not None:
@@ -316,7 +321,7 @@ def _who(order: Order) -> list[Words]:
     return [*lines.full_name(customer), *words("customer.phone", customer.phone)]
 
 
-def _given(order: Order, type_: OrderType | None) -> list[Words]:
+def _given(order: Order, merchant: Merchant, type_: OrderType | None) -> list[Words]:
     """The words of an order's type, time and way: Clover has no field for them."""
     text = order.fulfillment if isinstance(order.fulfillment, str) else ""
     is_said = text and not order.order_type  # by the text alone
@@ -325,7 +330,7 @@ def _given(order: Order, type_: OrderType | None) -> list[Words]:
         *words("customer.email", customer.email),
         *words(named or "", None if is_said else type_),
         *words("fulfillment", text if is_said else types.unsaid(order, type_)),
-        *lines.time_words(order),
+        *lines.time_words(order, merchant),
         *lines.delivery_words(order.delivery or DeliveryInfo()),
         *lines.table_words(order.dine_in or DineIn()),
         *lines.utensils(order),

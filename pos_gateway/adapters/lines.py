@@ -7,12 +7,17 @@ tip is not part of it.
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from decimal import Decimal
+from zoneinfo import ZoneInfo
 
 from pos_gateway.adapters.adapted import Words, texts, words
+from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Refused, Rejection, rejected
 from pos_gateway.adapters.unsupported import NOTHING, Reads, unsupported
+from pos_gateway.domain.errors import FieldError
+from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import AnyModifier, Customer, Item, Order
 from pos_gateway.domain.order_parts import Address, Courier, DeliveryInfo, DineIn
 from pos_gateway.domain.outcome import Outcome, Reason, one_line
@@ -20,6 +25,13 @@ from pos_gateway.runtime import green
 
 #: Items and modifiers translated before yielding to other green threads, in a millisecond or so.
 YIELD_EVERY = 200
+#: A merchant's setting, for POSes with a time in a note alone.
+TIME_ZONE = PosField(
+    "the location's time zone, as America/New_York: times in notes are by its clock, else with the backend's offset",
+    r"[A-Za-z0-9_+/-]{1,64}",
+    required=False,
+    names_pos=False,
+)
 #: Currencies whose minor unit is no hundredth (ISO 4217).
 _NOT_HUNDREDTHS = re.compile(
     "BIF|CLP|DJF|GNF|ISK|JPY|KMF|KRW|PYG|RWF|UGX|UYI|VND|VUV|XAF|XOF|XPF"
@@ -168,13 +180,33 @@ def table_words(given: DineIn) -> list[Words]:
     return [*table, Words("dine_in.guests", f"{given.guests} guests")] if given.guests else table
 
 
-def time_words(order: Order) -> list[Words]:
-    """When the guest gets the order, and how long the kitchen needs, for a note."""
-    at = order.scheduled_for
-    return [
-        *words("scheduled_for", f"for {at:%Y-%m-%d %H:%M %z}" if at else None),
-        *prep_words(order),
-    ]
+def time_words(order: Order, merchant: Merchant) -> list[Words]:
+    """When the guest gets the order, and how long the kitchen needs, for a note.
+
+    The time is by the clock of ``pos.time_zone``, else with the backend's offset.
+    """
+    at, zone = order.scheduled_for, _zone(merchant)
+    said = f"for {at:%Y-%m-%d %H:%M %z}" if at else ""
+    if at and zone:
+        with suppress(OverflowError):  # the end of the calendar
+            said = f"for {at.astimezone(zone):%Y-%m-%d %H:%M}"
+    return [*words("scheduled_for", said), *prep_words(order)]
+
+
+def time_problems(merchant: Merchant) -> list[FieldError]:
+    """The error in the merchant's ``pos.time_zone``, if any."""
+    name = merchant.pos.get("time_zone")
+    if name is None or _zone(merchant):
+        return []
+    return [FieldError("pos.time_zone", f"must be {TIME_ZONE.meaning}", name)]
+
+
+def _zone(merchant: Merchant) -> ZoneInfo | None:
+    """The merchant's time zone; None: not given, or not known here."""
+    try:
+        return ZoneInfo(merchant.pos.get("time_zone", ""))
+    except (ValueError, LookupError, OSError):
+        return None
 
 
 def prep_words(order: Order) -> list[Words]:

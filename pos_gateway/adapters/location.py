@@ -82,6 +82,13 @@ def ad_hoc(merchant: Merchant) -> Iterator[str]:
         yield "no catalog: a kitchen's printers may not route its items"
 
 
+def without_zone(merchant: Merchant) -> Iterator[str]:
+    """What an operator should know of a merchant whose tickets have times in notes."""
+    is_noted = "scheduled_as" in merchant.pos or merchant.pos.get("dine_in_as") == "IN_STORE"
+    if is_noted and "time_zone" not in merchant.pos:
+        yield "no pos.time_zone: times in notes have the backend's offset, UTC's say"
+
+
 class LocationProblem(Exception):
     """Every order of a merchant's would fail, by the POS's own words. ``advice`` is the remedy."""
 

@@ -45,6 +45,7 @@ FIELDS = {
         required=False,
         names_pos=False,
     ),
+    "time_zone": lines.TIME_ZONE,
     "customer_phone": PosField(
         "a phone number like +14155552671, for customers without one that Square takes",
         _PHONE,
@@ -61,11 +62,12 @@ _BETWEEN = re.compile(r"[\s().-]+")
 
 
 def problems(merchant: Merchant) -> list[FieldError]:
-    """Errors between the fields of the merchant's ``pos``."""
-    if merchant.pos.get("delivery_as") != "DELIVERY" or merchant.pos.get("prep_minutes"):
-        return []
-    problem = "must be given where delivery_as is DELIVERY: minutes until an order is ready"
-    return [FieldError("pos.prep_minutes", problem, ABSENT)]
+    """Errors between the fields of the merchant's ``pos``, and in the time zone."""
+    found = lines.time_problems(merchant)
+    if merchant.pos.get("delivery_as") == "DELIVERY" and not merchant.pos.get("prep_minutes"):
+        problem = "must be given where delivery_as is DELIVERY: minutes until an order is ready"
+        found.append(FieldError("pos.prep_minutes", problem, ABSENT))
+    return found
 
 
 def fulfillment(order: Order, merchant: Merchant, handle: str) -> dict[str, Any]:
@@ -109,7 +111,7 @@ def note_words(order: Order, merchant: Merchant) -> list[Words]:
     if not _number(customer):
         found += words("customer.phone", customer.phone)
     if type_ == "IN_STORE":
-        found += lines.time_words(order)
+        found += lines.time_words(order, merchant)
     if type_ != "DELIVERY" and order.delivery:
         found += lines.delivery_words(order.delivery)
     if order.dine_in:

@@ -17,6 +17,7 @@ from pos_gateway.adapters.location import (
     asked,
     found_in,
     look,
+    without_zone,
 )
 from pos_gateway.adapters.signatures import inside
 from pos_gateway.adapters.square_api import asking
@@ -51,7 +52,7 @@ def described(merchant: Merchant, send: Send) -> list[str]:
     if inside(found_in(reply), "location").get("status") == "INACTIVE":
         raise LocationProblem("the location is INACTIVE at Square", f"is {named} right?")
     unknown = [] if isinstance(granted, list) else ["its scopes are unknown"]
-    return [*_state(reply).words(), *unknown, *ad_hoc(merchant)]
+    return [*_state(reply).words(), *unknown, *ad_hoc(merchant), *without_zone(merchant)]
 
 
 def _where(merchant: Merchant) -> Request:

@@ -627,6 +627,16 @@ def test_the_note_has_what_clover_has_no_field_for(shop: Shop, fields: Body, not
     assert ticket["note"].split(" ", 2)[2].startswith(f"Ada +12125550123 {note}")
 
 
+def test_the_time_in_a_note_is_by_the_locations_clock(shop: Shop) -> None:
+    """A backend's times are UTC's, and a kitchen reads its own clock."""
+    pos = {**shop.merchant.pos, "scheduled_as": "NOTE", "time_zone": "America/New_York"}
+    shop.merchant = shop.merchant.model_copy(update={"pos": pos})
+    order = order_of(scheduled_for="2026-07-01T01:30:00Z", placed_at="2026-06-30T20:00:00Z")
+    assert shop.submit(order).kind is Kind.ACCEPTED
+    [ticket] = shop.fact["tickets"]
+    assert ticket["note"].endswith(" for 2026-06-30 21:30")
+
+
 @pytest.mark.parametrize(
     ("type_", "made"), [("delivery", "DELIVERY"), ("dine_in", "PICKUP"), (None, "PICKUP")]
 )

@@ -163,6 +163,29 @@ def test_a_merchant_whose_items_are_all_ad_hoc_is_told(make: Callable[[], Vendor
     )
 
 
+@pytest.mark.parametrize(
+    ("make", "pos"),
+    [(a_square, {"dine_in_as": "IN_STORE"}), (a_clover, {"scheduled_as": "NOTE"})],
+)
+def test_a_merchant_whose_tickets_have_times_in_the_backends_zone_is_told(
+    make: Callable[[], Vendor], pos: dict[str, str]
+) -> None:
+    missing = "no pos.time_zone: times in notes have the backend's offset, UTC's say"
+    assert missing in make().said(**pos)
+    assert missing not in make().said(**pos, time_zone="America/New_York")
+    assert missing not in make().said()
+
+
+@pytest.mark.parametrize("name", ["square", "clover"])
+@pytest.mark.parametrize(("zone", "problems"), [("Europe/Paris", 0), ("Paris", 1), ("/Europe/Paris", 1)])
+def test_a_time_zone_is_one(name: str, zone: str, problems: int) -> None:
+    vendor = {"square": a_square, "clover": a_clover}[name]()
+    own = {"id": "m", "adapter": name, "base_url": "https://pos.example.com"}
+    merchant = Merchant.parse({**own, "pos": {**vendor.pos, "time_zone": zone}})
+    found = [each.field for each in VENDORS[name].adapter.check(merchant)]
+    assert found.count("pos.time_zone") == problems
+
+
 def test_what_is_sold_out_is_counted() -> None:
     assert a_toast(stock={BURGER: 0, SOUP: 3}).said().endswith("; 1 sold out")
 

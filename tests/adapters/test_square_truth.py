@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -46,6 +47,7 @@ DELIVERY: Json = {
     "delivery": {"address": ADDRESS, "instructions": "ring twice", "contactless": True},
 }
 LATER = (datetime.now(UTC) + timedelta(hours=3)).replace(microsecond=0)
+NEW_YORK = ZoneInfo("America/New_York")
 #: The items 1700, 20 off the first, 80 off the order, 300 and 100 more, one of them taxed; 10 % of 1700.
 CHARGED: Json = {
     "items": [{**BURGER, "ref": "1"}],
@@ -433,6 +435,12 @@ AT_SQUARE = {
             {"dine_in_as": "IN_STORE"},
             "IN_STORE",
             {"note": f"for {LATER:%Y-%m-%d %H:%M} +0000 table 7"},
+        ),
+        (
+            {"dine_in": {"table": "7"}, "scheduled_for": LATER.isoformat()},
+            {"dine_in_as": "IN_STORE", "time_zone": "America/New_York"},
+            "IN_STORE",
+            {"note": f"for {LATER.astimezone(NEW_YORK):%Y-%m-%d %H:%M} table 7"},
         ),
         (
             {"order_type": "dine_in", "dine_in": {"table": "7"}},
