@@ -18,6 +18,8 @@ import click
 from gevent import config as gevent_config
 from gevent import monkey
 
+from pos_gateway.runtime.streams import open_closed
+
 #: Celery's class rather than its name "gevent", which would make Celery warn that patching is late.
 _POOL = "celery.concurrency.gevent:TaskPool"
 
@@ -56,8 +58,9 @@ _green = _named in (None, "gevent")
 _command = _celery_command()
 
 if _green and _patched_late() and _command == "worker" and "gevent.monkey" not in sys.orig_argv:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    open_closed()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
     os.execv(  # noqa: S606  (the same command as before)
         sys.executable,
         [

@@ -1,15 +1,14 @@
 """The command line, ``pos-gateway``. A command's modules are imported when it runs."""
 
-import os
 import sys
 import warnings
+
+from pos_gateway.runtime.streams import open_closed
 
 
 def main() -> None:
     """The console script's entry."""
-    # Closed by the caller they are None, and the next file or connection would have their number.
-    sys.stdin = sys.stdin or open(os.devnull)  # noqa: PTH123, SIM115
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    open_closed()
     if not sys.warnoptions:
         # Libraries' warnings are for programmers, not for operators.
         warnings.simplefilter("ignore")

@@ -206,6 +206,37 @@ def test_a_stream_that_the_caller_has_closed_is_no_mistake(
     assert done.returncode == exit_code, done.stderr
 
 
+def test_no_file_or_connection_has_the_number_of_a_closed_stream(program: Program) -> None:
+    """`<&- >&- 2>&- &` detaches a process: a log's line would go to the database's connection."""
+    looks = """import os, pathlib, sys
+from pos_gateway.cli import main
+sys.argv[1:] = ["--version"]
+try:
+    main()
+finally:
+    found = [os.readlink(f"/proc/self/fd/{number}") for number in range(3)]
+    pathlib.Path("numbers").write_text(repr(found))
+"""
+    subprocess.run(
+        ["bash", "-c", f'exec {sys.executable} -c "$1" <&- >&- 2>&-', "-", looks],
+        cwd=program.folder, env=program.environment({}), timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert (program.folder / "numbers").read_text() == repr(["/dev/null"] * 3)
+
+
+@pytest.mark.parametrize("program_", ["pos_gateway", "celery -A pos_gateway.gcelery"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_worker_stands_a_stream_that_the_caller_has_closed(
+    program: Program, program_: str, closed: str
+) -> None:
+    """It comes as far as its settings, and refuses a wrong one."""
+    done = subprocess.run(
+        ["bash", "-c", f"exec {sys.executable} -m {program_} worker {closed}"],
+        cwd=program.folder, env=program.environment({"POS_GATEWAY_SLOTS": "none"}), timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 78
+
+
 def test_settings_are_listed_with_secrets_masked(program: Program) -> None:
     done = program.invoke("settings", POS_GATEWAY_SECRET_KEY="hunter2")
     assert (done.exit_code, done.stderr) == (0, "")
