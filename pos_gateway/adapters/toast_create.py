@@ -93,7 +93,10 @@ def look_up(order: Order, merchant: Merchant, send: Send) -> Outcome | None:
     if not isinstance(found, dict):
         return found
     if order.external_id is not None:  # accepted before: the shop may have changed it since
-        return standing(found)
+        known = standing(found)
+        # Combined with another its food is made: it stands.
+        is_made = known.reason is COMBINED
+        return Outcome(Kind.ACCEPTED, external_id=known.external_id) if is_made else known
     return _agreed(found, order, merchant, send)
 
 

@@ -210,9 +210,11 @@ class Cancel:
         self, outcome: Outcome, claim: Claim, submission: Claim | Ended, subject: "_Subject"
     ) -> Outcome:
         """The request's outcome, by the POS's."""
-        if outcome.kind is Kind.IN_DOUBT and not claim.sending:
-            return replace(outcome, kind=Kind.RETRY)  # the order was only looked up
         is_open = isinstance(submission, Claim)
+        if outcome.kind is Kind.IN_DOUBT and not claim.sending:
+            # The order was only looked up. An accepted one is told of at the request's end.
+            for_operator = outcome.for_operator and is_open
+            return replace(outcome, kind=Kind.RETRY, for_operator=for_operator)
         if not never_there(outcome) or not (is_open or claim.history.in_doubt):
             return outcome
         wait = self._unsettled_for(submission.history, subject) if is_open else 0.0

@@ -11,6 +11,7 @@ from pos_gateway.adapters.replies import json_object
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind, Outcome
+from pos_gateway.ledger.states import Action
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import BODY_LIMIT, Reply, Request, Send
@@ -575,6 +576,28 @@ def test_an_order_that_is_not_sent_after_its_prices_is_not_in_doubt(tmp_path: Pa
     items = [{"sku": sku_of("b"), "name": "B", "quantity": 1, "unit_price": 1700}]
     assert gate.take(gate.an_order(items=items)).outcome.kind is Kind.RETRY
     assert (gate.said[-1][1], gate.row_state()) == ("/orders/v2/orders", "new")
+
+
+def test_a_cancellation_in_doubt_of_a_combined_order_is_told_as_not_done(tmp_path: Path) -> None:
+    """Its look-up says that the order stands; in doubt for an operator is no end of a request for an accepted order."""
+    known: dict[str, Any] = TOAST.accepted("o1")
+
+    def pos(request: Request) -> Any:
+        if request.method == "POST" and request.url.endswith("/orders"):
+            known["externalId"] = json.loads(request.body or b"")["externalId"]
+        return NoValidReply("timeout", "") if request.url.endswith("/void") else (200, known)
+
+    gate = Gate(tmp_path, pos)
+    record = {"id": "m", "base_url": "https://pos.example.com", "adapter": "toast", **TOAST.record}
+    MerchantStore(gate.database).put([Merchant.parse(record)])
+    items = [{"sku": sku_of("b"), "name": "B", "quantity": 1, "unit_price": 1700}]
+    gate.take(gate.an_order(items=items, seconds=7200))
+    request = gate.a_request(seconds=600)
+    gate.take(request, Action.CANCEL)
+    known["deleted"] = True
+    gate.wait(60)
+    gate.take(request, Action.CANCEL)
+    assert gate.recorded() == [("accepted", None), ("accepted", "not_cancelled")]
 
 
 def test_a_refused_price_request_is_a_rejection() -> None:
