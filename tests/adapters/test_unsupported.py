@@ -81,6 +81,7 @@ def test_a_field_that_would_be_dropped_is_refused_by_name(
     "fields",
     [
         {"channel": "web", "backend": {"shard": 7}, "feedback_url": "https://x", "tax_id": "DE1"},
+        {"requested_at": "2026-11-28T19:00:00Z", "created_at": "2026-11-28T19:00:00Z"},
         {"taxes": [], "fees": None, "tax": 0, "delivery": {}, "fulfillment": {}},
         {"customer": {"name": "Ada", "id": 7, "email": "ada@example.com"}},
         {"fulfillment": "dine-in"},
