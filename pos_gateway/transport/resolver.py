@@ -161,26 +161,26 @@ def _ares() -> LookUp:
     """
     from gevent.resolver.ares import Resolver as Ares  # noqa: PLC0415
 
-    ares, known = Ares(), _written()
+    known, ares = _written(), Ares()
 
     def look_up(host: str) -> Addresses:
         nonlocal known
         if (written := _written()) != known:
-            known, before = written, ares.cares
-            ares.cares = ares.cares_class(ares.hub.loop, **ares.params)
+            before, ares.cares = ares.cares, ares.cares_class(ares.hub.loop, **ares.params)
+            known = written
             ares.hub.loop.run_callback(before.destroy)
         return _distinct(ares.getaddrinfo(host, None, 0, socket.SOCK_STREAM))
 
     return look_up
 
 
-def _written() -> tuple[int, int] | None:
+def _written() -> tuple[int, int, int] | None:
     """Which version of the file with the name servers is there; None: no file."""
     try:
         file = Path(NAME_SERVERS).stat()
     except OSError:
         return None
-    return file.st_ino, file.st_mtime_ns
+    return file.st_ino, file.st_mtime_ns, file.st_size  # emptied, then written, in one tick of its clock
 
 
 def _distinct(found: list[Any]) -> Addresses:

@@ -3,12 +3,15 @@
 import os
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gevent
 import pytest
+from gevent import socket as green_socket
 from gevent.event import Event
+from gevent.resolver.ares import Resolver as Ares
 
 from pos_gateway.transport import resolver as subject
 from pos_gateway.transport.errors import NotSent
@@ -218,3 +221,77 @@ def test_a_change_of_the_machines_name_servers_is_followed(
     assert [address for _, address in found] == ["192.0.2.1", "192.0.2.1", "192.0.2.2"]
     gevent.sleep(0)
     assert Channel.destroyed == 1
+
+
+def test_a_change_while_the_name_servers_are_read_is_followed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The file is emptied and then written, within a tick of its clock; and a channel that cannot be made is tried again."""
+    servers = tmp_path / "resolv.conf"
+    monkeypatch.setattr(subject, "NAME_SERVERS", str(servers))
+    monkeypatch.setattr("gevent.resolver.ares.Resolver", GeventsResolver)
+
+    def write(text: str) -> None:
+        servers.write_text(text)
+        os.utime(servers, (1, 1))
+
+    def refuse() -> None:
+        raise OSError("too many open files")
+
+    follows, make = [partial(write, "192.0.2.1"), refuse], Channel.__init__
+
+    def made(channel: Channel, loop: Any) -> None:
+        make(channel, loop)
+        if follows:
+            follows.pop(0)()
+
+    monkeypatch.setattr(Channel, "__init__", made)
+    write("")
+    now = 0.0
+    names = Resolver(now=lambda: now)
+    with pytest.raises(NotSent, match="too many open files"):
+        names.resolve("pos.example", PATIENCE)
+    now += NEGATIVE + 1
+    assert [address for _, address in names.resolve("pos.example", PATIENCE)] == ["192.0.2.1"]
+
+
+def test_gevents_resolver_repeats_its_look_ups_at_the_new_name_servers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The real one, of which attributes are used: an upgrade that changes them is seen here."""
+    file = tmp_path / "resolv.conf"
+    monkeypatch.setattr(subject, "NAME_SERVERS", str(file))
+    asked, answers = list[bytes](), False
+    with green_socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+        there = partial(Ares, servers=["127.0.0.1"], udp_port=port, timeout=PATIENCE)
+        monkeypatch.setattr("gevent.resolver.ares.Resolver", there)
+
+        def serve() -> None:
+            while True:
+                query, client = server.recvfrom(4096)
+                asked.append(query)
+                if answers:
+                    server.sendto(answer_to(query), client)
+
+        serving = gevent.spawn(serve)
+        names = Resolver()
+        first = gevent.spawn(names.resolve, "one.pos.example", PATIENCE)
+        with gevent.Timeout(PATIENCE):
+            while len(asked) < 2:
+                gevent.sleep(0.001)
+        file.write_text("")
+        answers = True
+        assert names.resolve("two.pos.example", PATIENCE) == HERE
+        assert first.get(timeout=PATIENCE) == HERE
+        serving.kill()
+
+
+def answer_to(query: bytes) -> bytes:
+    """A name server's: 192.0.2.1 is the only address of each name."""
+    ends = query.index(b"\0", 12) + 5  # of the name, its type and its class
+    has_one = query[ends - 4 : ends - 2] == b"\0\1"
+    head = query[:2] + b"\x81\x80\0\1\0" + bytes([has_one]) + b"\0\0\0\0"
+    record = b"\xc0\x0c\0\1\0\1\0\0\0\x3c\0\4\xc0\0\2\1"
+    return head + query[12:ends] + record * has_one
