@@ -149,6 +149,11 @@ def outcome_recorded(outcome: str, provider: str | None) -> None:
     _order(outcome, provider_names[provider]).inc()
 
 
+def provider_known(provider: str | None) -> None:
+    """Orders of the provider's are here, and none has ended."""
+    _reply(provider_names[provider])
+
+
 def attempted(outcome: str, provider: str | None, seconds: float) -> None:
     """A POS was called."""
     name = provider_names[provider]
