@@ -34,8 +34,7 @@ MEANINGFUL = frozenset(
         "deliverynote deliverynotes address shippingaddress courier dinein table tablenumber "
         "curbside curbsidepickup ordertype "
         "scheduledfor scheduledat scheduledtime pickupat pickuptime pickupdate deliverat "
-        "deliveryat deliverytime deliverydate readyat readyby readytime requestedtime "
-        "expectedat expectedtime promisedat promisedtime promiseddate prepminutes "
+        "deliveryat deliverytime deliverydate readyat readyby readytime prepminutes "
         # What the kitchen makes.
         "modifiers allergy allergies allergens instruction instructions specialinstruction "
         "specialinstructions specialrequest specialrequests kitcheninstructions "
