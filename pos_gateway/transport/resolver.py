@@ -180,7 +180,8 @@ def _written() -> tuple[int, int, int] | None:
         file = Path(NAME_SERVERS).stat()
     except OSError:
         return None
-    return file.st_ino, file.st_mtime_ns, file.st_size  # emptied, then written, in one tick of its clock
+    # The size: emptied, then written, in one tick of the file system's clock.
+    return file.st_ino, file.st_mtime_ns, file.st_size
 
 
 def _distinct(found: list[Any]) -> Addresses:

@@ -177,7 +177,9 @@ def test_a_merchant_whose_tickets_have_times_in_the_backends_zone_is_told(
 
 
 @pytest.mark.parametrize("name", ["square", "clover"])
-@pytest.mark.parametrize(("zone", "problems"), [("Europe/Paris", 0), ("Paris", 1), ("/Europe/Paris", 1)])
+@pytest.mark.parametrize(
+    ("zone", "problems"), [("Europe/Paris", 0), ("Paris", 1), ("/Europe/Paris", 1)]
+)
 def test_a_time_zone_is_one(name: str, zone: str, problems: int) -> None:
     vendor = {"square": a_square, "clover": a_clover}[name]()
     own = {"id": "m", "adapter": name, "base_url": "https://pos.example.com"}

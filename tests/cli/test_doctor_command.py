@@ -183,7 +183,8 @@ def test_orders_without_a_consumer_are_a_warning(connected: Program, broker_url:
         publisher.publish(Message("orders", key, b"{}", message_id=key))
     publisher.close()
     done = connected.invoke("doctor")
-    for queue in ("orders", "orders.canary"):  # -Q orders would leave orders.canary without a worker
+    # -Q orders would leave orders.canary without a worker.
+    for queue in ("orders", "orders.canary"):
         alone = f"warn  queue {queue}: 1 messages ready, 0 consumers  -> no worker delivers these: "
         assert f"{alone}pos-gateway worker\n" in done.stdout
     dead = "warn  queue orders.dead: 1 messages ready, 0 consumers  -> these were dead-lettered: "
