@@ -212,7 +212,7 @@ class Cancel:
         """The request's outcome, by the POS's."""
         is_open = isinstance(submission, Claim)
         if outcome.kind is Kind.IN_DOUBT and not claim.sending:
-            # The order was only looked up. An accepted one is told of at the request's end.
+            # The order was only looked up. An accepted order has an event at the request's end.
             for_operator = outcome.for_operator and is_open
             return replace(outcome, kind=Kind.RETRY, for_operator=for_operator)
         if not never_there(outcome) or not (is_open or claim.history.in_doubt):

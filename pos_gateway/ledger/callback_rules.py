@@ -331,11 +331,10 @@ class CallbackGroup:
             request.external_id = order.external_id
             self._end(received, request, Kind.CANCELLED)
             return CallbackResult.APPLIED
-        if not to.is_after(order.lifecycle):
+        # Stored before the order was accepted, and hence before the cancellation.
+        is_earlier = is_cancelled and received.waiting_since is not None
+        if is_earlier or not to.is_after(order.lifecycle):
             return CallbackResult.KNOWN if to is order.lifecycle else CallbackResult.LATE
-        if is_cancelled and received.waiting_since is not None:
-            # Said before the order was accepted, and hence before the cancellation.
-            return CallbackResult.LATE
         order.lifecycle = to
         self.lifecycles.append({**_row_key(order.key), "epoch": order.epoch, "lifecycle": to})
         if is_cancelled:  # no event follows ``order.cancelled``; a stored stage is noted once

@@ -136,8 +136,8 @@ _ALERTED = ("in_doubt", "failed", "expired")
 
 @cache
 def _reply(provider: str) -> Any:
-    """The provider's reply times; with the first, the alerted outcomes are 0: Prometheus sees no increase
-    in a series that begins with 1.
+    """The provider's reply times. With the first, the alerted outcomes begin at 0: Prometheus sees no increase
+    in a series beginning with 1.
     """
     for outcome in _ALERTED:
         _order(outcome, provider)

@@ -959,8 +959,8 @@ FAULTS = [
     Fault(
         "a stage that waited contradicts no later cancellation",
         "ledger/callback_rules",
-        "if is_cancelled and received.waiting_since is not None:",
-        "if False:",
+        "is_earlier = is_cancelled and received.waiting_since is not None",
+        "is_earlier = False",
         "callbacks::waits_while_its_order_is_accepted_and_cancelled",
     ),
     Fault(
