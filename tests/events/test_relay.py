@@ -246,17 +246,21 @@ def test_events_that_cannot_be_pruned_are_named_once_an_hour(
 
 def test_reports_that_cannot_be_pruned_are_named_once_an_hour(engine: Engine) -> None:
     """Its login may not delete there: workers report all the same."""
+    relay = without_broker(engine)
     with engine.begin() as connection:
         connection.execute(text("alter table worker_minutes rename to gone"))
-    relay = without_broker(engine)
-    with capture_logs() as log:
-        for _ in range(20):
-            relay._succeeds(relay._prune_reports)
-            relay._prune_reports_at -= relays.PRUNE_REPORTS_EVERY
+    try:
+        with capture_logs() as log:
+            for _ in range(20):
+                relay._succeeds(relay._prune_reports)
+                relay._prune_reports_at -= relays.PRUNE_REPORTS_EVERY
+    finally:
+        relay.stop()
+        with engine.begin() as connection:  # the database is of other tests, too
+            connection.execute(text("alter table gone rename to worker_minutes"))
     said = [each for each in log if each["event"] == "orders.not_pruned"]
     assert [each["again_in"] for each in said] == [3600.0]
     assert said[0]["error"].startswith("the tables worker_reports and worker_minutes: ")
-    relay.stop()
 
 
 def test_a_leader_with_a_fast_clock_prunes_nothing_of_today(
