@@ -34,11 +34,8 @@ class Hours:
             return None
 
     def local(self, when: datetime) -> datetime:
-        """The time by the location's clock; at the calendar's end by the given one."""
-        try:
-            return when.astimezone(self.zone)
-        except OverflowError:
-            return when
+        """The time by the location's clock."""
+        return local(when, self.zone)
 
     def are_open(self, when: datetime) -> bool:
         """Whether the location is open then."""
@@ -47,6 +44,14 @@ class Hours:
         return any(
             opens <= at and (at <= closes or closes <= opens) for opens, closes in self.week[day]
         ) or any(closes <= opens and at <= closes for opens, closes in self.week[day - 1])
+
+
+def local(when: datetime, zone: ZoneInfo) -> datetime:
+    """The time by the clock of a zone; at the calendar's end by the given one."""
+    try:
+        return when.astimezone(zone)
+    except OverflowError:
+        return when
 
 
 def _span(given: tuple[Any, Any]) -> tuple[time, time]:

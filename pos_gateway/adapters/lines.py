@@ -7,11 +7,11 @@ tip is not part of it.
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
 from pos_gateway.adapters.adapted import Words, texts, words
+from pos_gateway.adapters.hours import local
 from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Refused, Rejection, rejected
@@ -185,12 +185,12 @@ def time_words(order: Order, merchant: Merchant) -> list[Words]:
 
     The time is by the clock of ``pos.time_zone``, else with the backend's offset.
     """
-    at, zone = order.scheduled_for, _zone(merchant)
-    said = f"for {at:%Y-%m-%d %H:%M %z}" if at else ""
-    if at and zone:
-        with suppress(OverflowError):  # the end of the calendar
-            said = f"for {at.astimezone(zone):%Y-%m-%d %H:%M}"
-    return [*words("scheduled_for", said), *prep_words(order)]
+    at = order.scheduled_for
+    if at is None:
+        return prep_words(order)
+    zone = _zone(merchant)
+    said = f"{local(at, zone):%Y-%m-%d %H:%M}" if zone else f"{at:%Y-%m-%d %H:%M %z}"
+    return [Words("scheduled_for", f"for {said}"), *prep_words(order)]
 
 
 def time_problems(merchant: Merchant) -> list[FieldError]:
