@@ -296,6 +296,22 @@ def test_a_poll_that_lags_behind_catches_up_at_a_pos_that_lists_short_times(
     assert rig.wait("m") > 0
 
 
+@pytest.mark.parametrize(("failures", "kept"), [(5, 5), (6, 0)])
+def test_a_poll_that_is_behind_after_an_outage_asks_for_long_times_again(
+    rig: Rig, failures: int, kept: int
+) -> None:
+    """More failures than halve the time are of a POS that was away: a day in short times would be hundreds of polls."""
+    rig.open("m", says(("P-another", READY)))
+    rig.accept("m", "o1", ago=8 * 3600.0)
+    rig.open_orders.enrol()
+    with rig.engine.begin() as connection:
+        connection.execute(
+            update(pos_polls).values(since=time.time() - 8 * 3600, failures=failures)
+        )
+    rig.round()
+    assert rig.row("m").failures == kept
+
+
 def test_a_database_clock_that_was_set_back_stops_no_poll(rig: Rig) -> None:
     """A day ahead by mistake, or on a standby that was promoted: nothing is due for a day otherwise."""
     rig.open("m1", says(("P-o1", READY)))

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -354,6 +355,22 @@ def test_a_hundred_viewers_read_the_letters_once(
     assert previews.is_being_made(Subject.LETTERS) and not previews.is_being_made(Subject.DOUBT)
     count.look(again=True)  # another server's preview is to be alone with the letters
     assert not count.is_reading and len(reads) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_silent"), [(-130, True), (-60, False), (60, False), (86_400, True)]
+)
+def test_a_preview_whose_server_has_ended_is_offered_to_begin_again(
+    site: Desk, seconds: int, is_silent: bool
+) -> None:
+    """After a write of late, or one ahead of the database's clock, which was set back."""
+    options: dict[str, Any] = {"filter_": {}, "options": {}}
+    previews = site.site.bulk.store.previews
+    run = previews.prepare(BulkAction.REPLAY, operator="kim", **options)
+    with site.site.database.begin() as connection:
+        connection.execute(update(bulk_runs).values(updated_at=bulk_runs.c.updated_at + seconds))
+    text = words(site.operator().get(f"/runs/{run}"))
+    assert ("Begin again" in text, "is being previewed" in text) == (is_silent, not is_silent)
 
 
 def test_a_run_whose_server_was_killed_is_offered_to_resume(

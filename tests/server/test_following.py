@@ -176,7 +176,7 @@ def test_a_bug_in_a_read_does_not_end_the_following(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_client_that_waits_gets_the_error_of_a_row_that_cannot_be_read() -> None:
-    """It is told at once, rather than that nothing came."""
+    """The error comes at once, in place of an empty page."""
 
     async def play() -> None:
         table = Table(3)
