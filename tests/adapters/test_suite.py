@@ -37,7 +37,7 @@ FAULTS = [
     Planted(
         "changes bytes from call to call",
         '"ref": _reference(order),\n        "cur',
-        '"at": id(body := []), "ref": _reference(order),\n        "cur',
+        '"at": str(__import__("uuid").uuid4()), "ref": _reference(order),\n        "cur',
         "the_same_order_makes",
         "another body",
     ),

@@ -453,8 +453,8 @@ FAULTS = [
     Fault(
         "callbacks that come in another order take no order back",
         "ledger.callback_rules",
-        "if not to.is_after(order.lifecycle):",
-        "if to is order.lifecycle:",
+        "if is_earlier or not to.is_after(order.lifecycle):",
+        "if is_earlier or to is order.lifecycle:",
         seed=1,
     ),
 ]
