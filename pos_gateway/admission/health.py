@@ -39,7 +39,7 @@ class Health(Generic[Ticket]):
         parked: counts parked orders.
         announce: called with every breaker's transition.
         unusual: called with a new outlier, and the time.
-        revived: called with a silent provider's answer: the provider, the seconds of silence, and the time.
+        revived: called with a silent provider's answer: provider, seconds of silence, and time. Returns changed lanes.
         changed: called with a lane after each change but ``came_back``.
     """
 
@@ -51,7 +51,7 @@ class Health(Generic[Ticket]):
         *,
         announce: Callable[[Transition], None],
         unusual: Callable[[Call[Ticket], float], None],
-        revived: Callable[[Provider, float, float], None],
+        revived: Callable[[Provider, float, float], list[Lane[Ticket]]],
         changed: Callable[[Lane[Ticket]], None],
     ) -> None:
         self._slow_after, self._budget = limits.slow_after, limits.silent_budget
@@ -92,7 +92,8 @@ class Health(Generic[Ticket]):
         if is_answer:
             lane.last_answer = now
             if lane.provider is not None and (silent := lane.provider.answered(now)) is not None:
-                self._revived(lane.provider, silent, now)
+                for each in self._revived(lane.provider, silent, now):
+                    self._changed(each)
         self._judge_load(call, now, contact)
         if contact is not CallResult.NONE:
             self._judge_speed(call, now, contact, delay)

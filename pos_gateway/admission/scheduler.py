@@ -215,17 +215,17 @@ class Scheduler(Generic[Ticket]):
             self.heavy += 1
         self.update(call.lane, now)
 
-    def revived(self, provider: Provider, silent: float, now: float) -> None:
-        """A provider answers again after ``silent`` seconds: the provider's merchants return to their queues.
+    def revived(self, provider: Provider, silent: float, now: float) -> list[Lane[Ticket]]:
+        """A provider answers again after ``silent`` seconds; returns the provider's queued merchants, who have changed.
 
         Queued merchants are charged as if they had held a fair share during the silence: time in which a
         merchant could not be called is no credit, else hundreds return as light at once.
         """
         share = self._slots / max(1, self.working) * -expm1(-silent / WINDOW)
-        for lane in [lane for queue in self._queues for lane in queue]:
-            if lane.provider is provider:
-                lane.usage.raise_to(share, now)
-                self.update(lane, now)
+        lanes = [lane for queue in self._queues for lane in queue if lane.provider is provider]
+        for lane in lanes:
+            lane.usage.raise_to(share, now)
+        return lanes
 
     def update(self, lane: Lane[Ticket], now: float) -> None:
         """The lane has changed: count the lane anew, and move the lane to the right queue, if any."""

@@ -709,9 +709,9 @@ FAULTS = [
     _fault(
         "merchants of a provider that answers again are in line as before",
         "health",
-        "                self._revived(lane.provider, silent, now)\n",
-        "                pass\n",
-        "scheduler",
+        "                    self._changed(each)\n",
+        "                    pass\n",
+        "quotas::a_revived_providers_merchants",
     ),
     _fault(
         "a merchant with a backlog is light below half of its fair part",

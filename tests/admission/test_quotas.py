@@ -7,7 +7,7 @@ Workers read the orders in turn, whichever merchants' they are, and the fleet's 
 import heapq
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
 from random import Random
@@ -21,6 +21,7 @@ from pos_gateway.admission.limits import AdmissionLimits, QuotaTerms, Terms
 from pos_gateway.admission.quota import TURN, Quota
 from pos_gateway.admission.rate import Rate
 from pos_gateway.domain.outcome import CallResult
+from tests.admission.stage import START, Stage
 
 #: Requests of an order, and seconds between them; seconds between two syncs with the fleet, and in the broker.
 REQUESTS, EACH, BEAT, PARKED = 13, 0.02, 0.1, 1.0
@@ -611,6 +612,44 @@ def test_hanging_merchants_of_an_app_leave_its_rate_to_the_others() -> None:
     world.run(31.0)
     assert world.most_of("l") < 0.5
     assert len(world.waited["l1"]) > 40
+
+
+class SilentApp(Stage):
+    """Merchants of the provider x share an order a second. The provider is silent: a call to ``b@x`` hangs."""
+
+    def __init__(self, *merchants: str, slots: int) -> None:
+        super().__init__(limit=9, slots=slots)
+        for merchant in (*merchants, "b@x"):
+            self.answer(merchant, after=0.1)
+            self.pass_time(1.0)
+        self.pass_time(50.0)
+        self.hang("b@x")
+        self.pass_time(1.0)
+
+    def terms_of(self, merchant_id: str) -> Terms | None:
+        terms = super().terms_of(merchant_id)
+        if terms is None or terms.provider is None:
+            return terms
+        return replace(terms, quotas=(QuotaTerms("app x", 1.0, is_app=True),))
+
+
+def test_a_revived_providers_merchants_queue_for_the_quota_and_end_no_calls_of_others() -> None:
+    """The quota has a start for one of ten, who needs one slot: a call is cut short for no other."""
+    merchants = [f"a{n}@x" for n in range(10)]
+    stage = SilentApp(*merchants, slots=16)
+    strangers = [f"s{n}" for n in range(15)]
+    for stranger in strangers:
+        assert stage.offer(stranger) == START
+    stage.pass_time(3.5)  # all of them are silent
+    for merchant in merchants:
+        assert stage.offer(merchant, merchant) == AdmissionVerdict.WAIT
+    stage.reply("b@x")
+    assert len(stage.starts()) == 1
+    assert (stage.admission.waiting, stage.admission.blocked) == (9, 9)
+    stage.pass_time(0.5)
+    assert stage.cut_short() == []
+    stage.pass_time(0.6)
+    assert len(stage.cut_short()) == 1
 
 
 def test_look_ups_and_retries_count_as_orders_do() -> None:
