@@ -154,8 +154,7 @@ class Admission(Generic[Ticket]):
         self.tick(now)
         lane = self._scheduler.next(now) if self._room.waiting else None
         while lane is not None and lane.quotas and self._lacking(lane) is not None:
-            self._queue(lane, has_slot=True)
-            self._scheduler.update(lane, now)
+            self._changed(lane, has_slot=True)
             lane = self._scheduler.next(now)
         first = lane.first(now) if lane is not None else None
         if lane is None or first is None:
@@ -581,7 +580,7 @@ class Admission(Generic[Ticket]):
         self._changed(lane)
         return call
 
-    def _queue(self, lane: Lane[Ticket], *, has_slot: bool = False) -> None:
+    def _queue(self, lane: Lane[Ticket], *, has_slot: bool) -> None:
         """Take a turn at each quota if nothing else is lacking but a slot, or queue at the first that refuses.
 
         A silent merchant, who may lack a slot for long, queues with a slot only.
@@ -626,10 +625,10 @@ class Admission(Generic[Ticket]):
             self._changed(lane)
         self._serve(quota)
 
-    def _changed(self, lane: Lane[Ticket]) -> None:
+    def _changed(self, lane: Lane[Ticket], *, has_slot: bool = False) -> None:
         """Update everything that depends on a changed lane."""
         if lane.quotas:
-            self._queue(lane)
+            self._queue(lane, has_slot=has_slot)
         if lane.waiting:
             if lane.breaker.is_open:
                 self._backlog.expire_before(lane, lane.breaker.until)

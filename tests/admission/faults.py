@@ -714,6 +714,13 @@ FAULTS = [
         "quotas::a_revived_providers_merchants",
     ),
     _fault(
+        "orders that wait for a silent provider's quota wait for no slot",
+        "admission",
+        "            self._changed(lane, has_slot=True)\n",
+        "            self._queue(lane, has_slot=True)\n            self._scheduler.update(lane, now)\n",
+        "quotas::orders_wait_for_a_silent_providers_quota",
+    ),
+    _fault(
         "a merchant with a backlog is light below half of its fair part",
         "scheduler",
         "return lane.waiting <= 1 and not self._strangers",

@@ -384,13 +384,19 @@ class Model:
         own = [each for each in self.out() if each.merchant is merchant]
         return [each for each in own if each.probe == merchant.spell]
 
-    def is_troubled(self, merchant: Merchant) -> bool:
+    def is_troubled(self, merchant: Merchant) -> bool | None:
+        """Whether orders wait for the merchant; None: for a slot first, perhaps.
+
+        While a provider is silent, its merchants queue for a start once they have a slot.
+        """
         in_flight = len(self.of(merchant))
         full = merchant.terms is not None and (
             in_flight >= merchant.limit
             or (merchant.allotment is not None and 0 <= merchant.allotment <= in_flight)
         )
-        return merchant.silent or merchant.state != "closed" or full or self.is_spent(merchant)
+        if merchant.silent or merchant.state != "closed" or full:
+            return True
+        return self.is_spent(merchant) and (None if self.is_silent(merchant) else True)
 
     def keep(self, order: Kept) -> None:
         """It waits."""
@@ -407,9 +413,12 @@ class Model:
         self.kept.clear()
         self.waiting.clear()
 
-    def kept_in_trouble(self) -> int:
-        """Waiting orders of merchants in trouble."""
-        return sum(n for each, n in self.waiting.items() if self.is_troubled(each))
+    def kept_in_trouble(self) -> list[int]:
+        """Waiting orders of merchants in trouble: at least, and at most."""
+        return [
+            sum(n for each, n in self.waiting.items() if self.is_troubled(each) in answers)
+            for answers in ((True,), (True, None))
+        ]
 
     def look_up_goes_first(self, merchant: Merchant) -> bool | None:
         """Whether look-ups had less than half of its slot-time; None if that is too close to call."""
@@ -473,7 +482,7 @@ class Model:
             turn = max(turn, pause / most)
         seconds = parking.AHEAD * min(1.0, left / (room.AMPLE * self.limits.max_blocked))
         mine = min(left, limit + ceil(seconds / turn))
-        if self.is_troubled(merchant):
+        if self.is_troubled(merchant) is not False:
             return mine
         if is_light:
             return max(mine, self.limits.max_waiting)

@@ -256,7 +256,10 @@ class AdmissionMachine(RuleBasedStateMachine):
     def counts_agree(self) -> None:
         assert self.admission.in_flight == len(self.model.sent) <= self.limits.slots
         assert self.admission.waiting == len(self.model.kept)
-        assert self.admission.blocked == self.model.kept_in_trouble()
+        least, most = self.model.kept_in_trouble()
+        assert least <= self.admission.blocked <= most
+        troubled = (each.waiting for each in self.admission.merchants() if each.troubled)
+        assert self.admission.blocked == sum(troubled)
 
     @invariant()
     def every_merchants_status_is_the_models(self) -> None:

@@ -633,6 +633,14 @@ class SilentApp(Stage):
         return replace(terms, quotas=(QuotaTerms("app x", 1.0, is_app=True),))
 
 
+def test_orders_wait_for_a_silent_providers_quota_and_not_for_a_slot() -> None:
+    stage = SilentApp("a@x", slots=160)
+    assert stage.offers("a@x", 3) == [START, AdmissionVerdict.WAIT, AdmissionVerdict.WAIT]
+    assert stage.starts() == []
+    assert stage.admission.slots["free"] == 158
+    assert (stage.admission.waiting, stage.admission.blocked) == (2, 2)
+
+
 def test_a_revived_providers_merchants_queue_for_the_quota_and_end_no_calls_of_others() -> None:
     """The quota has a start for one of ten, who needs one slot: a call is cut short for no other."""
     merchants = [f"a{n}@x" for n in range(10)]
