@@ -239,12 +239,6 @@ def _revision(connection: Connection) -> str | None:
     return revision
 
 
-@contextmanager
-def migration_connection(config: "Config") -> Iterator[Connection]:
-    """The connection from ``upgrade`` to Alembic (for ``migrations/env.py``)."""
-    yield config.attributes["connection"]
-
-
 def _alembic(connection: Connection | None = None) -> "Config":
     from alembic.config import Config  # noqa: PLC0415  (likewise)
 

@@ -3,9 +3,11 @@
 The rules for migrations that this requires are in docs/upgrading.md.
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,9 @@ from tests.compatibility import scenario
 from tests.compatibility.release import Release, releases
 
 every_release = pytest.mark.parametrize("release", releases(), ids=lambda each: each.version)
+
+
+UPGRADING = Path(__file__).parents[2] / "docs" / "upgrading.md"
 
 
 class Databases:
@@ -176,3 +181,43 @@ def test_a_migration_does_not_block_workers(
     upgrade(engine)
     require_current(engine)
     engine.dispose()
+
+
+def indexes(engine: Engine) -> dict[str, str]:
+    """The definitions by name of the indexes that PostgreSQL uses."""
+    valid = text(
+        "select indexrelid::regclass::text, pg_get_indexdef(indexrelid) from pg_index"
+        " join pg_class on pg_class.oid = indrelid where indisvalid and relkind = 'r'"
+        " and relnamespace = 'public'::regnamespace"
+    )
+    with engine.connect() as connection:
+        return {each[0]: each[1] for each in connection.execute(valid)}
+
+
+@pytest.mark.parametrize("databases", ["postgresql"], indirect=True)
+def test_the_documented_statements_make_the_indexes_before_the_migration(
+    databases: Databases,
+) -> None:
+    release = releases()[-1]
+    by_hand, by_migration = databases.one(), databases.one()
+    for engine in (by_hand, by_migration):
+        release.make_schema(engine)
+    tables = inspect(by_hand).get_table_names()
+    statements = re.findall(
+        r"`((?:begin;|create index concurrently \w)[^`]+)`", UPGRADING.read_text()
+    )
+    with by_hand.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    made = indexes(by_hand)
+    release.play(by_hand)  # the release before works on meanwhile
+    upgrade(by_hand)
+    upgrade(by_migration)
+    require_current(by_hand)
+    assert indexes(by_hand) == indexes(by_migration)
+    of_earlier_tables = {
+        name: each
+        for name, each in indexes(by_hand).items()
+        if each.split(" ON public.")[1].split()[0] in tables
+    }
+    assert of_earlier_tables == made  # the migration has built none

@@ -2,10 +2,8 @@
 
 from alembic import context
 
-from pos_gateway.database.engine import migration_connection
 from pos_gateway.database.schema import metadata
 
-with migration_connection(context.config) as connection:
-    context.configure(connection=connection, target_metadata=metadata)
-    with context.begin_transaction():
-        context.run_migrations()
+context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
+with context.begin_transaction():
+    context.run_migrations()

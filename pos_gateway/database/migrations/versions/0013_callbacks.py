@@ -30,7 +30,9 @@ def upgrade() -> None:
         sqlite_where=_IS_WAITING,
         postgresql_where=_IS_WAITING,
     )
-    op.add_column("orders", sa.Column("lifecycle", sa.String(16)))
+    lifecycle = sa.Column("lifecycle", sa.String(16))
+    # On PostgreSQL operators may have added the column for the index of 0022; SQLite has no such clause.
+    op.add_column("orders", lifecycle, if_not_exists=op.get_bind().dialect.name == "postgresql")
     op.create_index(
         "orders_by_external_id",
         "orders",
