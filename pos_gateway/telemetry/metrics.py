@@ -129,29 +129,12 @@ cut_short = Counter(
 
 # Of bounded label values (``Names``): ``labels`` costs as much as the rest of counting.
 _order, _attempt = cache(_orders.labels), cache(_attempts.labels)
-_dead_letter = cache(_dead_letters.labels)
-#: Outcomes of which a few orders are alerted.
-_ALERTED = ("in_doubt", "failed", "expired")
-
-
-@cache
-def _reply(provider: str) -> Any:
-    """The provider's reply times. With the first, the alerted outcomes begin at 0: Prometheus sees no increase
-    in a series beginning with 1.
-    """
-    for outcome in _ALERTED:
-        _order(outcome, provider)
-    return _attempt_seconds.labels(provider)
+_reply, _dead_letter = cache(_attempt_seconds.labels), cache(_dead_letters.labels)
 
 
 def outcome_recorded(outcome: str, provider: str | None) -> None:
     """An order's status event is durable."""
     _order(outcome, provider_names[provider]).inc()
-
-
-def provider_known(provider: str | None) -> None:
-    """Orders of the provider's are here, and none has ended."""
-    _reply(provider_names[provider])
 
 
 def attempted(outcome: str, provider: str | None, seconds: float) -> None:

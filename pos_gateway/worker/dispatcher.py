@@ -546,7 +546,6 @@ class Dispatcher:
         default = self._gate.settings.merchant_concurrency
         if merchant is None:
             return Terms(default)  # unknown: let it start, and be dead-lettered
-        metrics.provider_known(merchant.provider)
         limit = 0 if merchant.paused else merchant.max_concurrency or default
         adapter = self._gate.adapters.get(merchant.adapter)
         if adapter is None:

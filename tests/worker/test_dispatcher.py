@@ -16,7 +16,6 @@ import pytest
 from celery.concurrency.gevent import TaskPool
 from celery.worker import state as celery_state
 from gevent.event import AsyncResult, Event
-from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from pos_gateway.adapters.clover import CloverAdapter
@@ -941,16 +940,6 @@ def test_an_order_leased_elsewhere_opens_no_breaker(scene: Scene) -> None:
     standing = scene.dispatcher.admission.merchant("m")
     assert standing is not None
     assert standing.breaker is BreakerState.CLOSED
-
-
-def test_a_providers_orders_in_doubt_are_counted_from_0_before_its_first_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A blind POS's first call may leave an order in doubt at once: no scrape would be between 0 and 1."""
-    scene = Scene(monkeypatch, provider="first-of-all")
-    scene.offer(Order("o1"))
-    labels = {"outcome": "in_doubt", "provider": metrics.provider_names["first-of-all"]}
-    assert REGISTRY.get_sample_value("pos_gateway_orders_total", labels) is not None
 
 
 def test_an_order_that_is_not_sent_for_want_of_a_key_is_shown_and_opens_no_breaker(
