@@ -181,7 +181,8 @@ class Dispatcher:
         metrics.queue_age.clear()
         for queue, messages in self._gate.queue_metrics.ready.items():
             metrics.queue_messages.labels(queue).set(messages)
-            if latest := self._latest.get(queue):
+            latest = self._latest.get(queue)
+            if latest is not None and (latest or not messages):
                 age = max(0.0, time() - latest) if messages else 0.0
                 metrics.queue_age.labels(queue).set(age)
 

@@ -1195,6 +1195,7 @@ def test_a_queues_lag_is_the_age_of_the_youngest_order_received_from_it(
     at = time()
     monkeypatch.setattr(subject, "time", lambda: at)
     assert age(scene, orders=5, order_events=4) == {}
+    assert age(scene, orders=0, order_events=0) == {"orders": 0}  # before the first order
     for number, seconds in enumerate((100, 30, 300)):  # the last one was parked for a while
         scene.offer(placed(f"o{number}", seconds))
     retry, canary = placed("retry", 1), placed("canary", 400)
