@@ -19,6 +19,7 @@ from pos_gateway.domain.errors import (
     PublishRefused,
     SchemaTooNew,
 )
+from pos_gateway.runtime.streams import open_closed
 from pos_gateway.settings import Settings, celerys, setting
 from pos_gateway.telemetry import log
 from pos_gateway.worker.celery_internals import (
@@ -134,11 +135,6 @@ def _before_start(sender: Any, **_: Any) -> None:
         raise SystemExit(_refusal(f"the database cannot be asked: {why}")) from None
 
 
-@signals.worker_ready.connect
-def _ready(**_: Any) -> None:
-    _log_what_is_printed()
-
-
 @signals.worker_before_create_process.connect
 def _before_fork(**_: Any) -> None:
     gateway.current().disconnect()
@@ -170,7 +166,8 @@ def _child_stopped(**_: Any) -> None:
     log.flush()  # a child ends without Python's exit handlers
 
 
-def _log_what_is_printed() -> None:
+@signals.worker_ready.connect
+def _log_what_is_printed(**_: Any) -> None:
     """Log what is still printed: gevent prints errors on the event loop, which must not block.
 
     Only once orders arrive; until then a person may be reading the banner.
@@ -184,6 +181,9 @@ def _refusal(error: object) -> int:
     sys.stderr.write(f"pos-gateway does not start: {error}\n")
     return EX_CONFIG
 
+
+open_closed()
+sys.stdout = sys.stdout or open(1, "w")  # noqa: SIM115  (Celery flushes both before a fork)
 
 try:
     app = _configured()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -235,6 +236,25 @@ def test_the_synchronous_worker_delivers_the_same_orders_and_keeps_deadlines(lab
     assert told["order.failed"] == ["n1"]
     assert {d["headers"]["x-reason-code"] for d in dead} == {"unknown_merchant", "invalid_message"}
     assert lab.merchants.summary()["max_in_flight"] <= 2
+
+
+@pytest.mark.parametrize("app", ["pos_gateway", "pos_gateway.gcelery"])
+def test_the_synchronous_worker_stands_streams_that_its_caller_has_closed(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, app: str
+) -> None:
+    started = lab._started
+
+    def without_streams(command: list[str], *rest: Any) -> Any:
+        return started(["bash", "-c", 'exec "$@" <&- >&- 2>&-', "-", *command], *rest)
+
+    monkeypatch.setattr(lab, "_started", without_streams)
+    lab.open_merchants("m")
+    lab.submit("m", "o1")
+    with lab.worker("-P", "prefork", "-c", "1", app=app, as_typed=True) as worker:
+        lab.events(1)
+        numbers = Path(f"/proc/{worker.process.pid}/fd")
+        files = {(numbers / number).readlink() for number in "012"}
+    assert files == {Path("/dev/null")}  # no connection has the number of a stream
 
 
 def test_an_order_of_a_killed_process_of_the_synchronous_worker_is_taken_over(lab: Lab) -> None:
