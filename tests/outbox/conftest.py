@@ -50,5 +50,11 @@ def on_postgresql(request: pytest.FixtureRequest) -> Backend:
 
 
 @pytest.fixture
+def on_mariadb(request: pytest.FixtureRequest) -> Backend:
+    """A backend on MariaDB."""
+    return _backend(request, "mariadb")
+
+
+@pytest.fixture
 def gateway() -> Gateway:
     return Gateway()

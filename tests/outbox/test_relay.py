@@ -15,6 +15,7 @@ from sqlalchemy import create_engine
 
 from pos_gateway.client import outbox
 from pos_gateway.client.outbox import relay as relay_module
+from pos_gateway.client.outbox.connections import PlainConnection
 from pos_gateway.client.outbox.opening import connector
 from pos_gateway.client.outbox.publishing import LONGEST, publish
 from pos_gateway.client.outbox.relay import ATTEMPTS
@@ -388,6 +389,31 @@ def test_a_relay_is_woken(local: Backend, gateway: Gateway) -> None:
             gateway.wait_for(f"o{number}")
     finally:
         relay.stop(SOON)
+
+
+def test_a_session_on_mariadb_outlasts_the_time_between_two_looks(
+    on_mariadb: Backend, gateway: Gateway
+) -> None:
+    """Else each look would find the session ended, and warn of a database that is away."""
+    lasts = []
+
+    def connect() -> Any:
+        connection = on_mariadb.connect()
+        close = connection.close
+
+        def look_and_close() -> None:
+            lasts.extend(PlainConnection(connection).execute("select @@session.wait_timeout"))
+            close()
+
+        connection.close = look_and_close
+        return connection
+
+    on_mariadb.place(*orders("o1"))
+    relay = outbox.Relay(gateway, connect, poll=NEVER).start()
+    gateway.wait_for("o1")
+    relay.stop(SOON)
+    [[seconds]] = lasts
+    assert seconds > NEVER
 
 
 def test_a_commit_on_postgresql_wakes_the_relay(on_postgresql: Backend, gateway: Gateway) -> None:

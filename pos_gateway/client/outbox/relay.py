@@ -118,7 +118,7 @@ class Relay:
         try:
             while not self._stopping.is_notified:
                 try:
-                    with closing(Store(self._connect())) as store:
+                    with closing(Store(self._connect(), self._poll)) as store:
                         if listener is None and store.dialect is Dialect.POSTGRESQL:
                             listener = Listener(self._connect, self.wake)
                         self._serve(store)

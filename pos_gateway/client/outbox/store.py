@@ -7,6 +7,7 @@ lock, and ``sole_relay.py`` lets one relay at a time run.
 """
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 from pos_gateway.client.outbox.connections import OutboxConnection, PlainConnection, adapted
@@ -29,13 +30,9 @@ _BEGIN = {
     f"set local idle_in_transaction_session_timeout = '{STALE}s'; set local enable_sort = off",
 }
 _PREPARE = {
-    Dialect.POSTGRESQL: (),
     # The default level locks gaps between rows, too, and so the backend's inserts.
-    Dialect.MYSQL: (
-        "set session transaction isolation level read committed",
-        f"set session wait_timeout = {STALE}",
-    ),
-    Dialect.SQLITE: (f"pragma busy_timeout = {5 * 1000}",),
+    Dialect.MYSQL: "set session transaction isolation level read committed",
+    Dialect.SQLITE: f"pragma busy_timeout = {5 * 1000}",
 }
 _LOCK = {
     Dialect.POSTGRESQL: " for update of o skip locked",
@@ -101,9 +98,10 @@ class Store:
 
     Args:
         connection: a DB-API connection; closed with the store.
+        idle: seconds between two transactions at most.
     """
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, idle: float = 0.0) -> None:
         self._connection = PlainConnection(connection)
         self.dialect = self._connection.dialect
         if self.dialect is Dialect.SQLITE:
@@ -112,8 +110,10 @@ class Store:
             self._connection.driver.autocommit = False
         else:
             self._connection.driver.autocommit(False)
-        for statement in _PREPARE[self.dialect]:
-            self._connection.execute(statement)
+        if prepare := _PREPARE.get(self.dialect):
+            self._connection.execute(prepare)
+        if self.dialect is Dialect.MYSQL:  # has no limit for transactions alone
+            self._connection.execute(f"set session wait_timeout = {STALE + ceil(idle)}")
         self._take = _taking(self.dialect)
 
     @property
