@@ -48,15 +48,10 @@ def demo(serve: bool, quick: bool, port: int | None) -> None:
         raise click.UsageError("--port goes with --serve")
     if quick and serve:
         raise click.UsageError("--quick goes without --serve, which runs until Ctrl-C")
-    _require_runnable()
+    for package in _NEEDED:
+        if importlib.util.find_spec(package) is None:
+            raise Failure(f"it needs the package {package}: pip install 'pos-gateway[worker]'")
     module = ["pos_gateway.demo", *(["--quick"] if quick else [])]
     if serve:
         module = ["pos_gateway.demo.serve", str(8080 if port is None else port)]
     os.execv(sys.executable, [sys.executable, "-m", *module])  # noqa: S606
-
-
-def _require_runnable() -> None:
-    """Raises Failure: what is missing."""
-    for package in _NEEDED:
-        if importlib.util.find_spec(package) is None:
-            raise Failure(f"it needs the package {package}: pip install 'pos-gateway[worker]'")

@@ -16,6 +16,8 @@ LINE_LIMIT = 16 * 2**20
 FILE_LIMIT = 256 * 2**20
 #: The byte order mark that some editors put before UTF-8.
 BOM = b"\xef\xbb\xbf"
+#: An import's failure: in a pipe the program before may have failed.
+EMPTY = "no record was read, and nothing was written"
 
 
 def lines(stream: BinaryIO) -> Iterator[tuple[int, bytes | None]]:

@@ -86,7 +86,8 @@ def import_(file: BinaryIO, reason: str | None, operator: str) -> None:
     from pos_gateway.runtime.vault import CannotOpen
 
     known, keys = adapters(unusable), vault()
-    given = list(jsonl.records(file))
+    if not (given := list(jsonl.records(file))):
+        raise Failure(jsonl.EMPTY)
     right: dict[str, tuple[str, Merchant]] = {}
     wrong = 0
     for place, record in given:

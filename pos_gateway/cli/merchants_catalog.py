@@ -49,6 +49,8 @@ def import_(file: BinaryIO, reason: str | None, operator: str) -> None:
     Exit code: 0, or 1 if nothing was written.
     """
     given = [(place, _entry(record)) for place, record in jsonl.records(file)]
+    if not given:
+        raise Failure(jsonl.EMPTY)
     ids = {entry.merchant_id for _, entry in given if isinstance(entry, CatalogEntry)}
     with merchant_store() as merchants:
         checked = _Checked(merchants.get(sorted(ids)))

@@ -56,20 +56,16 @@ def _cli_page(page: str) -> str:
 
 def documents() -> dict[str, str]:
     """Every generated document by file name."""
+    from pos_gateway.server import asyncapi, openapi
+
     return {
         "order.schema.json": _order_schema(),
         "settings.md": _settings_table(),
         "delivery.md": delivery_page(),
         "metrics.md": metrics_page(),
-        "openapi.json": _openapi(),
-        "asyncapi.yaml": _asyncapi(),
+        "openapi.json": _as_json(openapi.document()),
+        "asyncapi.yaml": _as_json(asyncapi.document()),
     }
-
-
-def _openapi() -> str:
-    from pos_gateway.server.openapi import document
-
-    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
 
 
 def _order_schema() -> str:
@@ -79,10 +75,8 @@ def _order_schema() -> str:
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def _asyncapi() -> str:
-    from pos_gateway.server.asyncapi import document
-
-    return json.dumps(document(), indent=1, ensure_ascii=False) + "\n"
+def _as_json(document: object) -> str:
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 def _settings_table() -> str:

@@ -64,6 +64,17 @@ def test_a_json_list_and_a_single_record_are_imported_too(
     assert len(migrated.invoke("merchants", "list").stdout.splitlines()) == 4
 
 
+@pytest.mark.parametrize("nothing", ["", "\n \n", "[]"])
+@pytest.mark.parametrize("words", [("merchants",), ("merchants", "catalog")])
+def test_an_import_of_nothing_is_not_done(
+    migrated: Program, words: tuple[str, ...], nothing: str
+) -> None:
+    """The program before it in the pipe may have failed."""
+    done = migrated.invoke(*words, "import", "-", stdin=nothing)
+    said = "pos-gateway: no record was read, and nothing was written\n"
+    assert (done.exit_code, done.stdout, done.stderr) == (1, "", said)
+
+
 def test_one_wrong_record_and_nothing_is_written(migrated: Program) -> None:
     records = json_lines(
         merchant("good"),
