@@ -41,6 +41,10 @@ class MetricsPage(click.ParamType[tuple[str, str]]):
     name = "page"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "@" in str(value):  # a password is not repeated
+            self.fail(
+                "a page is asked for without a name and a password: no @ in a URL", param, ctx
+            )
         side, _, url = str(value).partition("=")
         if side not in ("canary", "stable") or not url.startswith(("http://", "https://")):
             example = "canary=http://10.0.0.7:9808/metrics"

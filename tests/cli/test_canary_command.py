@@ -305,6 +305,8 @@ def test_orders_without_a_consumer_abort_it(
         (["canary"], "does not say whose metrics are where; canary=http://"),
         (["old=http://127.0.0.1:1/"], "does not say whose metrics are where"),
         (["canary=file:///etc/passwd"], "does not say whose metrics are where"),
+        (["canary=http://kim:hun/ter2@127.0.0.1:1/"], "without a name and a password"),
+        (["http://kim:hunter2@127.0.0.1:1/"], "without a name and a password"),
         (["canary=http://127.0.0.1:1/"], "name a page of canary= and one of stable= workers"),
         (
             ["canary=http://127.0.0.1:1/", "stable=http://127.0.0.1:1/"],
@@ -319,3 +321,4 @@ def test_pages_of_metrics_that_will_not_do_are_said(
     done = connected.invoke("canary", "status", *options)
     assert done.exit_code in (1, 2)
     assert said in " ".join(done.stderr.split())
+    assert "hun" not in done.stderr
