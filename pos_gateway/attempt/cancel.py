@@ -211,10 +211,10 @@ class Cancel:
     ) -> Outcome:
         """The request's outcome, by the POS's."""
         is_open = isinstance(submission, Claim)
-        if outcome.kind is Kind.IN_DOUBT and not claim.sending:
-            # The order was only looked up. An accepted order has an event at the request's end.
-            for_operator = outcome.for_operator and is_open
-            return replace(outcome, kind=Kind.RETRY, for_operator=for_operator)
+        if outcome.kind in (Kind.IN_DOUBT, Kind.RETRY) and not claim.sending:
+            # The order was only looked up. An accepted order that an operator has to judge stands.
+            kind = Kind.FAILED if outcome.for_operator and not is_open else Kind.RETRY
+            return replace(outcome, kind=kind, for_operator=outcome.for_operator and is_open)
         if not never_there(outcome) or not (is_open or claim.history.in_doubt):
             return outcome
         wait = self._unsettled_for(submission.history, subject) if is_open else 0.0
