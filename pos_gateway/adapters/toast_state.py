@@ -36,7 +36,8 @@ _PAID = frozenset({"PAID", "CLOSED"})
 _LARGEST = 10**15
 NOT_APPROVED = Reason(Rejection.OTHER, "the restaurant did not approve the order")
 COMBINED = Reason(
-    Rejection.OTHER, "the restaurant has combined the order with another, or removed it: ask there"
+    Rejection.OTHER,
+    "the restaurant has combined the order with another, or removed it: ask there whether its food is made",
 )
 
 

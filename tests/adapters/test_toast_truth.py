@@ -376,12 +376,13 @@ def test_an_order_combined_with_another_is_made_and_not_told_as_cancelled() -> N
     outcome = at.cancel(ordered().in_ledger(None, None, known_as))
     assert (outcome.kind, words_of(outcome)) == (
         Kind.REJECTED,
-        "other: the restaurant has combined the order with another, or removed it: ask there",
+        "other: the restaurant has combined the order with another, or removed it: ask there whether its food is made",
     )
     assert (place.fact["voided"], place.fact["printed_void"]) == (False, 0)
     found = TOAST.look_up(ordered(), MERCHANT, at.send)
     assert found is not None
     assert (found.kind, found.for_operator) == (Kind.IN_DOUBT, True)
+    assert words_of(found) == words_of(outcome)
     place.toast.acts["void"](order=known_as)
     assert at.cancel(ordered()).kind is Kind.CANCELLED
 

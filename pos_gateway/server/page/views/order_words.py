@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.adapters.steps import Step
-from pos_gateway.administration.doubts import is_left_to_a_person
+from pos_gateway.administration.doubts import MAY_BE_ASKED, is_left_to_a_person
 from pos_gateway.administration.order_steps import (
     StepStanding,
     StepWords,
@@ -38,6 +38,7 @@ STATES = {
 }
 _TONES = {State.ACCEPTED: "good", State.IN_DOUBT: "warn", State.FAILED: "bad"}
 _TONES |= {State.EXPIRED: "warn", State.REJECTED: "warn", State.CANCELLED: "warn"}
+_OTHERWISE = "What the POS has is not what was sent: the reason says how. It is looked up no more."
 #: Reasons for which the gateway does not ask the POS.
 _ONLY_ASKED = {
     "blind": "This POS can be asked by a person alone: its API has no look-up.",
@@ -48,9 +49,7 @@ _ONLY_ASKED = {
     "poison": "Workers died while they had it: it is neither sent nor looked up again.",
     "facts": "What the POS said of it cannot be kept, so that its next step cannot be taken: its adapter is "
     "to be mended.",
-    "price_mismatch": "The POS has it, and not at the agreed price; the shop has begun with it. The reason has "
-    "both numbers and the POS's id.",
-    "invalid_reply": "The POS has it, and not as it was sent: the reason says how. It is looked up no more.",
+    **dict.fromkeys(MAY_BE_ASKED, _OTHERWISE),
 }
 _OVERDUE = (
     "Its time was over {}, and its message has not come back: it is in the dead letters, or lost. "
