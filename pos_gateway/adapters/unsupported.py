@@ -19,29 +19,26 @@ from pos_gateway.domain.record import Record
 from pos_gateway.runtime import green
 
 #: Unknown fields of an order and of its customer that change what is made, for whom or at what price.
-#: Any other one is the backend's own data. Small letters and digits alone are compared.
+#: Any other one is the backend's own data. Small letters and digits alone are compared, also without a last s.
 MEANINGFUL = frozenset(
     re.findall(
         "[a-z]+",
         # Money beside the items' prices.
-        "tax taxes taxamount taxtotal totaltax vat fee fees deliveryfee servicefee servicefees "
-        "servicecharge servicecharges surcharge surcharges charges bagfee packagingfee "
-        "smallorderfee deposit deposits discount discounts discountamount discounttotal "
-        "totaldiscount promo promos promotion promotions coupon coupons voucher vouchers "
-        "giftcard giftcards gratuity tips adjustments payment payments "
+        "tax taxes taxamount taxtotal totaltax vat fee deliveryfee servicefee servicecharge "
+        "surcharge charges bagfee packagingfee smallorderfee deposit discount discountamount "
+        "discounttotal totaldiscount promo promotion coupon voucher giftcard gratuity tips "
+        "adjustments payment "
         # The way to the guest, and the time.
-        "delivery deliveryaddress deliveryinfo deliveryinstruction deliveryinstructions "
-        "deliverynote deliverynotes address shippingaddress courier dinein table tablenumber "
-        "curbside curbsidepickup ordertype "
-        "scheduledfor scheduledat scheduledtime pickupat pickuptime pickupdate deliverat "
-        "deliveryat deliverytime deliverydate readyat readyby readytime prepminutes "
+        "delivery deliveryaddress deliveryinfo address shippingaddress courier dinein table "
+        "tablenumber curbside curbsidepickup ordertype "
+        "scheduledfor scheduledat scheduledtime scheduleddate pickupat pickuptime pickupdate "
+        "deliverat deliveryat deliverytime deliverydate readyat readyby readytime prepminutes "
         # What the kitchen makes.
-        "modifiers allergy allergies allergens instruction instructions specialinstruction "
-        "specialinstructions specialrequest specialrequests kitcheninstructions "
-        "cookinginstructions note notes ordernotes kitchennotes customernotes comment comments "
-        "remark remarks utensils cutlery",
+        "modifier specialrequest utensil cutlery",
     )
 )
+#: Names of words for a kitchen or a courier, but for those that are by their name for neither.
+_WORDS = re.compile("(?!internal|private).*(allerg|dietary|(note|instruction|comment|remark)s?$)")
 #: Unknown fields of an item or a modifier that are the backend's own data. Any other one is refused.
 OWN = frozenset({"id", "line_id", "ref", "metadata"})
 
@@ -140,7 +137,9 @@ def _unknown(part: Record, path: str) -> Iterator[tuple[str, Any]]:
 
 def _meaningful(part: Record, path: str) -> Iterator[tuple[str, Any]]:
     for name, value in _fields(part):
-        if value and _LETTERS.sub("", name[:_NAME].lower()) in MEANINGFUL:
+        letters = _LETTERS.sub("", name[-_NAME:].lower())
+        is_listed = letters in MEANINGFUL or letters.removesuffix("s") in MEANINGFUL
+        if value and (is_listed or _WORDS.match(letters)):
             yield f"{path}{_shown(name)}", value
 
 
