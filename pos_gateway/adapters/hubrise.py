@@ -44,6 +44,7 @@ class HubRiseAdapter:
     pos_fields = FIELDS
     guarantee = Guarantee.QUERYABLE
     limits = LIMITS
+    lists_all = True
 
     def check(self, merchant: Merchant) -> list[FieldError]:
         found = problems(merchant, FIELDS, self.limits)

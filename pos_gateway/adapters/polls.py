@@ -43,6 +43,7 @@ class ListsChanges(Protocol):
         """The state of all changed orders, of any client's, a page at a time.
 
         An order may come twice, and with known changes. At most 25 requests. Lets TransportError pass.
+        An adapter with ``lists_all`` lists all orders since ``made_since``, and no poll of it is behind.
         """
         ...
 

@@ -179,8 +179,9 @@ class Cancel:
         if not claim.history.in_doubt:
             return _too_late(why_late(-late_by, last))
         if late_by >= RESOLVE_FOR:
-            is_half_done = last is not None and last.code == NOT_REFUNDED
-            return Outcome(Kind.CANCELLED, last) if is_half_done else _unknown()
+            if last is not None and last.code == NOT_REFUNDED:  # half done
+                return Outcome(Kind.CANCELLED, last)
+            return Outcome(Kind.EXPIRED, CANCEL_IN_DOUBT)
         if attempt.expired:  # without the slot for a look-up
             last = last or Reason.of("expired_in_doubt", "it is looked up next")
             return Outcome(Kind.IN_DOUBT, last)
@@ -298,7 +299,3 @@ class _Subject(NamedTuple):
 
 def _too_late(why: str) -> Outcome:
     return Outcome(Kind.EXPIRED, Reason.of("cancel_expired", why))
-
-
-def _unknown() -> Outcome:
-    return Outcome(Kind.EXPIRED, CANCEL_IN_DOUBT)

@@ -51,10 +51,10 @@ _LEAST = 1.0
 OVERLAP = 300.0
 #: Most seconds by which the clock of a POS without ``Date`` in replies may be wrong.
 SKEW = 3600.0
-#: Most seconds of changes in a poll; each failure halves the time, five times at most.
+#: Most seconds of changes in a poll; each failure halves the time, five times at most, and further ones double the pause.
 LONGEST, _HALVINGS = 4 * 3600.0, 5
-#: Most seconds until the next poll after failures.
-MAX_WAIT = 1800.0
+#: Most seconds until the next poll after failures, and after a success behind the present.
+MAX_WAIT, BEHIND = 1800.0, 10.0
 #: Seconds for which ``stop`` waits.
 _GRACE = 1.0
 
@@ -72,7 +72,7 @@ class Precedence:
 
     def begin(self, merchant_id: str) -> Callable[[], None] | None:
         """Take a request from the merchant's quotas, and return the end to be called; None: orders need the rest."""
-        return _nothing
+        return lambda: None
 
     def refused(self, merchant_id: str, contact: CallResult, retry_after: float | None) -> None:
         """The POS refused a request as one too many: quotas pause as after an order's."""
@@ -284,10 +284,13 @@ class Poller:
         # A cancellation that waits for a cancel request's end is to be listed again, for hours at most.
         is_held = CallbackResult.WAITING in results and window.until.timestamp() >= due.now
         since = due.since if is_held else listed_until(due, window, asking.said_at)
-        # Behind: more follows at once. The POS may list short times alone, and longer ones would fail again.
-        is_behind = since == window.until.timestamp() - OVERLAP
-        failures = due.failures if is_behind and due.failures <= _HALVINGS else 0
-        return DonePoll(due.merchant_id, since, failures, 0.0 if is_behind else self._every)
+        # Behind: more follows soon. The POS may list short times alone, and longer ones would fail again.
+        lists_all = getattr(adapter, "lists_all", False)
+        is_behind = since == window.until.timestamp() - OVERLAP and not lists_all
+        if not is_behind:
+            return DonePoll(due.merchant_id, since, 0, self._every)
+        kept = due.failures if due.failures <= _HALVINGS else 0
+        return DonePoll(due.merchant_id, since, kept, min(self._every, BEHIND))
 
     def _apply(
         self, said: Sequence[Callback], due: DuePoll, merchant: Merchant, adapter: Adapter
@@ -394,10 +397,7 @@ def listed_until(due: DuePoll, window: Window, said_at: float | None) -> float:
     return max(since, min(known, window.until.timestamp()) - OVERLAP)
 
 
-def _nothing() -> None:
-    """End a request without a quota."""
-
-
 def _failed(due: DuePoll, every: float, at_least: float = 0.0) -> DonePoll:
-    wait = max(at_least, min(every * 2.0 ** min(due.failures, 10), MAX_WAIT))
+    doublings = min(max(0, due.failures - _HALVINGS), 10)
+    wait = max(at_least, min(every * 2.0**doublings, MAX_WAIT))
     return DonePoll(due.merchant_id, due.since, due.failures + 1, wait)

@@ -1270,9 +1270,16 @@ FAULTS = [
     Fault(
         "a poll that is behind stays with a time that succeeded",
         POLLER,
-        "failures = due.failures if is_behind and due.failures <= _HALVINGS else 0",
-        "failures = 0",
+        "kept = due.failures if due.failures <= _HALVINGS else 0",
+        "kept = 0",
         "polling::at_a_pos_that_lists_short_times",
+    ),
+    Fault(
+        "failures that halve the time double no pause",
+        POLLER,
+        "max(0, due.failures - _HALVINGS)",
+        "due.failures",
+        "polling::a_failure_while_a_poll_catches_up_makes",
     ),
     Fault(
         "a POS whose breaker is open is not polled",

@@ -18,6 +18,7 @@ from sqlalchemy import Engine, event, insert, select, text, update
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
+from pos_gateway.adapters.hubrise import HubRiseAdapter
 from pos_gateway.adapters.polls import Page, Window, callbacks_of
 from pos_gateway.adapters.pos_fields import endpoint
 from pos_gateway.adapters.square import SquareAdapter
@@ -167,9 +168,13 @@ class Rig:
 
     def make_due(self) -> None:
         """All polls are due."""
+        self.set(due_at=0.0)
+
+    def set(self, **values: Any) -> None:
+        """Fields of all polls' rows."""
         self.open_orders.enrol()
         with self.engine.begin() as connection:
-            connection.execute(update(pos_polls).values(due_at=0.0))
+            connection.execute(update(pos_polls).values(**values))
 
     def round(self) -> None:
         """Polls of all merchants, whether they are due or not."""
@@ -259,10 +264,8 @@ def test_a_cancellation_that_waits_holds_up_no_poll_that_lags_behind(rig: Rig) -
     rig.open("m", says(("P-o1", CANCELLED)))
     rig.accept("m", "o1", ago=10 * 3600)
     rig.accept("m", "o1", action="cancel", state="sending", external_id=None, endpoint="x")
-    rig.open_orders.enrol()
     lagging = time.time() - 10 * 3600
-    with rig.engine.begin() as connection:
-        connection.execute(update(pos_polls).values(since=lagging))
+    rig.set(since=lagging)
     rig.round()
     assert rig.row("m").since > lagging + 3600
 
@@ -283,17 +286,17 @@ def test_a_poll_that_lags_behind_catches_up_at_a_pos_that_lists_short_times(
     rig.answer = lambda _: Reply(200, {"date": format_datetime(datetime.now(UTC))}, b"{}")
     rig.open("m", changes)
     rig.accept("m", "o1", ago=lag)
-    rig.open_orders.enrol()
-    with rig.engine.begin() as connection:
-        connection.execute(update(pos_polls).values(since=time.time() - lag))
+    rig.set(since=time.time() - lag)
     passed = 0.0
     while rig.row("m").since < time.time() - 2 * OVERLAP:
         rig.round()
         passed += max(EVERY, rig.wait("m"))
         assert passed < lag, "it falls behind for ever"
-    rig.round()
+        assert rig.wait("m") > 0, "a POS with a limit a minute is asked without end"
+    for _ in range(3):
+        rig.round()
     assert rig.row("m").failures == 0
-    assert rig.wait("m") > 0
+    assert rig.wait("m") > module.BEHIND
 
 
 @pytest.mark.parametrize(("failures", "kept"), [(5, 5), (6, 0)])
@@ -303,22 +306,45 @@ def test_a_poll_that_is_behind_after_an_outage_asks_for_long_times_again(
     """More failures than halve the time are of a POS that was away: a day in short times would be hundreds of polls."""
     rig.open("m", says(("P-another", READY)))
     rig.accept("m", "o1", ago=8 * 3600.0)
-    rig.open_orders.enrol()
-    with rig.engine.begin() as connection:
-        connection.execute(
-            update(pos_polls).values(since=time.time() - 8 * 3600, failures=failures)
-        )
+    rig.set(since=time.time() - 8 * 3600, failures=failures)
     rig.round()
     assert rig.row("m").failures == kept
+    assert 0 < rig.wait("m") <= module.BEHIND
+
+
+def test_a_failure_while_a_poll_catches_up_makes_no_long_pause(rig: Rig) -> None:
+    """It keeps the failures that halve the time."""
+    rig.open("m", says())
+    rig.accept("m", "o1", ago=8 * 3600.0)
+    rig.set(since=time.time() - 8 * 3600, failures=5)
+    rig.pos.scripts["m"] = lambda *_: iter([Outcome(Kind.RETRY, Reason("http_503", "later"))])
+    for wait in (60, 120):
+        rig.round()
+        assert wait - 30 < rig.wait("m") <= wait
+    rig.pos.scripts["m"] = says()
+    rig.round()
+    spans = [(each.until - each.since).total_seconds() for each in rig.pos.windows["m"]]
+    assert spans == pytest.approx([LONGEST / 32] * 3)
+
+
+def test_a_poll_is_not_behind_at_a_pos_that_lists_all_open_orders(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """HubRise takes ten lists a minute, and each has all orders up to the present."""
+    monkeypatch.setattr(rig.pos, "lists_all", HubRiseAdapter.lists_all, raising=False)
+    rig.open("m", says(("P-o1", READY)))
+    rig.accept("m", "o1", ago=8 * 3600.0)
+    rig.set(since=time.time() - 8 * 3600, failures=5)
+    rig.round()
+    assert (rig.recorded(), rig.row("m").failures) == ([("m", "o1", "ready")], 0)
+    assert rig.wait("m") > EVERY - 30
 
 
 def test_a_database_clock_that_was_set_back_stops_no_poll(rig: Rig) -> None:
     """A day ahead by mistake, or on a standby that was promoted: nothing is due for a day otherwise."""
     rig.open("m1", says(("P-o1", READY)))
     rig.accept("m1", "o1")
-    rig.open_orders.enrol()
-    with rig.engine.begin() as connection:
-        connection.execute(update(pos_polls).values(due_at=pos_polls.c.due_at + 86_400))
+    rig.set(due_at=pos_polls.c.due_at + 86_400)
     rig.end()
     assert rig.recorded() == [("m1", "o1", "ready")]
     assert rig.wait("m1") <= EVERY
@@ -418,7 +444,7 @@ def test_a_pos_that_fails_is_asked_later_each_time_and_others_are_asked_as_befor
         yield ()
 
     rig.pos.scripts["bad"] = lost
-    for failures, wait in enumerate((60, 120, 240, 480, 960, 1800, 1800), 1):
+    for failures, wait in enumerate((*[60] * 6, 120, 240, 480, 960, 1800, 1800), 1):
         rig.round()
         assert (rig.row("bad").failures, rig.row("bad").since) == (failures, since)
         assert wait - 30 < rig.wait("bad") <= wait
